@@ -1,0 +1,51 @@
+# Needs GNU make and Python 3.11 or newer; everything else lands in .venv. No root, no uv, no container.
+
+SIKA_PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.installed
+
+.PHONY: install run test check bench format lock clean
+
+install: $(STAMP)
+
+run: $(STAMP) ## make run ARGS="--port 8000"
+	$(BIN)/sika serve $(ARGS)
+
+test: check ## make test PYTEST="-k log -x"
+	$(BIN)/python -m pytest $(PYTEST)
+
+check: $(STAMP)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(STAMP)
+	$(BIN)/python -m tests.bench $(ARGS)
+
+format: $(STAMP)
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+lock: $(BIN)/uv ## make lock UPGRADE=--upgrade
+	$(BIN)/uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 --generate-hashes \
+	  --no-header --no-annotate --no-emit-index-url --quiet $(UPGRADE) --output-file requirements.lock
+
+clean:
+	rm -rf .venv dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The stamp is older than the lock or the project file only when there is something to install. Everything comes by hash;
+# where uv cannot reach the index that pip is configured for, pip does the same more slowly.
+$(STAMP): requirements.lock pyproject.toml | $(BIN)/uv
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements.lock \
+	  || $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --no-index -e .
+	@touch $@
+
+# pip installs the uv of the lock, and nothing else.
+$(BIN)/uv:
+	@$(SIKA_PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Sika needs Python 3.11 or newer; try: make install SIKA_PYTHON=python3.12")'
+	$(SIKA_PYTHON) -m venv .venv
+	@awk '/^[^ ]/ { wanted = /^uv==/ } wanted' requirements.lock > .venv/uv.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r .venv/uv.lock

@@ -1,0 +1,285 @@
+"""The composition root: where configuration, adapters, actors and channels meet to be a server."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import inspect
+import os
+import pkgutil
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import msgspec
+import structlog
+
+import actors
+import adapters.tools
+from actors.sandbox import Limits
+from core import embedded, system
+from core.actor import Actor
+from core.bus import Endpoint
+from core.config import ConfigSource
+from core.errors import Invalid, Unavailable
+from core.projections import own_file
+from core.sandbox import SandboxProvider
+from core.settings import Config
+from core.system import System
+from core.tools import Tool
+
+if TYPE_CHECKING:
+    from core.replay import Report
+
+log = structlog.get_logger("sika.compose")
+
+_NOT_ACTORS = ("cli", "compose", "__main__")
+ENTRY_POINTS = "sika.actors"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the command line says; None means: as configured."""
+
+    home: Path
+    config: Path | None = None
+    nats: str | None = None
+    host: str | None = None
+    port: int | None = None
+    actors: tuple[str, ...] | None = None
+
+
+class Address(msgspec.Struct, frozen=True):
+    """`<home>/server.json`: where the running server of a data directory is."""
+
+    url: str
+    pid: int
+    nats: str
+
+
+@asynccontextmanager
+async def serve(options: Options) -> AsyncIterator[str]:
+    """A whole server; the URL when it answers. The agent is loaded behind that: runs wait for it, people need not."""
+    from channels.http import app
+
+    source = ConfigSource(options.config)
+    config = source.current()
+    for warning in config.warnings:
+        log.warning("configuration", warning=warning)
+    async with _bus(options, config) as endpoint, _system(options, config, endpoint) as running:
+        services = app.Services.of(running, source)
+        host = options.host or config.http.host
+        port = config.http.port if options.port is None else options.port
+        async with app.serve(services, host, port) as bound, anyio.create_task_group() as tasks:
+            url = f"http://{_shown(host)}:{bound}"
+            address = _announce(options.home, Address(url, os.getpid(), endpoint.url))
+            tasks.start_soon(_actors, running, source, options, options.nats is None and config.nats.url is None)
+            try:
+                yield url
+            finally:
+                tasks.cancel_scope.cancel()
+                address.unlink(missing_ok=True)
+
+
+@asynccontextmanager
+async def attach(options: Options) -> AsyncIterator[System]:
+    """The bus and log of the data directory's running server; if none runs, of a nats-server started for the moment."""
+    config = ConfigSource(options.config).current()
+    address = running_server(options.home)
+    if address is not None and options.nats is None and config.nats.url is None:
+        token = (options.home / "secrets" / "nats_token").read_text().strip()
+        endpoint = Endpoint(address.nats, token=token, prefix=config.nats.prefix)
+        async with _system(options, config, endpoint) as running:
+            yield running
+        return
+    async with _bus(options, config) as endpoint, _system(options, config, endpoint) as running:
+        yield running
+
+
+async def replay(running: System, thread_id: str, until: int | None, config: Path | None = None) -> Report:
+    """Execute a thread's recorded runs again on their recorded outcomes, with no network."""
+    from actors.lead.actor import Lead
+    from adapters.models.configured import Silent
+    from core.replay import replay as execute
+
+    lead = Lead(ConfigSource(config), Silent(), load_tools(), running.call)
+    return await execute(running.log, thread_id, until, lead.execute)
+
+
+def running_server(home: Path) -> Address | None:
+    """The server of a data directory, if its process lives."""
+    try:
+        address = msgspec.json.decode((home / "server.json").read_bytes(), type=Address)
+        os.kill(address.pid, 0)
+    except (OSError, msgspec.DecodeError):
+        return None
+    return address
+
+
+# ── parts ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@asynccontextmanager
+async def _bus(options: Options, config: Config) -> AsyncIterator[Endpoint]:
+    """The configured NATS, or a child of ours."""
+    nats = config.nats
+    url = options.nats or nats.url
+    if url is None:
+        async with embedded.start(options.home) as server:
+            yield Endpoint(server.url, token=server.token, prefix=nats.prefix)
+        return
+    if "@" in url:
+        raise Invalid("--nats: no credentials in the address; use nats.user and nats.password, or nats.token")
+    tls = nats.tls
+    yield Endpoint(
+        url,
+        user=nats.user,
+        password=nats.password.reveal() if nats.password else None,
+        token=nats.token.reveal() if nats.token else None,
+        credentials=nats.credentials,
+        tls_ca=tls.ca if tls else None,
+        tls_cert=tls.cert if tls else None,
+        tls_key=tls.key if tls else None,
+        prefix=nats.prefix,
+        replicas=nats.replicas,
+    )
+
+
+@asynccontextmanager
+async def _system(options: Options, config: Config, endpoint: Endpoint) -> AsyncIterator[System]:
+    with own_file(options.home) as views:
+        async with system.start(
+            endpoint, views, lease_seconds=config.runs.lease_seconds, slots=config.runs.max_concurrent
+        ) as running:
+            yield running
+
+
+async def _actors(running: System, source: ConfigSource, options: Options, alone: bool) -> None:
+    """Load the agent (a second of imports, in a thread) and run the actors."""
+    provider = await sandbox_provider(options.home, source.current())
+    parts = await anyio.to_thread.run_sync(_load, running, source, options, provider)
+    log.info("actors", names=[actor.name for actor in parts])
+    await running.serve(parts, alone=alone)
+
+
+def _limits(config: Config) -> Limits:
+    wanted = config.sandbox
+    return Limits(
+        bash_timeout=wanted.timeout_seconds,
+        bash_output_max_chars=wanted.bash_output_max_chars,
+        read_file_output_max_chars=wanted.read_file_output_max_chars,
+        ls_output_max_chars=wanted.ls_output_max_chars,
+    )
+
+
+def _load(running: System, source: ConfigSource, options: Options, provider: SandboxProvider) -> list[Actor[Any]]:
+    from adapters.models.configured import Configured
+
+    given = {
+        "config": source,
+        "models": Configured(source),
+        "tools": load_tools(),
+        "call": running.call,
+        "provider": provider,
+        "limits": _limits(source.current()),
+    }
+    classes = {cls.name: cls for cls in find_actors(source.current().actors)}
+    wanted = options.actors or tuple(classes)
+    if unknown := [name for name in wanted if name not in classes]:
+        raise Invalid(f"--actors: {', '.join(unknown)} unknown; there are: {', '.join(sorted(classes))}")
+    return [construct(classes[name], given) for name in wanted]
+
+
+def load_tools() -> list[Tool]:
+    """The tools in `adapters/tools/`. A file that cannot be imported is an error, not a tool less."""
+    found = [value for module in _modules(adapters.tools) for value in vars(module).values() if isinstance(value, Tool)]
+    return sorted(found, key=lambda tool: tool.name)
+
+
+def find_actors(configured: Sequence[str]) -> Iterator[type[Actor[Any]]]:
+    """Actor classes: those in `actors/`, those installed packages offer (`sika.actors`), those the configuration names."""
+    for module in _modules(actors):
+        if module.__name__.rpartition(".")[2] in _NOT_ACTORS:
+            continue
+        if hasattr(module, "__path__"):
+            module = importlib.import_module(f"{module.__name__}.actor")
+        for value in vars(module).values():
+            if inspect.isclass(value) and issubclass(value, Actor) and value.__module__ == module.__name__:
+                yield value
+    for entry in importlib.metadata.entry_points(group=ENTRY_POINTS):
+        yield entry.load()
+    for path in configured:
+        yield _configured_actor(path)
+
+
+def construct(cls: type[Actor[Any]], given: Mapping[str, Any]) -> Actor[Any]:
+    """An actor, given what its `__init__` names."""
+    wanted = [] if cls.__init__ is object.__init__ else list(inspect.signature(cls).parameters)
+    if missing := [name for name in wanted if name not in given]:
+        raise Invalid(f"actor {cls.name}: cannot be given {', '.join(missing)}; there is: {', '.join(given)}")
+    return cls(**{name: given[name] for name in wanted})
+
+
+async def sandbox_provider(home: Path, config: Config) -> SandboxProvider:
+    """The configured sandbox provider; `auto` is bubblewrap where it works, else file tools without commands."""
+    from adapters.sandboxes.bubblewrap import Bubblewrap
+    from adapters.sandboxes.host import Host
+    from adapters.sandboxes.paths import Mount
+
+    wanted = config.sandbox
+    skills = Path(config.skills.path) if config.skills.path else Path(__file__).parent.parent / "skills"
+    shared = {
+        "home": home,
+        "skills": skills if skills.is_dir() else None,
+        "mounts": [Mount(m.container_path, Path(m.host_path), m.read_only) for m in wanted.mounts],
+        "environment": {name: secret.reveal() for name, secret in wanted.environment.items()},
+        "network": wanted.network,
+        "memory_mb": wanted.memory_mb,
+        "max_processes": wanted.max_processes,
+        "max_file_mb": wanted.max_file_mb,
+    }
+    host = Host(**shared, allow_host_bash=wanted.allow_host_bash)
+    if wanted.provider == "host":
+        return host
+    bubblewrap = Bubblewrap(**shared)
+    problem = await bubblewrap.check()
+    if problem is None:
+        return bubblewrap
+    if wanted.provider == "bubblewrap":
+        raise Unavailable(f"sandbox.provider: bubblewrap does not work here: {problem}")
+    log.warning("no isolated commands: bubblewrap does not work here", reason=problem, see="sika doctor")
+    return host
+
+
+def _configured_actor(path: str) -> type[Actor[Any]]:
+    module, _, name = path.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise Invalid(f"actors: {path}: {error}") from error
+    if not (inspect.isclass(found) and issubclass(found, Actor)):
+        raise Invalid(f"actors: {path}: not an Actor class")
+    return found
+
+
+def _modules(package: ModuleType) -> Iterator[ModuleType]:
+    for info in pkgutil.iter_modules(package.__path__):
+        if info.name not in _NOT_ACTORS:
+            yield importlib.import_module(f"{package.__name__}.{info.name}")
+
+
+def _announce(home: Path, address: Address) -> Path:
+    path = home / "server.json"
+    draft = path.with_suffix(".part")
+    draft.touch(mode=0o600)
+    draft.write_bytes(msgspec.json.encode(address))
+    draft.replace(path)
+    return path
+
+
+def _shown(host: str) -> str:
+    return f"[{host}]" if ":" in host else host

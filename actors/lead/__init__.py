@@ -1,0 +1,1 @@
+"""The lead agent. Reading order: `actor`, `agent`, `recorder`, `messages`, `prompt`."""

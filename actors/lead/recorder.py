@@ -1,0 +1,265 @@
+"""The innermost middleware: calls the model and the tools, and records what they said and did.
+
+On a resumed run the first model call answers with the recorded message whose tool calls are still open, and tool calls answer with their recorded
+outcomes: the loop needs no other way to go on than to start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, cast
+
+import anyio
+import msgspec
+from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
+from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, ToolMessage
+from langchain_core.runnables import Runnable
+from langgraph.errors import GraphBubbleUp
+from langgraph.prebuilt.tool_node import ToolCallRequest
+from langgraph.types import Command
+
+from actors.lead.failures import classify, pause_ms
+from actors.lead.messages import dump, key_of, load
+from core.errors import SikaError
+from core.events import Json, Message, ModelCompleted, ModelFailed, ToolCompleted
+from core.ids import uuid7
+from core.previews import Previewer, call_text, text_of
+from core.run import Journal, tool_message
+from core.tools import Effect
+
+Call = Callable[[str, Mapping[str, Any], Callable[[str], Awaitable[None]]], Awaitable[Any]]
+
+ERROR_CHARACTERS = 500
+"""How much of an exception's text the model is shown (contract runtime §5.8)."""
+
+
+@dataclass(slots=True)
+class Turn:
+    """What the agent's loop knows of the run it is doing. Passed as the graph's context."""
+
+    journal: Journal
+    thread: str
+    run: str
+    user: str
+    call: Call
+    attempts: int
+    effects: Mapping[str, Effect]
+
+
+@dataclass(frozen=True, slots=True)
+class _ToolContext:
+    """See `core.tools.ToolContext`."""
+
+    thread: str
+    user: str
+    run: str
+    call_id: str
+    _call: Callable[[str, Mapping[str, Any]], Awaitable[Any]]
+
+    async def call(self, actor: str, request: Mapping[str, Any]) -> Any:
+        return await self._call(actor, request)
+
+
+tool_context: ContextVar[_ToolContext] = ContextVar("tool_context")
+"""The context of the tool call being made in this task."""
+
+Bound = Runnable[Any, AIMessage]
+
+
+class Recorder(AgentMiddleware[Any, Turn, Any]):
+    """Records model answers, tool intents and tool outcomes of the run in the graph's context."""
+
+    name = "recorder"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._bound: dict[tuple[int, ...], tuple[list[Any], Bound]] = {}
+
+    # ── model ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def awrap_model_call(
+        self, request: ModelRequest[Turn], handler: Callable[[ModelRequest[Turn]], Awaitable[ModelResponse[Any]]]
+    ) -> ModelResponse[Any]:
+        turn = request.runtime.context
+        key = request_key(request.messages)
+        recorded = await turn.journal.model_recorded(key)
+        if recorded is not None:
+            return ModelResponse(result=[load(recorded.message)])
+        messages = [request.system_message, *request.messages] if request.system_message else request.messages
+        model = self._bind(request)
+        for attempt in range(1, turn.attempts + 1):
+            try:
+                event = await _ask(model, messages, turn.journal, key)
+                break
+            except Exception as error:
+                if isinstance(error, SikaError | GraphBubbleUp):
+                    raise
+                failed = _failure(error, attempt, turn.attempts)
+                await turn.journal.model_failed(failed)
+                if failed.wait_ms is None:
+                    raise
+                await asyncio.sleep(failed.wait_ms / 1000)
+        await turn.journal.model_completed(event)
+        return ModelResponse(result=[load(event.message)])
+
+    def _bind(self, request: ModelRequest[Turn]) -> Bound:
+        """The model with the request's tools. Converting the tools' schemas takes longer than most requests: done once."""
+        key = (id(request.model), *(id(tool) for tool in request.tools), hash(str(request.model_settings)))
+        if request.tool_choice is not None:
+            key = (*key, hash(str(request.tool_choice)))
+        if key not in self._bound:
+            bound: Any = request.model
+            if request.tools:
+                bound = request.model.bind_tools(
+                    request.tools, tool_choice=request.tool_choice, **request.model_settings
+                )
+            elif request.model_settings:
+                bound = request.model.bind(**request.model_settings)
+            if len(self._bound) > 64:
+                self._bound.clear()
+            self._bound[key] = ([request.model, *request.tools], bound)  # kept alive, so that the ids stay theirs
+        return self._bound[key][1]
+
+    # ── tools ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def awrap_tool_call(
+        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[ToolMessage | Command[Any]]]
+    ) -> ToolMessage | Command[Any]:
+        turn = cast(Turn, request.runtime.context)
+        call = request.tool_call
+        call_id, name = str(call["id"]), call["name"]
+        effect = turn.effects.get(name, "once")
+        outcome = await turn.journal.tool_requested(call_id, name, effect, call["args"])
+        if outcome is None:
+            started = time.monotonic()
+            tool_context.set(self._context(turn, call_id, name))
+            message, update = await _outcome(request, handler)
+            duration = int((time.monotonic() - started) * 1000)
+            outcome = ToolCompleted(call_id=call_id, message=message, update=update, duration_ms=duration)
+            await turn.journal.tool_completed(outcome)
+        result = load(outcome.message)
+        assert isinstance(result, ToolMessage)
+        return Command(update={**outcome.update, "messages": [result]}) if outcome.update else result
+
+    def _context(self, turn: Turn, call_id: str, name: str) -> _ToolContext:
+        async def progress(text: str) -> None:
+            await turn.journal.progress(call_id, name, text)
+
+        async def ask(actor: str, request: Mapping[str, Any]) -> Any:
+            return await turn.call(actor, request, progress)
+
+        return _ToolContext(turn.thread, turn.user, turn.run, f"{turn.journal.said_seq()}-{call_id}", ask)
+
+
+def request_key(messages: Sequence[BaseMessage]) -> str:
+    """Short hash of the conversation sent to the model, without the system prompt."""
+    return hashlib.blake2b(msgspec.json.encode(key_of(messages)), digest_size=8).hexdigest()
+
+
+async def _ask(model: Bound, messages: Sequence[BaseMessage], journal: Journal, key: str) -> ModelCompleted:
+    """One request to the model, shown while it is answered. If a person stops the run meanwhile, what was said is kept."""
+    started = time.monotonic()
+    identity = f"lc_run--{uuid7()}"
+    previewer = journal.preview(identity)
+    chunks: list[AIMessageChunk] = []
+    try:
+        await _collect(model.astream(messages), previewer, chunks)
+    except asyncio.CancelledError:
+        if journal.stopping and chunks:
+            with anyio.CancelScope(shield=True):
+                event = _event(_merge(chunks), identity, key, started, stopped=True)
+                if text_of(event.message["content"]):
+                    await journal.model_completed(event)
+        raise
+    if not chunks:
+        raise ValueError("the model sent an empty answer")
+    return _event(_merge(chunks), identity, key, started)
+
+
+async def _collect(stream: AsyncIterator[AIMessage], previewer: Previewer | None, chunks: list[AIMessageChunk]) -> None:
+    async for chunk in stream:
+        assert isinstance(chunk, AIMessageChunk)
+        chunks.append(chunk)
+        if previewer is None:
+            continue
+        if chunk.additional_kwargs and (reasoning := chunk.additional_kwargs.get("reasoning_content")):
+            await previewer.add("reasoning", str(reasoning))
+        if chunk.content and (text := text_of(chunk.content)):
+            await previewer.add("text", text)
+        for part in chunk.tool_call_chunks:
+            index = part["index"]
+            await previewer.add(
+                "call",
+                part["args"] or "",
+                index=index if isinstance(index, int) else 0,
+                call_id=part["id"] or None,
+                name=part["name"] or None,
+            )
+
+
+def _merge(chunks: list[AIMessageChunk]) -> AIMessageChunk:
+    return chunks[0] if len(chunks) == 1 else chunks[0] + chunks[1:]
+
+
+def _event(merged: AIMessageChunk, identity: str, key: str, started: float, stopped: bool = False) -> ModelCompleted:
+    """What is recorded of an answer."""
+    texts = {str(part["id"]): part["args"] or "" for part in merged.tool_call_chunks}
+    merged.additional_kwargs.pop("tool_calls", None)
+    message = dump(merged)
+    message["id"] = identity
+    calls: list[Json] = [] if stopped else message.get("tool_calls", [])
+    if stopped:
+        message.pop("tool_calls", None)
+        message["response_metadata"] = {**message.get("response_metadata", {}), "finish_reason": "cancelled"}
+    for place, call in enumerate(calls):
+        call["id"] = call.get("id") or f"call_{identity[-12:]}_{place}"
+    raw = {c["id"]: texts[c["id"]] for c in calls if texts.get(c["id"], "") not in ("", call_text(c["args"]))}
+    return ModelCompleted(
+        message=message, request=key, duration_ms=int((time.monotonic() - started) * 1000), call_texts=raw
+    )
+
+
+def _failure(error: Exception, attempt: int, attempts: int) -> ModelFailed:
+    reason, retriable = classify(error)
+    wait = pause_ms(error, attempt) if retriable and attempt < attempts else None
+    return ModelFailed(
+        error=type(error).__name__,
+        text=(str(error) or type(error).__name__)[:2000],
+        attempt=attempt,
+        max_attempts=attempts,
+        reason=reason,
+        wait_ms=wait,
+    )
+
+
+async def _outcome(
+    request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[ToolMessage | Command[Any]]]
+) -> tuple[Message, Json]:
+    """Make the call: the tool message to record, and what else it changes in the state. Errors are for the model."""
+    call_id, name = str(request.tool_call["id"]), request.tool_call["name"]
+    try:
+        result = await handler(request)
+    except GraphBubbleUp:
+        raise
+    except SikaError as error:
+        return tool_message(call_id, name, f"Error: {error}", "error"), {}
+    except Exception as error:
+        detail = str(error)[:ERROR_CHARACTERS]
+        text = f"Error: Tool '{name}' failed with {type(error).__name__}: {detail}. Go on with what you have, or try another way."
+        return tool_message(call_id, name, text, "error"), {}
+    if isinstance(result, ToolMessage):
+        return _identified(dump(result), call_id), {}
+    update = dict(result.update) if isinstance(result.update, dict) else {}
+    messages = [m for m in update.pop("messages", ()) if isinstance(m, ToolMessage)]
+    message = dump(messages[0]) if messages else tool_message(call_id, name, "OK")
+    return _identified(message, call_id), update
+
+
+def _identified(message: Message, call_id: str) -> Message:
+    message["id"] = message.get("id") or f"tool-{call_id}"
+    return message

@@ -1,0 +1,252 @@
+"""Answers what the sandbox tools ask: runs it in the thread's sandbox and puts the result into words for the model."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Never, Protocol
+
+import anyio
+import msgspec
+
+from core.actor import Actor, Progress
+from core.errors import Invalid
+from core.sandbox import ExecResult
+from core.sandbox import Sandbox as Port
+
+GLOB_CAP, GREP_CAP = 1000, 500
+"""Most results of one search, whatever was asked or configured (contract §6)."""
+MAX_ERROR = 2000
+"""Characters of a refusal (contract §6, write_file)."""
+
+
+class Killable(Port, Protocol):
+    """What this actor needs besides the port: to end a command, and changes that happen once per call."""
+
+    async def kill(self, call_id: str) -> None: ...
+    async def write(self, path: str, content: str, *, append: bool = False, call_id: str | None = None) -> None: ...
+    async def replace(
+        self, path: str, old: str, new: str, *, every: bool = False, call_id: str | None = None
+    ) -> None: ...
+
+
+class Provider(Protocol):
+    async def acquire(self, user: str, thread: str) -> Killable: ...
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """The configurable ones, with the names and defaults of the contract. 0 characters means no limit."""
+
+    bash_timeout: float = 600
+    bash_output_max_chars: int = 20_000
+    read_file_output_max_chars: int = 50_000
+    ls_output_max_chars: int = 20_000
+    glob_max_results: int = 200
+    grep_max_results: int = 100
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True, tag_field="op", forbid_unknown_fields=True):
+    user: str
+    thread: str
+
+
+class Call(Request, frozen=True, kw_only=True):
+    """One that is recorded. Call ids are unique per run only."""
+
+    run: str
+    call_id: str
+
+    @property
+    def key(self) -> str:
+        return f"{self.run}-{self.call_id}"
+
+
+class Exec(Call, frozen=True, kw_only=True, tag="exec"):
+    command: str
+
+
+class Kill(Call, frozen=True, kw_only=True, tag="kill"):
+    """A person cancelled the run. Plain cancellation of the question leaves the command running."""
+
+
+class Write(Call, frozen=True, kw_only=True, tag="write"):
+    path: str
+    content: str
+    append: bool = False
+
+
+class Replace(Call, frozen=True, kw_only=True, tag="replace"):
+    path: str
+    old: str
+    new: str
+    every: bool = False
+
+
+class List(Request, frozen=True, kw_only=True, tag="list"):
+    path: str
+
+
+class Read(Request, frozen=True, kw_only=True, tag="read"):
+    path: str
+    start_line: int | None = None
+    end_line: int | None = None
+
+
+class Glob(Request, frozen=True, kw_only=True, tag="glob"):
+    path: str
+    pattern: str
+    include_dirs: bool = False
+    max_results: int = 200
+
+
+class Grep(Request, frozen=True, kw_only=True, tag="grep"):
+    path: str
+    pattern: str
+    glob: str | None = None
+    literal: bool = False
+    case_sensitive: bool = False
+    max_results: int = 100
+
+
+AnyRequest = Exec | Kill | Write | Replace | List | Read | Glob | Grep
+
+
+class Sandbox(Actor[Never]):
+    name = "sandbox"
+
+    def __init__(self, provider: Provider, limits: Limits) -> None:
+        self._provider, self._limits = provider, limits
+
+    async def answer(self, request: Mapping[str, Any], progress: Progress) -> str:
+        try:
+            asked: AnyRequest = msgspec.convert(dict(request), type=AnyRequest)
+            return await self._do(asked, await self._provider.acquire(asked.user, asked.thread), progress)
+        except msgspec.ValidationError as error:
+            raise Invalid(f"sandbox: {error}") from error
+        except Invalid as error:
+            raise Invalid(cut_middle(str(error), MAX_ERROR)) from error
+
+    async def _do(self, asked: AnyRequest, sandbox: Killable, progress: Progress) -> str:
+        match asked:
+            case Exec():
+                return await self._exec(asked, sandbox, progress)
+            case Kill():
+                await sandbox.kill(asked.key)
+            case Write(path=path, content=content, append=append):
+                await sandbox.write(path, content, append=append, call_id=asked.key)
+            case Replace(path=path, old=old, new=new, every=every):
+                await sandbox.replace(path, old, new, every=every, call_id=asked.key)
+            case List(path=path):
+                return cut_tail("\n".join(await sandbox.list(path)) or "(empty)", self._limits.ls_output_max_chars)
+            case Read(path=path):
+                return self._read(asked, await sandbox.read(path))
+            case Glob(path=path, pattern=pattern):
+                limit = clamp(asked.max_results, self._limits.glob_max_results, GLOB_CAP)
+                found, more = await sandbox.glob(path, pattern, dirs=asked.include_dirs, limit=limit)
+                return numbered(found, more, f"paths under {path}")
+            case Grep(path=path, pattern=pattern):
+                limit = clamp(asked.max_results, self._limits.grep_max_results, GREP_CAP)
+                found, more = await sandbox.grep(
+                    path,
+                    pattern,
+                    glob=asked.glob,
+                    literal=asked.literal,
+                    case_sensitive=asked.case_sensitive,
+                    limit=limit,
+                )
+                return matches(found, more, path)
+        return "OK"
+
+    async def _exec(self, asked: Exec, sandbox: Killable, progress: Progress) -> str:
+        timeout = self._limits.bash_timeout
+        result = await shown(
+            progress, lambda show: sandbox.exec(asked.key, asked.command, timeout=timeout, on_output=show)
+        )
+        return cut_middle(outcome(result, timeout), self._limits.bash_output_max_chars)
+
+    def _read(self, asked: Read, content: bytes) -> str:
+        text = content.decode("utf-8", "replace")
+        if text and asked.start_line is not None and asked.end_line is not None:
+            text = "\n".join(text.splitlines()[max(asked.start_line, 1) - 1 : max(asked.end_line, 0)])
+        hint = "use start_line and end_line to read a part"
+        return cut_tail(text, self._limits.read_file_output_max_chars, hint) or "(empty)"
+
+
+async def shown(progress: Progress, work: Callable[[Callable[[str], None]], Awaitable[ExecResult]]) -> ExecResult:
+    """Do the work and pass on what it shows, in pieces as large as the other side's pace makes them."""
+    send, receive = anyio.create_memory_object_stream[str](math.inf)
+
+    async def pass_on() -> None:
+        with receive:
+            async for text in receive:
+                pieces = [text]
+                while receive.statistics().current_buffer_used:
+                    pieces.append(receive.receive_nowait())
+                await progress("".join(pieces))
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(pass_on)
+        with send:
+            result = await work(send.send_nowait)
+    return result
+
+
+def outcome(result: ExecResult, timeout: float) -> str:
+    lines = []
+    if result.ended == "timeout":
+        lines.append(f"Error: the command was stopped after {timeout:g} seconds.")
+    elif result.ended == "interrupted":
+        lines.append(
+            "Error: the command was interrupted. What it did until then stays done: look before you run it again."
+        )
+    if result.stdout:
+        lines.append(result.stdout.rstrip("\n"))
+    if result.stderr:
+        lines.append(f"Std Error:\n{result.stderr.rstrip()}")
+    if result.exit_code:
+        lines.append(f"Exit Code: {result.exit_code}")
+    return "\n".join(lines) or "(no output)"
+
+
+def clamp(asked: int, configured: int, cap: int) -> int:
+    return max(1, min(asked, configured, cap))
+
+
+def numbered(found: list[str], more: bool, what: str) -> str:
+    if not found:
+        return f"Found no {what}."
+    lines = [f"Found {len(found)} {what}:", *(f"{number}. {path}" for number, path in enumerate(found, 1))]
+    return "\n".join([*lines, *truncated(more)])
+
+
+def matches(found: list[str], more: bool, path: str) -> str:
+    if not found:
+        return f"Found no matches under {path}."
+    return "\n".join([f"Found {len(found)} matches under {path}:", *found, *truncated(more)])
+
+
+def truncated(more: bool) -> list[str]:
+    return ["(There are more. Narrow the pattern or the path to see them.)"] if more else []
+
+
+def cut_middle(text: str, limit: int) -> str:
+    """Head and tail in equal parts, and how much lies between. Never longer than `limit`; 0 is no limit."""
+    if limit <= 0 or len(text) <= limit:
+        return text
+    room = limit - len(_skipped(len(text)))
+    if room <= 0:
+        return text[:limit]
+    head, tail = room - room // 2, room // 2
+    return text[:head] + _skipped(len(text) - head - tail) + text[len(text) - tail :]
+
+
+def _skipped(count: int) -> str:
+    return f"\n... [{count} characters skipped] ...\n"
+
+
+def cut_tail(text: str, limit: int, hint: str = "") -> str:
+    """The head, and how much follows. Never longer than `limit`; 0 is no limit."""
+    if limit <= 0 or len(text) <= limit:
+        return text
+    note = f"\n... [only the first characters of {len(text)} are shown{'; ' + hint if hint else ''}]"
+    return text[: max(0, limit - len(note))] + note[:limit]

@@ -1,0 +1,58 @@
+"""The models of the configuration, by name; the demo model if there are none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from langchain_core.language_models import BaseChatModel
+
+from adapters.models import factory
+from adapters.models.demo import DemoChatModel
+from core.config import ConfigSource
+from core.errors import Invalid
+from core.settings import Model
+
+DEMO = "demo"
+
+
+class Configured:
+    """Finds the model for a run in the configuration as it is now."""
+
+    def __init__(self, config: ConfigSource) -> None:
+        self._config = config
+        self._demo = DemoChatModel()
+
+    def name(self, wanted: str | None) -> str:
+        """The configured name that a request for `wanted` gets: itself, or the first one."""
+        names = [model.name for model in self._config.current().models]
+        return wanted if wanted in names else names[0] if names else DEMO
+
+    def get(self, name: str, *, thinking: bool, reasoning_effort: str | None) -> BaseChatModel:
+        """The model itself. Raises `Invalid` if it is not configured (any more) or cannot be built."""
+        models = {model.name: model for model in self._config.current().models}
+        if not models and name == DEMO:
+            return self._demo
+        if name not in models:
+            raise Invalid(f"model {name!r} is not configured; there are: {', '.join(models) or 'none'}")
+        entry = models[name]
+        return factory.build(
+            _entry(entry),
+            thinking=thinking and entry.supports_thinking,
+            reasoning_effort=reasoning_effort if entry.supports_reasoning_effort else None,
+        )
+
+
+class Silent:
+    """Stands in for every model in a replay: there the log answers, and whatever was configured then need not be now."""
+
+    def name(self, wanted: str | None) -> str:
+        return wanted or DEMO
+
+    def get(self, name: str, *, thinking: bool, reasoning_effort: str | None) -> BaseChatModel:
+        return DemoChatModel()
+
+
+def _entry(model: Model) -> dict[str, Any]:
+    fields = {name: value for name, value in msgspec.structs.asdict(model).items() if value is not None}
+    return {**fields.pop("extra"), **fields}

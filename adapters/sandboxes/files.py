@@ -1,0 +1,257 @@
+"""The file operations of the `Sandbox` port, on the virtual paths of one thread."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import secrets
+import stat
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+from anyio import to_thread
+
+from adapters.sandboxes import search
+from adapters.sandboxes.changes import once
+from adapters.sandboxes.paths import Parts, Place, Tree, join
+from adapters.sandboxes.record import Calls
+from core.errors import Invalid
+
+MAX_READ = 100 * 1024 * 1024
+"""Bytes of a file that is read as a whole (contract §7, download_file)."""
+MAX_ENTRIES = 10_000
+"""Entries of one listing; far beyond what its text limit shows."""
+SEARCH_SECONDS = 10.0
+
+Paths = list[str]  # the port has a method called `list`, which hides the type within the class
+Found = tuple[Paths, bool]
+
+
+class Files:
+    """Guarantees: as the port says, and: a write is all or nothing, also for readers and crashes; writes of a thread
+    come one after the other, across processes. `append` and `replace` with a `call_id` that was seen before change
+    nothing. Non-guarantees: hard links are cut by a write, because it replaces the file.
+    """
+
+    def __init__(self, root: Path, tree: Tree, max_file_mb: int) -> None:
+        self.tree = tree
+        self.calls = Calls(root / "calls")
+        self._lock = root / "files.lock"
+        self._max_file = max_file_mb * 1024 * 1024
+
+    async def read(self, path: str) -> bytes:
+        return self._shown(path, await to_thread.run_sync(self._read, path))
+
+    async def write(self, path: str, content: str, *, append: bool = False, call_id: str | None = None) -> None:
+        data = self._stored(path, content)
+        if append:
+            await to_thread.run_sync(lambda: self._change(path, call_id, lambda old: old + data, create=True))
+        else:
+            await to_thread.run_sync(self._write, path, data)
+
+    async def replace(self, path: str, old: str, new: str, *, every: bool = False, call_id: str | None = None) -> None:
+        def change(content: bytes) -> bytes:
+            text = self._shown(path, content)
+            if not text:
+                return content
+            if not old or old.encode() not in text:
+                raise Invalid(f"{path}: the text to replace was not found")
+            changed = text.replace(old.encode(), new.encode(), -1 if every else 1)
+            return self._stored(path, changed.decode("utf-8", "surrogateescape"))
+
+        await to_thread.run_sync(lambda: self._change(path, call_id, change, create=False))
+
+    async def list(self, path: str, *, depth: int = 2) -> Paths:
+        return await to_thread.run_sync(self._list, path, depth)
+
+    async def glob(self, path: str, pattern: str, *, dirs: bool, limit: int) -> Found:
+        if pattern.startswith("/") or ".." in pattern.split("/"):
+            raise Invalid(f"pattern: {pattern!r} must be relative to the path and without '..'")
+        return await to_thread.run_sync(
+            lambda: self._search(path, {"op": "glob", "pattern": pattern, "dirs": dirs, "limit": limit})
+        )
+
+    async def grep(
+        self, path: str, pattern: str, *, glob: str | None, literal: bool, case_sensitive: bool, limit: int
+    ) -> Found:
+        request = {"op": "grep", "pattern": pattern, "glob": glob, "literal": literal, "limit": limit}
+        return await to_thread.run_sync(lambda: self._search(path, request | {"case_sensitive": case_sensitive}))
+
+    def _stored(self, path: str, content: str) -> bytes:
+        """Text of the agent as it goes into the file. `host` puts its own paths in."""
+        return content.encode("utf-8", "surrogateescape")
+
+    def _shown(self, path: str, content: bytes) -> bytes:
+        """The reverse."""
+        return content
+
+    def _read(self, path: str) -> bytes:
+        with refusals(path), self.tree.open(path) as fd:
+            found = os.fstat(fd)
+            if not stat.S_ISREG(found.st_mode):
+                raise Invalid(f"{path}: is a directory" if stat.S_ISDIR(found.st_mode) else f"{path}: is not a file")
+            with open(fd, "rb", closefd=False) as file:
+                content = file.read(MAX_READ + 1)
+            if len(content) > MAX_READ:
+                raise Invalid(f"{path}: larger than {MAX_READ >> 20} MB; look at a part of it with a command")
+            return content
+
+    def _write(self, path: str, content: bytes) -> None:
+        with self._exclusive():
+            self._put(path, content)
+
+    def _change(self, path: str, call_id: str | None, change: Callable[[bytes], bytes], *, create: bool) -> None:
+        with self._exclusive():
+            try:
+                old = self._read(path)
+            except Missing:
+                if not create:
+                    raise
+                old = b""
+            if call_id is None:
+                self._put(path, change(old))
+            else:
+                once(self.calls.record(call_id), path, old, change, lambda new: self._put(path, new))
+
+    @contextlib.contextmanager
+    def _exclusive(self) -> Iterator[None]:
+        """One writer per thread at a time: a lock per path would save nothing, a write takes a millisecond."""
+        fd = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(fd)
+
+    def _put(self, path: str, content: bytes) -> None:
+        if len(content) > self._max_file:
+            raise Invalid(f"{path}: would be larger than {self._max_file >> 20} MB")
+        with refusals(path), self.tree.walk(path, create=True) as place:
+            if not place.writable:
+                raise Invalid(f"{path}: is read-only")
+            if place.name == "." or place.fd is None:
+                raise Invalid(f"{path}: is a directory")
+            _replace_file(place, place.fd, content)
+
+    def _list(self, path: str, depth: int) -> Paths:
+        found: Paths = []
+        with refusals(path), contextlib.suppress(Missing), self.tree.walk(path) as place:
+            self._collect(place.parts, depth, found)
+        return sorted(found)
+
+    def _collect(self, parts: Parts, depth: int, found: Paths) -> None:
+        names = {name for name in self._names(parts) if not search.ignored(name)}
+        for name in sorted(names):
+            if len(found) >= MAX_ENTRIES:
+                return
+            kind = self._kind((*parts, name))
+            if kind is None:
+                continue
+            found.append(join([*map(search.shown, (*parts, name))]) + ("" if kind == "file" else "/"))
+            if kind == "directory" and depth > 1:
+                self._collect((*parts, name), depth - 1, found)
+
+    def _names(self, parts: Parts) -> set[str]:
+        """What is in a directory: files of the host, and mounts."""
+        names = set(self.tree.below(parts))
+        if parts not in self.tree.above:
+            with refusals(join(parts)), self.tree.open(join(parts), os.O_RDONLY | os.O_DIRECTORY) as fd:
+                names |= set(os.listdir(fd))
+        return names
+
+    def _kind(self, parts: Parts) -> Literal["file", "directory", "link"] | None:
+        """`link` is one to a directory: shown, not entered. None: leads outside, or is gone."""
+        with contextlib.suppress(Invalid, OSError), self.tree.walk(join(parts)) as place:
+            if place.fd is None:
+                return "directory"
+            found = place.stat()
+            if found is None or not stat.S_ISDIR(found.st_mode):
+                return "file" if found or place.parts != parts else None
+            return "directory" if place.parts == parts else "link"
+        return None
+
+    def _search(self, path: str, request: dict[str, Any]) -> Found:
+        with contextlib.ExitStack() as stack, refusals(path):
+            place = stack.enter_context(self.tree.walk(path))
+            if place.fd is not None and place.stat() is None:
+                raise Missing(f"{path}: not found")
+            targets = [self._target(place)] if place.fd is not None else []
+            for mount in self.tree.mounts:
+                if len(mount) > len(place.parts) and mount[: len(place.parts)] == place.parts:
+                    with contextlib.suppress(OSError):
+                        targets.append(self._target(stack.enter_context(self.tree.walk(join(mount)))))
+            for fd, _, _ in targets:
+                stack.callback(os.close, fd)
+            return _run_search(request | {"base": place.virtual, "targets": targets})
+
+    def _target(self, place: Place) -> tuple[int, str, str]:
+        """(descriptor, name in it or `.`, virtual path) for the search; it owns the descriptor."""
+        assert place.fd is not None
+        found = place.stat()
+        if found is not None and stat.S_ISDIR(found.st_mode):
+            flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+            return os.open(place.name, flags, dir_fd=place.fd), ".", place.virtual
+        return os.dup(place.fd), place.name, place.virtual
+
+
+class Missing(Invalid):
+    """There is nothing at that path."""
+
+
+@contextlib.contextmanager
+def refusals(path: str) -> Iterator[None]:
+    """Errors of the system in words for the model: with the virtual path, never the host's."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise Missing(f"{path}: not found") from error
+    except OSError as error:
+        raise Invalid(f"{path}: {os.strerror(error.errno or 0).lower()}") from error
+
+
+def _replace_file(place: Place, fd: int, content: bytes) -> None:
+    old = place.stat()
+    if old is not None and stat.S_ISDIR(old.st_mode):
+        raise Invalid(f"{place.virtual}: is a directory")
+    temporary = f".{secrets.token_hex(8)}.part"
+    new = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644, dir_fd=fd)
+    try:
+        with open(new, "wb") as file:
+            file.write(content)
+            file.flush()
+            if old is not None:
+                os.fchmod(new, stat.S_IMODE(old.st_mode))
+            os.fsync(new)
+        os.replace(temporary, place.name, src_dir_fd=fd, dst_dir_fd=fd)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary, dir_fd=fd)
+        raise
+
+
+def _run_search(request: dict[str, Any]) -> Found:
+    try:
+        done = subprocess.run(
+            [sys.executable, "-I", "-S", "-X", "utf8", search.__file__],
+            input=msgspec.json.encode(request),
+            capture_output=True,
+            env={},
+            pass_fds=[fd for fd, _, _ in request["targets"]],
+            timeout=SEARCH_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise Invalid(
+            f"pattern: the search took longer than {SEARCH_SECONDS:.0f} s; make it simpler or narrower"
+        ) from None
+    if done.returncode:
+        raise Invalid("pattern: the search failed; make it simpler or narrower")
+    answer = msgspec.json.decode(done.stdout)
+    if "error" in answer:
+        raise Invalid(f"pattern: {answer['error']}")
+    return answer["found"], answer["more"]

@@ -1,0 +1,155 @@
+"""No sandbox: commands run on this machine as this user, if they are allowed at all. For development."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from adapters.sandboxes.files import Files, Found
+from adapters.sandboxes.hostrules import refuse
+from adapters.sandboxes.paths import SKILLS, WORKSPACE, Mount, Tree
+from adapters.sandboxes.provider import Threads, environment, limits
+from adapters.sandboxes.record import Job
+from core.errors import Invalid
+from core.sandbox import ExecResult
+
+_PLAIN_HOME = re.compile(r"[\w@%+=:,./-]+\Z")
+_LONGEST_LINE = 8192
+
+
+class HostSandbox(Files):
+    """The agent writes virtual paths into its scripts, and on the host they must work: so what it writes is
+    translated, and translated back when it is read, but only in files that it wrote (`written`)."""
+
+    def __init__(self, root: Path, tree: Tree, provider: Host) -> None:
+        super().__init__(root, tree, provider.max_file_mb)
+        self._provider = provider
+        self._written = _Written(root / "written")
+
+    async def exec(self, call_id: str, command: str, *, timeout: float, on_output: Callable[[str], None]) -> ExecResult:
+        job = self._provider.job(command, timeout, self.tree)
+        lines = _Lines(lambda text: on_output(self.tree.to_virtual(text)))
+        result = await self.calls.exec(call_id, command, job, lines.put)
+        lines.flush()
+        stdout, stderr = self.tree.to_virtual(result.stdout), self.tree.to_virtual(result.stderr)
+        return msgspec.structs.replace(result, stdout=stdout, stderr=stderr)
+
+    async def kill(self, call_id: str) -> None:
+        await self.calls.kill(call_id)
+
+    async def grep(
+        self, path: str, pattern: str, *, glob: str | None, literal: bool, case_sensitive: bool, limit: int
+    ) -> Found:
+        found, more = await super().grep(
+            path, pattern, glob=glob, literal=literal, case_sensitive=case_sensitive, limit=limit
+        )
+        return [self.tree.to_virtual(line) for line in found], more
+
+    def _stored(self, path: str, content: str) -> bytes:
+        translated = self.tree.to_host(content)
+        if translated != content:
+            self._written.add(path)
+        return translated.encode("utf-8", "surrogateescape")
+
+    def _shown(self, path: str, content: bytes) -> bytes:
+        if not self._written.has(path):
+            return content
+        return self.tree.to_virtual(content.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
+
+
+class Host:
+    """Guarantees: file operations like every sandbox. Non-guarantees: commands are not confined, the rules for them
+    only catch mistakes. Off unless `allow_host_bash`. `network` cannot be taken away from a command here."""
+
+    name = "host"
+
+    def __init__(
+        self,
+        *,
+        home: Path,
+        skills: Path | None,
+        mounts: Sequence[Mount],
+        environment: Mapping[str, str],
+        network: bool,
+        memory_mb: int,
+        max_processes: int,
+        max_file_mb: int,
+        allow_host_bash: bool,
+    ) -> None:
+        self.max_file_mb = max_file_mb
+        self._home, self._environment, self._allowed = home, environment, allow_host_bash
+        self._memory_mb, self._max_processes = memory_mb, max_processes
+        self._roots = (SKILLS, *(mount.virtual for mount in mounts))
+        self._threads = Threads(home, skills, mounts, lambda root, tree: HostSandbox(root, tree, self))
+
+    async def check(self) -> str | None:
+        if not _PLAIN_HOME.match(str(self._home)):
+            return f"The data directory {self._home} has characters that a shell would read; choose a plainer path."
+        return None
+
+    async def acquire(self, user: str, thread: str) -> HostSandbox:
+        return await self._threads.acquire(user, thread)
+
+    def job(self, command: str, timeout: float, tree: Tree) -> Job:
+        if not self._allowed:
+            raise Invalid("bash: is off, because this sandbox runs commands on the host (sandbox.allow_host_bash)")
+        if reason := refuse(command, self._roots):
+            raise Invalid(f"command: {reason}")
+        workspace = tree.to_host(WORKSPACE)
+        path = os.environ.get("PATH", os.defpath)
+        shell = shutil.which("bash") or shutil.which("sh") or "/bin/sh"
+        return Job(
+            argv=[shell, "-c", tree.to_host(command)],
+            env=environment(workspace, path, self._environment),
+            cwd=workspace,
+            timeout=timeout,
+            limits=limits(self._memory_mb, self.max_file_mb),
+            max_processes=self._max_processes,
+        )
+
+
+class _Written:
+    """The files of a thread whose content was translated, one virtual path per line."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def has(self, path: str) -> bool:
+        with contextlib.suppress(FileNotFoundError):
+            return _line(path) in self._path.read_text(encoding="utf-8").splitlines()
+        return False
+
+    def add(self, path: str) -> None:
+        if not self.has(path):
+            with open(self._path, "a", encoding="utf-8") as file:
+                file.write(_line(path) + "\n")
+
+
+def _line(path: str) -> str:
+    absolute = path if path.startswith("/") else f"{WORKSPACE}/{path}"
+    return os.path.normpath(absolute).encode("unicode_escape").decode()
+
+
+class _Lines:
+    """Passes whole lines on, so that no path is cut before it is translated."""
+
+    def __init__(self, sink: Callable[[str], None]) -> None:
+        self._sink, self._rest = sink, ""
+
+    def put(self, text: str) -> None:
+        whole, newline, self._rest = (self._rest + text).rpartition("\n")
+        if newline:
+            self._sink(whole + newline)
+        if len(self._rest) > _LONGEST_LINE:
+            self.flush()
+
+    def flush(self) -> None:
+        if self._rest:
+            self._sink(self._rest)
+        self._rest = ""

@@ -1,0 +1,63 @@
+"""What the local providers share: one sandbox object per thread, and the limits of a command."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Generic, Protocol, TypeVar
+
+from anyio import to_thread
+
+from adapters.sandboxes.paths import Mount, Tree, make_thread, mounts_of, thread_root
+from adapters.sandboxes.record import Calls
+
+MAX_SANDBOXES = 256
+"""Kept in memory (contract §7); the files are on disk in any case."""
+MAX_OPEN_FILES = 4096
+_MB = 1024 * 1024
+
+
+class _HasCalls(Protocol):
+    calls: Calls
+
+
+S = TypeVar("S", bound=_HasCalls)
+
+
+class Threads(Generic[S]):
+    """Guarantees: one object per thread as long as it is cached, also under concurrent calls."""
+
+    def __init__(
+        self, home: Path, skills: Path | None, mounts: Sequence[Mount], make: Callable[[Path, Tree], S]
+    ) -> None:
+        self._home, self._skills, self._mounts, self._make = home, skills, mounts, make
+        self._cache: OrderedDict[tuple[str, str], S] = OrderedDict()
+
+    async def acquire(self, user: str, thread: str) -> S:
+        key = (user, thread)
+        if key not in self._cache:
+            made = await to_thread.run_sync(self._prepare, thread_root(self._home, user, thread))
+            self._cache.setdefault(key, made)  # somebody may have been faster
+        sandbox = self._cache[key]
+        self._cache.move_to_end(key)
+        if len(self._cache) > MAX_SANDBOXES:
+            self._cache.popitem(last=False)
+        return sandbox
+
+    def _prepare(self, root: Path) -> S:
+        make_thread(root)
+        sandbox = self._make(root, Tree(mounts_of(root, self._skills, self._mounts)))
+        sandbox.calls.sweep()
+        return sandbox
+
+
+def limits(memory_mb: int, max_file_mb: int) -> dict[str, int]:
+    """Per process. Memory is RLIMIT_DATA (what is really allocated): RLIMIT_AS would also count the address space that
+    node, Go and Java reserve and never use."""
+    return {"DATA": memory_mb * _MB, "FSIZE": max_file_mb * _MB, "NOFILE": MAX_OPEN_FILES, "CORE": 0}
+
+
+def environment(home: str, path: str, extra: Mapping[str, str]) -> dict[str, str]:
+    """All that a command sees of the environment: never the server's own, where the keys are."""
+    return {"PATH": path, "HOME": home, "LANG": "C.UTF-8", "TERM": "dumb", **extra}

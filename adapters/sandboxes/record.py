@@ -1,0 +1,297 @@
+"""The record of each call: what makes a command run once, whatever dies while it runs.
+
+Theory of operation
+===================
+
+The question after a crash is always "did it run, and how did it end?". Only something that outlives the server can
+answer, so a call has a directory (`<thread>/calls/<call id>/`) and its command has a *supervisor* (`supervisor.py`): a
+small process in a session of its own that survives `kill -9` of the server.
+
+    lock          flock(LOCK_EX), taken by the server, inherited by the supervisor, never by the command
+    command.json  what was asked, when, with which time limit
+    pid           the supervisor lives; written durably *before* the command starts
+    stdout stderr head and tail of the output
+    exit          how it ended; written once, durably, after the last process of the tree is dead
+
+The lock is the liveness. It belongs to the open file, so it is free exactly when no process holds it: no heartbeat to
+time out, no pid that can be reused, nothing left over after a reboot. Whoever takes the lock reads the state and it
+cannot change:
+
+    exit                      ended: that is the outcome, for ever
+    lock held                 running (or about to): wait
+    lock free, no pid         never started: start it now
+    lock free, pid, no exit   the supervisor died and the command with it: `interrupted`, written to `exit`
+
+Two servers with the same call id (a zombie and its successor) meet at the lock; the loser waits like anybody who
+attaches. The supervisor gets its orders on stdin and not from a file (they hold the environment, which may be secret).
+If the server dies before it has written all of them the supervisor ends before writing `pid`: never started.
+
+Who ends what. Time: the supervisor, by its own clock; an orphaned command is stopped all the same, and no deadline has
+to be carried over to whoever attaches. A person: `kill`, by SIGTERM to the supervisor; that is recorded too, so a
+killed call never starts later. Nobody: cancellation of `exec`. A server that shuts down cancels it too, and then the
+command must live. The whole tree: the supervisor is a child subreaper, so daemons that fork twice become its children
+and it kills until it has none; bubblewrap adds the pid namespace. If the supervisor itself is killed, bubblewrap dies
+with it (--die-with-parent); on the host the direct child does (PDEATHSIG), and the rest is found by the mark
+`SIKA_CALL` in its environment when the call is settled.
+
+Rejected: waiting on the process from the server (its outcome dies with the server); a pid file alone (reuse); a `sh`
+supervisor (no subreaper, no bounded output, rlimits that differ by shell); a daemon holding all commands (one more
+thing to supervise).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import anyio
+import msgspec
+from anyio import to_thread
+
+from adapters.sandboxes import supervisor
+from adapters.sandboxes.tail import Tail
+from core.errors import Invalid, Unavailable
+from core.sandbox import ExecResult
+
+MAX_COMMAND = 100_000
+"""Bytes of a command: below MAX_ARG_STRLEN (128 KiB on Linux), with room for the words around it."""
+KEEP = 7 * 24 * 3600
+"""Seconds a record is kept. A run that is resumed later than that has long been settled otherwise."""
+FIRST_PAUSE, LAST_PAUSE = 0.005, 0.1
+"""Seconds between two looks at a running command: short commands answer at once, long ones cost nothing."""
+PATIENCE = 5.0
+"""Seconds a supervisor has to end its tree before it is killed itself."""
+
+_PLAIN = re.compile(r"[A-Za-z0-9_-]{1,100}\Z")
+_supervisors: list[subprocess.Popen[bytes]] = []
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """What to run: the supervisor's orders."""
+
+    argv: list[str]
+    env: dict[str, str]
+    cwd: str
+    timeout: float
+    limits: dict[str, int]
+    """RLIMIT_… names and values."""
+    max_processes: int
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """`command.json`: for people, and to notice a call id that is used for two commands."""
+
+    command: str
+    started_at: float
+    timeout: float
+
+
+class Exit(msgspec.Struct, frozen=True):
+    ended: str
+    exit_code: int | None = None
+
+
+class Record:
+    """One call's directory. The methods block; run them in a thread."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._started = False
+
+    def outcome(self) -> ExecResult | None:
+        try:
+            end = msgspec.json.decode((self.path / "exit").read_bytes(), type=Exit)
+        except FileNotFoundError:
+            return None
+        return ExecResult(
+            stdout=self._text("stdout"), stderr=self._text("stderr"), exit_code=end.exit_code, ended=end.ended
+        )
+
+    def advance(self, command: str, job: Job) -> ExecResult | None:
+        """Start what was never started, settle what has died; the outcome if there is one, None while it runs."""
+        if (result := self.outcome()) is not None:
+            self._check(command)
+            return result
+        with self.locked() as lock:
+            if lock is None:
+                return None
+            self._check(command)
+            if (result := self.outcome()) is not None:
+                return result
+            if (self.path / "pid").exists():
+                return self._settle()
+            if self._started:
+                raise Unavailable(f"the command could not be started; see {self.path.name}/log in the thread's calls")
+            self._start(command, job, lock)
+            return None
+
+    def stop(self, number: signal.Signals) -> bool:
+        """Make sure that it does not run and never will. False: it was told to end, ask again."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        with self.locked() as lock:
+            if lock is None:
+                with contextlib.suppress(OSError, ValueError):
+                    # The lock is held, so the supervisor lives and the pid is its own.
+                    os.kill(int((self.path / "pid").read_text()), number)
+                return False
+            if self.outcome() is None:
+                self._settle()
+            return True
+
+    @contextlib.contextmanager
+    def locked(self, *, wait: bool = False) -> Iterator[int | None]:
+        """The lock's descriptor, or None if somebody else has it (and we do not wait)."""
+        fd = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            yield fd if _lock(fd, wait) else None
+        finally:
+            os.close(fd)
+
+    def _check(self, command: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            if msgspec.json.decode((self.path / "command.json").read_bytes(), type=Asked).command != command:
+                raise Invalid("call_id: was used for another command before")
+
+    def _settle(self) -> ExecResult:
+        end_marked(self.mark)
+        publish(self.path / "exit", msgspec.json.encode(Exit("interrupted")))
+        result = self.outcome()
+        assert result is not None
+        return result
+
+    def _start(self, command: str, job: Job, lock: int) -> None:
+        publish(self.path / "command.json", msgspec.json.encode(Asked(command, time.time(), job.timeout)))
+        _supervisors[:] = [process for process in _supervisors if process.poll() is None]  # buries the dead
+        orders = msgspec.json.encode(msgspec.structs.replace(job, env=job.env | {"SIKA_CALL": self.mark}))
+        with open(self.path / "log", "ab") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-I", "-S", supervisor.__file__, str(self.path), str(lock)],
+                env={"SIKA_CALL": self.mark},  # nothing of ours: pid 1 of a sandbox shows its environment to the agent
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=log,
+                cwd="/",
+                pass_fds=[lock],
+                start_new_session=True,
+            )
+        _supervisors.append(process)
+        self._started = True
+        assert process.stdin is not None
+        with contextlib.suppress(BrokenPipeError), process.stdin as stdin:
+            stdin.write(orders)
+
+    @property
+    def mark(self) -> str:
+        return hashlib.sha256(os.fsencode(self.path)).hexdigest()[:32]
+
+    def _text(self, name: str) -> str:
+        try:
+            return (self.path / name).read_text(encoding="utf-8", errors="replace")
+        except FileNotFoundError:
+            return ""
+
+
+class Calls:
+    """The records of one thread.
+
+    Guarantees: a call id runs at most once, ever, and every caller gets the same outcome. Cancelling `exec` leaves the
+    command running; `kill` ends it, and returns when nothing of it is left.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def record(self, call_id: str) -> Record:
+        plain = _PLAIN.match(call_id)
+        return Record(self._root / (call_id if plain else hashlib.sha256(call_id.encode()).hexdigest()))
+
+    async def exec(self, call_id: str, command: str, job: Job, on_output: Callable[[str], None]) -> ExecResult:
+        if "\0" in command or len(command.encode()) > MAX_COMMAND:
+            raise Invalid(f"command: contains a NUL byte or is longer than {MAX_COMMAND} bytes")
+        record = self.record(call_id)
+        await to_thread.run_sync(lambda: record.path.mkdir(parents=True, exist_ok=True))
+        tail = Tail(record.path / "stdout", record.path / "stderr")
+        pause = FIRST_PAUSE
+        while True:
+            result = await to_thread.run_sync(record.advance, command, job)
+            if text := await to_thread.run_sync(tail.more):
+                on_output(text)
+            if result is not None:
+                return result
+            await anyio.sleep(pause)
+            pause = min(pause * 1.5, LAST_PAUSE)
+
+    async def kill(self, call_id: str) -> None:
+        """Also for a call that has not come yet: it will be answered `interrupted`."""
+        record = self.record(call_id)
+        patience = time.monotonic() + PATIENCE
+        number = signal.SIGTERM
+        while not await to_thread.run_sync(record.stop, number):
+            await anyio.sleep(LAST_PAUSE)
+            if time.monotonic() > patience:
+                number = signal.SIGKILL
+
+    def sweep(self) -> None:
+        """Delete the old records of calls that do not run."""
+        if not self._root.is_dir():
+            return
+        oldest = time.time() - KEEP
+        for path in self._root.iterdir():
+            with contextlib.suppress(OSError):
+                if path.stat().st_mtime < oldest:
+                    with Record(path).locked() as lock:
+                        if lock is not None:
+                            shutil.rmtree(path)
+
+
+def _lock(fd: int, wait: bool) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def publish(path: Path, content: bytes) -> None:
+    """Write a file of a record all at once and durably."""
+    with open(path.with_suffix(".new"), "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(path.with_suffix(".new"), path)
+    directory = os.open(path.parent, os.O_RDONLY)
+    os.fsync(directory)
+    os.close(directory)
+
+
+def end_marked(mark: str) -> None:
+    """Kill what a dead supervisor left behind, until nobody carries its mark."""
+    entry = f"SIKA_CALL={mark}".encode()
+    for _ in range(100):
+        marked = [pid for pid in _pids() if entry in _environment(pid)]
+        if not marked:
+            return
+        for pid in marked:
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def _pids() -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()] if os.path.isdir("/proc") else []
+
+
+def _environment(pid: int) -> list[bytes]:
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return []

@@ -1,0 +1,141 @@
+"""glob and grep over open directories. A program of its own, because a pattern can take for ever: it is killed then.
+
+Reads its request (JSON) on stdin, writes `{"found": [...], "more": bool}` or `{"error": ...}`. Only the standard
+library and nothing of ours: it starts with `python -I -S`. It follows no link, and goes down from the descriptors it
+was given.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fnmatch
+import json
+import os
+import re
+import resource
+import stat
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+MAX_FILE = 1 << 20
+MAX_LINE = 2000
+SHOWN_LINE = 200
+MAX_DEPTH = 64
+"""Deeper trees are not searched; each level costs a descriptor."""
+MAX_MEMORY = 1 << 30
+BINARY_PROBE = 8192
+"""git looks for a NUL in the first 8000 bytes to call a file binary."""
+
+_NAMES = """
+    .git .svn .hg .bzr CVS node_modules bower_components jspm_packages __pycache__ *.pyc *.pyo .venv venv env .env.local
+    virtualenv .tox .nox .eggs *.egg-info .mypy_cache .pytest_cache .ruff_cache .ipynb_checkpoints build dist target out
+    .next .nuxt .output .turbo .parcel-cache .cache .gradle .terraform .idea .vscode *.swp *.swo *~ .project .settings
+    .DS_Store Thumbs.db desktop.ini *.lnk *.log *.tmp *.bak *.cache logs coverage .coverage .nyc_output htmlcov
+"""
+IGNORED = tuple(_NAMES.split())
+"""Not shown by ls, glob and grep; matched against each part of a path (contract §6)."""
+_ignored = re.compile("|".join(fnmatch.translate(pattern) for pattern in IGNORED))
+
+
+def ignored(name: str) -> bool:
+    return _ignored.match(name) is not None
+
+
+def shown(name: str) -> str:
+    """A file name as text: the kernel allows bytes that are no UTF-8, JSON does not."""
+    return os.fsencode(name).decode("utf-8", "replace")
+
+
+def path_pattern(pattern: str) -> re.Pattern[str]:
+    """`*` and `?` stay within a name, `**/` spans directories; a pattern without `/` matches names at any depth."""
+    pattern = pattern if "/" in pattern else f"**/{pattern}"
+    pieces = []
+    for token in re.findall(r"\*\*/|\*\*|\*|\?|\[!?\]?[^]/]*\]|.", pattern, re.DOTALL):
+        if token == "**/":
+            pieces.append("(?:.*/)?")
+        elif token[0] == "[" and len(token) > 1:
+            pieces.append("[" + token[1:-1].replace("\\", "\\\\").replace("!", "^", token[1] == "!") + "]")
+        else:
+            pieces.append({"**": ".*", "*": "[^/]*", "?": "[^/]"}.get(token, re.escape(token)))
+    return re.compile("".join(pieces) + r"\Z", re.DOTALL)
+
+
+def walk(directory: int, prefix: str, depth: int = 0) -> Iterator[tuple[int, str, str, os.stat_result]]:
+    """(descriptor of the directory, name, path, stat) of everything below, sorted; links and ignored names left out."""
+    for name in sorted(os.listdir(directory)):
+        if ignored(name):
+            continue
+        with contextlib.suppress(OSError):
+            found = os.stat(name, dir_fd=directory, follow_symlinks=False)
+            if stat.S_ISLNK(found.st_mode):
+                continue
+            yield directory, name, f"{prefix}/{name}", found
+            if stat.S_ISDIR(found.st_mode) and depth < MAX_DEPTH:
+                below = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=directory)
+                try:
+                    yield from walk(below, f"{prefix}/{name}", depth + 1)
+                finally:
+                    os.close(below)
+
+
+def entries(request: dict[str, Any]) -> Iterator[tuple[int, str, str, os.stat_result]]:
+    for fd, name, path in request["targets"]:
+        if name == ".":
+            yield from walk(fd, path)
+        else:
+            yield fd, name, path, os.stat(name, dir_fd=fd, follow_symlinks=False)
+
+
+def glob(request: dict[str, Any]) -> Iterator[str]:
+    pattern, start = path_pattern(request["pattern"]), len(request["base"].rstrip("/")) + 1
+    for _, _, path, found in entries(request):
+        directory = stat.S_ISDIR(found.st_mode)
+        if (request["dirs"] or not directory) and pattern.match(path[start:] or path.rpartition("/")[2]):
+            yield shown(path) + ("/" if directory else "")
+
+
+def grep(request: dict[str, Any]) -> Iterator[str]:
+    source = re.escape(request["pattern"]) if request["literal"] else request["pattern"]
+    pattern = re.compile(source, 0 if request["case_sensitive"] else re.IGNORECASE)
+    names = path_pattern(request["glob"]) if request["glob"] else None
+    start = len(request["base"].rstrip("/")) + 1
+    for directory, name, path, found in entries(request):
+        relative = path[start:] or name
+        if not stat.S_ISREG(found.st_mode) or found.st_size > MAX_FILE or (names and not names.match(relative)):
+            continue
+        with contextlib.suppress(OSError):
+            for number, line in enumerate(lines(directory, name), 1):
+                if len(line) <= MAX_LINE and pattern.search(line):
+                    yield f"{shown(path)}:{number}: {line[:SHOWN_LINE]}"
+
+
+def lines(directory: int, name: str) -> list[str]:
+    """Of a text file; of anything else none."""
+    fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=directory)
+    with open(fd, "rb") as file:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            return []
+        data = file.read(MAX_FILE + 1)
+    if len(data) > MAX_FILE or b"\0" in data[:BINARY_PROBE]:
+        return []
+    return data.decode("utf-8", "replace").splitlines()
+
+
+def main() -> None:
+    resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY, MAX_MEMORY))
+    request = json.load(sys.stdin)
+    found: list[str] = []
+    try:
+        for one in (glob if request["op"] == "glob" else grep)(request):
+            found.append(one)
+            if len(found) > request["limit"]:
+                break
+    except (re.error, RecursionError, OverflowError) as error:
+        json.dump({"error": str(error)}, sys.stdout)
+        return
+    json.dump({"found": found[: request["limit"]], "more": len(found) > request["limit"]}, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

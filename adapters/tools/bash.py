@@ -1,0 +1,23 @@
+"""Run a command in the sandbox."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from core.tools import ToolContext, tool
+
+
+@tool(effect="idempotent", group="bash")
+async def bash(ctx: ToolContext, description: str, command: str) -> Any:
+    """Run a bash command in the sandbox; it starts in /mnt/user-data/workspace.
+
+    - Use `python3` to run Python code. Prefer absolute paths under /mnt/user-data.
+    - Put finished results into /mnt/user-data/outputs.
+    - The command and everything it started is ended when it returns or after ten minutes.
+
+    Args:
+        description: In short words, why you run this command. ALWAYS PROVIDE THIS PARAMETER FIRST.
+        command: The bash command to run.
+    """
+    asked = {"op": "exec", "user": ctx.user, "thread": ctx.thread, "run": ctx.run, "call_id": ctx.call_id}
+    return await ctx.call("sandbox", asked | {"command": command})

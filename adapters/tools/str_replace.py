@@ -1,0 +1,24 @@
+"""Replace text in a file of the sandbox."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from core.tools import ToolContext, tool
+
+
+@tool(effect="idempotent", group="file:write")
+async def str_replace(
+    ctx: ToolContext, description: str, path: str, old_str: str, new_str: str, replace_all: bool = False
+) -> Any:
+    """Replace text in a file. Without `replace_all`, the text to replace must appear exactly once in the file.
+
+    Args:
+        description: In short words, why you change this text. ALWAYS PROVIDE THIS PARAMETER FIRST.
+        path: The absolute path of the file.
+        old_str: The text to replace.
+        new_str: The new text.
+        replace_all: Replace it wherever it appears.
+    """
+    asked = {"op": "replace", "user": ctx.user, "thread": ctx.thread, "run": ctx.run, "call_id": ctx.call_id}
+    return await ctx.call("sandbox", asked | {"path": path, "old": old_str, "new": new_str, "every": replace_all})

@@ -1,0 +1,77 @@
+"""The shape of an actor: facts in, facts out; and answers, if it is asked questions.
+
+An actor is one class in one file. Its type argument is its subscription:
+
+    class Title(Actor[RunCompleted]):
+        async def handle(self, event: RunCompleted, ctx: Context) -> None: ...
+
+The runtime (`core.system`) owns everything else: subjects, redelivery, retries, concurrency, shutdown. Whatever an actor needs
+it takes in `__init__`; the composition root passes it in.
+"""
+
+from __future__ import annotations
+
+import types
+import typing
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
+
+from core.events import Aggregate, Event, Record
+
+E = TypeVar("E", contravariant=True)
+Progress = Callable[[str], Awaitable[None]]
+"""Shows text to whoever asked, while the answer is being made. May be lost; never part of the answer."""
+
+
+class Context(Protocol):
+    """What a handler may do. Time and ids come only from here, so that a handler can be replayed exactly."""
+
+    @property
+    def record(self) -> Record:
+        """The event being handled, with its envelope."""
+        ...
+
+    async def read(self, aggregate: Aggregate | None = None) -> Sequence[Record]:
+        """All events of an aggregate (default: the one of the event being handled), oldest first."""
+        ...
+
+    async def append(self, *events: Event, aggregate: Aggregate | None = None) -> None:
+        """Append, caused by the event being handled. If the handler is run again after a crash, events that are already there
+        are not appended twice."""
+        ...
+
+    async def call(self, actor: str, request: Mapping[str, Any]) -> Any: ...
+
+    def now(self) -> str: ...
+
+    def new_id(self) -> str: ...
+
+
+class Actor(Generic[E]):
+    """Base of every actor. `name` is the module's noun; `subscription` is derived from the type argument.
+
+    Guarantees to `handle`: every event of the subscribed types, at least once, also after crashes; events that this actor
+    already answered with an append are not handled again. Non-guarantees: no order between aggregates, and none within one.
+    A handler that raises is run again with growing pauses; after the last try the event goes to the dead letters.
+    """
+
+    name: ClassVar[str] = ""
+    subscription: ClassVar[tuple[type[Event], ...]] = ()
+    proof: ClassVar[type[Event] | None] = None
+    """An event of this actor's that shows it has read everything before it in the aggregate: wake-ups for that are not needed."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls.name = cls.__dict__.get("name") or cls.__module__.rpartition(".")[2]
+        for base in types.get_original_bases(cls) if hasattr(types, "get_original_bases") else cls.__orig_bases__:  # type: ignore[attr-defined]
+            for argument in typing.get_args(base):
+                members = typing.get_args(argument) or (argument,)
+                cls.subscription = tuple(m for m in members if isinstance(m, type) and issubclass(m, Event))
+
+    async def handle(self, event: E, ctx: Context) -> None:
+        """Decide on one event. Actors without a subscription need not override it."""
+        raise NotImplementedError
+
+    async def answer(self, request: Mapping[str, Any], progress: Progress) -> Any:
+        """Answer a question that changes nothing in the log (`call.<actor>`). Raise `Invalid` to refuse."""
+        raise NotImplementedError

@@ -1,0 +1,268 @@
+"""Reading the configuration: which file, which variables, which mistakes. The sections are in `core.settings`.
+
+Every error is `Invalid` and names the file and the key; what is only suspicious goes to `Config.warnings`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import hashlib
+import json
+import operator
+import os
+import re
+import typing
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import dotenv
+import msgspec
+import yaml
+
+from core.errors import Invalid
+from core.settings import Config, Model, Secret, Section, ToolEntry
+
+__all__ = ["Config", "ConfigSource", "Secret", "find", "home", "load", "parse", "restart_required", "reveal"]
+
+_DERIVED = {"extra", "hash", "warnings"}  # fields that we fill; as keys in a file they are unknown
+_ARGUMENTS_FOR_OTHERS = (Model, ToolEntry)  # no spelling advice: their unknown keys belong to the class they name
+_DEER_FLOW_KEYS = frozenset(
+    (
+        "agent_storage", "auth", "authorization", "channel_connections", "dedupe_storage", "extensions", "input_polish",
+        "llm_call", "logging", "max_recursion_limit", "mcp_tasks", "plugins", "read_before_write", "run_ownership",
+        "safety_finish_reason", "scheduler", "skill_scan", "suggestions", "token_budget", "tool_output",
+        "tool_progress",
+    )
+)  # fmt: skip
+_SECRET_NAME = re.compile(
+    r"key|token(?!s|iz)|secret|password|authorization|connection_string|(postgres|redis)_url", re.IGNORECASE
+)
+_EMPTY_IF_MISSING = re.compile(r"^(sandbox\.environment|acp_agents\.[^.]+\.env)\.")
+_NEEDS_RESTART = (
+    "log_level", "http.host", "http.port", "nats", "runs.max_concurrent", "actors", "channels", "sandbox.provider",
+    "sandbox.use", "database", "checkpointer", "run_events", "stream_bridge",
+)  # fmt: skip
+
+
+def home(argument: str | Path | None = None) -> Path:
+    """The data directory: argument, `SIKA_HOME`, `DEER_FLOW_HOME`, `.sika`; absolute, perhaps not there yet."""
+    chosen = argument or os.environ.get("SIKA_HOME") or os.environ.get("DEER_FLOW_HOME") or ".sika"
+    return Path(chosen).expanduser().absolute()
+
+
+def find(argument: str | Path | None = None) -> Path | None:
+    """The configuration file: argument, `SIKA_CONFIG`, `DEER_FLOW_CONFIG_PATH`, `./config.yaml` if it is there."""
+    named = argument or os.environ.get("SIKA_CONFIG") or os.environ.get("DEER_FLOW_CONFIG_PATH")
+    path = Path(named or "config.yaml").expanduser().absolute()
+    if path.exists():
+        return path
+    if named:
+        raise Invalid(f"{path}: no such configuration file")
+    return None
+
+
+def load(argument: str | Path | None = None) -> Config:
+    """Read `.env` (which overrides nothing), then the configuration; without a file all is default."""
+    return ConfigSource(argument).current()
+
+
+def parse(text: str, name: str = "config.yaml", environ: Mapping[str, str] | None = None) -> Config:
+    """Make a `Config` of YAML text. Raises `Invalid` with `name` and the place of the first mistake."""
+    try:
+        raw = _read_yaml(text)
+        warnings: list[str] = []
+        resolved = _resolve(raw, "", os.environ if environ is None else environ)
+        shaped = _shape(Config, _compatible(resolved), "", warnings)
+        shaped |= {"hash": _digest(json.dumps(raw, sort_keys=True, default=str)), "warnings": warnings}
+        return msgspec.convert(shaped, Config, strict=False, dec_hook=_to_secret)
+    except msgspec.ValidationError as error:
+        raise Invalid(f"{name}: {_place_first(str(error))}") from None
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        place = f":{mark.line + 1}:{mark.column + 1}" if mark else ""
+        raise Invalid(f"{name}{place}: {error.problem}") from None
+    except yaml.YAMLError as error:
+        raise Invalid(f"{name}: {error}") from None
+    except Invalid as error:
+        raise Invalid(f"{name}: {error}") from None
+
+
+def reveal(value: Any) -> Any:
+    """A copy of open settings with every `Secret` replaced by its text; for the moment of use."""
+    if isinstance(value, Secret):
+        return value.reveal()
+    if isinstance(value, Mapping):
+        return {key: reveal(item) for key, item in value.items()}
+    return [reveal(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def restart_required(old: Config, new: Config) -> list[str]:
+    """The changed keys that take effect only at the next start."""
+    return [key for key in _NEEDS_RESTART if operator.attrgetter(key)(old) != operator.attrgetter(key)(new)]
+
+
+class ConfigSource:
+    """The configuration as the file is now. A file that breaks later changes nothing but `problem`.
+
+    Raises `Invalid` if the file is broken at the start: then there is nothing to fall back to.
+    """
+
+    def __init__(self, argument: str | Path | None = None) -> None:
+        dotenv.load_dotenv(Path(".env"), override=False, interpolate=False)
+        self.problem: str | None = None
+        self._argument = argument
+        self._path: Path | None = None
+        self._stamp: tuple[int, int, int] | None = None
+        self._digest = _digest("")
+        self._config = parse("")
+        self._refresh()
+
+    def current(self) -> Config:
+        """The last good configuration. Costs one `stat` while the file does not change."""
+        try:
+            self._refresh()
+        except Invalid as error:
+            self.problem = str(error)
+        return self._config
+
+    def _refresh(self) -> None:
+        self._path = path = self._path or find(self._argument)
+        if path is None:
+            return
+        try:
+            stat = path.stat()
+            stamp = (stat.st_mtime_ns, stat.st_size, stat.st_ino)
+            if stamp == self._stamp:
+                return
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            self._stamp, self._digest = None, ""
+            raise Invalid(f"{path.name}: {getattr(error, 'strerror', None) or error}") from None
+        self._stamp = stamp
+        if (digest := _digest(text)) != self._digest:
+            self._digest = digest
+            self._config = parse(text, path.name)
+            self.problem = None
+
+
+def _read_yaml(text: str) -> dict[str, Any]:
+    raw = yaml.safe_load(text)
+    if raw is not None and not isinstance(raw, dict):
+        raise Invalid("expected sections (key: value) at the top level")
+    return typing.cast(dict[str, Any], _text_keys(raw or {}))
+
+
+def _text_keys(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _text_keys(item) for key, item in value.items()}
+    return [_text_keys(item) for item in value] if isinstance(value, list) else value
+
+
+def _resolve(value: Any, path: str, environ: Mapping[str, str]) -> Any:
+    """Replace `$NAME` by the variable of that name; `$$` at the start is a plain dollar."""
+    if isinstance(value, dict):
+        return {key: _resolve(item, f"{path}.{key}" if path else key, environ) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_resolve(item, f"{path}[{index}]", environ) for index, item in enumerate(value)]
+    if not isinstance(value, str) or not value.startswith("$"):
+        return value
+    if value.startswith("$$"):
+        return value[1:]
+    name = value[1:].removeprefix("{").removesuffix("}")
+    if name in environ:
+        return environ[name]
+    if _EMPTY_IF_MISSING.match(path):
+        return ""
+    raise Invalid(f"{path}: the environment variable {name} is not set")
+
+
+def _compatible(raw: dict[str, Any]) -> dict[str, Any]:
+    """Translate DeerFlow's older spellings into ours."""
+    result = {key: dict(item) if isinstance(item, dict) else item for key, item in raw.items()}
+    if isinstance(level := result.get("log_level"), str):
+        result["log_level"] = level.lower()
+    if isinstance(uploads := result.get("uploads"), dict):
+        for old, new in (("max_file_count", "max_files"), ("max_single_file_size", "max_file_size")):
+            if old in uploads:
+                uploads.setdefault(new, uploads.pop(old))
+    summarization = result.get("summarization")
+    if isinstance(summarization, dict) and isinstance(summarization.get("trigger"), dict):
+        summarization["trigger"] = [summarization["trigger"]]
+    sandbox = result.get("sandbox")
+    if isinstance(sandbox, dict) and isinstance(sandbox.get("use"), str):
+        sandbox.setdefault("provider", "host" if "LocalSandbox" in sandbox["use"] else "auto")
+    return result
+
+
+def _shape(kind: Any, value: Any, path: str, warnings: list[str]) -> Any:
+    """Bring `value` into the form of `kind`: unknown keys to `extra`, empty sections away, secrets covered."""
+    if _optional(kind):
+        kind = next(arm for arm in typing.get_args(kind) if arm is not type(None))
+    if isinstance(kind, type) and issubclass(kind, Section) and isinstance(value, dict):
+        return _shape_section(kind, value, path, warnings)
+    arguments = typing.get_args(kind)
+    if isinstance(value, list) and typing.get_origin(kind) is tuple:
+        return [_shape(arguments[0], item, f"{path}[{index}]", warnings) for index, item in enumerate(value)]
+    if isinstance(value, dict) and arguments and Any not in arguments:
+        return {key: _shape(arguments[-1], item, f"{path}.{key}", warnings) for key, item in value.items()}
+    return _cover(value) if isinstance(value, dict) else value
+
+
+def _shape_section(kind: type[Section], value: dict[str, Any], path: str, warnings: list[str]) -> dict[str, Any]:
+    fields = _fields(kind)
+    shaped: dict[str, Any] = {"extra": {}}
+    for key, item in value.items():
+        place = f"{path}.{key}" if path else key
+        if key not in fields:
+            shaped["extra"][key] = _cover(item, hidden=_is_secret(key))
+            warnings.extend(_advice(kind, key, place))
+        elif item is not None or _optional(fields[key]):
+            shaped[key] = _shape(fields[key], item, place, warnings)
+    return shaped
+
+
+@functools.cache
+def _fields(kind: type[Section]) -> dict[str, Any]:
+    return {name: hint for name, hint in typing.get_type_hints(kind).items() if name not in _DERIVED}
+
+
+def _optional(kind: Any) -> bool:
+    return type(None) in typing.get_args(kind)
+
+
+def _advice(kind: type[Section], key: str, place: str) -> list[str]:
+    if kind in _ARGUMENTS_FOR_OTHERS or (kind is Config and key in _DEER_FLOW_KEYS):
+        return []
+    close = difflib.get_close_matches(key, _fields(kind), n=1, cutoff=0.7)
+    return [f"{place}: unknown key, did you mean {close[0]}?"] if close else []
+
+
+def _is_secret(key: str) -> bool:
+    return bool(_SECRET_NAME.search(key))
+
+
+def _cover(value: Any, hidden: bool = False) -> Any:
+    """Make a `Secret` of every string that stands under a telling name."""
+    if isinstance(value, dict):
+        return {key: _cover(item, hidden or _is_secret(key)) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_cover(item, hidden) for item in value]
+    return Secret(value) if hidden and isinstance(value, str) else value
+
+
+def _to_secret(kind: type[Any], value: Any) -> Any:
+    if kind is Secret and isinstance(value, str | int | float) and not isinstance(value, bool):
+        return Secret(str(value))
+    raise ValueError(f"Expected `str`, got `{type(value).__name__}`")
+
+
+def _place_first(message: str) -> str:
+    """`Expected `int`, got `str` - at `$.runs.x`` becomes `runs.x: expected int, got str`."""
+    text, _, place = message.replace("`", "").replace("Object missing", "missing").partition(" - at $")
+    return f"{place.lstrip('.')}: {text[:1].lower()}{text[1:]}" if place else text
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:12]

@@ -1,0 +1,56 @@
+"""The few errors of the core; each one demands a different reaction from its caller."""
+
+from __future__ import annotations
+
+
+class SikaError(Exception):
+    """Base of every error raised on purpose. `code` is stable and safe to show to clients."""
+
+    code = "internal"
+
+
+class Invalid(SikaError):
+    """The caller's fault: wrong input, named with its place. Do not retry; fix the input."""
+
+    code = "invalid"
+
+
+class NotFound(SikaError):
+    """The named thing does not exist (or is not the caller's)."""
+
+    code = "not_found"
+
+
+class Refused(SikaError):
+    """The request is well-formed but the state of the aggregate forbids it (HTTP 409)."""
+
+    code = "conflict"
+
+
+class Conflict(SikaError):
+    """Somebody else appended first. Re-read the aggregate and decide again."""
+
+    code = "write_conflict"
+
+    def __init__(self, aggregate: str, expected: int) -> None:
+        super().__init__(f"{aggregate}: not at sequence {expected} any more")
+        self.aggregate = aggregate
+        self.expected = expected
+
+
+class OwnershipLost(SikaError):
+    """Another worker has claimed this run. Stop at once: start no effect, append nothing, ack nothing."""
+
+    code = "ownership_lost"
+
+
+class Divergence(SikaError):
+    """A re-execution asked for something other than what the log recorded."""
+
+    code = "divergence"
+
+
+class Unavailable(SikaError):
+    """A part of the system does not answer in time. Nothing is decided; try again later."""
+
+    code = "unavailable"

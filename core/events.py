@@ -1,0 +1,335 @@
+"""The facts: every event type, its envelope, and how both are written and read.
+
+Rules.
+1. An event says what happened, in the past tense: `ToolRequested` is `tool.requested`. Types are permanent.
+2. New fields are optional with a default. New meaning is a new type. If a field must change its meaning all the same, bump
+   `version` and add one pure upcaster for the stored dict beside the class; the log is never rewritten.
+3. Reading is two steps: peek the envelope, look the type up. An unknown type (or a newer version of a known one) is `Opaque`:
+   it folds as nothing and passes through to clients untouched.
+4. Own fields never use an envelope name.
+
+An event type that only one actor needs lives beside that actor; subclassing `Event` is all the registration there is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import msgspec
+
+from core.errors import Invalid
+
+Json = dict[str, Any]
+Message = dict[str, Any]
+"""A LangChain message as its flat dump: `type`, `id`, `content`, and what else it has; absent means default."""
+
+
+class Aggregate(NamedTuple):
+    """The unit of consistency: everything about one thread (memory, channel …) is one ordered log."""
+
+    kind: str
+    id: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}/{self.id}"
+
+
+def thread(thread_id: str) -> Aggregate:
+    return Aggregate("thread", thread_id)
+
+
+def type_of(class_name: str) -> str:
+    """`RunCancelRequested` → `run.cancel_requested`: the first word is the noun, the others say what happened to it."""
+    noun, *rest = re.findall(r"[A-Z][a-z0-9]*", class_name)
+    return ".".join([noun.lower(), "_".join(word.lower() for word in rest)]) if rest else noun.lower()
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag=type_of):
+    """Base of every fact: the type's own fields. The envelope is added by `append`."""
+
+    version: ClassVar[int] = 1
+    upcasters: ClassVar[Mapping[int, Callable[[Json], Json]]] = {}
+    """`{n: f}`: f turns the stored dict of version n into that of version n + 1."""
+
+
+# ── thread ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class ThreadCreated(Event, frozen=True):
+    """A thread exists from here on. First event of its aggregate. `user` owns it."""
+
+    user: str
+    metadata: Json = {}
+
+
+class ThreadAnnotated(Event, frozen=True):
+    """Metadata merged into the thread's, key by key. `null` values are kept as values."""
+
+    metadata: Json
+
+
+class ThreadForked(Event, frozen=True):
+    """The commits up to `source_seq` of the thread `source` were copied: `patches` in order, oldest first."""
+
+    source: str
+    source_seq: int
+    patches: list[Json]
+
+
+class ThreadErased(Event, frozen=True):
+    """The thread's content was erased at a person's wish; only this tombstone stays."""
+
+    by: str
+
+
+class StatePatched(Event, frozen=True):
+    """State written from outside a run, through the reducers. `base` is the checkpoint it forks from (default: the head)."""
+
+    values: Json
+    as_node: str | None = None
+    base: int | None = None
+
+
+# ── run ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class RunRequested(Event, frozen=True):
+    """Somebody wants a run; the envelope's `run` is its id. Everything a worker needs to do it is here."""
+
+    assistant: str = "lead_agent"
+    input: Json | None = None
+    """State to write before the first step, `messages` normalised (dicts with `type` and `id`). None: go on from `base`."""
+    base: int | None = None
+    """Checkpoint to start from (default: the head when the run starts)."""
+    config: Json = {}
+    context: Json = {}
+    metadata: Json = {}
+    multitask: Literal["reject", "enqueue", "interrupt", "rollback"] = "reject"
+    stream_modes: list[str] = []
+    subgraphs: bool = False
+    on_disconnect: Literal["continue", "cancel"] = "continue"
+    not_before: str | None = None
+    """Earliest start, ISO 8601 (from `after_seconds`)."""
+
+
+class RunStarted(Event, frozen=True):
+    """A worker owns the run from here on; everybody else's guard is stale. Attempt 1 applies the input."""
+
+    attempt: int
+    worker: str
+    lease: int
+    """Sequence of the wake-up in the work queue whose redelivery hands the run on."""
+    model: str | None = None
+    prompt: str | None = None
+    """Short hash of the system prompt: tells drift from divergence when the run is replayed."""
+    config: str | None = None
+    """Short hash of the configuration in force."""
+
+
+class RunCancelRequested(Event, frozen=True):
+    """Somebody wants the run to stop: keep what it did (`interrupt`), or undo it (`rollback`)."""
+
+    action: Literal["interrupt", "rollback"] = "interrupt"
+
+
+class RunCompleted(Event, frozen=True):
+    """The run ended by itself."""
+
+
+class RunFailed(Event, frozen=True):
+    """The run ended by an error. `error` is a class name, `text` is fit for people."""
+
+    error: str
+    text: str
+
+
+class RunCancelled(Event, frozen=True):
+    """The run ended because somebody asked; what it did stays."""
+
+
+class RunRolledBack(Event, frozen=True):
+    """The run ended because somebody asked, and the state is as it was before it started."""
+
+
+# ── model and tools ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class ModelCompleted(Event, frozen=True):
+    """What the model said: never asked for again."""
+
+    message: Message
+    request: str | None = None
+    """Short hash of the conversation that was sent (without the system prompt): the key of a replay."""
+    duration_ms: int = 0
+    call_texts: dict[str, str] = {}
+    """Raw argument text by call id, where it is not the compact JSON of the parsed arguments (clients saw the raw text)."""
+
+
+class ModelFailed(Event, frozen=True):
+    """One attempt at a model call failed. `wait_ms` is the pause before the next attempt, None if there is none."""
+
+    error: str
+    text: str
+    attempt: int
+    max_attempts: int
+    reason: str = "generic"
+    wait_ms: int | None = None
+
+
+class ToolRequested(Event, frozen=True):
+    """Intent, written before the tool starts. `args` only where they differ from what the model asked for."""
+
+    call_id: str
+    name: str
+    effect: Literal["pure", "idempotent", "once"]
+    args: Json | None = None
+
+
+class ToolCompleted(Event, frozen=True):
+    """Outcome: the tool message for the model, and what else the tool changed in the state."""
+
+    call_id: str
+    message: Message
+    update: Json = {}
+    duration_ms: int = 0
+    unknown: bool = False
+    """True if a crash hid the outcome of a `once` tool, and the message says so."""
+
+
+# ── envelope, reading and writing ────────────────────────────────────────────────────────────────────────────────────
+
+
+class Blob(msgspec.Struct, frozen=True):
+    """Where a body over 64 KiB lies: its SHA-256 and size in bytes."""
+
+    sha256: str
+    size: int
+
+
+class Envelope(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What every event carries around its own fields; on the wire both are one flat JSON object."""
+
+    id: str
+    """UUIDv7; also the `Nats-Msg-Id`."""
+    type: str
+    kind: str
+    aggregate: str
+    actor: str
+    at: str
+    v: int = 1
+    run: str | None = None
+    cause: str | None = None
+    """Id of the event that led to this one."""
+    blob: Blob | None = None
+
+
+class _Written(Envelope, frozen=True, omit_defaults=True):
+    """The envelope as written: `type` comes from the event's tag."""
+
+    type: str = ""
+
+
+class Opaque(msgspec.Struct, frozen=True):
+    """An event of a type (or version) that this build does not know. Folds as nothing."""
+
+    type: str
+
+
+class Record:
+    """An event as stored: its place in the log, its envelope, its body (decoded when first asked for)."""
+
+    __slots__ = ("_event", "head", "raw", "seq")
+
+    def __init__(self, seq: int, raw: bytes, head: Envelope | None = None, event: Event | None = None) -> None:
+        self.seq = seq
+        self.raw = raw
+        self.head = head or _peek(raw)
+        self._event: Event | Opaque | None = event
+
+    @property
+    def event(self) -> Event | Opaque:
+        if self._event is None:
+            self._event = decode(self.head, self.raw)
+        return self._event
+
+    @property
+    def id(self) -> str:
+        return self.head.id
+
+    @property
+    def type(self) -> str:
+        return self.head.type
+
+    @property
+    def run(self) -> str | None:
+        return self.head.run
+
+    @property
+    def at(self) -> str:
+        return self.head.at
+
+    def __repr__(self) -> str:
+        return f"Record({self.seq}, {self.type}, {self.head.kind}/{self.head.aggregate})"
+
+
+_head_decoder = msgspec.json.Decoder(Envelope)
+_encoder = msgspec.json.Encoder()
+_decoders: dict[type[Event], msgspec.json.Decoder[Event]] = {}
+_catalogue: dict[str, type[Event]] = {}
+
+
+def _peek(raw: bytes) -> Envelope:
+    try:
+        return _head_decoder.decode(raw)
+    except msgspec.DecodeError as error:
+        raise Invalid(f"not an event: {error}: {raw[:80]!r}") from error
+
+
+def _subclasses(base: type[Event]) -> Iterator[type[Event]]:
+    for cls in base.__subclasses__():
+        yield cls
+        yield from _subclasses(cls)
+
+
+def catalogue() -> Mapping[str, type[Event]]:
+    """All event types known to this process by name. Raises `Invalid` if two classes claim one name."""
+    for cls in _subclasses(Event):
+        name = str(cls.__struct_config__.tag)
+        if _catalogue.setdefault(name, cls) is not cls and _catalogue[name].__module__ != cls.__module__:
+            raise Invalid(f"event {name}: declared in {_catalogue[name].__module__} and in {cls.__module__}")
+    return _catalogue
+
+
+def encode(event: Event, envelope: Envelope) -> bytes:
+    """One flat JSON object: the envelope's fields, then the event's (its `type` among them)."""
+    head = _encoder.encode(envelope)
+    return head[:-1] + b"," + _encoder.encode(event)[1:]
+
+
+def written(event: Event, **fields: Any) -> Envelope:
+    """The envelope to write around an event."""
+    return _Written(v=event.version, **fields)
+
+
+def decode(head: Envelope, raw: bytes) -> Event | Opaque:
+    """The event of a stored body, upcast to the current version. Raises `Invalid` if a known type does not fit its schema."""
+    cls = _catalogue.get(head.type) or catalogue().get(head.type)
+    if cls is None or head.v > cls.version:
+        return Opaque(head.type)
+    try:
+        if head.v < cls.version:
+            return _upcast(cls, head.v, msgspec.json.decode(raw))
+        decoder = _decoders.get(cls) or _decoders.setdefault(cls, msgspec.json.Decoder(cls))
+        return decoder.decode(raw)
+    except msgspec.DecodeError as error:
+        raise Invalid(f"event {head.id} ({head.type}): {error}") from error
+
+
+def _upcast(cls: type[Event], version: int, stored: Json) -> Event:
+    for step in range(version, cls.version):
+        if step not in cls.upcasters:
+            raise Invalid(f"{cls.__name__}: no upcaster from version {step}")
+        stored = cls.upcasters[step](stored)
+    return msgspec.convert(stored, cls)

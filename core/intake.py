@@ -1,0 +1,149 @@
+"""The ways in: what every channel does to create a thread, ask for a run, or ask for its end. Decide, append, wake."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import structlog
+
+from core.errors import Invalid, NotFound, Refused, Unavailable
+from core.events import (
+    Event,
+    Json,
+    Record,
+    RunCancelRequested,
+    RunRequested,
+    StatePatched,
+    ThreadAnnotated,
+    ThreadCreated,
+    ThreadErased,
+    thread,
+)
+from core.ids import safe_id
+from core.state import ThreadState
+from core.threads import Threads
+from core.work import Hint, WorkQueue
+
+log = structlog.get_logger("sika.intake")
+
+RUNS_BY = "lead"
+"""The actor that works through the runs of a thread."""
+
+
+class Intake:
+    """Decisions of people and programs about threads. Nothing here waits for a run to do anything."""
+
+    def __init__(self, threads: Threads, queue: WorkQueue) -> None:
+        self.threads = threads
+        self.queue = queue
+
+    async def create_thread(
+        self, thread_id: str, *, user: str, metadata: Json | None = None, actor: str = "http"
+    ) -> tuple[ThreadState, bool]:
+        """Make the thread exist. Returns its state, and whether it is new."""
+        safe_id(thread_id, "thread_id")
+
+        def decide(state: ThreadState) -> Sequence[Event]:
+            if state.erased:
+                raise Refused(f"Thread {thread_id} was deleted; its id is not used again")
+            return [] if state.exists else [ThreadCreated(user=user, metadata=metadata or {})]
+
+        state, records = await self.threads.decide(thread_id, decide, actor=actor)
+        return state, bool(records)
+
+    async def annotate(self, thread_id: str, metadata: Json, *, actor: str = "http") -> ThreadState:
+        """Merge metadata into the thread's."""
+        state, _ = await self.threads.decide(
+            thread_id,
+            lambda state: [ThreadAnnotated(metadata=metadata)] if _existing(thread_id, state) else [],
+            actor=actor,
+        )
+        return state
+
+    async def patch(
+        self, thread_id: str, values: Json, *, as_node: str | None = None, base: int | None = None, actor: str = "http"
+    ) -> tuple[ThreadState, Record]:
+        """Write state through the reducers, from the head or from an older checkpoint. Refused while a run is at work."""
+
+        def decide(state: ThreadState) -> Sequence[Event]:
+            _existing(thread_id, state)
+            _checkpoint(state, base)
+            if state.active is not None and "messages" in values:
+                raise Refused(f"Thread {thread_id} has an active run; its messages cannot be changed meanwhile")
+            return [StatePatched(values=values, as_node=as_node, base=base)]
+
+        state, [record] = await self.threads.decide(thread_id, decide, actor=actor)
+        return state, record
+
+    async def erase(self, thread_id: str, *, by: str, actor: str = "http") -> None:
+        """Forget the thread's content; repeating it is fine. An unknown thread is fine too."""
+        state = await self.threads.load(thread_id)
+        if not state.seq:
+            return
+        if not state.erased:
+            await self.threads.decide(thread_id, lambda now: [] if now.erased else [ThreadErased(by=by)], actor=actor)
+        await self.threads.log.purge(thread(thread_id))
+
+    async def request_run(
+        self, thread_id: str, run_id: str, request: RunRequested, *, actor: str = "http"
+    ) -> tuple[ThreadState, Record]:
+        """Ask for a run and wake a worker. Returns at once; the run is durable.
+
+        Raises `NotFound` (no such thread), `Refused` (`reject` and another run is open), `Invalid` (unknown checkpoint).
+        """
+        safe_id(run_id, "run_id")
+
+        def decide(state: ThreadState) -> Sequence[Event]:
+            _existing(thread_id, state)
+            _checkpoint(state, request.base)
+            if request.multitask == "reject" and any(run.open for run in reversed(state.runs.values())):
+                raise Refused(f"Thread {thread_id} already has an active run")
+            return [request]
+
+        state, [record] = await self.threads.decide(thread_id, decide, actor=actor, run=run_id)
+        await self._wake(thread_id, record)
+        return state, record
+
+    async def cancel(
+        self, thread_id: str, run_id: str, action: str = "interrupt", *, actor: str = "http"
+    ) -> ThreadState:
+        """Ask a run to stop. Asking again is fine.
+
+        Raises `NotFound`, or `Refused` if it has already ended otherwise.
+        """
+        if action not in ("interrupt", "rollback"):
+            raise Invalid(f"action: interrupt or rollback, got {action!r}")
+
+        def decide(state: ThreadState) -> Sequence[Event]:
+            run = state.runs.get(run_id)
+            if run is None:
+                raise NotFound(f"Run {run_id} not found")
+            if run.cancel is not None or run.status == "interrupted":
+                return []
+            if not run.open:
+                raise Refused(f"Run {run_id} is not cancellable (status: {run.status})")
+            return [RunCancelRequested(action=action)]  # type: ignore[arg-type]
+
+        state, records = await self.threads.decide(thread_id, decide, actor=actor, run=run_id)
+        if records and state.runs[run_id].status == "pending":
+            await self._wake(thread_id, records[0])
+        return state
+
+    async def _wake(self, thread_id: str, record: Record) -> None:
+        """Wake a worker at once. If that fails the dispatcher does it: the decision is in the log."""
+        try:
+            hint = Hint(seq=record.seq, type=record.type, id=record.id)
+            await self.queue.wake(RUNS_BY, thread(thread_id), hint, key=record.id)
+        except Unavailable as error:
+            log.warning("not woken at once", thread=thread_id, error=str(error))
+
+
+def _existing(thread_id: str, state: ThreadState) -> bool:
+    if not state.exists:
+        raise NotFound(f"Thread {thread_id} not found")
+    return True
+
+
+def _checkpoint(state: ThreadState, base: int | None) -> None:
+    if base is not None and state.commit_at(base) < 0:
+        raise Invalid(f"checkpoint {base}: not a checkpoint of this thread")

@@ -1,0 +1,465 @@
+"""The log: append, read, follow.
+
+Theory of operation
+-------------------
+One aggregate is one literal subject of one JetStream stream. Three operations are all there is.
+
+*Append* is guarded: it names the sequence it expects to be the aggregate's last. The server stores it or answers with a conflict, so the guard is
+the lock and the fence. One event is a plain publish (0.2-0.4 ms with fsync); several are an atomic batch (about 2.8 ms on one node), for the
+rare decision that is really several facts. Two things are easy to get wrong and are owned here:
+
+* A conflict has two codes: 10071 (with the actual sequence) and 10164 (on replicated streams, while another write is in flight).
+* A lost acknowledgement is ambiguous, and a retry answers differently on one node (conflict) and on three (duplicate). So after a time-out or a
+  conflict the *leader* is asked for the first message after the expected sequence: if it has our event id, the append succeeded; if there is
+  none, the same bytes are sent again (the guard makes that safe); if it is somebody else's, it is a true conflict.
+
+*Read* is batched direct get on the literal subject: no consumer. On a replicated stream any replica may answer, so the tip is first read from the
+leader and the read goes on until it is reached.
+
+*Follow* uses no consumer either: the stream republishes what it stores to core NATS. One subscription per process hears every aggregate's events with
+their stream sequence, which is contiguous, so a lost message is noticed at the next one (or within `IDLE_SECONDS`) and read from the log.
+Each listener has a bounded buffer; one that is too slow loses its buffer, not its place: it goes on by reading the log.
+
+Rejected: wildcard subjects per event type (100 times slower to read, and wildcard guards are unsound on replicated streams); a consumer per
+follower (server 2.15 allows 1 000 per stream); a subscription per thread (the process hears the events anyway for its projections).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections import OrderedDict, deque
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import msgspec
+import structlog
+from nats.aio.msg import Msg
+from nats.js.errors import NotFoundError
+from nats.js.object_store import ObjectStore
+
+from core.bus import ASK_SECONDS, MESSAGE_NOT_FOUND, ApiError, Bus
+from core.errors import Conflict, Unavailable
+from core.events import Aggregate, Blob, Event, Record, encode, written
+from core.ids import now, uuid7
+
+log = structlog.get_logger("sika.log")
+
+WRONG_LAST_SEQUENCE = frozenset({10071, 10164})
+DUPLICATE_IN_BATCH = 10201
+INLINE_BYTES = 64 * 1024
+"""Bigger bodies go to the object store, the event holds the reference (claim check). The server's limit is 1 MiB."""
+APPEND_SECONDS = 30.0
+"""How long an append keeps asking what became of it before it gives up as `Unavailable`."""
+PAGE = 256
+"""Messages per batched direct get; the server allows 1 024."""
+IDLE_SECONDS = 5.0
+"""How often a silent process checks that it has not missed the last message."""
+BUFFERED = 4096
+"""Records a listener may lag behind before its buffer is dropped."""
+
+
+class EventLog:
+    """The only writer and the only reader of the log. One per process."""
+
+    def __init__(self, bus: Bus) -> None:
+        self.bus = bus
+        self.position = 0
+        """Stream sequence up to which every listener has been served."""
+        self._stream = bus.names.stream("log")
+        self._ears: dict[Aggregate | None, set[_Ear]] = {}
+        self._blobs = _Blobs(bus)
+        self._heard = False
+
+    # ── append ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def append(
+        self,
+        aggregate: Aggregate,
+        events: Sequence[Event],
+        *,
+        expected: int,
+        actor: str,
+        run: str | None = None,
+        cause: str | None = None,
+    ) -> list[Record]:
+        """Append all or nothing, if `expected` (0: no event yet) is the aggregate's last sequence.
+
+        Returns the records as stored. Raises `Conflict` if somebody else was first; `Unavailable` if the log did not answer for 30 s
+        (then nobody can say whether it was stored: read before deciding again).
+        """
+        bodies = []
+        for event in events:
+            fields = {"kind": aggregate.kind, "aggregate": aggregate.id, "actor": actor, "at": now()}
+            envelope = written(event, id=uuid7(), run=run, cause=cause, **fields)
+            body = encode(event, envelope)
+            bodies.append((event, envelope, body, await self._claim(aggregate, event, envelope, body)))
+        messages = [(envelope.id, str(event.__struct_config__.tag), wire) for event, envelope, _, wire in bodies]
+        last = await self._store(aggregate, messages, expected)
+        first = last - len(bodies) + 1
+        return [Record(first + n, body, None, event) for n, (event, _, body, _) in enumerate(bodies)]
+
+    async def _claim(self, aggregate: Aggregate, event: Event, envelope: Any, body: bytes) -> bytes:
+        if len(body) <= INLINE_BYTES:
+            return body
+        blob = await self._blobs.put(aggregate, body)
+        head = msgspec.structs.replace(envelope, type=str(event.__struct_config__.tag), blob=blob)
+        return msgspec.json.encode(head)
+
+    async def _store(self, aggregate: Aggregate, messages: Sequence[tuple[str, str, bytes]], expected: int) -> int:
+        """Send until it is known what became of it; the sequence of the last message."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + APPEND_SECONDS
+        pause = 0.0
+        while True:
+            try:
+                return await (self._publish if len(messages) == 1 else self._publish_batch)(
+                    aggregate, messages, expected
+                )
+            except ApiError as error:
+                if error.code not in WRONG_LAST_SEQUENCE and error.code != DUPLICATE_IN_BATCH:
+                    raise Unavailable(f"the log refuses to store: {error}") from error
+                problem: Exception = error
+            except Unavailable as error:
+                problem = error
+            try:
+                found = await self._first_after(aggregate, expected)
+                if found and found.id == messages[0][0]:
+                    return found.seq + len(messages) - 1
+                if found:
+                    raise Conflict(str(aggregate), expected)
+                if isinstance(problem, ApiError) and expected and not await self.tip(aggregate):
+                    raise Conflict(str(aggregate), expected)
+            except Unavailable as error:
+                problem = error
+            if loop.time() + pause > deadline:
+                raise Unavailable(f"{aggregate}: unknown whether it was stored: {problem}") from problem
+            await asyncio.sleep(pause)
+            pause = min(1.0, pause * 2 or 0.05)
+
+    async def _publish(self, aggregate: Aggregate, messages: Sequence[tuple[str, str, bytes]], expected: int) -> int:
+        [(identity, name, body)] = messages
+        headers = {"Nats-Msg-Id": identity, "Nats-Expected-Last-Subject-Sequence": str(expected), "Sika-Type": name}
+        return _acknowledged(await self.bus.ask(self.bus.names.log(aggregate), body, headers))
+
+    async def _publish_batch(
+        self, aggregate: Aggregate, messages: Sequence[tuple[str, str, bytes]], expected: int
+    ) -> int:
+        """ADR-50. The expectation may only be on the first message of a subject; the commit is answered for all."""
+        subject, batch = self.bus.names.log(aggregate), uuid7()
+        for number, (identity, name, body) in enumerate(messages, 1):
+            headers = {
+                "Nats-Msg-Id": identity,
+                "Nats-Batch-Id": batch,
+                "Nats-Batch-Sequence": str(number),
+                "Sika-Type": name,
+            }
+            if number == 1:
+                headers["Nats-Expected-Last-Subject-Sequence"] = str(expected)
+                opened = await self.bus.ask(subject, body, headers)
+                if opened.data:
+                    _acknowledged(opened)
+            elif number < len(messages):
+                await self.bus.publish(subject, body, headers)
+        headers["Nats-Batch-Commit"] = "1"
+        return _acknowledged(await self.bus.ask(subject, body, headers))
+
+    # ── read ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def tip(self, aggregate: Aggregate) -> int:
+        """The aggregate's last sequence, from the stream's leader; 0 if it has no events."""
+        try:
+            reply = await self.bus.api(
+                f"STREAM.MSG.GET.{self._stream}", {"last_by_subj": self.bus.names.log(aggregate)}
+            )
+        except ApiError as error:
+            if error.code == MESSAGE_NOT_FOUND:
+                return 0
+            raise Unavailable(str(error)) from error
+        return int(reply["message"]["seq"])
+
+    async def read(self, aggregate: Aggregate, *, after: int = 0, upto: int | None = None) -> AsyncIterator[Record]:
+        """The aggregate's events after a sequence (and up to one), oldest first, complete as of the call."""
+        subject = self.bus.names.log(aggregate)
+        tip = upto
+        if tip is None and self.bus.replicas > 1:
+            tip = await self.tip(aggregate)
+        while True:
+            page, more = await self._page(subject, after + 1)
+            for record in page:
+                if upto is not None and record.seq > upto:
+                    return
+                yield record
+                after = record.seq
+            if more:
+                continue
+            if tip is None or after >= tip or upto is not None:
+                return
+            await asyncio.sleep(0.02)  # a replica that is behind its leader answered
+
+    async def between(self, after: int, upto: int) -> AsyncIterator[Record]:
+        """All aggregates' events after a stream sequence, up to one, oldest first."""
+        while after < upto:
+            page, more = await self._page(self.bus.names.all_log, after + 1)
+            for record in page:
+                if record.seq > upto:
+                    return
+                yield record
+                after = record.seq
+            if not more:
+                return
+
+    async def last(self) -> int:
+        """The stream's last sequence."""
+        try:
+            info = await self.bus.api(f"STREAM.INFO.{self._stream}")
+        except ApiError as error:
+            raise Unavailable(str(error)) from error
+        return int(info["state"]["last_seq"])
+
+    async def purge(self, aggregate: Aggregate) -> None:
+        """Forget all of an aggregate's events but the last (the tombstone), and its blobs."""
+        request = {"filter": self.bus.names.log(aggregate), "keep": 1}
+        try:
+            await self.bus.api(f"STREAM.PURGE.{self._stream}", request)
+        except ApiError as error:
+            raise Unavailable(str(error)) from error
+        await self._blobs.delete(aggregate)
+
+    async def _page(self, subject: str, start: int) -> tuple[list[Record], bool]:
+        """Up to PAGE records of a subject (or filter) from a sequence, and whether there are more."""
+        request = msgspec.json.encode({"seq": start, "batch": PAGE, "next_by_subj": subject})
+        found: list[Msg] = []
+        async with self.bus.ask_many(f"$JS.API.DIRECT.GET.{self._stream}", request) as replies:
+            while True:
+                try:
+                    async with asyncio.timeout(ASK_SECONDS):
+                        msg = await replies.get()
+                except TimeoutError as error:
+                    raise Unavailable("the log does not answer") from error
+                status = msg.headers.get("Status") if msg.headers else None
+                if status is None:
+                    found.append(msg)
+                    continue
+                if status == "503":
+                    raise Unavailable("the log is not available")
+                pending = int((msg.headers or {}).get("Nats-Num-Pending", "0"))
+                records = [await self._record(m, "Nats-Sequence") for m in found]
+                return records, status == "204" and pending > 0
+
+    async def _first_after(self, aggregate: Aggregate, seq: int) -> Record | None:
+        """The aggregate's first event after a sequence, from the stream's leader."""
+        request = {"seq": seq + 1, "next_by_subj": self.bus.names.log(aggregate)}
+        try:
+            reply = await self.bus.api(f"STREAM.MSG.GET.{self._stream}", request)
+        except ApiError as error:
+            if error.code == MESSAGE_NOT_FOUND:
+                return None
+            raise Unavailable(str(error)) from error
+        stored = msgspec.convert(reply["message"], _Stored, strict=False)
+        return Record(stored.seq, stored.data)
+
+    async def _record(self, msg: Msg, header: str) -> Record:
+        assert msg.headers
+        record = Record(int(msg.headers[header]), msg.data)
+        if record.head.blob is None:
+            return record
+        return Record(record.seq, await self._blobs.get(record))
+
+    # ── follow ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def start(self) -> None:
+        """Begin to listen. Call once, before any `follow`."""
+        await self.bus.subscribe(self.bus.names.all_live, self._on_live)
+        await self.bus.nc.flush()
+        self.position = await self.last()
+
+    async def watch(self) -> None:
+        """Runs for as long as the process: finds what was lost when nothing came after it."""
+        reconnected = asyncio.Event()
+        with self.bus.on_reconnect(reconnected.set):
+            while True:
+                self._heard = False
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(IDLE_SECONDS):
+                        await reconnected.wait()
+                if self._heard and not reconnected.is_set():
+                    continue
+                reconnected.clear()
+                try:
+                    await self._heal(await self.last())
+                except Unavailable as error:
+                    log.warning("log out of reach", error=str(error))
+
+    @contextmanager
+    def listen(self, aggregate: Aggregate | None) -> Iterator[_Ear]:
+        """A buffer that gets every event of an aggregate (None: of all) from `position` on."""
+        ear = _Ear()
+        ears = self._ears.setdefault(aggregate, set())
+        ears.add(ear)
+        try:
+            yield ear
+        finally:
+            ears.discard(ear)
+            if not ears and self._ears.get(aggregate) is ears:
+                del self._ears[aggregate]
+
+    async def follow(self, aggregate: Aggregate, *, after: int = 0) -> AsyncIterator[Record]:
+        """The aggregate's events after a sequence, complete and in order, for ever. Never skips, however slow the reader."""
+        with self.listen(aggregate) as ear:
+            behind = True
+            while True:
+                if behind:
+                    async for record in self.read(aggregate, after=after):
+                        after = record.seq
+                        yield record
+                records, behind = await ear.take()
+                for record in records:
+                    if record.seq > after:
+                        after = record.seq
+                        yield record
+
+    async def _on_live(self, msg: Msg) -> None:
+        assert msg.headers
+        seq = int(msg.headers["Nats-Sequence"])
+        if seq > self.position + 1:
+            try:
+                await self._heal(seq - 1)
+            except Unavailable as error:
+                log.warning("gap not healed yet", upto=seq - 1, error=str(error))
+                return
+        record = await self._record(msg, "Nats-Sequence")
+        if seq == self.position + 1:
+            self._deliver(record)
+            self.position = seq
+        self._heard = True
+
+    async def _heal(self, upto: int) -> None:
+        """Read what was not heard. On a replicated stream the leader is asked, one by one: gaps are rare, lagging replicas are not."""
+        if upto <= self.position:
+            return
+        log.debug("healing", after=self.position, upto=upto)
+        if self.bus.replicas > 1:
+            await self._heal_from_leader(upto)
+        else:
+            async for record in self.between(self.position, upto):
+                if record.seq > self.position:
+                    self._deliver(record)
+                    self.position = record.seq
+        self.position = max(self.position, upto)
+
+    async def _heal_from_leader(self, upto: int) -> None:
+        while self.position < upto:
+            request = {"seq": self.position + 1, "next_by_subj": self.bus.names.all_log}
+            try:
+                reply = await self.bus.api(f"STREAM.MSG.GET.{self._stream}", request)
+            except ApiError as error:
+                if error.code == MESSAGE_NOT_FOUND:
+                    return
+                raise Unavailable(str(error)) from error
+            stored = msgspec.convert(reply["message"], _Stored, strict=False)
+            if stored.seq > upto:
+                return
+            record = Record(stored.seq, stored.data)
+            if record.head.blob is not None:
+                record = Record(record.seq, await self._blobs.get(record))
+            if record.seq > self.position:
+                self._deliver(record)
+                self.position = record.seq
+
+    def _deliver(self, record: Record) -> None:
+        aggregate = Aggregate(record.head.kind, record.head.aggregate)
+        for ear in self._ears.get(aggregate, ()):
+            ear.put(record)
+        for ear in self._ears.get(None, ()):
+            ear.put(record)
+
+
+class _Ear:
+    """A listener's bounded buffer. Overflow drops the buffer, and `take` says so."""
+
+    def __init__(self) -> None:
+        self._records: deque[Record] = deque()
+        self._lost = False
+        self._ready = asyncio.Event()
+
+    def put(self, record: Record) -> None:
+        if len(self._records) >= BUFFERED:
+            self._records.clear()
+            self._lost = True
+        self._records.append(record)
+        self._ready.set()
+
+    async def take(self) -> tuple[list[Record], bool]:
+        """What came since the last call (waiting for something), and whether something was dropped: then read the log."""
+        await self._ready.wait()
+        records, lost = list(self._records), self._lost
+        self._records.clear()
+        self._lost = False
+        self._ready.clear()
+        return ([], True) if lost else (records, False)
+
+
+class _Stored(msgspec.Struct):
+    """A message of the stream as `STREAM.MSG.GET` returns it; `data` is base64 on the wire."""
+
+    seq: int
+    data: bytes = b""
+
+
+def _acknowledged(reply: Msg) -> int:
+    answer = msgspec.json.decode(reply.data)
+    if error := answer.get("error"):
+        raise ApiError(error.get("err_code", 0), error.get("description", ""))
+    return int(answer["seq"])
+
+
+class _Blobs:
+    """Bodies too big for the log, in JetStream's object store; named by aggregate and hash, so that erasing finds them."""
+
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
+        self._store: ObjectStore | None = None
+        self._recent: OrderedDict[str, bytes] = OrderedDict()
+
+    async def put(self, aggregate: Aggregate, body: bytes) -> Blob:
+        blob = Blob(hashlib.sha256(body).hexdigest(), len(body))
+        store = await self._open()
+        await store.put(_blob_name(aggregate, blob), body)
+        return blob
+
+    async def get(self, record: Record) -> bytes:
+        assert record.head.blob
+        name = _blob_name(Aggregate(record.head.kind, record.head.aggregate), record.head.blob)
+        if name not in self._recent:
+            body = (await (await self._open()).get(name)).data or b""
+            if hashlib.sha256(body).hexdigest() != record.head.blob.sha256:
+                raise Unavailable(f"blob of event {record.id}: content does not match its hash")
+            self._recent[name] = body
+            while len(self._recent) > 16:
+                self._recent.popitem(last=False)
+        return self._recent[name]
+
+    async def delete(self, aggregate: Aggregate) -> None:
+        store = await self._open()
+        prefix = f"{aggregate.kind}.{aggregate.id}."
+        try:
+            names = [info.name for info in await store.list() if info.name and info.name.startswith(prefix)]
+        except NotFoundError:
+            return
+        for name in names:
+            await store.delete(name)
+
+    async def _open(self) -> ObjectStore:
+        if self._store is None:
+            js = self._bus.nc.jetstream()
+            try:
+                self._store = await js.object_store(self._bus.names.blobs)
+            except NotFoundError:
+                self._store = await js.create_object_store(self._bus.names.blobs, replicas=self._bus.replicas)
+        return self._store
+
+
+def _blob_name(aggregate: Aggregate, blob: Blob) -> str:
+    return f"{aggregate.kind}.{aggregate.id}.{blob.sha256}"

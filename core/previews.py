@@ -1,0 +1,231 @@
+"""Previews: the text of a message while it is being made. Lost ones do no harm, the finished message is the fact.
+
+Theory of operation
+-------------------
+A message is one line of text to a reader: its reasoning, then its content, then the argument text of each tool call, in that order (`line_of`). A preview is a
+piece of that line with its offset, so pieces can be lost, doubled or cut anywhere and a reader still knows what it has: it drops what it knows, shows what
+follows directly, and waits where something is missing. When the finished message arrives, the reader shows the rest of the line. So whatever happens to the previews,
+what a reader has seen in the end is exactly the message, once.
+
+If a model sends the parts in another order (text after a tool call), previews of the message stop there and the fact brings the rest.
+
+Pieces are coalesced: the first is sent at once (time to first token), later ones every `FLUSH_SECONDS`, by one timer for all runs of the process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
+
+import msgspec
+import structlog
+
+from core.bus import Bus
+from core.errors import Unavailable
+from core.events import Json, Message
+
+log = structlog.get_logger("sika.previews")
+
+FLUSH_SECONDS = 0.04
+FLUSH_CHARACTERS = 512
+
+Part = Literal["reasoning", "text", "call"]
+_ORDER: Mapping[str, int] = {"reasoning": 0, "text": 1, "call": 2}
+
+
+class Preview(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A piece of a message: `text` at `offset` characters of its line. `index`, `call_id` and `name` say which tool call it belongs to."""
+
+    message: str
+    offset: int
+    text: str
+    part: Part = "text"
+    index: int = 0
+    call_id: str | None = None
+    name: str | None = None
+
+
+class Progress(msgspec.Struct, frozen=True, kw_only=True, tag="progress", tag_field="kind"):
+    """Output of a tool while it works."""
+
+    call_id: str
+    name: str
+    text: str
+
+
+class Piece(msgspec.Struct, frozen=True):
+    """A run of one part of a message's line."""
+
+    part: Part
+    text: str
+    index: int = 0
+    call_id: str | None = None
+    name: str | None = None
+
+
+def line_of(message: Message, call_texts: Mapping[str, str]) -> list[Piece]:
+    """The whole line of a finished message."""
+    pieces = []
+    if reasoning := message.get("additional_kwargs", {}).get("reasoning_content"):
+        pieces.append(Piece("reasoning", str(reasoning)))
+    if text := text_of(message.get("content", "")):
+        pieces.append(Piece("text", text))
+    for index, call in enumerate(message.get("tool_calls", ())):
+        text = call_texts.get(call["id"]) or call_text(call["args"])
+        pieces.append(Piece("call", text, index, call["id"], call["name"]))
+    return pieces
+
+
+def rest_of(pieces: list[Piece], offset: int) -> Iterator[tuple[int, Piece]]:
+    """The line from an offset on, piece by piece, each with the offset of its end. A call that was announced is not announced again."""
+    end = 0
+    for piece in pieces:
+        start, end = end, end + len(piece.text)
+        if offset <= start:
+            yield end, piece
+        elif offset < end:
+            yield end, Piece(piece.part, piece.text[offset - start :], piece.index)
+
+
+def call_text(args: Json) -> str:
+    """Tool-call arguments as compact JSON: what most models send, so that it need not be stored twice."""
+    return msgspec.json.encode(args).decode()
+
+
+def text_of(content: Any) -> str:
+    """The text of a message's content, which is a string or a list of blocks."""
+    if isinstance(content, str):
+        return content
+    blocks = content if isinstance(content, list) else []
+    return "".join(b if isinstance(b, str) else str(b.get("text", "")) for b in blocks if isinstance(b, str | dict))
+
+
+class Previewer:
+    """One message's previews, at the writer: takes what the model streams, publishes pieces."""
+
+    def __init__(self, pump: Pump, subject: str, message: str) -> None:
+        self._pump = pump
+        self._subject = subject
+        self._message = message
+        self._offset = 0
+        self._pending: list[Piece] = []
+        self._size = 0
+        self._at: tuple[int, int] = (0, 0)
+        self._stopped = False
+        self._sent_at = 0.0
+
+    async def add(
+        self, part: Part, text: str, *, index: int = 0, call_id: str | None = None, name: str | None = None
+    ) -> None:
+        """The next characters of a part, as the model sent them."""
+        place = (_ORDER[part], index)
+        if self._stopped or place < self._at:
+            self._stopped = True
+            return
+        self._at = place
+        last = self._pending[-1] if self._pending else None
+        if last and (last.part, last.index) == (part, index) and call_id is None:
+            self._pending[-1] = Piece(part, last.text + text, index, last.call_id, last.name)
+        else:
+            self._pending.append(Piece(part, text, index, call_id, name))
+        self._size += len(text)
+        clock = self._pump.clock()
+        if self._size >= FLUSH_CHARACTERS or clock - self._sent_at >= FLUSH_SECONDS:
+            await self.flush()
+        else:
+            self._pump.later(self)
+
+    async def flush(self) -> None:
+        """Publish what is pending. The start of a tool call waits for its first character, so that no piece is empty."""
+        waiting = self._pending[-1:] if self._pending and not self._pending[-1].text else []
+        pending, self._pending, self._size = self._pending[: len(self._pending) - len(waiting)], waiting, 0
+        self._sent_at = self._pump.clock()
+        for piece in pending:
+            preview = Preview(
+                message=self._message,
+                offset=self._offset,
+                text=piece.text,
+                part=piece.part,
+                index=piece.index,
+                call_id=piece.call_id,
+                name=piece.name,
+            )
+            self._offset += len(piece.text)
+            await self._pump.publish(self._subject, preview)
+
+
+class Pump:
+    """Publishes previews; one timer flushes all messages of the process."""
+
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
+        self._encoder = msgspec.json.Encoder()
+        self._dirty: set[Previewer] = set()
+        self._wake = asyncio.Event()
+        self.clock = asyncio.get_running_loop().time
+
+    def message(self, run: str, message: str) -> Previewer:
+        return Previewer(self, self._bus.names.tok(run), message)
+
+    def later(self, previewer: Previewer) -> None:
+        self._dirty.add(previewer)
+        self._wake.set()
+
+    async def publish(self, subject: str, preview: Preview | Progress) -> None:
+        try:
+            await self._bus.publish(subject, self._encoder.encode(preview))
+        except Unavailable as error:
+            log.debug("preview lost", error=str(error))
+
+    async def progress(self, run: str, progress: Progress) -> None:
+        await self.publish(self._bus.names.tok(run), progress)
+
+    async def run(self) -> None:
+        """Runs for as long as the process."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            await asyncio.sleep(FLUSH_SECONDS)
+            dirty, self._dirty = self._dirty, set()
+            for previewer in dirty:
+                await previewer.flush()
+
+
+_decoder = msgspec.json.Decoder(Preview)
+_progress_decoder = msgspec.json.Decoder(Progress)
+
+
+def decode(raw: bytes) -> Preview | Progress:
+    """A message of the `tok` plane."""
+    return _progress_decoder.decode(raw) if raw.startswith(b'{"kind"') else _decoder.decode(raw)
+
+
+class Reader:
+    """One run's previews, at the reader: what of a piece is new."""
+
+    def __init__(self, message: str | None = None, offset: int = 0) -> None:
+        self.message = message
+        self.offset = offset
+
+    def take(self, preview: Preview) -> Preview | None:
+        """The unseen part of a preview; None if there is none, or if something before it is missing."""
+        if preview.message != self.message:
+            if self.message is None and self.offset:  # resumed in the middle of a message whose id is not known yet
+                self.message = preview.message
+            else:
+                self.message, self.offset = preview.message, 0
+        end = preview.offset + len(preview.text)
+        if preview.offset > self.offset or end <= self.offset:
+            return None
+        known = self.offset - preview.offset
+        self.offset = end
+        if not known:
+            return preview
+        return Preview(
+            message=preview.message,
+            offset=preview.offset + known,
+            text=preview.text[known:],
+            part=preview.part,
+            index=preview.index,
+        )

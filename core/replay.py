@@ -1,0 +1,159 @@
+"""Replay for debugging: execute recorded runs again, on their recorded outcomes, and report the first difference.
+
+The loop that does runs live is the one that is executed here; only its journal is another. It asks for the same things in the same order, or the first thing it asks for that
+was not recorded is the divergence: a changed prompt is not one (its hash is reported by the run), a changed tool, policy or order is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from core.errors import Divergence, NotFound
+from core.events import (
+    Json,
+    ModelCompleted,
+    ModelFailed,
+    Record,
+    RunFailed,
+    RunRequested,
+    RunStarted,
+    ToolCompleted,
+    ToolRequested,
+    thread,
+)
+from core.log import EventLog
+from core.previews import Previewer
+from core.state import ThreadState, fold
+from core.tools import Effect
+
+Call = Callable[[str, Mapping[str, Any], Callable[[str], Awaitable[None]]], Awaitable[Any]]
+Execute = Callable[["ReplayJournal", RunRequested, str, str, str, Call], Awaitable[None]]
+
+
+class Report(msgspec.Struct):
+    """What came of a replay: how many runs and recorded steps were reproduced, and the first divergence if there was one."""
+
+    runs: int = 0
+    steps: int = 0
+    divergence: str | None = None
+
+
+class ReplayJournal:
+    """Serves a run's recorded outcomes to the loop, and raises `Divergence` when it asks for something else."""
+
+    def __init__(self, run: str, state: ThreadState, records: list[Record]) -> None:
+        self.id = run
+        self.state = state
+        self.steps = 0
+        self._records = records
+        self._models = [r for r in records if isinstance(r.event, ModelCompleted)]
+        self._intents = {r.event.call_id: r for r in records if isinstance(r.event, ToolRequested)}
+        self._outcomes = {r.event.call_id: r for r in records if isinstance(r.event, ToolCompleted)}
+        self._asked = 0
+
+    stopping = False
+
+    def said_seq(self) -> int:
+        return self.state.said_seq()
+
+    async def model_recorded(self, request: str) -> ModelCompleted:
+        if self._asked >= len(self._models):
+            raise Divergence(f"after {self._end()}: the loop asks the model once more; the run did not")
+        record = self._models[self._asked]
+        event = record.event
+        assert isinstance(event, ModelCompleted)
+        if event.request is not None and event.request != request:
+            raise Divergence(
+                f"{record.seq} model.completed: recorded for the conversation {event.request}, the loop sends {request}"
+            )
+        self._asked += 1
+        self._took(record)
+        return event
+
+    async def tool_requested(self, call_id: str, name: str, effect: Effect, args: Json) -> ToolCompleted | None:
+        intent, outcome = self._intents.get(call_id), self._outcomes.get(call_id)
+        if intent is None:
+            raise Divergence(f"after {self._end()}: the loop calls {name} ({call_id}); the run did not")
+        asked = intent.event
+        assert isinstance(asked, ToolRequested)
+        if asked.name != name or (asked.args is not None and asked.args != args):
+            shown = msgspec.json.encode(args).decode()[:200]
+            raise Divergence(f"{intent.seq} tool.requested: {asked.name} was called, the loop calls {name} {shown}")
+        if outcome is None:
+            raise Divergence(f"{intent.seq} tool.requested: {name} has no recorded outcome")
+        self._took(outcome)
+        event = outcome.event
+        assert isinstance(event, ToolCompleted)
+        return event
+
+    async def model_completed(self, event: ModelCompleted) -> None:
+        raise Divergence("the loop recorded an answer of its own")
+
+    async def tool_completed(self, event: ToolCompleted) -> None:
+        raise Divergence(f"the loop recorded an outcome of its own for {event.call_id}")
+
+    async def model_failed(self, event: ModelFailed) -> None:
+        raise Divergence(f"the model failed: {event.text}")
+
+    def preview(self, message: str) -> Previewer | None:
+        return None
+
+    async def progress(self, call_id: str, name: str, text: str) -> None:
+        """Nobody looks."""
+
+    def rest(self) -> Record | None:
+        """The first recorded answer the loop did not ask for."""
+        return self._models[self._asked] if self._asked < len(self._models) else None
+
+    def _took(self, record: Record) -> None:
+        self.steps += 1
+        self.state = fold([record], self.state)
+
+    def _end(self) -> str:
+        return f"{self._records[-1].seq} {self._records[-1].type}" if self._records else "the start"
+
+
+async def replay(log: EventLog, thread_id: str, until: int | None, execute: Execute) -> Report:
+    """Replay a thread's runs, oldest first, up to a sequence. Runs that did not complete are replayed as far as they got."""
+    records = [record async for record in log.read(thread(thread_id), upto=until)]
+    if not records:
+        raise NotFound(f"Thread {thread_id} not found")
+    report = Report()
+    for number, record in enumerate(records):
+        if isinstance(record.event, RunStarted) and record.event.attempt == 1 and record.run:
+            await _replay_run(
+                record.run, fold(records[: number + 1]), records[number + 1 :], execute, thread_id, report
+            )
+            if report.divergence:
+                break
+    return report
+
+
+async def _replay_run(
+    run: str, state: ThreadState, following: list[Record], execute: Execute, thread_id: str, report: Report
+) -> None:
+    mine = [record for record in following if record.run == run]
+    journal = ReplayJournal(run, state, mine)
+    ended = mine[-1].type if mine else ""
+    request, model = state.runs[run].request, state.runs[run].model or ""
+    divergence: str | None = None
+    try:
+        await execute(journal, request, model, thread_id, state.user, _no_call)
+        if left := journal.rest():
+            divergence = f"{left.seq} model.completed: the run asked the model, the loop ends before it"
+    except Divergence as error:
+        divergence = str(error)
+    except Exception as error:
+        if not (mine and isinstance(mine[-1].event, RunFailed)):
+            divergence = f"the loop failed: {type(error).__name__}: {error}"
+    report.runs += 1
+    report.steps += journal.steps
+    if divergence and (ended == "run.completed" or journal.rest() is not None):
+        report.divergence = f"run {run}: {divergence}"
+
+
+async def _no_call(actor: str, request: Mapping[str, Any], progress: Callable[[str], Awaitable[None]]) -> Any:
+    raise Divergence(f"the loop asks the {actor} actor; the run had its outcome")

@@ -1,0 +1,363 @@
+"""A run: claimed, recorded, settled, ended.
+
+Theory of operation
+-------------------
+*Claim.* A worker owns a run by appending `run.started` under the log's guard. Everybody else's guard is stale from then on, so a worker that was frozen and wakes up
+cannot append any more: it reads, finds another worker's `run.started`, and stops (`OwnershipLost`). Liveness comes from the wake-up: it stays un-acked while
+the run is worked on, and is delivered to another worker when its lease ends. `run.started` names the wake-up (`lease`), so that a second wake-up of a
+thread that is being worked on can be told from the redelivery of the first. The owner looks for further requested runs before it acks; as its last append
+was guarded, a request it did not see must have come after, with a wake-up of its own.
+
+*Record.* What the model said, what a tool is about to do, and what came of it are appended as they happen. Nothing else is kept.
+
+*Settle.* Resuming is starting from the folded state. Outcomes that are recorded are not asked for again. An intent without an outcome is treated by its effect: `pure` and
+`idempotent` run again (the sandbox keeps a record per call id, so a command that ran answers with what it did), `once` is answered to the model as unknown.
+
+*End.* Cancelling first closes what is open: a cut-off answer is kept as far as it was said, open tool calls get an answer that says so.
+
+Rejected: re-executing the run's code against a journal on resume (Temporal, Restate): it diverges after every upgrade and change of configuration. Here that is
+a debugging tool (`core.replay`), where a divergence is news and not an outage.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import abstractmethod
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+import anyio
+import structlog
+
+from core.actor import Actor
+from core.errors import Conflict, OwnershipLost, SikaError, Unavailable
+from core.events import (
+    Event,
+    Json,
+    Message,
+    ModelCompleted,
+    ModelFailed,
+    Record,
+    RunCancelled,
+    RunCompleted,
+    RunFailed,
+    RunRequested,
+    RunRolledBack,
+    RunStarted,
+    ToolCompleted,
+    ToolRequested,
+    thread,
+)
+from core.previews import Previewer, Progress, Pump
+from core.state import Run, ThreadState, unanswered
+from core.threads import Threads
+from core.tools import Effect
+from core.work import WorkQueue, Wakeup
+
+log = structlog.get_logger("sika.run")
+
+STALLED_ATTEMPTS = 6
+"""A run that was started so often without getting anything done kills its workers: it is failed instead."""
+
+
+class Journal(Protocol):
+    """What the agent's loop records into, and learns from what was recorded before. `OwnedRun` when live, `core.replay` when not."""
+
+    @property
+    def id(self) -> str:
+        """The run's id."""
+        ...
+
+    @property
+    def state(self) -> ThreadState: ...
+
+    def said_seq(self) -> int:
+        """Sequence of the last `model.completed`: makes the call ids of a model that repeats them unique."""
+        ...
+
+    async def model_recorded(self, request: str) -> ModelCompleted | None:
+        """The recorded answer to a request, None if there is none: then ask. Raises `Divergence` if a replay asks for another."""
+        ...
+
+    async def model_completed(self, event: ModelCompleted) -> None: ...
+
+    async def model_failed(self, event: ModelFailed) -> None: ...
+
+    async def tool_requested(self, call_id: str, name: str, effect: Effect, args: Json) -> ToolCompleted | None:
+        """Record the intent and return None: go ahead. Or return the outcome, if the call must not be made (again)."""
+        ...
+
+    async def tool_completed(self, event: ToolCompleted) -> None: ...
+
+    def preview(self, message: str) -> Previewer | None:
+        """Where to show a message while it is being made; None if nobody looks."""
+        ...
+
+    async def progress(self, call_id: str, name: str, text: str) -> None: ...
+
+    @property
+    def stopping(self) -> bool:
+        """Whether a person asked the run to stop (and not the process)."""
+        ...
+
+
+class OwnedRun:
+    """A run this process owns, as long as `append` does not raise `OwnershipLost`."""
+
+    def __init__(self, threads: Threads, pump: Pump, thread_id: str, state: ThreadState, run: Run, worker: str) -> None:
+        self._threads = threads
+        self._pump = pump
+        self._lock = asyncio.Lock()
+        self.state = state
+        self.id = run.id
+        self.thread_id = thread_id
+        self.worker = worker
+        self.attempt = run.attempt + 1
+        self.claimed = False
+        self.broken: OwnershipLost | Unavailable | None = None
+        """Why nothing can be decided about the run here any more."""
+
+    @property
+    def run(self) -> Run:
+        return self.state.runs[self.id]
+
+    @property
+    def request(self) -> RunRequested:
+        return self.run.request
+
+    @property
+    def stopping(self) -> bool:
+        return self.run.cancel is not None
+
+    async def claim(self, event: RunStarted) -> None:
+        """Append `run.started`. Raises `Conflict` if the thread has changed since it was folded."""
+        self._took(await self._write(event, self.run.last_id))
+        self.claimed = True
+
+    async def append(self, event: Event, cause: str | None = None) -> None:
+        """Append one event of the run. Goes on when something else was written to the thread; raises `OwnershipLost`, `Unavailable`."""
+        async with self._lock:
+            while True:
+                try:
+                    record = await self._write(event, cause or self.run.last_id)
+                except Conflict:
+                    self._adopt(await self._threads.load(self.thread_id))
+                    continue
+                self._took(record)
+                return
+
+    async def _write(self, event: Event, cause: str) -> Record:
+        [record] = await self._threads.log.append(
+            thread(self.thread_id), [event], expected=self.state.seq, actor="lead", run=self.id, cause=cause
+        )
+        return record
+
+    def _took(self, record: Record) -> None:
+        self.state = self._threads.fold(self.thread_id, [record], self.state)
+
+    def _adopt(self, state: ThreadState) -> None:
+        """Go on from a newer state, if the run is still ours in it."""
+        run = state.runs.get(self.id)
+        if run is None or not run.open:
+            raise OwnershipLost(f"run {self.id}: ended by somebody else")
+        mine = (run.attempt, run.worker) == (self.attempt, self.worker) if self.claimed else run.attempt < self.attempt
+        if not mine:
+            raise OwnershipLost(f"run {self.id}: taken over by {run.worker}")
+        if state.seq > self.state.seq:
+            self.state = state
+
+    async def watch(self, scope: anyio.CancelScope) -> None:
+        """Listen for what others write to the thread; ends the scope when somebody asks the run to stop or takes it over."""
+        while True:
+            try:
+                async for record in self._threads.log.follow(thread(self.thread_id), after=self.state.seq):
+                    if record.seq > self.state.seq:
+                        async with self._lock:
+                            self._adopt(await self._threads.load(self.thread_id, at_least=record.seq))
+                        if self.stopping:
+                            scope.cancel()
+            except OwnershipLost as error:
+                self.broken = error
+                scope.cancel()
+                return
+            except Unavailable as error:
+                log.warning("watching again", run=self.id, error=str(error))
+                await asyncio.sleep(1)
+
+    # ── journal ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def said_seq(self) -> int:
+        return self.state.said_seq()
+
+    async def model_recorded(self, request: str) -> ModelCompleted | None:
+        """A resumed run begins with the answer whose tool calls are open."""
+        if not unanswered(self.state.messages):
+            return None
+        said = next(message for message in reversed(self.state.messages) if message["type"] == "ai")
+        return ModelCompleted(message=said)
+
+    async def model_completed(self, event: ModelCompleted) -> None:
+        await self.append(event)
+
+    async def model_failed(self, event: ModelFailed) -> None:
+        await self.append(event)
+
+    async def tool_requested(self, call_id: str, name: str, effect: Effect, args: Json) -> ToolCompleted | None:
+        for message in reversed(self.state.messages):
+            if message["type"] != "tool":
+                break
+            if message.get("tool_call_id") == call_id:
+                return ToolCompleted(call_id=call_id, message=message)
+        intent = self.run.intents.get(call_id)
+        if intent is None:
+            asked = next((c["args"] for c in unanswered(self.state.messages) if c["id"] == call_id), None)
+            await self.append(
+                ToolRequested(call_id=call_id, name=name, effect=effect, args=None if args == asked else args),
+                self.run.said,
+            )
+            return None
+        if intent.event.effect != "once":
+            return None
+        text = (
+            f"Error: the outcome of this {name} call is unknown: the server stopped while it ran. "
+            "It was not repeated. Check what it did before trying again."
+        )
+        outcome = ToolCompleted(call_id=call_id, message=tool_message(call_id, name, text, "error"), unknown=True)
+        await self.append(outcome, intent.id)
+        return outcome
+
+    async def tool_completed(self, event: ToolCompleted) -> None:
+        intent = self.run.intents.get(event.call_id)
+        await self.append(event, intent.id if intent else None)
+
+    def preview(self, message: str) -> Previewer | None:
+        return self._pump.message(self.id, message)
+
+    async def progress(self, call_id: str, name: str, text: str) -> None:
+        await self._pump.progress(self.id, Progress(call_id=call_id, name=name, text=text))
+
+
+def tool_message(call_id: str, name: str, content: str, status: str = "success") -> Message:
+    """A tool message as it is recorded; its id is derived, so that repeating it replaces."""
+    message: Message = {
+        "type": "tool",
+        "id": f"tool-{call_id}",
+        "tool_call_id": call_id,
+        "name": name,
+        "content": content,
+    }
+    if status != "success":
+        message["status"] = status
+    return message
+
+
+class Worker:
+    """What a run actor needs of its process."""
+
+    def __init__(self, threads: Threads, queue: WorkQueue, pump: Pump, name: str) -> None:
+        self.threads = threads
+        self.queue = queue
+        self.pump = pump
+        self.name = name
+
+
+class RunActor(Actor[RunRequested]):
+    """An actor that works through the runs of a thread, one at a time. Subclasses implement `perform`."""
+
+    proof = RunStarted
+
+    @abstractmethod
+    async def perform(self, run: OwnedRun) -> None:
+        """Do the run: return when it is complete, raise if it failed. Cancelled when the run is to stop or the process drains."""
+
+    def describe(self, request: RunRequested) -> Mapping[str, Any]:
+        """What `run.started` says about how the run is done: `model`, `prompt`, `config`."""
+        return {}
+
+    async def stopped(self, run: OwnedRun, open_calls: list[Json]) -> None:
+        """The run was stopped by a person while these tool calls were open: end their effects."""
+
+    async def work(self, wakeup: Wakeup, worker: Worker) -> None:
+        """Everything there is to do on the wake-up's thread. Returns normally when it is done, or is somebody else's."""
+        thread_id = wakeup.aggregate.id
+        fresh = wakeup.delivery > 1 or not wakeup.hint.seq
+        state = await worker.threads.load(thread_id, at_least=None if fresh else wakeup.hint.seq)
+        while True:
+            try:
+                run = await self._next(state, wakeup, worker)
+                if run is None:
+                    return
+                state = await self._one(run, state, wakeup, worker)
+            except Conflict:
+                state = await worker.threads.load(thread_id)
+
+    async def _next(self, state: ThreadState, wakeup: Wakeup, worker: Worker) -> Run | None:
+        """The run to work on now, if it is this wake-up's to work on."""
+        active = state.active
+        if active is not None:
+            return active if active.lease == wakeup.seq or not await worker.queue.exists(active.lease) else None
+        for run in state.queued:
+            if run.cancel is None and run.request.not_before and _seconds_until(run.request.not_before) > 0:
+                when = datetime.fromisoformat(run.request.not_before)
+                await worker.queue.wake_at(when, self.name, wakeup.aggregate, key=run.id)
+                continue
+            return run
+        return None
+
+    async def _one(self, run: Run, state: ThreadState, wakeup: Wakeup, worker: Worker) -> ThreadState:
+        """Claim a run and bring it to its end. Raises `Conflict` if the claim failed, `OwnershipLost` if it was taken away."""
+        owned = OwnedRun(worker.threads, worker.pump, wakeup.aggregate.id, state, run, worker.name)
+        if run.cancel is None:
+            if run.stalled >= STALLED_ATTEMPTS:
+                text = (
+                    f"The run was started {run.attempt} times and stopped its worker every time; it is not tried again."
+                )
+                await owned.append(RunFailed(error="Stalled", text=text))
+                return owned.state
+            facts = self.describe(run.request)
+            await owned.claim(RunStarted(attempt=owned.attempt, worker=worker.name, lease=wakeup.seq, **facts))
+        outcome = None if owned.stopping else await self._attempt(owned)
+        if owned.broken:
+            raise owned.broken
+        await owned.append(outcome or await self._stop(owned))
+        return owned.state
+
+    async def _attempt(self, owned: OwnedRun) -> Event | None:
+        """Do the run; what came of it, or None if it was stopped."""
+        outcome: Event | None = None
+        async with anyio.create_task_group() as tasks:
+            with anyio.CancelScope() as scope:
+                tasks.start_soon(owned.watch, scope)
+                try:
+                    await self.perform(owned)
+                    outcome = RunCompleted()
+                except (OwnershipLost, Unavailable) as error:
+                    owned.broken = error
+                except (
+                    Exception
+                ) as error:  # whatever a model, a tool or a policy raised: the run failed, the worker did not
+                    expected = isinstance(error, SikaError)
+                    log.warning(
+                        "run failed", run=owned.id, thread=owned.thread_id, error=str(error), exc_info=not expected
+                    )
+                    outcome = RunFailed(error=type(error).__name__, text=str(error) or type(error).__name__)
+            tasks.cancel_scope.cancel()
+        return outcome
+
+    async def _stop(self, owned: OwnedRun) -> Event:
+        """Close what is open, as a person asked the run to stop."""
+        calls = unanswered(owned.state.messages) if owned.run.attempt else []
+        await self.stopped(owned, calls)
+        if owned.run.cancel == "rollback":
+            return RunRolledBack()
+        for call in calls:
+            message = tool_message(
+                call["id"], call["name"], "Error: cancelled by the user before it finished.", "error"
+            )
+            await owned.tool_completed(ToolCompleted(call_id=call["id"], message=message))
+        return RunCancelled()
+
+
+def _seconds_until(moment: str) -> float:
+    return (datetime.fromisoformat(moment) - datetime.now(UTC)).total_seconds()

@@ -1,0 +1,56 @@
+"""The port of a sandbox: where the agent's commands run and its files live."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import msgspec
+
+
+class ExecResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Outcome of one command. `exit_code` is None when it did not end by itself (see `ended`)."""
+
+    stdout: str
+    stderr: str
+    exit_code: int | None
+    ended: str = "exited"
+    """`exited`, `timeout` (the whole tree was killed) or `interrupted` (the machine or sandbox died under it)."""
+
+
+class Sandbox(Protocol):
+    """One thread's sandbox. Paths are virtual (`/mnt/user-data/…`, `/mnt/skills/…`).
+
+    Guarantees: `exec` with a call id that was seen before never runs the command again: it waits for the running one or
+    returns the recorded outcome, also after a crash of this process. File operations never leave the mounts, whatever links
+    the agent makes. Every refusal is `Invalid` with a text that is fit for the model and shows virtual paths only.
+    Non-guarantees: no isolation between calls of the same thread; no order between concurrent calls.
+    """
+
+    async def exec(
+        self, call_id: str, command: str, *, timeout: float, on_output: Callable[[str], None]
+    ) -> ExecResult: ...
+
+    async def read(self, path: str) -> bytes: ...
+
+    async def write(self, path: str, content: str, *, append: bool = False) -> None: ...
+
+    async def replace(self, path: str, old: str, new: str, *, every: bool = False) -> None: ...
+
+    async def list(self, path: str, *, depth: int = 2) -> list[str]: ...
+
+    async def glob(self, path: str, pattern: str, *, dirs: bool, limit: int) -> tuple[list[str], bool]: ...
+
+    async def grep(
+        self, path: str, pattern: str, *, glob: str | None, literal: bool, case_sensitive: bool, limit: int
+    ) -> tuple[list[str], bool]: ...
+
+
+class SandboxProvider(Protocol):
+    """Makes sandboxes. `check` returns None when usable, else what is wrong and what to do about it."""
+
+    name: str
+
+    async def check(self) -> str | None: ...
+
+    async def acquire(self, user: str, thread: str) -> Sandbox: ...

@@ -1,0 +1,299 @@
+"""The sections of the configuration, their defaults and limits. Data only: `core.config` reads them.
+
+DeerFlow's keys and defaults are accepted; keys nobody knows are kept in `extra` of their section.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+Positive = Annotated[int, msgspec.Meta(ge=1)]
+Count = Annotated[int, msgspec.Meta(ge=0)]
+Seconds = Annotated[float, msgspec.Meta(gt=0)]
+Open = Mapping[str, Any]
+"""A section whose keys belong to somebody else."""
+
+
+class Secret:
+    """A string that does not print itself. `reveal()` where it is used, nowhere else."""
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: str) -> None:
+        self._value = value
+
+    def reveal(self) -> str:
+        return self._value
+
+    def __repr__(self) -> str:
+        return "***"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and self._value == other._value
+
+    def __hash__(self) -> int:
+        return hash(self._value)
+
+    def __bool__(self) -> bool:
+        return bool(self._value)
+
+
+class Section(msgspec.Struct, frozen=True, kw_only=True):
+    """Base of every section; `extra` holds the keys that we do not know."""
+
+    extra: Open = {}
+
+
+class Http(Section, frozen=True, kw_only=True):
+    host: str = "127.0.0.1"
+    port: Annotated[int, msgspec.Meta(ge=0, le=65535)] = 2026
+    max_body_bytes: Positive = 8 * 1024 * 1024
+    heartbeat_seconds: Seconds = 5
+    cors_origins: tuple[str, ...] = ()
+
+
+class Tls(Section, frozen=True, kw_only=True):
+    ca: str | None = None
+    cert: str | None = None
+    key: str | None = None
+
+
+class Nats(Section, frozen=True, kw_only=True):
+    url: str | None = None
+    user: str | None = None
+    password: Secret | None = None
+    token: Secret | None = None
+    credentials: str | None = None
+    tls: Tls | None = None
+    prefix: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_-]+\Z")] = "sika"
+    replicas: Annotated[int, msgspec.Meta(ge=1, le=5)] = 1
+
+    def __post_init__(self) -> None:
+        if self.url and "@" in self.url:
+            raise ValueError("no credentials in the address; use nats.user and nats.password, or nats.token")
+
+
+class Runs(Section, frozen=True, kw_only=True):
+    lease_seconds: Annotated[int, msgspec.Meta(ge=2, le=60)] = 10
+    max_concurrent: Positive = 128
+    recursion_limit: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 100
+    max_model_attempts: Positive = 3
+
+
+class Model(Section, frozen=True, kw_only=True):
+    """`extra` goes to the class named by `use`, as it is (see `core.config.reveal`)."""
+
+    name: str
+    model: str
+    use: str = "langchain_openai:ChatOpenAI"
+    display_name: str | None = None
+    description: str | None = None
+    supports_thinking: bool = False
+    supports_reasoning_effort: bool = False
+    supports_vision: bool = False
+    when_thinking_enabled: Open | None = None
+    when_thinking_disabled: Open | None = None
+    thinking: Open | None = None
+    use_responses_api: bool | None = None
+    output_version: str | None = None
+
+
+class ToolGroup(Section, frozen=True, kw_only=True):
+    name: str
+
+
+class ToolEntry(Section, frozen=True, kw_only=True):
+    """`extra` holds the tool's own settings."""
+
+    name: str
+    use: str
+    group: str | None = None
+
+
+class Mount(Section, frozen=True, kw_only=True):
+    host_path: str
+    container_path: str
+    read_only: bool = False
+
+
+class Sandbox(Section, frozen=True, kw_only=True):
+    provider: Literal["auto", "bubblewrap", "host"] = "auto"
+    use: str | None = None
+    allow_host_bash: bool = False
+    network: bool = False
+    timeout_seconds: Seconds = 600
+    memory_mb: Positive = 2048
+    max_processes: Positive = 256
+    max_file_mb: Positive = 1024
+    mounts: tuple[Mount, ...] = ()
+    environment: Mapping[str, Secret] = {}
+    bash_output_max_chars: Count = 20_000
+    read_file_output_max_chars: Count = 50_000
+    ls_output_max_chars: Count = 20_000
+    image: str | None = None
+    port: Positive = 8080
+    replicas: Positive = 3
+    container_prefix: str = "sika-sandbox"
+    idle_timeout: Annotated[float, msgspec.Meta(ge=0)] = 600
+    provisioner_url: str | None = None
+
+
+class Uploads(Section, frozen=True, kw_only=True):
+    max_files: Positive = 10
+    max_file_size: Positive = 50 * 1024 * 1024
+    max_total_size: Positive = 100 * 1024 * 1024
+    auto_convert_documents: bool = False
+    pdf_converter: Literal["auto", "pymupdf4llm", "markitdown"] = "auto"
+
+
+class Title(Section, frozen=True, kw_only=True):
+    enabled: bool = True
+    max_words: Annotated[int, msgspec.Meta(ge=1, le=20)] = 6
+    max_chars: Annotated[int, msgspec.Meta(ge=10, le=200)] = 60
+    model_name: str | None = None
+    prompt_template: str | None = None
+
+
+class ContextSize(Section, frozen=True, kw_only=True):
+    type: Literal["tokens", "messages", "fraction"]
+    value: Seconds
+
+
+class Summarization(Section, frozen=True, kw_only=True):
+    """`trigger`: any of these sizes starts a summary."""
+
+    enabled: bool = False
+    trigger: tuple[ContextSize, ...] = ()
+    keep: ContextSize = ContextSize(type="messages", value=20)
+    trim_tokens_to_summarize: Positive | None = 4000
+    model_name: str | None = None
+    summary_prompt: str | None = None
+    preserve_recent_skill_count: Count = 5
+    preserve_recent_skill_tokens: Count = 25_000
+    preserve_recent_skill_tokens_per_skill: Count = 5000
+    skill_file_read_tool_names: tuple[str, ...] = ("read_file", "read", "view", "cat")
+
+
+class Memory(Section, frozen=True, kw_only=True):
+    enabled: bool = True
+    storage_path: str = ""
+    storage_class: str | None = None
+    debounce_seconds: Annotated[float, msgspec.Meta(ge=1, le=300)] = 30
+    model_name: str | None = None
+    max_facts: Annotated[int, msgspec.Meta(ge=10, le=500)] = 100
+    fact_confidence_threshold: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.7
+    injection_enabled: bool = True
+    max_injection_tokens: Annotated[int, msgspec.Meta(ge=100, le=8000)] = 2000
+
+
+class Frequency(Section, frozen=True, kw_only=True):
+    warn: Positive
+    hard_limit: Positive
+
+    def __post_init__(self) -> None:
+        if self.hard_limit < self.warn:
+            raise ValueError("hard_limit must not be below warn")
+
+
+class LoopDetection(Section, frozen=True, kw_only=True):
+    enabled: bool = True
+    warn_threshold: Positive = 3
+    hard_limit: Positive = 5
+    window_size: Positive = 20
+    max_tracked_threads: Positive = 100
+    tool_freq_warn: Positive = 30
+    tool_freq_hard_limit: Positive = 50
+    tool_freq_overrides: Mapping[str, Frequency] = {}
+
+    def __post_init__(self) -> None:
+        if self.hard_limit < self.warn_threshold or self.tool_freq_hard_limit < self.tool_freq_warn:
+            raise ValueError("a hard limit must not be below its warning threshold")
+
+
+class CircuitBreaker(Section, frozen=True, kw_only=True):
+    failure_threshold: Positive = 5
+    recovery_timeout_sec: Seconds = 60
+
+
+class SubagentOverride(Section, frozen=True, kw_only=True):
+    timeout_seconds: Seconds | None = None
+    max_turns: Positive | None = None
+    model: str | None = None
+    skills: tuple[str, ...] | None = None
+
+
+class Subagents(Section, frozen=True, kw_only=True):
+    timeout_seconds: Seconds = 900
+    max_turns: Positive | None = None
+    agents: Mapping[str, SubagentOverride] = {}
+    custom_agents: Mapping[str, Open] = {}
+
+
+class Provider(Section, frozen=True, kw_only=True):
+    use: str
+    config: Open = {}
+
+
+class Guardrails(Section, frozen=True, kw_only=True):
+    enabled: bool = False
+    provider: Provider | None = None
+    fail_closed: bool = True
+    passport: str | None = None
+
+
+class Skills(Section, frozen=True, kw_only=True):
+    use: str | None = None
+    path: str | None = None
+    container_path: str = "/mnt/skills"
+
+
+class SkillEvolution(Section, frozen=True, kw_only=True):
+    enabled: bool = False
+    moderation_model_name: str | None = None
+
+
+class On(Section, frozen=True, kw_only=True):
+    enabled: bool = True
+
+
+class Off(Section, frozen=True, kw_only=True):
+    enabled: bool = False
+
+
+class Config(Section, frozen=True, kw_only=True):
+    """The whole configuration. `hash` names its content (references unresolved); `warnings` are for people."""
+
+    config_version: int = 1
+    log_level: Literal["debug", "info", "warning", "error", "critical"] = "info"
+    http: Http = Http()
+    nats: Nats = Nats()
+    runs: Runs = Runs()
+    actors: tuple[str, ...] = ()
+    models: tuple[Model, ...] = ()
+    tools: tuple[ToolEntry, ...] = ()
+    tool_groups: tuple[ToolGroup, ...] = ()
+    tool_search: Off = Off()
+    sandbox: Sandbox = Sandbox()
+    uploads: Uploads = Uploads()
+    title: Title = Title()
+    summarization: Summarization = Summarization()
+    memory: Memory = Memory()
+    subagents: Subagents = Subagents()
+    skills: Skills = Skills()
+    skill_evolution: SkillEvolution = SkillEvolution()
+    guardrails: Guardrails = Guardrails()
+    loop_detection: LoopDetection = LoopDetection()
+    circuit_breaker: CircuitBreaker = CircuitBreaker()
+    token_usage: On = On()
+    agents_api: Off = Off()
+    acp_agents: Open = {}
+    channels: Open = {}
+    database: Open = {}
+    checkpointer: Open = {}
+    run_events: Open = {}
+    stream_bridge: Open = {}
+    hash: str = ""
+    warnings: tuple[str, ...] = ()

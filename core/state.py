@@ -1,0 +1,391 @@
+"""The state of a thread: a pure fold over its facts.
+
+Theory of operation
+-------------------
+Every fact that changes what the agent sees carries a *patch* (`{"messages": [...], "title": ...}`), applied through the reducers of
+the state's fields. Each applied patch is a *commit*; a commit has a parent, so history is a tree, as in git: a run that starts from an older
+checkpoint, or a state patch on one, gets that commit as parent, and a rollback moves the head back. A checkpoint id is the log
+sequence of its commit. `values` is always the state at the head; the state at any other commit is rebuilt from its chain.
+
+Laws (tested): the fold is total (any sequence of events gives a state), deterministic, and incremental:
+`fold(a + b) == fold(b, fold(a))`. It never changes the state it is given.
+
+Why patches and not snapshots: a turn costs what it adds, not what the thread holds; a thousandth turn is as cheap as the first.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import msgspec
+
+from core.events import (
+    Json,
+    Message,
+    ModelCompleted,
+    Record,
+    RunCancelled,
+    RunCancelRequested,
+    RunCompleted,
+    RunFailed,
+    RunRequested,
+    RunRolledBack,
+    RunStarted,
+    StatePatched,
+    ThreadAnnotated,
+    ThreadCreated,
+    ThreadErased,
+    ThreadForked,
+    ToolCompleted,
+    ToolRequested,
+)
+
+REMOVE_ALL = "__remove_all__"
+"""Id of a `remove` message that clears the list (LangGraph's `REMOVE_ALL_MESSAGES`)."""
+
+PENDING = ("pending", "running")
+
+
+class Commit(NamedTuple):
+    """One step of the state. `parent` is an index into the commits, -1 for the root."""
+
+    seq: int
+    parent: int
+    patch: Mapping[str, Any]
+    source: str
+    """`input`, `loop`, `update` or `fork`, as LangGraph names them."""
+    node: str
+    at: str
+    run: str | None
+    step: int
+
+
+class Intent(NamedTuple):
+    """A `tool.requested` and its event id."""
+
+    id: str
+    event: ToolRequested
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True):
+    """What the log says about one run. `status` is the LangGraph Platform's word for it."""
+
+    id: str
+    request: RunRequested
+    requested_seq: int
+    created_at: str
+    updated_at: str
+    status: str = "pending"
+    attempt: int = 0
+    stalled: int = 0
+    """Attempts since the last one that got anything done."""
+    worker: str = ""
+    lease: int = 0
+    model: str | None = None
+    started_seq: int | None = None
+    ended_seq: int | None = None
+    cancel: str | None = None
+    """The action of a requested cancel."""
+    error: RunFailed | None = None
+    before: int = -1
+    """Index of the head when the run first started: where a rollback returns to."""
+    last_id: str = ""
+    """Id of the run's last event: the cause of the next."""
+    said: str = ""
+    """Id of the last `model.completed`: the cause of its tool calls."""
+    intents: Mapping[str, Intent] = {}
+    """Tool calls that were started and have no outcome yet, by call id."""
+
+    @property
+    def open(self) -> bool:
+        return self.status in PENDING
+
+
+@dataclass(slots=True)
+class ThreadState:
+    """A thread at one point of its log. Treat as frozen: only `fold` makes new ones."""
+
+    seq: int = 0
+    exists: bool = False
+    erased: bool = False
+    user: str = ""
+    created_at: str = ""
+    updated_at: str = ""
+    metadata: Json = field(default_factory=dict)
+    values: Json = field(default_factory=dict)
+    commits: list[Commit] = field(default_factory=list)
+    head: int = -1
+    runs: dict[str, Run] = field(default_factory=dict)
+    places: dict[str, int] = field(default_factory=dict)
+    """Index of each message of `values` by id."""
+
+    @property
+    def messages(self) -> list[Message]:
+        found: list[Message] = self.values.get("messages", [])
+        return found
+
+    @property
+    def active(self) -> Run | None:
+        """The run that is being worked on (or whose worker died), if any."""
+        return next((run for run in reversed(self.runs.values()) if run.status == "running"), None)
+
+    @property
+    def queued(self) -> list[Run]:
+        """Runs nobody has started, oldest first."""
+        return [run for run in self.runs.values() if run.status == "pending"]
+
+    @property
+    def status(self) -> str:
+        """`idle`, `busy`, `interrupted` or `error`: what the LangGraph Platform calls the thread's status."""
+        if any(run.open for run in reversed(self.runs.values())):
+            return "busy"
+        last = next(reversed(self.runs.values()), None)
+        return last.status if last and last.status in ("error", "interrupted") else "idle"
+
+    def commit_at(self, seq: int) -> int:
+        """Index of the commit with this sequence, or -1."""
+        low, high = 0, len(self.commits)
+        while low < high:
+            middle = (low + high) // 2
+            if self.commits[middle].seq < seq:
+                low = middle + 1
+            else:
+                high = middle
+        return low if low < len(self.commits) and self.commits[low].seq == seq else -1
+
+    def chain(self, index: int) -> list[int]:
+        """Indices from a commit back to the root, newest first."""
+        found = []
+        while index >= 0:
+            found.append(index)
+            index = self.commits[index].parent
+        return found
+
+    def said_seq(self) -> int:
+        """Sequence of the newest model answer on the way back from the head, 0 if there is none."""
+        index = self.head
+        while index >= 0 and self.commits[index].node != "model":
+            index = self.commits[index].parent
+        return self.commits[index].seq if index >= 0 else 0
+
+    def values_at(self, index: int) -> Json:
+        """The values at any commit, rebuilt from its chain."""
+        if index == self.head:
+            return self.values
+        return _materialise(self, index)[0]
+
+
+def fold(records: Iterable[Record], start: ThreadState | None = None) -> ThreadState:
+    """The state after these records (of one thread, in order), beginning at `start`. Pure and total."""
+    state = _thaw(start) if start else ThreadState()
+    for record in records:
+        _apply(state, record)
+    return state
+
+
+def unanswered(messages: Sequence[Message]) -> list[Json]:
+    """Tool calls of the last assistant message that have no tool message yet."""
+    answered = set()
+    for message in reversed(messages):
+        if message["type"] == "tool":
+            answered.add(message.get("tool_call_id"))
+        elif message["type"] == "ai":
+            return [call for call in message.get("tool_calls", ()) if call["id"] not in answered]
+        else:
+            return []
+    return []
+
+
+def next_nodes(messages: Sequence[Message]) -> list[str]:
+    """What the agent would do next on these messages, in LangGraph's names of `create_agent`'s nodes."""
+    if not messages:
+        return []
+    if unanswered(messages):
+        return ["tools"]
+    return [] if messages[-1]["type"] == "ai" else ["model"]
+
+
+def patch_of(record: Record, state: ThreadState) -> tuple[Mapping[str, Any], str, str] | None:
+    """What a record does to the values, as (patch, source, node); None if it does not change them."""
+    match record.event:
+        case ModelCompleted(message=message):
+            return {"messages": [message]}, "loop", "model"
+        case ToolCompleted(message=message, update=update):
+            return {**update, "messages": [message]}, "loop", "tools"
+        case StatePatched(values=values, as_node=node):
+            return values, "update", node or "__start__"
+        case RunStarted() if (run := state.runs.get(record.run or "")) and run.attempt == 0 and run.request.input:
+            return run.request.input, "input", "__start__"
+    return None
+
+
+def _thaw(state: ThreadState) -> ThreadState:
+    mine = copy.copy(state)
+    mine.metadata = dict(state.metadata)
+    mine.values = dict(state.values)
+    if "messages" in mine.values:
+        mine.values["messages"] = list(mine.values["messages"])
+    mine.commits = list(state.commits)
+    mine.runs = dict(state.runs)
+    mine.places = dict(state.places)
+    return mine
+
+
+def _apply(state: ThreadState, record: Record) -> None:
+    event = record.event
+    state.seq = record.seq
+    if state.erased and not isinstance(event, ThreadCreated):
+        return
+    match event:
+        case ThreadCreated():
+            state.exists, state.erased, state.user = True, False, event.user
+            state.created_at, state.metadata = record.at, dict(event.metadata)
+        case ThreadAnnotated():
+            state.metadata.update(event.metadata)
+        case ThreadForked():
+            for patch in event.patches:
+                _commit(state, record, patch, "fork", "__start__", state.head)
+        case ThreadErased():
+            _forget(state)
+        case StatePatched():
+            patch, source, node = event.values, "update", event.as_node or "__start__"
+            parent = state.head if event.base is None else state.commit_at(event.base)
+            _commit(state, record, patch, source, node, parent)
+        case _ if record.run is not None:
+            _apply_to_run(state, record, record.run)
+    state.updated_at = record.at
+
+
+def _apply_to_run(state: ThreadState, record: Record, run_id: str) -> None:
+    event = record.event
+    if isinstance(event, RunRequested):
+        if run_id not in state.runs:
+            if event.multitask in ("interrupt", "rollback"):
+                _cancel_open(state, event.multitask)
+            state.runs[run_id] = Run(
+                id=run_id,
+                request=event,
+                requested_seq=record.seq,
+                created_at=record.at,
+                updated_at=record.at,
+                last_id=record.id,
+            )
+        return
+    run = state.runs.get(run_id)
+    if run is None or not run.open:
+        return
+    changes: Json = {}
+    match event:
+        case RunStarted():
+            changes = _start(state, record, run, event)
+        case RunCancelRequested():
+            changes = {"cancel": event.action}
+        case RunCompleted():
+            changes = {"status": "success", "ended_seq": record.seq}
+        case RunFailed():
+            changes = {"status": "error", "error": event, "ended_seq": record.seq}
+        case RunCancelled():
+            changes = {"status": "interrupted", "ended_seq": record.seq}
+        case RunRolledBack():
+            changes = {"status": "rolled_back", "ended_seq": record.seq}
+            if run.attempt:
+                _checkout(state, run.before)
+        case ToolRequested():
+            changes = {"intents": {**run.intents, event.call_id: Intent(record.id, event)}}
+        case ModelCompleted() | ToolCompleted():
+            changes = {"stalled": 0}
+            if isinstance(event, ModelCompleted):
+                changes["said"] = record.id
+            if isinstance(event, ToolCompleted):
+                changes["intents"] = {k: v for k, v in run.intents.items() if k != event.call_id}
+            patch, source, node = patch_of(record, state) or ({}, "", "")
+            _commit(state, record, patch, source, node, state.head)
+        case _:
+            return
+    state.runs[run_id] = msgspec.structs.replace(run, updated_at=record.at, last_id=record.id, **changes)
+
+
+def _start(state: ThreadState, record: Record, run: Run, event: RunStarted) -> Json:
+    changes: Json = {"status": "running", "attempt": event.attempt, "worker": event.worker, "lease": event.lease}
+    changes["stalled"] = run.stalled + 1
+    if event.model:
+        changes["model"] = event.model
+    if run.attempt == 0:
+        changes |= {"started_seq": record.seq, "before": state.head}
+        base = state.head if run.request.base is None else state.commit_at(run.request.base)
+        if patched := patch_of(record, state):
+            _commit(state, record, *patched, base)
+        else:
+            _checkout(state, base)
+    return changes
+
+
+def _cancel_open(state: ThreadState, action: str) -> None:
+    """A run that interrupts or rolls back the others says so itself: one fact, nothing in between."""
+    for other in state.runs.values():
+        if other.open and other.cancel is None:
+            state.runs[other.id] = msgspec.structs.replace(other, cancel=action)
+
+
+def _forget(state: ThreadState) -> None:
+    state.exists, state.erased = False, True
+    state.metadata, state.values, state.commits, state.runs, state.places, state.head = {}, {}, [], {}, {}, -1
+
+
+def _commit(state: ThreadState, record: Record, patch: Mapping[str, Any], source: str, node: str, parent: int) -> None:
+    if parent != state.head:
+        _checkout(state, parent)
+    step = state.commits[parent].step + 1 if parent >= 0 else -1 if source == "input" else 0
+    state.commits.append(Commit(record.seq, parent, patch, source, node, record.at, record.run, step))
+    state.head = len(state.commits) - 1
+    _reduce(state.values, state.places, patch)
+
+
+def _checkout(state: ThreadState, index: int) -> None:
+    if index != state.head:
+        state.values, state.places = _materialise(state, index)
+        state.head = index
+
+
+def _materialise(state: ThreadState, index: int) -> tuple[Json, dict[str, int]]:
+    values: Json = {}
+    places: dict[str, int] = {}
+    for step in reversed(state.chain(index)):
+        _reduce(values, places, state.commits[step].patch)
+    return values, places
+
+
+def _reduce(values: Json, places: dict[str, int], patch: Mapping[str, Any]) -> None:
+    """Apply one patch through the fields' reducers (contract runtime §4)."""
+    for name, new in patch.items():
+        match name:
+            case "messages":
+                _add_messages(values.setdefault("messages", []), places, new)
+            case "artifacts":
+                values[name] = list(dict.fromkeys([*(values.get(name) or ()), *(new or ())]))
+            case "viewed_images":
+                values[name] = {**(values.get(name) or {}), **new} if new else {}
+            case _:
+                values[name] = new
+
+
+def _add_messages(messages: list[Message], places: dict[str, int], new: Sequence[Message]) -> None:
+    """LangGraph's `add_messages`: the same id replaces in place, `remove` deletes, everything else is appended."""
+    for message in new:
+        identity = str(message.get("id"))
+        if message["type"] != "remove":
+            if identity in places:
+                messages[places[identity]] = message
+            else:
+                places[identity] = len(messages)
+                messages.append(message)
+            continue
+        if identity == REMOVE_ALL:
+            messages.clear()
+        elif identity in places:
+            del messages[places[identity]]
+        places.clear()
+        places.update((str(kept.get("id")), place) for place, kept in enumerate(messages))

@@ -1,0 +1,243 @@
+"""One process of the system: its connection, its loops, its actors; started, supervised, drained."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import structlog
+from anyio.abc import TaskStatus
+
+from core import calls
+from core.actor import Actor
+from core.bus import Bus, Endpoint, connect
+from core.dispatch import Dispatcher
+from core.errors import Conflict, OwnershipLost, Refused, SikaError, Unavailable
+from core.events import Aggregate, Event, Record
+from core.ids import now, uuid7
+from core.intake import Intake
+from core.log import EventLog
+from core.previews import Pump
+from core.projections import Views
+from core.run import RunActor, Worker
+from core.threads import Threads
+from core.work import WorkQueue, Wakeup
+
+log = structlog.get_logger("sika.system")
+
+TRIES = 5
+"""How often a handler may raise on one event before the event goes to the dead letters."""
+PAUSES = (1.0, 5.0, 15.0, 60.0)
+"""Seconds between those tries, and between restarts of a loop that failed."""
+
+
+def worker_name() -> str:
+    """Says where a run is being worked on; unique per process start."""
+    return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
+
+
+class System:
+    """What a process has: made by `start`, used by channels, workers and tools."""
+
+    def __init__(self, bus: Bus, views_path: Path, lease_seconds: float, slots: int) -> None:
+        self.bus = bus
+        self.name = worker_name()
+        self.log = EventLog(bus)
+        self.threads = Threads(self.log)
+        self.queue = WorkQueue(bus, lease_seconds)
+        self.intake = Intake(self.threads, self.queue)
+        self.views = Views(views_path, self.log)
+        self.pump = Pump(bus)
+        self.worker = Worker(self.threads, self.queue, self.pump, self.name)
+        self.slots = slots
+
+    async def call(
+        self, actor: str, request: Mapping[str, Any], on_progress: Callable[[str], Awaitable[None]] | None = None
+    ) -> Any:
+        """Ask an actor, wherever it runs. A process that answers may have just died: ask again for as long as a lease."""
+        deadline = anyio.current_time() + self.queue.lease_seconds
+        while True:
+            try:
+                return await calls.call(self.bus, actor, request, on_progress)
+            except Unavailable:
+                if anyio.current_time() > deadline:
+                    raise
+                await anyio.sleep(0.5)
+
+    # ── actors ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def serve(
+        self, actors: Sequence[Actor[Any]], *, alone: bool, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED
+    ) -> None:
+        """Run actors until cancelled. `alone`: no other process can hold leases, so what is un-acked is taken up at once."""
+        dispatcher = Dispatcher(self.bus, self.queue, actors)
+        if any(actor.subscription for actor in actors):
+            await dispatcher.ensure()
+        for actor in actors:
+            if actor.subscription:
+                await self.queue.ensure(actor.name, anew=alone)
+        async with anyio.create_task_group() as tasks:
+            for actor in actors:
+                if type(actor).answer is not Actor.answer:
+                    tasks.start_soon(
+                        self._supervise, f"{actor.name} (questions)", calls.serve, self.bus, actor.name, actor.answer
+                    )
+                if actor.subscription:
+                    tasks.start_soon(self._supervise, actor.name, self._serve_one, actor)
+            if any(actor.subscription for actor in actors):
+                tasks.start_soon(self._supervise, "dispatcher", dispatcher.events)
+                tasks.start_soon(self._supervise, "timers", dispatcher.timers)
+            task_status.started()
+
+    async def _serve_one(self, actor: Actor[Any]) -> None:
+        async def one(wakeup: Wakeup) -> None:
+            try:
+                if isinstance(actor, RunActor):
+                    await self._work_on_run(actor, wakeup)
+                else:
+                    await self._work_on_event(actor, wakeup)
+            except anyio.get_cancelled_exc_class():
+                with anyio.CancelScope(shield=True), anyio.move_on_after(1):
+                    await wakeup.again()  # draining: somebody else, or the next start, goes on at once
+                raise
+
+        await self.queue.serve(actor.name, one, self.slots)
+
+    async def _work_on_run(self, actor: RunActor, wakeup: Wakeup) -> None:
+        try:
+            await actor.work(wakeup, self.worker)
+        except OwnershipLost as error:
+            log.info("run handed over", reason=str(error))
+            return  # not acked here: the wake-up is the new owner's lease
+        except Unavailable as error:
+            log.warning("run waits", aggregate=str(wakeup.aggregate), reason=str(error))
+            await self._again(wakeup, PAUSES[0])
+            return
+        except Exception:
+            log.exception("wake-up failed", aggregate=str(wakeup.aggregate))
+            await self._retry(wakeup, "the worker failed; see the server's log")
+            return
+        await wakeup.done()
+
+    async def _work_on_event(self, actor: Actor[Any], wakeup: Wakeup) -> None:
+        try:
+            records = [record async for record in self.log.read(wakeup.aggregate, after=wakeup.hint.seq - 1)]
+            if records and records[0].seq == wakeup.hint.seq and not _answered(actor.name, records):
+                await actor.handle(records[0].event, _Context(self, actor.name, records[0]))
+        except Exception as error:
+            log.warning("handler failed", actor=actor.name, aggregate=str(wakeup.aggregate), exc_info=True)
+            await self._retry(wakeup, f"{type(error).__name__}: {error}")
+            return
+        await wakeup.done()
+
+    async def _retry(self, wakeup: Wakeup, reason: str) -> None:
+        if wakeup.delivery >= TRIES:
+            await self.queue.bury(wakeup, reason)
+        else:
+            await self._again(wakeup, PAUSES[min(wakeup.delivery, len(PAUSES)) - 1])
+
+    async def _again(self, wakeup: Wakeup, seconds: float) -> None:
+        try:
+            await wakeup.again(seconds)
+        except Unavailable as error:
+            log.warning("wake-up comes again after its lease", error=str(error))
+
+    # ── loops ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def loops(self) -> None:
+        """What every process does besides its actors."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._supervise, "log", self.log.watch)
+            tasks.start_soon(self._supervise, "leases", self.queue.hold)
+            tasks.start_soon(self._supervise, "previews", self.pump.run)
+            tasks.start_soon(self._supervise, "views", self.views.run)
+
+    async def _supervise(self, what: str, loop: Callable[..., Awaitable[None]], *arguments: Any) -> None:
+        """Start a loop again when it fails, with growing pauses; a loop that ran for a minute starts over with the first."""
+        failures = 0
+        while True:
+            started = anyio.current_time()
+            try:
+                await loop(*arguments)
+                return
+            except Exception as error:
+                failures = 1 if anyio.current_time() - started > 60 else failures + 1
+                pause = PAUSES[min(failures, len(PAUSES)) - 1]
+                quiet = isinstance(error, SikaError)
+                log.error("loop failed", loop=what, again_in=pause, error=str(error), exc_info=not quiet)
+            await anyio.sleep(pause)
+
+
+class _Context:
+    """The handler's context: see `core.actor.Context`."""
+
+    def __init__(self, system: System, actor: str, record: Record) -> None:
+        self._system = system
+        self._actor = actor
+        self.record = record
+
+    @property
+    def _own(self) -> Aggregate:
+        return Aggregate(self.record.head.kind, self.record.head.aggregate)
+
+    async def read(self, aggregate: Aggregate | None = None) -> Sequence[Record]:
+        return [record async for record in self._system.log.read(aggregate or self._own)]
+
+    async def append(self, *events: Event, aggregate: Aggregate | None = None) -> None:
+        target = aggregate or self._own
+        while True:
+            records = await self.read(target)
+            if any(r.head.cause == self.record.id and r.head.actor == self._actor for r in records):
+                return
+            try:
+                await self._system.log.append(
+                    target,
+                    events,
+                    expected=records[-1].seq if records else 0,
+                    actor=self._actor,
+                    run=self.record.run,
+                    cause=self.record.id,
+                )
+                return
+            except Conflict:
+                continue
+
+    async def call(self, actor: str, request: Mapping[str, Any]) -> Any:
+        return await self._system.call(actor, request)
+
+    def now(self) -> str:
+        return now()
+
+    def new_id(self) -> str:
+        return uuid7()
+
+
+def _answered(actor: str, records: Sequence[Record]) -> bool:
+    cause = records[0].id
+    return any(record.head.cause == cause and record.head.actor == actor for record in records)
+
+
+@asynccontextmanager
+async def start(
+    endpoint: Endpoint, views_path: Path, *, lease_seconds: float, slots: int, name: str = "sika"
+) -> AsyncIterator[System]:
+    """Connect and run the loops of a process. Leaving the block ends them."""
+    if lease_seconds < 2:
+        raise Refused(f"runs.lease_seconds: at least 2, got {lease_seconds}")
+    async with connect(endpoint, name) as bus:
+        system = System(bus, views_path, lease_seconds, slots)
+        await system.log.start()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(system.loops)
+            try:
+                yield system
+            finally:
+                tasks.cancel_scope.cancel()
+                with anyio.CancelScope(shield=True):
+                    await system.views.close()

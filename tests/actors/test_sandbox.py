@@ -1,0 +1,158 @@
+"""The sandbox actor: requests in, words for the model out; with the tools that ask it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from actors.sandbox import Limits, Sandbox, cut_middle, cut_tail
+from adapters.sandboxes.host import Host
+from adapters.tools.bash import bash
+from adapters.tools.glob import glob
+from adapters.tools.grep import grep
+from adapters.tools.ls import ls
+from adapters.tools.read_file import read_file
+from adapters.tools.str_replace import str_replace
+from adapters.tools.write_file import write_file
+from core.errors import Invalid
+from core.tools import Tool
+from tests.adapters.sandboxes.conftest import settings
+
+pytestmark = pytest.mark.anyio
+W = "/mnt/user-data/workspace"
+
+
+class Asking:
+    """A tool context that asks the actor directly."""
+
+    thread, user, run = "t1", "ada", "r1"
+
+    def __init__(self, actor: Sandbox) -> None:
+        self.actor, self.call_id, self.shown = actor, "c0", ""
+
+    async def call(self, actor: str, request: Mapping[str, Any]) -> Any:
+        assert actor == "sandbox"
+        return await self.actor.answer(request, self.show)
+
+    async def show(self, text: str) -> None:
+        self.shown += text
+
+    async def use(self, tool: Tool, **arguments: Any) -> str:
+        self.call_id = f"c{int(self.call_id[1:]) + 1}"
+        result: str = await tool.function(self, "because", **arguments)
+        return result
+
+
+@pytest.fixture
+def actor(tmp_path: Path) -> Sandbox:
+    return Sandbox(Host(**settings(tmp_path), allow_host_bash=True), Limits(bash_timeout=30))
+
+
+@pytest.fixture
+def ask(actor: Sandbox) -> Asking:
+    return Asking(actor)
+
+
+async def test_bash(ask: Asking) -> None:
+    assert await ask.use(bash, command="echo a") == "a"
+    assert await ask.use(bash, command="true") == "(no output)"
+    assert await ask.use(bash, command="echo a; echo b >&2; exit 2") == "a\nStd Error:\nb\nExit Code: 2"
+    assert ask.shown.splitlines() == ["a", "a", "b"]
+
+
+async def test_bash_cuts_the_middle(ask: Asking) -> None:
+    result = await ask.use(bash, command="seq 1 100000")
+    assert len(result) <= 20_000
+    assert result.startswith("1\n2\n")
+    assert result.endswith("\n100000")
+    assert "characters skipped" in result
+
+
+async def test_a_timeout_is_an_error(ask: Asking, tmp_path: Path) -> None:
+    ask.actor = Sandbox(Host(**settings(tmp_path), allow_host_bash=True), Limits(bash_timeout=0.5))
+    assert await ask.use(bash, command="echo a; sleep 60") == "Error: the command was stopped after 0.5 seconds.\na"
+
+
+async def test_a_killed_call_says_so(ask: Asking) -> None:
+    await ask.call("sandbox", {"op": "kill", "user": "ada", "thread": "t1", "run": "r1", "call_id": "c1"})
+    assert (await ask.use(bash, command="echo a")).startswith("Error: the command was interrupted")
+
+
+async def test_the_same_call_id_in_two_runs_is_two_calls(ask: Asking) -> None:
+    assert await ask.use(bash, command="echo a") == "a"
+    ask.run, ask.call_id = "r2", "c0"
+    assert await ask.use(bash, command="echo b") == "b"
+
+
+async def test_files(ask: Asking) -> None:
+    assert await ask.use(ls, path=W) == "(empty)"
+    assert await ask.use(write_file, path=f"{W}/a.txt", content="1\n2\n3\n") == "OK"
+    assert await ask.use(write_file, path=f"{W}/a.txt", content="4", append=True) == "OK"
+    assert await ask.use(str_replace, path=f"{W}/a.txt", old_str="2", new_str="two") == "OK"
+    assert await ask.use(read_file, path=f"{W}/a.txt") == "1\ntwo\n3\n4"
+    assert await ask.use(read_file, path=f"{W}/a.txt", start_line=2, end_line=3) == "two\n3"
+    assert await ask.use(read_file, path=f"{W}/a.txt", start_line=2) == "1\ntwo\n3\n4"
+    assert await ask.use(write_file, path=f"{W}/e", content="") == "OK"
+    assert await ask.use(read_file, path=f"{W}/e") == "(empty)"
+    assert await ask.use(ls, path=W) == f"{W}/a.txt\n{W}/e"
+
+
+async def test_reading_is_cut_with_a_hint(ask: Asking) -> None:
+    await ask.use(write_file, path="a", content="x" * 60_000)
+    result = await ask.use(read_file, path="a")
+    assert len(result) == 50_000
+    assert "start_line" in result[-200:]
+
+
+async def test_searches(ask: Asking) -> None:
+    for number in range(3):
+        await ask.use(write_file, path=f"{number}.txt", content="needle")
+    assert await ask.use(glob, pattern="*.txt", path=W, max_results=2) == (
+        f"Found 2 paths under {W}:\n1. {W}/0.txt\n2. {W}/1.txt\n"
+        "(There are more. Narrow the pattern or the path to see them.)"
+    )
+    assert await ask.use(glob, pattern="*.py", path=W) == f"Found no paths under {W}."
+    assert await ask.use(grep, pattern="need", path=W, glob="1*") == f"Found 1 matches under {W}:\n{W}/1.txt:1: needle"
+
+
+@pytest.mark.parametrize(
+    ("request_", "named"),
+    [
+        ({}, "op"),
+        ({"op": "fly"}, "fly"),
+        ({"op": "exec", "user": "ada", "thread": "t1", "run": "r", "call_id": "c"}, "command"),
+        ({"op": "read", "user": "ada", "thread": "t1", "path": 3}, r"\$.path"),
+        ({"op": "read", "user": "ada", "thread": "../t", "path": "a"}, "thread"),
+        ({"op": "read", "user": "ada", "thread": "t1", "path": "a", "pth": "a"}, "pth"),
+    ],
+)
+async def test_bad_requests_are_named(ask: Asking, request_: dict[str, Any], named: str) -> None:
+    with pytest.raises(Invalid, match=named):
+        await ask.call("sandbox", request_)
+
+
+async def test_refusals_are_bounded(ask: Asking) -> None:
+    with pytest.raises(Invalid) as error:
+        await ask.use(read_file, path="/".join(["x" * 200] * 19))
+    assert len(str(error.value)) <= 2000
+
+
+async def test_effects() -> None:
+    assert {tool.effect for tool in (ls, read_file, glob, grep)} == {"pure"}
+    assert {tool.effect for tool in (bash, write_file, str_replace)} == {"idempotent"}
+    assert all(tool.description for tool in (bash, ls, read_file, write_file, str_replace, glob, grep))
+
+
+@pytest.mark.parametrize("limit", [1, 30, 31, 60, 100, 999, 1000])
+def test_cuts_never_exceed_their_limit(limit: int) -> None:
+    text = "".join(chr(97 + number % 26) for number in range(1000))
+    for cut in (cut_middle, cut_tail):
+        assert len(cut(text, limit)) <= limit
+        assert cut(text, 0) == text
+    if 60 <= limit < 1000:
+        head, _, tail = cut_middle(text, limit).partition("\n")
+        assert text.startswith(head)
+        assert text.endswith(tail.rpartition("\n")[2])

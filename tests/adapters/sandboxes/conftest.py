@@ -1,0 +1,87 @@
+"""Both local providers on an empty home, and the means to wait without sleeping for a fixed time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from adapters.sandboxes.bubblewrap import Bubblewrap, BubblewrapSandbox
+from adapters.sandboxes.host import Host, HostSandbox
+from adapters.sandboxes.paths import Mount
+from core.sandbox import ExecResult
+
+Local = BubblewrapSandbox | HostSandbox
+SECRET = "the-server-knows-this"
+
+
+def settings(tmp_path: Path) -> dict[str, Any]:
+    home, skills, readonly, shared = (tmp_path / name for name in ("home", "skills", "readonly", "shared"))
+    for directory in (home, skills / "demo", readonly, shared):
+        directory.mkdir(parents=True, exist_ok=True)
+    (skills / "demo" / "SKILL.md").write_text("a skill")
+    (readonly / "fixed.txt").write_text("fixed")
+    return {
+        "home": home,
+        "skills": skills,
+        "mounts": (Mount(readonly, "/mnt/readonly"), Mount(shared, "/mnt/shared", writable=True)),
+        "environment": {"CONFIGURED": "yes"},
+        "network": False,
+        "memory_mb": 1024,
+        "max_processes": 100,
+        "max_file_mb": 8,
+    }
+
+
+def provider_of(kind: str, tmp_path: Path) -> Bubblewrap | Host:
+    if kind == "bubblewrap":
+        return Bubblewrap(**settings(tmp_path))
+    return Host(**settings(tmp_path), allow_host_bash=True)
+
+
+@pytest.fixture(params=["bubblewrap", "host"])
+def provider(request: pytest.FixtureRequest, tmp_path: Path) -> Bubblewrap | Host:
+    return provider_of(request.param, tmp_path)
+
+
+@pytest.fixture
+async def sandbox(provider: Bubblewrap | Host) -> Local:
+    return await provider.acquire("ada", "t1")
+
+
+@pytest.fixture
+async def jail(tmp_path: Path) -> BubblewrapSandbox:
+    return await Bubblewrap(**settings(tmp_path)).acquire("ada", "t1")
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    return tmp_path / "home/users/ada/threads/t1/user-data/workspace"
+
+
+async def run(sandbox: Local, command: str, call_id: str = "c1", timeout: float = 60) -> ExecResult:
+    return await sandbox.exec(call_id, command, timeout=timeout, on_output=lambda text: None)
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 30) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.01)
+
+
+def running(mark: str) -> list[int]:
+    """Processes that have a word in their command line."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                words = (entry / "cmdline").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            if mark.encode() in words:
+                found.append(int(entry.name))
+    return found

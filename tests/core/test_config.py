@@ -1,0 +1,334 @@
+"""The configuration: defaults, references, secrets, mistakes and their places, hot reload."""
+
+from __future__ import annotations
+
+import os
+import re
+import typing
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from core import config
+from core.config import Config, ConfigSource, Secret, parse, restart_required, reveal
+from core.errors import Invalid
+from core.settings import Section
+
+EXAMPLE = Path(__file__).parents[2] / "config.example.yaml"
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty working directory and no variable of the developer's."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("SIKA_HOME", "DEER_FLOW_HOME", "SIKA_CONFIG", "DEER_FLOW_CONFIG_PATH"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def settings(text: str) -> Config:
+    return msgspec.structs.replace(parse(text, environ={}), hash="")
+
+
+def keys_of(kind: Any) -> Iterator[str]:
+    if isinstance(kind, type) and issubclass(kind, Section):
+        for name, hint in typing.get_type_hints(kind).items():
+            if name not in ("extra", "hash", "warnings"):
+                yield name
+                yield from keys_of(hint)
+    else:
+        for argument in typing.get_args(kind):
+            yield from keys_of(argument)
+
+
+# --- defaults and the example
+
+
+def test_no_text_is_all_defaults() -> None:
+    assert settings("") == Config()
+
+
+def test_example_states_the_defaults() -> None:
+    assert settings(EXAMPLE.read_text()) == Config()
+
+
+def test_example_mentions_every_key() -> None:
+    mentioned = set(re.findall(r"(?m)(?:^|[{,#-])\s*([a-z_]+):", EXAMPLE.read_text()))
+    assert set(keys_of(Config)) <= mentioned
+
+
+# --- references and secrets
+
+
+def test_references_are_resolved_also_to_numbers() -> None:
+    found = parse("http: {port: $PORT}\nnats: {token: $T}", environ={"PORT": "99", "T": "t"})
+    assert (found.http.port, found.nats.token) == (99, Secret("t"))
+
+
+def test_braces_and_plain_dollars() -> None:
+    found = parse("title: {prompt_template: $$5}\nskills: {path: '${P}'}", environ={"P": "/p"})
+    assert (found.title.prompt_template, found.skills.path) == ("$5", "/p")
+
+
+def test_missing_variable_is_named_with_its_place() -> None:
+    with pytest.raises(Invalid, match=r"^config\.yaml: models\[0\]\.api_key: .* NO_SUCH_KEY is not set$"):
+        parse("models: [{name: a, model: b, api_key: $NO_SUCH_KEY}]", environ={})
+
+
+def test_missing_variable_is_empty_for_sandboxes_and_acp_agents() -> None:
+    found = parse("sandbox: {environment: {A: $NOPE, B: 1}}\nacp_agents: {x: {env: {A: $NOPE}}}", environ={})
+    assert reveal(found.sandbox.environment) == {"A": "", "B": "1"}
+    assert found.acp_agents == {"x": {"env": {"A": ""}}}
+
+
+def test_secrets_do_not_print_and_can_be_revealed() -> None:
+    found = parse(
+        """
+        nats: {token: hush1, password: hush2}
+        models: [{name: a, model: b, api_key: hush3, max_tokens: 5, default_headers: {X-Auth-Token: hush4}}]
+        tools: [{name: t, use: "m:f", api_key: hush5}]
+        channels: {slack: {bot_token: hush6, app: {signing_secret: hush7}}}
+        database: {postgres_url: hush8}
+        sandbox: {environment: {ANY: hush9}}
+        unknown: {client_secrets: [hush10]}
+        """
+    )
+    assert "hush" not in repr(found)
+    assert "hush" not in str(found.models[0].extra)
+    assert reveal(found.models[0].extra) == {
+        "api_key": "hush3",
+        "max_tokens": 5,
+        "default_headers": {"X-Auth-Token": "hush4"},
+    }
+    assert reveal(found.extra) == {"unknown": {"client_secrets": ["hush10"]}}
+
+
+def test_an_address_with_credentials_is_refused_without_repeating_them() -> None:
+    with pytest.raises(Invalid, match=r"^config\.yaml: nats: no credentials in the address") as caught:
+        parse("nats: {url: 'nats://me:hush@host'}")
+    assert "hush" not in str(caught.value)
+
+
+def test_hash_follows_the_content_but_not_the_environment() -> None:
+    one, two = (parse("nats: {token: $T}", environ={"T": value}) for value in "ab")
+    assert one.hash == two.hash == parse("# said otherwise\nnats:\n  token: $T", environ={"T": "c"}).hash
+    assert one.hash != parse("nats: {token: $U}", environ={"U": "a"}).hash
+
+
+def test_dotenv_is_read_and_overrides_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SIKA_TEST_ONE", "environment")
+    monkeypatch.setenv("SIKA_TEST_TWO", "")
+    monkeypatch.delenv("SIKA_TEST_TWO")
+    (tmp_path / ".env").write_text("SIKA_TEST_ONE=file\nexport SIKA_TEST_TWO='a $b'\n")
+    (tmp_path / "config.yaml").write_text("channels: {one: $SIKA_TEST_ONE, two: $SIKA_TEST_TWO}")
+    try:
+        assert config.load().channels == {"one": "environment", "two": "a $b"}
+    finally:
+        os.environ.pop("SIKA_TEST_TWO", None)
+
+
+# --- unknown keys
+
+
+def test_unknown_keys_are_kept_where_they_stand() -> None:
+    found = parse("plugins: {a: 1}\ntools: [{name: t, use: 'm:f', max_results: 3}]\nruns: {colour: red}")
+    assert found.extra == {"plugins": {"a": 1}}
+    assert found.tools[0].extra == {"max_results": 3}
+    assert found.runs.extra == {"colour": "red"}
+    assert found.warnings == ()
+
+
+def test_near_misses_are_advised() -> None:
+    found = parse("http: {prot: 1}\nsandbx: {}\nsandbox: {mounts: [{host_path: a, container_path: b, readonly: true}]}")
+    assert set(found.warnings) == {
+        "http.prot: unknown key, did you mean port?",
+        "sandbx: unknown key, did you mean sandbox?",
+        "sandbox.mounts[0].readonly: unknown key, did you mean read_only?",
+    }
+
+
+def test_arguments_of_models_get_no_advice() -> None:
+    assert parse("models: [{name: a, model: b, modell: c}]").warnings == ()
+
+
+# --- mistakes
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("runs: {lease_seconds: soon}", "config.yaml: runs.lease_seconds: expected int, got str"),
+        ("runs: {lease_seconds: 1}", "config.yaml: runs.lease_seconds: expected int >= 2"),
+        ("runs: {lease_seconds: 61}", "config.yaml: runs.lease_seconds: expected int <= 60"),
+        ("http: 5", "config.yaml: http: expected object, got int"),
+        ("models: [{name: a}]", "config.yaml: models[0]: missing required field model"),
+        ("nats: {token: [1]}", "config.yaml: nats.token: expected str, got list"),
+        ("sandbox: {provider: magic}", "config.yaml: sandbox.provider: invalid enum value 'magic'"),
+        ("loop_detection: {hard_limit: 1}", "config.yaml: loop_detection: a hard limit must not be below its warning"),
+        ("hello", "config.yaml: expected sections (key: value) at the top level"),
+        ("http:\n  port: [1\nnats:", "config.yaml:3:5: "),
+    ],
+)
+def test_mistakes_are_placed(text: str, message: str) -> None:
+    with pytest.raises(Invalid) as caught:
+        parse(text)
+    assert str(caught.value).startswith(message)
+
+
+def test_our_own_fields_cannot_be_set_from_a_file() -> None:
+    found = parse("hash: mine\nwarnings: [none]\nextra: {a: 1}")
+    assert found.hash != "mine"
+    assert found.extra == {"hash": "mine", "warnings": ["none"], "extra": {"a": 1}}
+
+
+# --- DeerFlow's spellings
+
+
+def test_a_deerflow_file_is_accepted() -> None:
+    found = parse(
+        """
+        config_version: 9
+        log_level: INFO
+        models:
+          - {name: m, use: "langchain_openai:ChatOpenAI", model: x, request_timeout: 600.0, supports_thinking: true,
+             when_thinking_enabled: {extra_body: {thinking: {type: enabled}}}}
+        tool_groups: [{name: web}]
+        tools: [{name: web_search, group: web, use: "deerflow.community.tavily:tool", max_results: 5}]
+        uploads: {max_file_count: 3, max_single_file_size: 9, pdf_converter: auto}
+        sandbox: {use: "deerflow.sandbox.local:LocalSandboxProvider", mounts:}
+        summarization: {enabled: true, trigger: {type: tokens, value: 15564}, keep: {type: messages, value: 10},
+                        trim_tokens_to_summarize: null}
+        skills: {container_path: /mnt/skills}
+        database: {backend: sqlite, sqlite_dir: .deer-flow/data}
+        checkpointer:
+        channels:
+        tool_output: {max: 1}
+        """
+    )
+    assert found.warnings == ()
+    assert found.sandbox.provider == "host"
+    assert (found.uploads.max_files, found.uploads.max_file_size) == (3, 9)
+    assert [(size.type, size.value) for size in found.summarization.trigger] == [("tokens", 15564)]
+    assert found.summarization.trim_tokens_to_summarize is None
+    assert found.models[0].extra == {"request_timeout": 600.0}
+
+
+@pytest.mark.parametrize(
+    ("text", "provider"),
+    [
+        ("sandbox: {use: 'deerflow.community.aio_sandbox:AioSandboxProvider'}", "auto"),
+        ("sandbox: {use: 'x:LocalSandboxProvider', provider: bubblewrap}", "bubblewrap"),
+        ("", "auto"),
+    ],
+)
+def test_sandbox_provider(text: str, provider: str) -> None:
+    assert parse(text).sandbox.provider == provider
+
+
+# --- which file
+
+
+def test_order_of_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("config.yaml", "alias.yaml", "variable.yaml", "argument.yaml"):
+        (tmp_path / name).write_text(f"channels: {{from: {name}}}")
+    assert config.load().channels == {"from": "config.yaml"}
+    monkeypatch.setenv("DEER_FLOW_CONFIG_PATH", "alias.yaml")
+    assert config.load().channels == {"from": "alias.yaml"}
+    monkeypatch.setenv("SIKA_CONFIG", str(tmp_path / "variable.yaml"))
+    assert config.load().channels == {"from": "variable.yaml"}
+    assert config.load("argument.yaml").channels == {"from": "argument.yaml"}
+
+
+def test_no_file_is_all_defaults_but_a_named_one_must_exist() -> None:
+    assert msgspec.structs.replace(config.load(), hash="") == Config()
+    with pytest.raises(Invalid, match=r"gone\.yaml: no such configuration file"):
+        config.load("gone.yaml")
+
+
+def test_a_directory_or_bytes_in_place_of_the_file(tmp_path: Path) -> None:
+    with pytest.raises(Invalid, match="Is a directory"):
+        config.load(tmp_path)
+    (tmp_path / "config.yaml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(Invalid, match="utf-8"):
+        config.load()
+
+
+def test_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert config.home() == tmp_path / ".sika"
+    monkeypatch.setenv("DEER_FLOW_HOME", "deer")
+    assert config.home() == tmp_path / "deer"
+    monkeypatch.setenv("SIKA_HOME", "sika")
+    assert config.home() == tmp_path / "sika"
+    assert config.home("here") == tmp_path / "here"
+
+
+# --- hot reload
+
+
+def test_reload_by_content(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text("http: {port: 1}")
+    source = ConfigSource()
+    first = source.current()
+    os.utime(file, (1, 1))
+    assert source.current() is first
+    file.write_text("http: {port: 2}")
+    assert source.current().http.port == 2
+    assert source.problem is None
+
+
+def test_a_broken_file_changes_nothing_until_it_is_mended(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text("http: {port: 1}")
+    source = ConfigSource()
+    good = source.current()
+    file.write_text("http: {port: many}")
+    assert source.current() is good
+    assert source.problem == "config.yaml: http.port: expected int, got str"
+    os.utime(file, (1, 1))
+    assert source.current() is good
+    assert source.problem is not None
+    file.write_text("http: {port: 1}")
+    assert source.current() == good
+    assert source.problem is None
+
+
+def test_a_vanished_file_is_a_problem_not_a_reset(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text("http: {port: 1}")
+    source = ConfigSource()
+    file.unlink()
+    assert source.current().http.port == 1
+    assert source.problem == "config.yaml: No such file or directory"
+    file.write_text("http: {port: 1}")
+    assert source.current().http.port == 1
+    assert source.problem is None
+
+
+def test_a_file_that_appears_is_read(tmp_path: Path) -> None:
+    source = ConfigSource()
+    assert source.current().http.port == 2026
+    (tmp_path / "config.yaml").write_text("http: {port: 3}")
+    assert source.current().http.port == 3
+
+
+def test_a_broken_file_at_the_start_is_fatal(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("http: 1")
+    with pytest.raises(Invalid):
+        ConfigSource()
+
+
+def test_restart_required() -> None:
+    old = parse("")
+    assert restart_required(old, parse("title: {enabled: false}\nhttp: {cors_origins: [a]}")) == []
+    changed = parse(
+        "http: {port: 1}\nnats: {prefix: p}\nruns: {max_concurrent: 1}\nsandbox: {provider: host}\nlog_level: debug\n"
+        "actors: ['a:B']\nchannels: {a: 1}\ndatabase: {a: 1}\ncheckpointer: {a: 1}\nrun_events: {a: 1}\n"
+        "stream_bridge: {a: 1}"
+    )
+    assert set(restart_required(old, changed)) == {
+        *("http.port", "nats", "runs.max_concurrent", "sandbox.provider", "log_level", "actors"),
+        *("channels", "database", "checkpointer", "run_events", "stream_bridge"),
+    }
