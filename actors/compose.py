@@ -201,7 +201,9 @@ def load_tools() -> list[Tool]:
 
 
 def find_actors(configured: Sequence[str]) -> Iterator[type[Actor[Any]]]:
-    """Actor classes: those in `actors/`, those installed packages offer (`sika.actors`), those the configuration names."""
+    """Actor classes: those in `actors/`, those installed packages offer (`sika.actors`), those the configuration
+    names.
+    """
     for module in _modules(actors):
         if module.__name__.rpartition(".")[2] in _NOT_ACTORS:
             continue
@@ -235,7 +237,7 @@ async def sandbox_provider(home: Path, config: Config) -> SandboxProvider:
     shared = {
         "home": home,
         "skills": skills if skills.is_dir() else None,
-        "mounts": [Mount(m.container_path, Path(m.host_path), m.read_only) for m in wanted.mounts],
+        "mounts": [Mount(Path(m.host_path), m.container_path, writable=not m.read_only) for m in wanted.mounts],
         "environment": {name: secret.reveal() for name, secret in wanted.environment.items()},
         "network": wanted.network,
         "memory_mb": wanted.memory_mb,

@@ -4,34 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Never, Protocol
+from typing import Any, Never
 
 import anyio
 import msgspec
 
 from core.actor import Actor, Progress
 from core.errors import Invalid
-from core.sandbox import ExecResult
+from core.sandbox import ExecResult, SandboxProvider
 from core.sandbox import Sandbox as Port
 
 GLOB_CAP, GREP_CAP = 1000, 500
 """Most results of one search, whatever was asked or configured (contract §6)."""
 MAX_ERROR = 2000
 """Characters of a refusal (contract §6, write_file)."""
-
-
-class Killable(Port, Protocol):
-    """What this actor needs besides the port: to end a command, and changes that happen once per call."""
-
-    async def kill(self, call_id: str) -> None: ...
-    async def write(self, path: str, content: str, *, append: bool = False, call_id: str | None = None) -> None: ...
-    async def replace(
-        self, path: str, old: str, new: str, *, every: bool = False, call_id: str | None = None
-    ) -> None: ...
-
-
-class Provider(Protocol):
-    async def acquire(self, user: str, thread: str) -> Killable: ...
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,7 +100,7 @@ AnyRequest = Exec | Kill | Write | Replace | List | Read | Glob | Grep
 class Sandbox(Actor[Never]):
     name = "sandbox"
 
-    def __init__(self, provider: Provider, limits: Limits) -> None:
+    def __init__(self, provider: SandboxProvider, limits: Limits) -> None:
         self._provider, self._limits = provider, limits
 
     async def answer(self, request: Mapping[str, Any], progress: Progress) -> str:
@@ -126,7 +112,7 @@ class Sandbox(Actor[Never]):
         except Invalid as error:
             raise Invalid(cut_middle(str(error), MAX_ERROR)) from error
 
-    async def _do(self, asked: AnyRequest, sandbox: Killable, progress: Progress) -> str:
+    async def _do(self, asked: AnyRequest, sandbox: Port, progress: Progress) -> str:
         match asked:
             case Exec():
                 return await self._exec(asked, sandbox, progress)
@@ -157,7 +143,7 @@ class Sandbox(Actor[Never]):
                 return matches(found, more, path)
         return "OK"
 
-    async def _exec(self, asked: Exec, sandbox: Killable, progress: Progress) -> str:
+    async def _exec(self, asked: Exec, sandbox: Port, progress: Progress) -> str:
         timeout = self._limits.bash_timeout
         result = await shown(
             progress, lambda show: sandbox.exec(asked.key, asked.command, timeout=timeout, on_output=show)

@@ -5,8 +5,8 @@ An actor is one class in one file. Its type argument is its subscription:
     class Title(Actor[RunCompleted]):
         async def handle(self, event: RunCompleted, ctx: Context) -> None: ...
 
-The runtime (`core.system`) owns everything else: subjects, redelivery, retries, concurrency, shutdown. Whatever an actor needs
-it takes in `__init__`; the composition root passes it in.
+The runtime (`core.system`) owns everything else: subjects, redelivery, retries, concurrency, shutdown. Whatever an
+actor needs it takes in `__init__`; the composition root passes it in.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class Context(Protocol):
         ...
 
     async def append(self, *events: Event, aggregate: Aggregate | None = None) -> None:
-        """Append, caused by the event being handled. If the handler is run again after a crash, events that are already there
-        are not appended twice."""
+        """Append, caused by the event being handled. If the handler is run again after a crash, events that are
+        already there are not appended twice."""
         ...
 
     async def call(self, actor: str, request: Mapping[str, Any]) -> Any: ...
@@ -50,15 +50,18 @@ class Context(Protocol):
 class Actor(Generic[E]):
     """Base of every actor. `name` is the module's noun; `subscription` is derived from the type argument.
 
-    Guarantees to `handle`: every event of the subscribed types, at least once, also after crashes; events that this actor
-    already answered with an append are not handled again. Non-guarantees: no order between aggregates, and none within one.
-    A handler that raises is run again with growing pauses; after the last try the event goes to the dead letters.
+    Guarantees to `handle`: every event of the subscribed types, at least once, also after crashes; events that this
+    actor already answered with an append are not handled again. Non-guarantees: no order between aggregates, and none
+    within one. A handler that raises is run again with growing pauses; after the last try the event goes to the dead
+    letters.
     """
 
     name: ClassVar[str] = ""
     subscription: ClassVar[tuple[type[Event], ...]] = ()
     proof: ClassVar[type[Event] | None] = None
-    """An event of this actor's that shows it has read everything before it in the aggregate: wake-ups for that are not needed."""
+    """An event of this actor's that shows it has read everything before it in the aggregate: wake-ups for that are
+    not needed.
+    """
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

@@ -142,7 +142,9 @@ class Bus:
     async def ask(
         self, subject: str, payload: bytes, headers: dict[str, str] | None = None, timeout: float = ASK_SECONDS
     ) -> Msg:
-        """One request, one reply. Raises `Unavailable` if nobody is there or the deadline passes: it may still have happened."""
+        """One request, one reply. Raises `Unavailable` if nobody is there or the deadline passes: it may still have
+        happened.
+        """
         future: asyncio.Future[Msg] = asyncio.get_running_loop().create_future()
         token = self._await(future)
         try:

@@ -1,7 +1,8 @@
 """Questions to an actor that change nothing in the log: request and answer, with progress on the way.
 
-The answer is preceded by any number of frames: progress, or a heartbeat every `HEARTBEAT_SECONDS`, so that an answerer that died is told from one that
-is still at work. Nothing is stored: an asker that wants to be sure asks again, with whatever key makes the question repeatable.
+The answer is preceded by any number of frames: progress, or a heartbeat every `HEARTBEAT_SECONDS`, so that an
+answerer that died is told from one that is still at work. Nothing is stored: an asker that wants to be sure asks
+again, with whatever key makes the question repeatable.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The safety net: wakes actors for what the log says, whoever appended it, and forwards timers.
 
-One durable consumer on the log, shared by all processes, looks at headers only. Where latency matters the appender has sent the same wake-up at once;
-then this one is dropped as a duplicate, or not even sent if the actor's own first event is already there (`Actor.proof`).
+One durable consumer on the log, shared by all processes, looks at headers only. Where latency matters the appender
+has sent the same wake-up at once; then this one is dropped as a duplicate, or not even sent if the actor's own first
+event is already there (`Actor.proof`).
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ from core.work import Hint, WorkQueue
 log = structlog.get_logger("sika.dispatch")
 
 GATHER_SECONDS = 0.25
-"""How long events are gathered before they are looked at: by then most wake-ups have been answered and need not be sent."""
+"""How long events are gathered before they are looked at: by then most wake-ups have been answered and need not be
+sent.
+"""
 BATCH = 500
 RETRY_SECONDS = 1.0
 

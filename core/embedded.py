@@ -1,10 +1,10 @@
 """The nats-server that comes along: a child process that owns the log in the data directory, and dies with us.
 
 Guarantees. At most one Sika uses a data directory: an exclusive `flock` on `<home>/lock` is held by us *and*, through
-the inherited descriptor, by the child, so it is free only when both are gone. The child does not outlive us, even if we
-are killed: on Linux the kernel kills it (parent-death signal), elsewhere a small launcher does when the pipe from us
-closes. The launcher is a process of its own rather than a `preexec_fn`, because running Python between fork and exec of
-a multi-threaded process can deadlock (and warns since Python 3.12). The token is in files of mode 0600 only.
+the inherited descriptor, by the child, so it is free only when both are gone. The child does not outlive us, even if
+we are killed: on Linux the kernel kills it (parent-death signal), elsewhere a small launcher does when the pipe from
+us closes. The launcher is a process of its own rather than a `preexec_fn`, because running Python between fork and
+exec of a multi-threaded process can deadlock (and warns since Python 3.12). The token is in files of mode 0600 only.
 
 Non-guarantees. The server is not restarted when it dies: `died` is set, and the caller decides. No Windows.
 """

@@ -2,10 +2,10 @@
 
 Rules.
 1. An event says what happened, in the past tense: `ToolRequested` is `tool.requested`. Types are permanent.
-2. New fields are optional with a default. New meaning is a new type. If a field must change its meaning all the same, bump
-   `version` and add one pure upcaster for the stored dict beside the class; the log is never rewritten.
-3. Reading is two steps: peek the envelope, look the type up. An unknown type (or a newer version of a known one) is `Opaque`:
-   it folds as nothing and passes through to clients untouched.
+2. New fields are optional with a default. New meaning is a new type. If a field must change its meaning all the same,
+bump `version` and add one pure upcaster for the stored dict beside the class; the log is never rewritten.
+3. Reading is two steps: peek the envelope, look the type up. An unknown type (or a newer version of a known one) is
+`Opaque`: it folds as nothing and passes through to clients untouched.
 4. Own fields never use an envelope name.
 
 An event type that only one actor needs lives beside that actor; subclassing `Event` is all the registration there is.
@@ -85,7 +85,9 @@ class ThreadErased(Event, frozen=True):
 
 
 class StatePatched(Event, frozen=True):
-    """State written from outside a run, through the reducers. `base` is the checkpoint it forks from (default: the head)."""
+    """State written from outside a run, through the reducers. `base` is the checkpoint it forks from (default: the
+    head).
+    """
 
     values: Json
     as_node: str | None = None
@@ -100,7 +102,9 @@ class RunRequested(Event, frozen=True):
 
     assistant: str = "lead_agent"
     input: Json | None = None
-    """State to write before the first step, `messages` normalised (dicts with `type` and `id`). None: go on from `base`."""
+    """State to write before the first step, `messages` normalised (dicts with `type` and `id`). None: go on from
+    `base`.
+    """
     base: int | None = None
     """Checkpoint to start from (default: the head when the run starts)."""
     config: Json = {}
@@ -164,7 +168,9 @@ class ModelCompleted(Event, frozen=True):
     """Short hash of the conversation that was sent (without the system prompt): the key of a replay."""
     duration_ms: int = 0
     call_texts: dict[str, str] = {}
-    """Raw argument text by call id, where it is not the compact JSON of the parsed arguments (clients saw the raw text)."""
+    """Raw argument text by call id, where it is not the compact JSON of the parsed arguments (clients saw the raw
+    text).
+    """
 
 
 class ModelFailed(Event, frozen=True):
@@ -314,7 +320,9 @@ def written(event: Event, **fields: Any) -> Envelope:
 
 
 def decode(head: Envelope, raw: bytes) -> Event | Opaque:
-    """The event of a stored body, upcast to the current version. Raises `Invalid` if a known type does not fit its schema."""
+    """The event of a stored body, upcast to the current version. Raises `Invalid` if a known type does not fit its
+    schema.
+    """
     cls = _catalogue.get(head.type) or catalogue().get(head.type)
     if cls is None or head.v > cls.version:
         return Opaque(head.type)

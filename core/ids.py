@@ -27,7 +27,9 @@ def now() -> str:
 
 
 def safe_id(value: str, what: str) -> str:
-    """The id itself, if it can be a subject token and a folder name (the contracts' `[A-Za-z0-9_-]+`). Raises `Invalid`."""
+    """The id itself, if it can be a subject token and a folder name (the contracts' `[A-Za-z0-9_-]+`). Raises
+    `Invalid`.
+    """
     if not _SAFE.fullmatch(value):
         raise Invalid(f"{what}: must be 1 to 128 characters of A-Z a-z 0-9 _ -, got {value[:40]!r}")
     return value

@@ -63,7 +63,9 @@ class Intake:
     async def patch(
         self, thread_id: str, values: Json, *, as_node: str | None = None, base: int | None = None, actor: str = "http"
     ) -> tuple[ThreadState, Record]:
-        """Write state through the reducers, from the head or from an older checkpoint. Refused while a run is at work."""
+        """Write state through the reducers, from the head or from an older checkpoint. Refused while a run is at
+        work.
+        """
 
         def decide(state: ThreadState) -> Sequence[Event]:
             _existing(thread_id, state)
@@ -89,7 +91,8 @@ class Intake:
     ) -> tuple[ThreadState, Record]:
         """Ask for a run and wake a worker. Returns at once; the run is durable.
 
-        Raises `NotFound` (no such thread), `Refused` (`reject` and another run is open), `Invalid` (unknown checkpoint).
+        Raises `NotFound` (no such thread), `Refused` (`reject` and another run is open), `Invalid` (unknown
+        checkpoint).
         """
         safe_id(run_id, "run_id")
 

@@ -4,24 +4,29 @@ Theory of operation
 -------------------
 One aggregate is one literal subject of one JetStream stream. Three operations are all there is.
 
-*Append* is guarded: it names the sequence it expects to be the aggregate's last. The server stores it or answers with a conflict, so the guard is
-the lock and the fence. One event is a plain publish (0.2-0.4 ms with fsync); several are an atomic batch (about 2.8 ms on one node), for the
-rare decision that is really several facts. Two things are easy to get wrong and are owned here:
+*Append* is guarded: it names the sequence it expects to be the aggregate's last. The server stores it or answers with
+a conflict, so the guard is the lock and the fence. One event is a plain publish (0.2-0.4 ms with fsync); several are
+an atomic batch (about 2.8 ms on one node), for the rare decision that is really several facts. Two things are easy to
+get wrong and are owned here:
 
-* A conflict has two codes: 10071 (with the actual sequence) and 10164 (on replicated streams, while another write is in flight).
-* A lost acknowledgement is ambiguous, and a retry answers differently on one node (conflict) and on three (duplicate). So after a time-out or a
-  conflict the *leader* is asked for the first message after the expected sequence: if it has our event id, the append succeeded; if there is
-  none, the same bytes are sent again (the guard makes that safe); if it is somebody else's, it is a true conflict.
+* A conflict has two codes: 10071 (with the actual sequence) and 10164 (on replicated streams, while another write is
+  in flight).
+* A lost acknowledgement is ambiguous, and a retry answers differently on one node (conflict) and on three
+  (duplicate). So after a time-out or a conflict the *leader* is asked for the first message after the expected
+  sequence: if it has our event id, the append succeeded; if there is none, the same bytes are sent again (the guard
+  makes that safe); if it is somebody else's, it is a true conflict.
 
-*Read* is batched direct get on the literal subject: no consumer. On a replicated stream any replica may answer, so the tip is first read from the
-leader and the read goes on until it is reached.
+*Read* is batched direct get on the literal subject: no consumer. On a replicated stream any replica may answer, so
+the tip is first read from the leader and the read goes on until it is reached.
 
-*Follow* uses no consumer either: the stream republishes what it stores to core NATS. One subscription per process hears every aggregate's events with
-their stream sequence, which is contiguous, so a lost message is noticed at the next one (or within `IDLE_SECONDS`) and read from the log.
-Each listener has a bounded buffer; one that is too slow loses its buffer, not its place: it goes on by reading the log.
+*Follow* uses no consumer either: the stream republishes what it stores to core NATS. One subscription per process
+hears every aggregate's events with their stream sequence, which is contiguous, so a lost message is noticed at the
+next one (or within `IDLE_SECONDS`) and read from the log. Each listener has a bounded buffer; one that is too slow
+loses its buffer, not its place: it goes on by reading the log.
 
-Rejected: wildcard subjects per event type (100 times slower to read, and wildcard guards are unsound on replicated streams); a consumer per
-follower (server 2.15 allows 1 000 per stream); a subscription per thread (the process hears the events anyway for its projections).
+Rejected: wildcard subjects per event type (100 times slower to read, and wildcard guards are unsound on replicated
+streams); a consumer per follower (server 2.15 allows 1 000 per stream); a subscription per thread (the process hears
+the events anyway for its projections).
 """
 
 from __future__ import annotations
@@ -86,8 +91,8 @@ class EventLog:
     ) -> list[Record]:
         """Append all or nothing, if `expected` (0: no event yet) is the aggregate's last sequence.
 
-        Returns the records as stored. Raises `Conflict` if somebody else was first; `Unavailable` if the log did not answer for 30 s
-        (then nobody can say whether it was stored: read before deciding again).
+        Returns the records as stored. Raises `Conflict` if somebody else was first; `Unavailable` if the log did not
+        answer for 30 s (then nobody can say whether it was stored: read before deciding again).
         """
         bodies = []
         for event in events:
@@ -306,7 +311,9 @@ class EventLog:
                 del self._ears[aggregate]
 
     async def follow(self, aggregate: Aggregate, *, after: int = 0) -> AsyncIterator[Record]:
-        """The aggregate's events after a sequence, complete and in order, for ever. Never skips, however slow the reader."""
+        """The aggregate's events after a sequence, complete and in order, for ever. Never skips, however slow the
+        reader.
+        """
         with self.listen(aggregate) as ear:
             behind = True
             while True:
@@ -336,7 +343,9 @@ class EventLog:
         self._heard = True
 
     async def _heal(self, upto: int) -> None:
-        """Read what was not heard. On a replicated stream the leader is asked, one by one: gaps are rare, lagging replicas are not."""
+        """Read what was not heard. On a replicated stream the leader is asked, one by one: gaps are rare, lagging
+        replicas are not.
+        """
         if upto <= self.position:
             return
         log.debug("healing", after=self.position, upto=upto)
@@ -392,7 +401,9 @@ class _Ear:
         self._ready.set()
 
     async def take(self) -> tuple[list[Record], bool]:
-        """What came since the last call (waiting for something), and whether something was dropped: then read the log."""
+        """What came since the last call (waiting for something), and whether something was dropped: then read the
+        log.
+        """
         await self._ready.wait()
         records, lost = list(self._records), self._lost
         self._records.clear()
@@ -416,7 +427,9 @@ def _acknowledged(reply: Msg) -> int:
 
 
 class _Blobs:
-    """Bodies too big for the log, in JetStream's object store; named by aggregate and hash, so that erasing finds them."""
+    """Bodies too big for the log, in JetStream's object store; named by aggregate and hash, so that erasing finds
+    them.
+    """
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus

@@ -2,14 +2,17 @@
 
 Theory of operation
 -------------------
-A message is one line of text to a reader: its reasoning, then its content, then the argument text of each tool call, in that order (`line_of`). A preview is a
-piece of that line with its offset, so pieces can be lost, doubled or cut anywhere and a reader still knows what it has: it drops what it knows, shows what
-follows directly, and waits where something is missing. When the finished message arrives, the reader shows the rest of the line. So whatever happens to the previews,
-what a reader has seen in the end is exactly the message, once.
+A message is one line of text to a reader: its reasoning, then its content, then the argument text of each tool call,
+in that order (`line_of`). A preview is a piece of that line with its offset, so pieces can be lost, doubled or cut
+anywhere and a reader still knows what it has: it drops what it knows, shows what follows directly, and waits where
+something is missing. When the finished message arrives, the reader shows the rest of the line. So whatever happens to
+the previews, what a reader has seen in the end is exactly the message, once.
 
-If a model sends the parts in another order (text after a tool call), previews of the message stop there and the fact brings the rest.
+If a model sends the parts in another order (text after a tool call), previews of the message stop there and the fact
+brings the rest.
 
-Pieces are coalesced: the first is sent at once (time to first token), later ones every `FLUSH_SECONDS`, by one timer for all runs of the process.
+Pieces are coalesced: the first is sent at once (time to first token), later ones every `FLUSH_SECONDS`, by one timer
+for all runs of the process.
 """
 
 from __future__ import annotations
@@ -35,7 +38,9 @@ _ORDER: Mapping[str, int] = {"reasoning": 0, "text": 1, "call": 2}
 
 
 class Preview(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A piece of a message: `text` at `offset` characters of its line. `index`, `call_id` and `name` say which tool call it belongs to."""
+    """A piece of a message: `text` at `offset` characters of its line. `index`, `call_id` and `name` say which tool
+    call it belongs to.
+    """
 
     message: str
     offset: int
@@ -78,7 +83,9 @@ def line_of(message: Message, call_texts: Mapping[str, str]) -> list[Piece]:
 
 
 def rest_of(pieces: list[Piece], offset: int) -> Iterator[tuple[int, Piece]]:
-    """The line from an offset on, piece by piece, each with the offset of its end. A call that was announced is not announced again."""
+    """The line from an offset on, piece by piece, each with the offset of its end. A call that was announced is not
+    announced again.
+    """
     end = 0
     for piece in pieces:
         start, end = end, end + len(piece.text)
@@ -137,7 +144,7 @@ class Previewer:
             self._pump.later(self)
 
     async def flush(self) -> None:
-        """Publish what is pending. The start of a tool call waits for its first character, so that no piece is empty."""
+        """Publish what is pending. The start of a tool call waits for its first character: no piece is empty."""
         waiting = self._pending[-1:] if self._pending and not self._pending[-1].text else []
         pending, self._pending, self._size = self._pending[: len(self._pending) - len(waiting)], waiting, 0
         self._sent_at = self._pump.clock()

@@ -1,7 +1,8 @@
 """Read models in SQLite: what the log cannot be asked quickly (search, count, which thread a run belongs to).
 
-They are derived: the file may be deleted at any time, is never shared between processes, and needs no migrations: another `VERSION`, a log it
-does not fit, or damage, and it is built again from the log. The position in the log is stored in the same transaction as the rows.
+They are derived: the file may be deleted at any time, is never shared between processes, and needs no migrations:
+another `VERSION`, a log it does not fit, or damage, and it is built again from the log. The position in the log is
+stored in the same transaction as the rows.
 """
 
 from __future__ import annotations
@@ -75,7 +76,9 @@ MOST_PROCESSES = 64
 
 @contextmanager
 def own_file(home: Path) -> Iterator[Path]:
-    """A file for this process's views: `views.db`, or `views-2.db` … if processes of a cluster share the data directory."""
+    """A file for this process's views: `views.db`, or `views-2.db` … if processes of a cluster share the data
+    directory.
+    """
     for number in range(1, MOST_PROCESSES + 1):
         name = "views" if number == 1 else f"views-{number}"
         try:

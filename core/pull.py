@@ -15,7 +15,9 @@ from core.errors import Unavailable
 log = structlog.get_logger("sika.pull")
 
 PULL_SECONDS = 20.0
-"""How long one pull request waits at the server. A request lost with its server is noticed at the reconnect, else this much later."""
+"""How long one pull request waits at the server. A request lost with its server is noticed at the reconnect, else
+this much later.
+"""
 RETRY_SECONDS = 1.0
 
 
@@ -72,7 +74,9 @@ async def pull(bus: Bus, stream: str, consumer: str, room: Room) -> AsyncIterato
 
 
 async def _answers(arrived: asyncio.Queue[Msg | None], mine: str, batch: int) -> AsyncIterator[Msg]:
-    """The messages of one request, until it is used up, ended by the server, or lost. Late ones of earlier requests come too."""
+    """The messages of one request, until it is used up, ended by the server, or lost. Late ones of earlier requests
+    come too.
+    """
     for _ in range(batch):
         while True:
             try:

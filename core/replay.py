@@ -1,7 +1,8 @@
 """Replay for debugging: execute recorded runs again, on their recorded outcomes, and report the first difference.
 
-The loop that does runs live is the one that is executed here; only its journal is another. It asks for the same things in the same order, or the first thing it asks for that
-was not recorded is the divergence: a changed prompt is not one (its hash is reported by the run), a changed tool, policy or order is.
+The loop that does runs live is the one that is executed here; only its journal is another. It asks for the same
+things in the same order, or the first thing it asks for that was not recorded is the divergence: a changed prompt is
+not one (its hash is reported by the run), a changed tool, policy or order is.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ Execute = Callable[["ReplayJournal", RunRequested, str, str, str, Call], Awaitab
 
 
 class Report(msgspec.Struct):
-    """What came of a replay: how many runs and recorded steps were reproduced, and the first divergence if there was one."""
+    """What came of a replay: how many runs and recorded steps were reproduced, and the first divergence if there was
+    one.
+    """
 
     runs: int = 0
     steps: int = 0
@@ -117,7 +120,9 @@ class ReplayJournal:
 
 
 async def replay(log: EventLog, thread_id: str, until: int | None, execute: Execute) -> Report:
-    """Replay a thread's runs, oldest first, up to a sequence. Runs that did not complete are replayed as far as they got."""
+    """Replay a thread's runs, oldest first, up to a sequence. Runs that did not complete are replayed as far as they
+    got.
+    """
     records = [record async for record in log.read(thread(thread_id), upto=until)]
     if not records:
         raise NotFound(f"Thread {thread_id} not found")

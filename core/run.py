@@ -2,21 +2,27 @@
 
 Theory of operation
 -------------------
-*Claim.* A worker owns a run by appending `run.started` under the log's guard. Everybody else's guard is stale from then on, so a worker that was frozen and wakes up
-cannot append any more: it reads, finds another worker's `run.started`, and stops (`OwnershipLost`). Liveness comes from the wake-up: it stays un-acked while
-the run is worked on, and is delivered to another worker when its lease ends. `run.started` names the wake-up (`lease`), so that a second wake-up of a
-thread that is being worked on can be told from the redelivery of the first. The owner looks for further requested runs before it acks; as its last append
-was guarded, a request it did not see must have come after, with a wake-up of its own.
+*Claim.* A worker owns a run by appending `run.started` under the log's guard. Everybody else's guard is stale from
+then on, so a worker that was frozen and wakes up cannot append any more: it reads, finds another worker's
+`run.started`, and stops (`OwnershipLost`). Liveness comes from the wake-up: it stays un-acked while the run is worked
+on, and is delivered to another worker when its lease ends. `run.started` names the wake-up (`lease`), so that a
+second wake-up of a thread that is being worked on can be told from the redelivery of the first. The owner looks for
+further requested runs before it acks; as its last append was guarded, a request it did not see must have come after,
+with a wake-up of its own.
 
-*Record.* What the model said, what a tool is about to do, and what came of it are appended as they happen. Nothing else is kept.
+*Record.* What the model said, what a tool is about to do, and what came of it are appended as they happen. Nothing
+else is kept.
 
-*Settle.* Resuming is starting from the folded state. Outcomes that are recorded are not asked for again. An intent without an outcome is treated by its effect: `pure` and
-`idempotent` run again (the sandbox keeps a record per call id, so a command that ran answers with what it did), `once` is answered to the model as unknown.
+*Settle.* Resuming is starting from the folded state. Outcomes that are recorded are not asked for again. An intent
+without an outcome is treated by its effect: `pure` and `idempotent` run again (the sandbox keeps a record per call
+id, so a command that ran answers with what it did), `once` is answered to the model as unknown.
 
-*End.* Cancelling first closes what is open: a cut-off answer is kept as far as it was said, open tool calls get an answer that says so.
+*End.* Cancelling first closes what is open: a cut-off answer is kept as far as it was said, open tool calls get an
+answer that says so.
 
-Rejected: re-executing the run's code against a journal on resume (Temporal, Restate): it diverges after every upgrade and change of configuration. Here that is
-a debugging tool (`core.replay`), where a divergence is news and not an outage.
+Rejected: re-executing the run's code against a journal on resume (Temporal, Restate): it diverges after every upgrade
+and change of configuration. Here that is a debugging tool (`core.replay`), where a divergence is news and not an
+outage.
 """
 
 from __future__ import annotations
@@ -53,7 +59,7 @@ from core.previews import Previewer, Progress, Pump
 from core.state import Run, ThreadState, unanswered
 from core.threads import Threads
 from core.tools import Effect
-from core.work import WorkQueue, Wakeup
+from core.work import Wakeup, WorkQueue
 
 log = structlog.get_logger("sika.run")
 
@@ -62,7 +68,9 @@ STALLED_ATTEMPTS = 6
 
 
 class Journal(Protocol):
-    """What the agent's loop records into, and learns from what was recorded before. `OwnedRun` when live, `core.replay` when not."""
+    """What the agent's loop records into, and learns from what was recorded before. `OwnedRun` when live,
+    `core.replay` when not.
+    """
 
     @property
     def id(self) -> str:
@@ -77,7 +85,9 @@ class Journal(Protocol):
         ...
 
     async def model_recorded(self, request: str) -> ModelCompleted | None:
-        """The recorded answer to a request, None if there is none: then ask. Raises `Divergence` if a replay asks for another."""
+        """The recorded answer to a request, None if there is none: then ask. Raises `Divergence` if a replay asks for
+        another.
+        """
         ...
 
     async def model_completed(self, event: ModelCompleted) -> None: ...
@@ -136,7 +146,9 @@ class OwnedRun:
         self.claimed = True
 
     async def append(self, event: Event, cause: str | None = None) -> None:
-        """Append one event of the run. Goes on when something else was written to the thread; raises `OwnershipLost`, `Unavailable`."""
+        """Append one event of the run. Goes on when something else was written to the thread; raises `OwnershipLost`,
+        `Unavailable`.
+        """
         async with self._lock:
             while True:
                 try:
@@ -168,7 +180,9 @@ class OwnedRun:
             self.state = state
 
     async def watch(self, scope: anyio.CancelScope) -> None:
-        """Listen for what others write to the thread; ends the scope when somebody asks the run to stop or takes it over."""
+        """Listen for what others write to the thread; ends the scope when somebody asks the run to stop or takes it
+        over.
+        """
         while True:
             try:
                 async for record in self._threads.log.follow(thread(self.thread_id), after=self.state.seq):
@@ -269,7 +283,9 @@ class RunActor(Actor[RunRequested]):
 
     @abstractmethod
     async def perform(self, run: OwnedRun) -> None:
-        """Do the run: return when it is complete, raise if it failed. Cancelled when the run is to stop or the process drains."""
+        """Do the run: return when it is complete, raise if it failed. Cancelled when the run is to stop or the
+        process drains.
+        """
 
     def describe(self, request: RunRequested) -> Mapping[str, Any]:
         """What `run.started` says about how the run is done: `model`, `prompt`, `config`."""
@@ -279,7 +295,7 @@ class RunActor(Actor[RunRequested]):
         """The run was stopped by a person while these tool calls were open: end their effects."""
 
     async def work(self, wakeup: Wakeup, worker: Worker) -> None:
-        """Everything there is to do on the wake-up's thread. Returns normally when it is done, or is somebody else's."""
+        """Do everything there is to do on the wake-up's thread. Returns when it is done, or is somebody else's."""
         thread_id = wakeup.aggregate.id
         fresh = wakeup.delivery > 1 or not wakeup.hint.seq
         state = await worker.threads.load(thread_id, at_least=None if fresh else wakeup.hint.seq)
@@ -306,7 +322,9 @@ class RunActor(Actor[RunRequested]):
         return None
 
     async def _one(self, run: Run, state: ThreadState, wakeup: Wakeup, worker: Worker) -> ThreadState:
-        """Claim a run and bring it to its end. Raises `Conflict` if the claim failed, `OwnershipLost` if it was taken away."""
+        """Claim a run and bring it to its end. Raises `Conflict` if the claim failed, `OwnershipLost` if it was taken
+        away.
+        """
         owned = OwnedRun(worker.threads, worker.pump, wakeup.aggregate.id, state, run, worker.name)
         if run.cancel is None:
             if run.stalled >= STALLED_ATTEMPTS:

@@ -18,13 +18,16 @@ class ExecResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """`exited`, `timeout` (the whole tree was killed) or `interrupted` (the machine or sandbox died under it)."""
 
 
+Names = list[str]
+
+
 class Sandbox(Protocol):
     """One thread's sandbox. Paths are virtual (`/mnt/user-data/…`, `/mnt/skills/…`).
 
-    Guarantees: `exec` with a call id that was seen before never runs the command again: it waits for the running one or
-    returns the recorded outcome, also after a crash of this process. File operations never leave the mounts, whatever links
-    the agent makes. Every refusal is `Invalid` with a text that is fit for the model and shows virtual paths only.
-    Non-guarantees: no isolation between calls of the same thread; no order between concurrent calls.
+    Guarantees: `exec` with a call id that was seen before never runs the command again: it waits for the running one
+    or returns the recorded outcome, also after a crash of this process. File operations never leave the mounts,
+    whatever links the agent makes. Every refusal is `Invalid` with a text that is fit for the model and shows virtual
+    paths only. Non-guarantees: no isolation between calls of the same thread; no order between concurrent calls.
     """
 
     async def exec(
@@ -33,17 +36,27 @@ class Sandbox(Protocol):
 
     async def read(self, path: str) -> bytes: ...
 
-    async def write(self, path: str, content: str, *, append: bool = False) -> None: ...
+    async def kill(self, call_id: str) -> None:
+        """End a command and everything it started. Cancelling `exec` does not: a server that stops leaves commands
+        running.
+        """
+        ...
 
-    async def replace(self, path: str, old: str, new: str, *, every: bool = False) -> None: ...
+    async def write(self, path: str, content: str, *, append: bool = False, call_id: str | None = None) -> None:
+        """With a call id: done once, however often it is asked for."""
+        ...
 
-    async def list(self, path: str, *, depth: int = 2) -> list[str]: ...
+    async def replace(
+        self, path: str, old: str, new: str, *, every: bool = False, call_id: str | None = None
+    ) -> None: ...
 
-    async def glob(self, path: str, pattern: str, *, dirs: bool, limit: int) -> tuple[list[str], bool]: ...
+    async def list(self, path: str, *, depth: int = 2) -> Names: ...
+
+    async def glob(self, path: str, pattern: str, *, dirs: bool, limit: int) -> tuple[Names, bool]: ...
 
     async def grep(
         self, path: str, pattern: str, *, glob: str | None, literal: bool, case_sensitive: bool, limit: int
-    ) -> tuple[list[str], bool]: ...
+    ) -> tuple[Names, bool]: ...
 
 
 class SandboxProvider(Protocol):

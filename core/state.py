@@ -2,15 +2,17 @@
 
 Theory of operation
 -------------------
-Every fact that changes what the agent sees carries a *patch* (`{"messages": [...], "title": ...}`), applied through the reducers of
-the state's fields. Each applied patch is a *commit*; a commit has a parent, so history is a tree, as in git: a run that starts from an older
-checkpoint, or a state patch on one, gets that commit as parent, and a rollback moves the head back. A checkpoint id is the log
-sequence of its commit. `values` is always the state at the head; the state at any other commit is rebuilt from its chain.
+Every fact that changes what the agent sees carries a *patch* (`{"messages": [...], "title": ...}`), applied through
+the reducers of the state's fields. Each applied patch is a *commit*; a commit has a parent, so history is a tree, as
+in git: a run that starts from an older checkpoint, or a state patch on one, gets that commit as parent, and a
+rollback moves the head back. A checkpoint id is the log sequence of its commit. `values` is always the state at the
+head; the state at any other commit is rebuilt from its chain.
 
 Laws (tested): the fold is total (any sequence of events gives a state), deterministic, and incremental:
 `fold(a + b) == fold(b, fold(a))`. It never changes the state it is given.
 
-Why patches and not snapshots: a turn costs what it adds, not what the thread holds; a thousandth turn is as cheap as the first.
+Why patches and not snapshots: a turn costs what it adds, not what the thread holds; a thousandth turn is as cheap as
+the first.
 """
 
 from __future__ import annotations

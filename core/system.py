@@ -27,7 +27,7 @@ from core.previews import Pump
 from core.projections import Views
 from core.run import RunActor, Worker
 from core.threads import Threads
-from core.work import WorkQueue, Wakeup
+from core.work import Wakeup, WorkQueue
 
 log = structlog.get_logger("sika.system")
 
@@ -60,7 +60,9 @@ class System:
     async def call(
         self, actor: str, request: Mapping[str, Any], on_progress: Callable[[str], Awaitable[None]] | None = None
     ) -> Any:
-        """Ask an actor, wherever it runs. A process that answers may have just died: ask again for as long as a lease."""
+        """Ask an actor, wherever it runs. A process that answers may have just died: ask again for as long as a
+        lease.
+        """
         deadline = anyio.current_time() + self.queue.lease_seconds
         while True:
             try:
@@ -75,7 +77,9 @@ class System:
     async def serve(
         self, actors: Sequence[Actor[Any]], *, alone: bool, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED
     ) -> None:
-        """Run actors until cancelled. `alone`: no other process can hold leases, so what is un-acked is taken up at once."""
+        """Run actors until cancelled. `alone`: no other process can hold leases, so what is un-acked is taken up at
+        once.
+        """
         dispatcher = Dispatcher(self.bus, self.queue, actors)
         if any(actor.subscription for actor in actors):
             await dispatcher.ensure()
@@ -159,7 +163,9 @@ class System:
             tasks.start_soon(self._supervise, "views", self.views.run)
 
     async def _supervise(self, what: str, loop: Callable[..., Awaitable[None]], *arguments: Any) -> None:
-        """Start a loop again when it fails, with growing pauses; a loop that ran for a minute starts over with the first."""
+        """Start a loop again when it fails, with growing pauses; a loop that ran for a minute starts over with the
+        first.
+        """
         failures = 0
         while True:
             started = anyio.current_time()

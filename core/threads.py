@@ -11,7 +11,9 @@ from core.log import EventLog
 from core.state import ThreadState, fold
 
 KEPT_MESSAGES = 50_000
-"""Messages (over all threads) kept folded in memory; a thread that is not kept is read again, about 11 ms per 1 000 events."""
+"""Messages (over all threads) kept folded in memory; a thread that is not kept is read again, about 11 ms per 1 000
+events.
+"""
 DECIDE_TRIES = 50
 
 Decision = Callable[[ThreadState], Sequence[Event]]
@@ -54,8 +56,9 @@ class Threads:
     ) -> tuple[ThreadState, list[Record]]:
         """Append what `decision` makes of the current state; decide again if somebody else was first.
 
-        The decision may be tried on a state that is kept from before; if it then refuses (raises), it is asked again on the current one.
-        Returns the state after the append, and what was appended (nothing if the decision was to do nothing).
+        The decision may be tried on a state that is kept from before; if it then refuses (raises), it is asked again
+        on the current one. Returns the state after the append, and what was appended (nothing if the decision was to
+        do nothing).
         """
         kept = self._kept.get(thread_id)
         state = kept if kept is not None else await self.load(thread_id)

@@ -1,7 +1,8 @@
 """Wake-ups: the work queue that tells an actor to look at an aggregate; its leases, timers and dead letters.
 
-A wake-up carries no decision, only where to look. It is delivered to one process at a time; for as long as that process keeps it
-(in-progress acks) nobody else gets it, and if the process dies it is delivered again after the lease. Delivering one twice is harmless.
+A wake-up carries no decision, only where to look. It is delivered to one process at a time; for as long as that
+process keeps it (in-progress acks) nobody else gets it, and if the process dies it is delivered again after the
+lease. Delivering one twice is harmless.
 """
 
 from __future__ import annotations
@@ -110,7 +111,9 @@ class WorkQueue:
                     log.warning("lease not extended", aggregate=str(wakeup.aggregate), error=str(error))
 
     async def serve(self, actor: str, work: Callable[[Wakeup], Awaitable[None]], slots: int) -> None:
-        """Hand out the actor's wake-ups, at most `slots` at a time, until cancelled. `work` owns each wake-up it gets."""
+        """Hand out the actor's wake-ups, at most `slots` at a time, until cancelled. `work` owns each wake-up it
+        gets.
+        """
         room = Room(slots)
 
         async def one(wakeup: Wakeup) -> None:

@@ -92,7 +92,9 @@ class Lead(RunActor):
         )
 
     def _seed(self, thread_id: str, journal: Journal) -> list[BaseMessage]:
-        """The messages to start from. An answer with open tool calls is left out: the first model call gives it again."""
+        """The messages to start from. An answer with open tool calls is left out: the first model call gives it
+        again.
+        """
         messages = journal.state.messages
         if unanswered(messages):
             cut = max(n for n, message in enumerate(messages) if message["type"] == "ai")

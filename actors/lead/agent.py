@@ -1,4 +1,6 @@
-"""Builds the agent: LangChain's `create_agent` around a model, our tools, and the policies; compiled once per combination."""
+"""Builds the agent: LangChain's `create_agent` around a model, our tools, and the policies; compiled once per
+combination.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ KEPT = 32
 
 
 def as_langchain(tool: Tool) -> BaseTool:
-    """The LangChain tool of one of ours: the same arguments without the context, which comes from the call being made."""
+    """The LangChain tool of one of ours: the same arguments without the context, which comes from the call being
+    made.
+    """
 
     async def run(**arguments: Any) -> Any:
         return await tool.function(tool_context.get(), **arguments)

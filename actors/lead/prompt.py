@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 
 ROLE = """\
-You are Sika, a capable agent that gets work done for the person you talk to. You plan, use your tools, check what came of it, and answer \
-briefly with what matters.\
+You are Sika, a capable agent that gets work done for the person you talk to. You plan, use your tools, check what \
+came of it, and answer briefly with what matters.\
 """
 
 DIRECTORIES = """\

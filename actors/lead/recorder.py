@@ -1,7 +1,7 @@
 """The innermost middleware: calls the model and the tools, and records what they said and did.
 
-On a resumed run the first model call answers with the recorded message whose tool calls are still open, and tool calls answer with their recorded
-outcomes: the loop needs no other way to go on than to start.
+On a resumed run the first model call answers with the recorded message whose tool calls are still open, and tool
+calls answer with their recorded outcomes: the loop needs no other way to go on than to start.
 """
 
 from __future__ import annotations
@@ -108,7 +108,9 @@ class Recorder(AgentMiddleware[Any, Turn, Any]):
         return ModelResponse(result=[load(event.message)])
 
     def _bind(self, request: ModelRequest[Turn]) -> Bound:
-        """The model with the request's tools. Converting the tools' schemas takes longer than most requests: done once."""
+        """The model with the request's tools. Converting the tools' schemas takes longer than most requests: done
+        once.
+        """
         key = (id(request.model), *(id(tool) for tool in request.tools), hash(str(request.model_settings)))
         if request.tool_choice is not None:
             key = (*key, hash(str(request.tool_choice)))
@@ -162,7 +164,9 @@ def request_key(messages: Sequence[BaseMessage]) -> str:
 
 
 async def _ask(model: Bound, messages: Sequence[BaseMessage], journal: Journal, key: str) -> ModelCompleted:
-    """One request to the model, shown while it is answered. If a person stops the run meanwhile, what was said is kept."""
+    """One request to the model, shown while it is answered. If a person stops the run meanwhile, what was said is
+    kept.
+    """
     started = time.monotonic()
     identity = f"lc_run--{uuid7()}"
     previewer = journal.preview(identity)
@@ -250,7 +254,8 @@ async def _outcome(
         return tool_message(call_id, name, f"Error: {error}", "error"), {}
     except Exception as error:
         detail = str(error)[:ERROR_CHARACTERS]
-        text = f"Error: Tool '{name}' failed with {type(error).__name__}: {detail}. Go on with what you have, or try another way."
+        advice = "Go on with what you have, or try another way."
+        text = f"Error: Tool '{name}' failed with {type(error).__name__}: {detail}. {advice}"
         return tool_message(call_id, name, text, "error"), {}
     if isinstance(result, ToolMessage):
         return _identified(dump(result), call_id), {}

@@ -44,7 +44,7 @@ class Configured:
 
 
 class Silent:
-    """Stands in for every model in a replay: there the log answers, and whatever was configured then need not be now."""
+    """Stands in for every model in a replay: there the log answers, whatever is configured now."""
 
     def name(self, wanted: str | None) -> str:
         return wanted or DEMO

@@ -1,9 +1,9 @@
 """The built-in demo model: no network, no thought, but it streams and really calls tools.
 
-It is used when no model is configured, so that a fresh installation can be tried at once. It knows a few fixed phrases
-(`HELP`), each with a procedure: a generator that yields tool calls, is sent their results, and returns the answer.
-Which step is next is found by replaying the procedure over the results in the message history: the model keeps no state
-and goes on correctly after a restart. Streaming, tool binding and `plan` are all deterministic.
+It is used when no model is configured, so that a fresh installation can be tried at once. It knows a few fixed
+phrases (`HELP`), each with a procedure: a generator that yields tool calls, is sent their results, and returns the
+answer. Which step is next is found by replaying the procedure over the results in the message history: the model
+keeps no state and goes on correctly after a restart. Streaming, tool binding and `plan` are all deterministic.
 """
 
 from __future__ import annotations

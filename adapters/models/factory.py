@@ -1,8 +1,8 @@
 """Builds a chat model from an entry of `models:` in the configuration.
 
 An entry names a class (`use: "module:Class"`) and its arguments; the keys in `_OURS` are about the model and are not
-passed on. Equal entries give the same object, so there is one pool of HTTP connections per entry. Provider packages are
-imported when the first model needs them: `langchain_openai` alone takes half a second.
+passed on. Equal entries give the same object, so there is one pool of HTTP connections per entry. Provider packages
+are imported when the first model needs them: `langchain_openai` alone takes half a second.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from pydantic import ValidationError
 from core.errors import Invalid
 
 DEFAULT_CLASS = "langchain_openai:ChatOpenAI"
+_IMPROVED = {DEFAULT_CLASS: "adapters.models.openai_compatible:OpenAICompatible"}
+"""Classes that have a subclass of ours, which does the same better."""
 _OURS = frozenset(
     {"name", "display_name", "description", "use", "pricing", "context_window"}
     | {"supports_thinking", "supports_reasoning_effort", "supports_vision"}
@@ -35,12 +37,13 @@ def build(entry: Mapping[str, Any], *, thinking: bool = True, reasoning_effort: 
     """The model of an entry, as it is for runs with or without thinking.
 
     Raises `Invalid`, naming the entry, for a class that cannot be found (with the package to install if one is
-    missing), for thinking settings on a model that does not support it, and for arguments that the class refuses. Then
-    the text names the arguments but not their values, which may be secrets.
+    missing), for thinking settings on a model that does not support it, and for arguments that the class refuses.
+    Then the text names the arguments but not their values, which may be secrets.
     """
     revealed = _reveal(dict(entry))
     name = str(revealed.get("name") or revealed.get("model") or "?")
     use = revealed.get("use") or DEFAULT_CLASS
+    use = _IMPROVED.get(use, use)
     arguments = _arguments(revealed, name, thinking, reasoning_effort)
     key = _fingerprint(use, arguments)
     if key not in _built:

@@ -27,6 +27,8 @@ _ETC = (
 _ETC_NETWORK = ("resolv.conf", "host.conf", "gai.conf")
 _PASSWD = "root:x:0:0:root:/:/sbin/nologin\nagent:x:1000:1000:agent:/mnt/user-data/workspace:/bin/sh\n"
 _GROUP = "root:x:0:\nagent:x:1000:\n"
+_TMP_BYTES = str(512 << 20)
+"""What a command may put into /tmp, which is memory and gone when the command ends."""
 _PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
 _LIMITED = 'ulimit -u "$1" 2>/dev/null || ulimit -p "$1" 2>/dev/null; exec "$0" -c "$2"'
 """bash calls the limit of processes -u, dash -p. It is set inside: there it counts the processes of this sandbox
@@ -100,7 +102,7 @@ class Bubblewrap:
             inner = ["sh", "-c", _LIMITED, shell, str(self._max_processes), command]
         return Job(
             argv=[*self._bwrap(mounts), "--chdir", WORKSPACE, "--", *inner],
-            env={},
+            env={},  # bwrap's own, which the agent can read: bwrap is pid 1 in there
             cwd="/",
             timeout=timeout,
             limits=limits(self._memory_mb, self.max_file_mb),
@@ -128,7 +130,7 @@ class Bubblewrap:
         for name, value in environment(WORKSPACE, _path(), self._environment).items():
             words += ["--setenv", name, value]
         words += [*_system(), *self._etc()]
-        words += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--dir", WORKSPACE]
+        words += ["--proc", "/proc", "--dev", "/dev", "--size", _TMP_BYTES, "--tmpfs", "/tmp", "--dir", WORKSPACE]
         for mount in mounts:
             words += ["--bind" if mount.writable else "--ro-bind-try", str(mount.host), mount.virtual]
         # Under a server that is root, uid 1000 is root to the kernel and owns /proc/sys: core_pattern would be the way

@@ -176,7 +176,7 @@ class Record:
         with open(self.path / "log", "ab") as log:
             process = subprocess.Popen(
                 [sys.executable, "-I", "-S", supervisor.__file__, str(self.path), str(lock)],
-                env={"SIKA_CALL": self.mark},  # nothing of ours: pid 1 of a sandbox shows its environment to the agent
+                env={"SIKA_CALL": self.mark},  # nothing of ours: the keys of the server stay in the server
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=log,

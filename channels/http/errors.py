@@ -1,0 +1,95 @@
+"""Errors on the wire: one middleware turns every exception into a status and `{"detail", "code"}`."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+
+import msgspec
+import structlog
+from aiohttp import web
+
+from channels.http import guard
+from core.errors import Conflict, Invalid, NotFound, Refused, SikaError, Unavailable
+
+log = structlog.get_logger("sika.http")
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+Middleware = Callable[[web.Request, Handler], Awaitable[web.StreamResponse]]
+
+RETRY_SECONDS = 2
+"""What a 503 tells the client to wait."""
+
+
+class BadRequest(Invalid):
+    """Wrong input for which the contract says 400 and not 422."""
+
+    code = "bad_request"
+
+
+class Forbidden(SikaError):
+    """The request comes from where it may not come from."""
+
+    code = "forbidden"
+
+
+_STATUS: Mapping[type[SikaError], int] = {
+    BadRequest: 400,
+    Forbidden: 403,
+    NotFound: 404,
+    Refused: 409,
+    Conflict: 409,
+    Invalid: 422,
+    Unavailable: 503,
+}
+_CODES: Mapping[int, str] = {400: "bad_request", 404: "not_found", 405: "method_not_allowed", 413: "too_large"}
+
+
+def answer(status: int, detail: str, code: str, headers: Mapping[str, str] | None = None) -> web.Response:
+    body = msgspec.json.encode({"detail": detail, "code": code})
+    return web.Response(status=status, body=body, content_type="application/json", headers=headers)
+
+
+def middleware(rules: guard.Rules, max_body_bytes: int) -> Middleware:
+    """The only middleware: guard the door, call the handler, translate what it raises."""
+
+    @web.middleware
+    async def handle(request: web.Request, handler: Handler) -> web.StreamResponse:
+        origin = None
+        try:
+            origin = rules.check(request)
+            if origin and guard.is_preflight(request):
+                return guard.preflight(origin, request)
+            response = await handler(request)
+        except guard.Rejected as error:
+            return answer(403, str(error), error.code)
+        except SikaError as error:
+            response = _known(error)
+        except web.HTTPRequestEntityTooLarge:
+            response = answer(413, f"the body is larger than {max_body_bytes} bytes (http.max_body_bytes)", "too_large")
+        except web.HTTPException as error:
+            response = _unrouted(request, error)
+        except ConnectionError:
+            raise  # the client is gone: nobody to answer to
+        except Exception as error:
+            log.exception("request failed", method=request.method, path=request.path, error=str(error))
+            response = answer(500, "Internal server error", "internal")
+        if origin and not response.prepared:
+            response.headers.update(guard.cors(origin))
+        return response
+
+    return handle
+
+
+def _known(error: SikaError) -> web.Response:
+    status = next((_STATUS[cls] for cls in type(error).__mro__ if cls in _STATUS), 500)
+    if status == 500:
+        log.error("request failed", error=str(error), kind=type(error).__name__)
+        return answer(500, "Internal server error", "internal")
+    return answer(status, str(error), error.code, {"Retry-After": str(RETRY_SECONDS)} if status == 503 else None)
+
+
+def _unrouted(request: web.Request, error: web.HTTPException) -> web.Response:
+    if error.status == 404:
+        return answer(404, f"no such route: {request.method} {request.path}", "not_found")
+    headers = {"Allow": error.headers["Allow"]} if "Allow" in error.headers else None
+    return answer(error.status, error.reason or "error", _CODES.get(error.status, "http"), headers)

@@ -1,0 +1,61 @@
+"""Messages and values as clients see them: full LangChain dumps, each encoded once.
+
+A message in a folded state never changes, and the same object is shared by all states that contain it. So its JSON is kept by
+identity: the values of a long thread cost a lookup and a copy per message, not an encoding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from core.events import Json, Message
+
+KEPT_BYTES = 32 << 20
+"""Encoded messages kept, over all threads; the oldest go first."""
+
+encode = msgspec.json.Encoder().encode
+
+_COMMON: Json = {"content": "", "additional_kwargs": {}, "response_metadata": {}, "type": "", "name": None, "id": None}
+_OF_TYPE: Mapping[str, Json] = {
+    "ai": {**_COMMON, "tool_calls": [], "invalid_tool_calls": [], "usage_metadata": None},
+    "tool": {**_COMMON, "tool_call_id": None, "artifact": None, "status": "success"},
+}
+
+_kept: dict[int, tuple[Message, msgspec.Raw, int]] = {}
+_size = 0
+
+
+def full(message: Message) -> Json:
+    """The message with every field of its type; the log leaves defaults out."""
+    dump = {**_OF_TYPE.get(message["type"], _COMMON), **message}
+    if calls := message.get("tool_calls"):
+        dump["tool_calls"] = [{"type": "tool_call", **call} for call in calls]
+    return dump
+
+
+def raw(message: Message) -> msgspec.Raw:
+    """The full dump, encoded; to be put into anything that is encoded."""
+    global _size
+    kept = _kept.get(id(message))
+    if kept is not None and kept[0] is message:
+        return kept[1]
+    data = encode(full(message))
+    made = msgspec.Raw(data)
+    if kept is not None:
+        _size -= kept[2]
+    _kept[id(message)] = (message, made, len(data))
+    _size += len(data)
+    while _size > KEPT_BYTES:
+        _size -= _kept.pop(next(iter(_kept)))[2]
+    return made
+
+
+def values(state_values: Mapping[str, Any]) -> Json:
+    """State values, ready to be encoded."""
+    messages: Sequence[Message] | None = state_values.get("messages")
+    if messages is None:
+        return dict(state_values)
+    return {**state_values, "messages": [raw(message) for message in messages]}

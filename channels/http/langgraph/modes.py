@@ -1,0 +1,277 @@
+"""What each `stream_mode` says about a fact, and about a piece of a message. Pure; the ids are `frames`' business."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from enum import IntEnum
+from typing import Any
+
+from channels.http.langgraph import dumps, snapshots
+from channels.http.langgraph.callbacks import Callbacks
+from channels.http.langgraph.chunks import Cumulative, chunk, last_chunk, place
+from core.events import (
+    Json,
+    ModelCompleted,
+    ModelFailed,
+    Record,
+    RunCancelled,
+    RunCompleted,
+    RunFailed,
+    RunRolledBack,
+    RunStarted,
+    StatePatched,
+    ToolCompleted,
+    ToolRequested,
+)
+from core.previews import Piece, Preview, Progress
+from core.state import Run, ThreadState, next_nodes, unanswered
+
+MODES = ("values", "updates", "messages", "messages-tuple", "custom", "tasks", "checkpoints", "debug", "events")
+END_TYPES = (RunCompleted, RunFailed, RunCancelled, RunRolledBack)
+
+
+class Slot(IntEnum):
+    """The order of one fact's frames. Part of the frame ids: append-only, and never renumbered."""
+
+    METADATA = 0
+    EVENT_END = 1
+    MESSAGE_METADATA = 2
+    MESSAGE = 3
+    CUSTOM = 4
+    TASK_RESULT = 5
+    DEBUG_TASK_RESULT = 6
+    UPDATES = 7
+    VALUES = 8
+    CHECKPOINT = 9
+    DEBUG_CHECKPOINT = 10
+    TASK = 11
+    DEBUG_TASK = 12
+    EVENT_START = 13
+    ERROR = 14
+    EVENT_CHAIN_END = 15
+    END = 16
+
+
+Emit = tuple[Slot, str, bytes]
+
+
+class Modes:
+    """The modes one client asked for, and the little that they must remember between facts."""
+
+    def __init__(self, thread_id: str, run_id: str, modes: Collection[str], run: Run | None) -> None:
+        self._thread = thread_id
+        self._run = run_id
+        self._wanted = frozenset(modes)
+        self._tuple = "messages-tuple" in modes
+        self._legacy = Cumulative() if "messages" in modes and not self._tuple else None
+        self._events = Callbacks(run_id) if "events" in modes else None
+        self._task = run.last_id if run is not None else ""
+        """Id of the model's task: that of the fact that led to it."""
+        self._place: tuple[str, int, bytes] = ("", 0, b"")
+        self.announced = False
+        """Whether `messages/metadata` of the message that is being made was sent."""
+
+    @property
+    def wants_previews(self) -> bool:
+        return wants_previews(self._wanted)
+
+    def opened(self) -> None:
+        """The next message begins."""
+        self.announced = False
+        if self._legacy:
+            self._legacy = Cumulative()
+
+    def overheard(self, preview: Preview) -> None:
+        """Any preview, also one whose text was already sent: cumulative modes need it all."""
+        if self._legacy:
+            self._legacy.take(preview)
+
+    # ── pieces of a message ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def delta(self, message: str, piece: Piece, end: int, state: ThreadState) -> list[tuple[str, bytes]]:
+        """A piece of a message; `end` is the offset after it."""
+        made = []
+        if self._events:
+            made.append(("events", self._events.stream(self._task, message, piece, self._metadata(message, state))))
+        if self._legacy and self._legacy.end == end:
+            if not self.announced:
+                made.append(("messages/metadata", self._announce(message, state)))
+                self.announced = True
+            made.append(("messages/partial", dumps.encode([self._legacy.message(message)])))
+        if self._tuple:
+            made.append(("messages", chunk(message, piece, self._metadata(message, state))))
+        return made
+
+    def progress(self, progress: Progress) -> list[tuple[str, bytes]]:
+        if "custom" not in self._wanted:
+            return []
+        data = {"type": "tool_progress", "tool_call_id": progress.call_id, "name": progress.name, "text": progress.text}
+        return [("custom", dumps.encode(data))]
+
+    # ── facts ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def fact(self, record: Record, before: ThreadState, state: ThreadState, *, quiet: bool = False) -> list[Emit]:
+        """The frames of a fact of the run, or of one that changed the state under it. `quiet`: only remember what must be."""
+        event, task = record.event, self._task
+        done = not unanswered(state.messages)
+        first = isinstance(event, RunStarted) and before.runs[self._run].attempt == 0
+        if first or (isinstance(event, ToolCompleted) and done):
+            self._task = record.id
+        if quiet:
+            return []
+        made: Iterator[Emit] = iter(())
+        match event:
+            case RunStarted() if first:
+                made = self._started(record, before, state)
+            case ModelCompleted():
+                made = self._model_completed(record, event, task, state)
+            case ModelFailed() if event.wait_ms is not None and "custom" in self._wanted:
+                made = iter([(Slot.CUSTOM, "custom", dumps.encode(_retry(event)))])
+            case ToolRequested():
+                made = self._tool_requested(record, event, state)
+            case ToolCompleted():
+                made = self._tool_completed(record, event, before, state, done)
+            case StatePatched():
+                made = self._step(record, state)
+            case RunCompleted() | RunFailed() | RunCancelled() | RunRolledBack():
+                made = self._ended(event, state)
+        return list(made)
+
+    def _started(self, record: Record, before: ThreadState, state: ThreadState) -> Iterator[Emit]:
+        if self._events:
+            yield Slot.EVENT_END, "events", self._events.chain_start(state)
+        yield from self._step(record, state, committed=len(state.commits) > len(before.commits))
+        yield from self._model_next(record, state)
+
+    def _model_next(self, record: Record, state: ThreadState) -> Iterator[Emit]:
+        if next_nodes(state.messages) != ["model"]:
+            return
+        yield from self._task_start(self._task, "model", snapshots.task_input(state), record, state)
+        if self._events:
+            yield Slot.EVENT_START, "events", self._events.model_start(self._task, state)
+
+    def _model_completed(self, record: Record, event: ModelCompleted, task: str, state: ThreadState) -> Iterator[Emit]:
+        message = event.message
+        identity = str(message.get("id"))
+        if self._events:
+            yield Slot.EVENT_END, "events", self._events.model_end(task, message, state)
+        if self._tuple:
+            yield Slot.MESSAGE, "messages", last_chunk(message, self._metadata(identity, state, 0))
+        elif self._legacy:
+            if not self.announced:
+                yield Slot.MESSAGE_METADATA, "messages/metadata", self._announce(identity, state, 0)
+            yield Slot.MESSAGE, "messages/complete", dumps.encode([dumps.raw(message)])
+        update = {"messages": [dumps.raw(message)]}
+        yield from self._task_end(task, "model", update, None, record, state)
+        yield from self._step(record, state)
+
+    def _tool_requested(self, record: Record, event: ToolRequested, state: ThreadState) -> Iterator[Emit]:
+        asked = next((call for call in unanswered(state.messages) if call["id"] == event.call_id), None)
+        args = event.args if event.args is not None else (asked or {}).get("args", {})
+        call = {"type": "tool_call", "id": event.call_id, "name": event.name, "args": args}
+        yield from self._task_start(record.id, "tools", call, record, state)
+        if self._events:
+            yield Slot.EVENT_START, "events", self._events.tool_start(record.id, event.name, args, state)
+
+    def _tool_completed(
+        self, record: Record, event: ToolCompleted, before: ThreadState, state: ThreadState, done: bool
+    ) -> Iterator[Emit]:
+        message = event.message
+        identity = str(message.get("id"))
+        intent = before.runs[self._run].intents.get(event.call_id)
+        task = intent.id if intent else event.call_id
+        if self._events:
+            yield Slot.EVENT_END, "events", self._events.tool_end(task, message, state)
+        if self._tuple:
+            yield Slot.MESSAGE, "messages", place(dumps.encode(dumps.raw(message)), self._metadata(identity, state, 0, "tools"))
+        elif self._legacy:
+            yield Slot.MESSAGE_METADATA, "messages/metadata", self._announce(identity, state, 0, "tools")
+            yield Slot.MESSAGE, "messages/complete", dumps.encode([dumps.raw(message)])
+        error = str(message.get("content")) if message.get("status") == "error" else None
+        update = {**event.update, "messages": [dumps.raw(message)]}
+        yield from self._task_end(task, "tools", update, error, record, state)
+        yield from self._step(record, state, whole=done)
+        if done:
+            yield from self._model_next(record, state)
+
+    def _step(
+        self, record: Record, state: ThreadState, *, whole: bool = True, committed: bool = True
+    ) -> Iterator[Emit]:
+        if whole and "values" in self._wanted:
+            yield Slot.VALUES, "values", dumps.encode(dumps.values(state.values))
+        if committed and "checkpoints" in self._wanted:
+            yield Slot.CHECKPOINT, "checkpoints", dumps.encode(snapshots.checkpoint_event(record, state))
+        if committed and "debug" in self._wanted:
+            payload = snapshots.checkpoint_event(record, state)
+            yield Slot.DEBUG_CHECKPOINT, "debug", self._debug("checkpoint", payload, record, _step_of(state, 0))
+
+    def _task_start(self, task: str, node: str, given: Any, record: Record, state: ThreadState) -> Iterator[Emit]:
+        payload = {"id": task, "name": node, "input": given, "triggers": [f"branch:to:{node}"]}
+        if "tasks" in self._wanted:
+            yield Slot.TASK, "tasks", dumps.encode(payload)
+        if "debug" in self._wanted:
+            yield Slot.DEBUG_TASK, "debug", self._debug("task", payload, record, _step_of(state, 1))
+
+    def _task_end(
+        self, task: str, node: str, update: Json, error: str | None, record: Record, state: ThreadState
+    ) -> Iterator[Emit]:
+        payload = {"id": task, "name": node, "error": error, "result": update, "interrupts": []}
+        if "tasks" in self._wanted:
+            yield Slot.TASK_RESULT, "tasks", dumps.encode(payload)
+        if "debug" in self._wanted:
+            yield Slot.DEBUG_TASK_RESULT, "debug", self._debug("task_result", payload, record, _step_of(state, 0))
+        if "updates" in self._wanted:
+            yield Slot.UPDATES, "updates", dumps.encode({node: update})
+
+    def _ended(self, event: RunCompleted | RunFailed | RunCancelled | RunRolledBack, state: ThreadState) -> Iterator[Emit]:
+        if isinstance(event, RunFailed):
+            data = {"error": event.error, "message": event.text, "name": event.error}
+            yield Slot.ERROR, "error", dumps.encode(data)
+        elif self._events:
+            yield Slot.EVENT_CHAIN_END, "events", self._events.chain_end(state)
+        yield Slot.END, "end", b"null"
+
+    # ── metadata ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _metadata(self, message: str, state: ThreadState, ahead: int = 1, node: str = "model") -> bytes:
+        """What goes with a message. `ahead` 1: it is being made, so its step comes after the head's."""
+        step = _step_of(state, ahead)
+        if self._place[:2] != (f"{node}:{message}", step):
+            data = {
+                "run_id": self._run,
+                "thread_id": self._thread,
+                "langgraph_node": node,
+                "langgraph_step": step,
+                "langgraph_triggers": [f"branch:to:{node}"],
+                "langgraph_path": ["__pregel_pull", node],
+                "langgraph_checkpoint_ns": f"{node}:{message}",
+            }
+            self._place = (f"{node}:{message}", step, dumps.encode(data))
+        return self._place[2]
+
+    def _announce(self, message: str, state: ThreadState, ahead: int = 1, node: str = "model") -> bytes:
+        metadata = self._metadata(message, state, ahead, node)
+        return b"{%b:{\"metadata\":%b}}" % (dumps.encode(message), metadata)
+
+    def _debug(self, kind: str, payload: Json, record: Record, step: int) -> bytes:
+        return dumps.encode({"step": step, "timestamp": record.at, "type": kind, "payload": payload})
+
+
+def wants_previews(modes: Collection[str]) -> bool:
+    """Whether any of these modes shows a message, or a tool's progress, before it is a fact."""
+    return not {"messages", "messages-tuple", "events", "custom"}.isdisjoint(modes)
+
+
+def _step_of(state: ThreadState, ahead: int) -> int:
+    return (state.commits[state.head].step if state.head >= 0 else -1) + ahead
+
+
+def _retry(event: ModelFailed) -> Json:
+    return {
+        "type": "llm_retry",
+        "attempt": event.attempt,
+        "max_attempts": event.max_attempts,
+        "wait_ms": event.wait_ms,
+        "reason": event.reason,
+        "message": event.text,
+    }

@@ -1,0 +1,287 @@
+"""Frames of a run as text for a person. Nothing here reads or writes; the same frames give the same text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from channels.terminal.text import Style, about, clean, one_line
+from core.previews import text_of
+
+RESULT_LINES = 6
+PROGRESS_LINES = 40
+INDENT = "    "
+_SILENT = ("write_todos",)
+"""Tools whose effect is shown otherwise."""
+_ASKS = ("ask_clarification",)
+"""Tools whose result is meant for the person."""
+_MARKS = {"completed": "☑", "in_progress": "◐"}
+
+Paint = Callable[[str], str]
+
+
+@dataclass(slots=True)
+class _Call:
+    """A tool call as far as it is known."""
+
+    name: str = ""
+    raw: str = ""
+    announced: bool = False
+    answered: bool = False
+    lines: int = 0
+    """Lines of progress that were shown."""
+
+
+class Transcript:
+    """What a person has been shown of one turn. `feed` returns what is to be written next."""
+
+    def __init__(self, style: Style) -> None:
+        self._style = style
+        self._writer = ""
+        self._at_start = True
+        self._begun = False
+        self._seen: set[str] = set()
+        self._said: dict[str, int] = {}
+        self._calls: dict[str, _Call] = {}
+        self._by_place: dict[tuple[str, int], str] = {}
+        self._todos: Any = None
+        self._artifacts: list[str] = []
+
+    def feed(self, event: str, data: Any) -> str:
+        match event, data:
+            case "messages", [dict() as chunk, *_]:
+                return self._message(chunk)
+            case "values", dict():
+                return self._values(data)
+            case "custom", dict():
+                return self._custom(data)
+            case "gap", _:
+                return self._line("gap", "(a part of the stream is missing here)", self._style.yellow)
+        return ""
+
+    def close(self) -> str:
+        """Ends the line that was being written."""
+        return self._turn_to("")
+
+    # ── messages ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _message(self, message: Mapping[str, Any]) -> str:
+        kind = str(message.get("type", "")).removesuffix("MessageChunk").lower()
+        if kind == "tool":
+            return self._result(message)
+        return self._delta(message) if kind == "ai" else ""
+
+    def _delta(self, chunk: Mapping[str, Any]) -> str:
+        identity = str(chunk.get("id"))
+        shown = ""
+        if reasoning := (chunk.get("additional_kwargs") or {}).get("reasoning_content"):
+            shown += self._write(f"{identity} thinks", str(reasoning), paint=self._style.dim)
+        if text := text_of(chunk.get("content", "")):
+            self._said[identity] = self._said.get(identity, 0) + len(text)
+            shown += self._write(identity, text)
+        for part in chunk.get("tool_call_chunks") or ():
+            shown += self._call_part(identity, part)
+        if not chunk.get("tool_call_chunks"):
+            shown += self._announce_all(chunk)
+        return shown
+
+    def _call_part(self, message: str, part: Mapping[str, Any]) -> str:
+        place = (message, int(part.get("index") or 0))
+        if part.get("id"):
+            self._by_place[place] = str(part["id"])
+        call_id = self._by_place.get(place)
+        if call_id is None:
+            return ""
+        call = self._call(call_id, part.get("name"))
+        call.raw += part.get("args") or ""
+        args = _parsed(call.raw)
+        return "" if args is None else self._announce(call_id, args)
+
+    def _announce_all(self, message: Mapping[str, Any]) -> str:
+        shown = ""
+        for call in message.get("tool_calls") or ():
+            if call.get("id") and call.get("name"):
+                self._call(str(call["id"]), call["name"])
+                shown += self._announce(str(call["id"]), call.get("args") or {})
+        return shown
+
+    # ── state ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _values(self, values: Mapping[str, Any]) -> str:
+        """What the state has and was not shown. The first state of a turn is where the turn begins."""
+        messages = values.get("messages") or ()
+        artifacts = values.get("artifacts") or []
+        shown = ""
+        if self._begun:
+            for message in messages:
+                if str(message.get("id")) not in self._seen:
+                    shown += self._catch_up(message)
+            shown += self._checklist(values.get("todos"))
+            for path in artifacts:
+                if path not in self._artifacts:
+                    shown += self._line(path, f"▸ artifact: {one_line(str(path), 200)}", self._style.bold)
+        self._begun = True
+        self._seen.update(str(message.get("id")) for message in messages)
+        self._todos = values.get("todos") or self._todos
+        self._artifacts = list(artifacts)
+        return shown
+
+    def _catch_up(self, message: Mapping[str, Any]) -> str:
+        if message.get("type") == "tool":
+            return self._result(message)
+        if message.get("type") != "ai":
+            return ""
+        identity = str(message.get("id"))
+        text = text_of(message.get("content", ""))
+        rest = text[self._said.get(identity, 0) :]
+        self._said[identity] = len(text)
+        return self._write(identity, rest) + self._announce_all(message)
+
+    def _checklist(self, todos: Any) -> str:
+        if not todos or todos == self._todos:
+            return ""
+        lines = []
+        for todo in todos:
+            status = str(todo.get("status"))
+            line = f"  {_MARKS.get(status, '☐')} {one_line(str(todo.get('content', '')), 110)}"
+            lines.append(self._style.dim(line) if status == "completed" else line)
+        return self._turn_to("todos") + "".join(f"{line}\n" for line in lines)
+
+    # ── tools ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _call(self, call_id: str, name: str | None = None) -> _Call:
+        call = self._calls.setdefault(call_id, _Call())
+        call.name = call.name or name or ""
+        return call
+
+    def _announce(self, call_id: str, args: Mapping[str, Any]) -> str:
+        call = self._calls[call_id]
+        if call.announced:
+            return ""
+        call.announced = True
+        if call.name in _SILENT + _ASKS:
+            return ""
+        subject = about(args, 100)
+        text = f"▸ {one_line(call.name, 60) or 'tool'}" + (f": {subject}" if subject else "")
+        return self._line(call_id, text, self._style.dim)
+
+    def _progress(self, call_id: str, name: str, text: str) -> str:
+        call = self._call(call_id, name)
+        shown = self._announce(call_id, _parsed(call.raw) or {})
+        if call.lines >= PROGRESS_LINES:
+            return shown
+        kept = "\n".join(text.split("\n")[: PROGRESS_LINES - call.lines])
+        call.lines += kept.count("\n")
+        shown += self._write(call_id, kept, INDENT, self._style.dim)
+        if call.lines + 1 >= PROGRESS_LINES:
+            call.lines = PROGRESS_LINES
+            shown += self._turn_to("") + self._line(call_id, f"{INDENT}…", self._style.dim)
+        return shown
+
+    def _result(self, message: Mapping[str, Any]) -> str:
+        call_id = str(message.get("tool_call_id"))
+        call = self._call(call_id, message.get("name"))
+        if call.answered:
+            return ""
+        call.answered = True
+        shown = self._announce(call_id, _parsed(call.raw) or {})
+        text = text_of(message.get("content", "")).strip("\n")
+        if call.name in _ASKS:
+            return shown + self._turn_to("") + self._write(call_id, text + "\n")
+        failed = message.get("status") == "error"
+        if not text or (not failed and (call.lines or self._is_open(call_id) or call.name in _SILENT)):
+            return shown
+        lines = text.split("\n")
+        kept = lines[:RESULT_LINES]
+        if len(lines) > RESULT_LINES:
+            kept.append(f"… {len(lines) - RESULT_LINES} more lines")
+        paint = self._style.red if failed else self._style.dim
+        body = "\n".join(one_line(line, 200) if len(line) > 200 else line for line in kept)
+        return shown + self._turn_to("") + self._write(call_id, body + "\n", INDENT, paint)
+
+    # ── what tools and policies write ───────────────────────────────────────────────────────────────────────────────
+
+    def _custom(self, data: Mapping[str, Any]) -> str:
+        task = f"task {data.get('task_id')}"
+        match data.get("type"):
+            case "tool_progress":
+                call_id = str(data.get("tool_call_id") or data.get("call_id"))
+                text = data.get("text") or data.get("content") or ""
+                return self._progress(call_id, str(data.get("name") or ""), str(text))
+            case "llm_retry":
+                return self._line("retry", f"  {retry_text(data)}", self._style.yellow)
+            case "task_started":
+                return self._line(task, f"▸ subagent: {one_line(str(data.get('description', '')), 100)}", self._style.dim)
+            case "task_running":
+                said = text_of((data.get("message") or {}).get("content", ""))
+                return self._line(task, INDENT + one_line(said, 110), self._style.dim) if said.strip() else ""
+            case "task_failed" | "task_cancelled" | "task_timed_out" as ended:
+                reason = one_line(str(data.get("error") or ended), 110)
+                return self._line(task, f"{INDENT}{reason}", self._style.red)
+        return ""
+
+    # ── the pen ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _is_open(self, writer: str) -> bool:
+        return self._writer == writer and not self._at_start
+
+    def _turn_to(self, writer: str) -> str:
+        """Somebody else writes: on a line of their own."""
+        ends = "" if self._at_start or writer == self._writer else "\n"
+        self._at_start = self._at_start or bool(ends)
+        self._writer = writer
+        return ends
+
+    def _line(self, writer: str, text: str, paint: Paint) -> str:
+        return self._turn_to(writer) + self._turn_to("") + self._write(writer, clean(text) + "\n", paint=paint)
+
+    def _write(self, writer: str, text: str, indent: str = "", paint: Paint | None = None) -> str:
+        text = clean(text)
+        if not text:
+            return ""
+        written = [self._turn_to(writer)]
+        for line in text.splitlines(keepends=True):
+            body = line.rstrip("\n")
+            if body:
+                written.append((indent if self._at_start else "") + (paint(body) if paint else body))
+            self._at_start = line.endswith("\n")
+            written.append("\n" if self._at_start else "")
+        return "".join(written)
+
+
+def retry_text(data: Mapping[str, Any]) -> str:
+    """A `llm_retry` event in words."""
+    seconds = int(data.get("wait_ms") or 0) / 1000
+    tries = f"try {data.get('attempt')} of {data.get('max_attempts')}"
+    return f"the model does not answer ({one_line(str(data.get('reason', '')), 40)}): {tries}, again in {seconds:g} s"
+
+
+def failure(data: Any) -> str:
+    """An `error` frame in words; both wire forms are known."""
+    if not isinstance(data, Mapping):
+        return one_line(str(data), 500)
+    kind = data.get("error") or data.get("name") or "error"
+    return clean(f"{kind}: {data.get('message') or data.get('text') or ''}".rstrip(": "))
+
+
+def thread_lines(threads: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A numbered list of threads."""
+    lines = []
+    for number, thread in enumerate(threads, 1):
+        title = (thread.get("values") or {}).get("title") or (thread.get("metadata") or {}).get("title") or "untitled"
+        when = str(thread.get("updated_at", ""))[:16].replace("T", " ")
+        lines.append(f"{number:3}  {when}  {one_line(str(title), 60)}  {one_line(str(thread.get('thread_id')), 60)}")
+    return lines
+
+
+def _parsed(raw: str) -> dict[str, Any] | None:
+    """Arguments, once they are complete."""
+    if not raw.rstrip().endswith("}"):
+        return None
+    try:
+        return msgspec.json.decode(raw, type=dict[str, Any])
+    except msgspec.DecodeError:
+        return None

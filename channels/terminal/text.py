@@ -1,0 +1,74 @@
+"""Text for a terminal: made harmless, shortened, coloured."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TextIO
+
+import msgspec
+
+_SEQUENCE = re.compile(
+    r"\x1b(?:"
+    r"\[[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor
+    r"|[\]PX^_][^\x07\x1b\x9c\n]{0,4096}(?:\x07|\x1b\\|\x9c)"  # OSC, DCS and the like: titles, clipboard, links
+    r"|[ -/]*[0-~])"
+)
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+_TELLING = ("description", "command", "path", "pattern", "query", "url", "prompt", "question")
+"""Arguments that say what a tool call is about, most telling first."""
+
+
+def clean(text: str) -> str:
+    """Without anything that could move the cursor, change the terminal, or make text read otherwise than it is."""
+    return _CONTROL.sub("", _SEQUENCE.sub("", text))
+
+
+def one_line(text: str, limit: int) -> str:
+    """Harmless, on one line, at most `limit` characters."""
+    short = " ".join(clean(text[: limit * 8]).split())
+    return short if len(short) <= limit else short[: limit - 1].rstrip() + "…"
+
+
+def about(args: Mapping[str, Any], limit: int) -> str:
+    """What a tool call is about, by its arguments."""
+    for name in _TELLING:
+        if isinstance(value := args.get(name), str) and value.strip():
+            return one_line(value, limit)
+    return one_line(msgspec.json.encode(args).decode(), limit) if args else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """Colours, or none of them."""
+
+    on: bool = False
+
+    def dim(self, text: str) -> str:
+        return self._paint("2", text)
+
+    def bold(self, text: str) -> str:
+        return self._paint("1", text)
+
+    def red(self, text: str) -> str:
+        return self._paint("31", text)
+
+    def green(self, text: str) -> str:
+        return self._paint("32", text)
+
+    def yellow(self, text: str) -> str:
+        return self._paint("33", text)
+
+    def plain(self, text: str) -> str:
+        return text
+
+    def _paint(self, code: str, text: str) -> str:
+        return f"\x1b[{code}m{text}\x1b[0m" if self.on and text else text
+
+
+def style_of(stream: TextIO, environ: Mapping[str, str] | None = None) -> Style:
+    """Colours on a terminal, unless `NO_COLOR` is set."""
+    names = os.environ if environ is None else environ
+    return Style(stream.isatty() and not names.get("NO_COLOR") and names.get("TERM") != "dumb")

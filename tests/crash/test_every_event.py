@@ -1,0 +1,187 @@
+"""The power goes off after every single event of a run; another worker takes it up; it must end as if nothing had happened."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+from core import embedded
+from core.bus import Endpoint
+from core.events import Message, Record, RunCompleted
+from core.state import ThreadState, fold
+from core.system import System
+from core.tools import Tool, ToolContext, tool
+from tests.support.model_server import ModelServer, ToolCall, Turn
+from tests.support.workers import DEADLINE, Client, Power, configure, worker
+
+pytestmark = pytest.mark.anyio
+
+BASH = "echo run >> count.txt; echo it ran"
+COUNT = "/mnt/user-data/workspace/count.txt"
+TURNS = [
+    Turn(
+        text="Let me see.",
+        tool_calls=(
+            ToolCall("sign", {"note": "first"}),
+            ToolCall("bash", {"description": "count", "command": BASH}),
+        ),
+    ),
+    Turn(tool_calls=(ToolCall("read_file", {"description": "look", "path": COUNT}),)),
+    Turn(text="All is done."),
+]
+EVENTS = [
+    *("thread.created", "run.requested", "run.started", "model.completed"),
+    *("tool.requested", "tool.requested", "tool.completed", "tool.completed"),
+    *("model.completed", "tool.requested", "tool.completed", "model.completed", "run.completed"),
+]
+FIRST = EVENTS.index("run.requested") + 1
+MODES: list[Literal["unheard", "heard", "later"]] = ["unheard", "heard", "later"]
+UNKNOWN = "the outcome of this sign call is unknown"
+
+
+class Place:
+    """What outlives a worker: the nats-server, the data directory, the world outside."""
+
+    def __init__(self, endpoint: Endpoint, home: Path, models: ModelServer) -> None:
+        self.endpoint, self.home, self.models = endpoint, home, models
+        self.config = configure(home / "config.yaml", models)
+        self.ledger = home / "ledger.txt"
+
+    def sign(self, power: Power | None = None) -> Tool:
+        @tool(effect="once")
+        async def sign(ctx: ToolContext, note: str) -> str:
+            """Sign the ledger."""
+            if power is not None and power.off.is_set():
+                await asyncio.sleep(DEADLINE)
+            with self.ledger.open("a") as file:
+                file.write(f"{ctx.call_id}\n")
+            return f"signed {note}"
+
+        return sign
+
+    def signed(self) -> list[str]:
+        return self.ledger.read_text().splitlines() if self.ledger.exists() else []
+
+    def counted(self) -> list[str]:
+        path = self.home / "users/ada/threads/t1/user-data/workspace/count.txt"
+        return path.read_text().splitlines()
+
+
+@pytest.fixture
+async def place(tmp_path: Path) -> AsyncIterator[Place]:
+    async with ModelServer({"script": TURNS}) as models, embedded.start(tmp_path / "home") as server:
+        yield Place(Endpoint(server.url, token=server.token), tmp_path / "home", models)
+
+
+async def begin(system: System) -> None:
+    """What the person does: on the dying worker too, so that the power can go off between the request and the wake-up."""
+    client = Client(system)
+    await client.ask(await client.thread(), "Go on.")
+
+
+def plain(messages: list[Message]) -> list[Message]:
+    """Messages without what differs between two runs: random ids, and the order of parallel outcomes."""
+    named: list[tuple[int, str, Message]] = []
+    group = 0
+    for message in messages:
+        group += message["type"] != "tool"
+        kept = {key: value for key, value in message.items() if key != "id"}
+        named.append((group, str(kept.get("tool_call_id", "")), kept))
+    return [kept for _, _, kept in sorted(named, key=lambda entry: entry[:2])]
+
+
+async def reference(place: Place) -> tuple[list[str], list[Message]]:
+    async with worker(place.endpoint, place.home, place.config, tools=[place.sign()]) as system:
+        client = Client(system)
+        await begin(system)
+        state = await client.until("t1", lambda state, record: isinstance(record.event, RunCompleted))
+        return [record.type for record in await client.records("t1")], plain(state.messages)
+
+
+EXPECTED: list[Message] = [
+    {"type": "human", "content": "Go on."},
+    {"type": "ai", "content": "Let me see."},
+    {"type": "tool", "tool_call_id": "call_0_0", "name": "sign", "content": "signed first"},
+    {"type": "tool", "tool_call_id": "call_0_1", "name": "bash", "content": "it ran"},
+    {"type": "ai", "content": ""},
+    {"type": "tool", "tool_call_id": "call_1_0", "name": "read_file", "content": "run\n"},
+    {"type": "ai", "content": "All is done."},
+]
+
+
+async def test_without_a_crash(place: Place) -> None:
+    events, messages = await reference(place)
+    assert sorted(events) == sorted(EVENTS)
+    assert [subset(message, wanted) for message, wanted in zip(messages, EXPECTED, strict=True)] == EXPECTED
+    assert len(place.signed()) == 1
+    assert place.counted() == ["run"]
+    assert place.models.answered("script") == [0, 1, 2]
+
+
+def subset(message: Message, wanted: Mapping[str, Any]) -> Message:
+    return {key: message.get(key) for key in wanted}
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("last", range(FIRST, len(EVENTS) + 1))
+async def test_power_cut(place: Place, last: int, mode: Literal["unheard", "heard", "later"]) -> None:
+    power = Power(last, mode)
+    async with worker(place.endpoint, place.home, place.config, tools=[place.sign(power)], power=power) as system:
+        asking = asyncio.create_task(begin(system))
+        async with asyncio.timeout(DEADLINE):
+            await power.off.wait()
+    asking.cancel()
+    with suppress(asyncio.CancelledError):
+        await asking
+    paid = Counter(place.models.answered("script"))
+    signed = len(place.signed())
+
+    async with worker(place.endpoint, place.home, place.config, tools=[place.sign()]) as system:
+        client = Client(system)
+        left = await client.records("t1")
+        await client.until("t1", lambda state, record: isinstance(record.event, RunCompleted))
+        await client.idle()
+        records = await client.records("t1")
+    before, after = fold(left), fold(records)
+
+    assert [record.type for record in records].count("run.completed") == 1
+    assert after.status == "idle"
+    hidden = [intent.event.name for run in before.runs.values() for intent in run.intents.values()]
+    told = [UNKNOWN in str(message["content"]) for message in after.messages].count(True)
+    assert told == hidden.count("sign")
+    messages = [outcome_known(message) for message in plain(after.messages)]
+    assert [subset(message, wanted) for message, wanted in zip(messages, EXPECTED, strict=True)] == EXPECTED
+
+    assert len(place.signed()) <= 1
+    assert signed == len(place.signed()) or "sign" not in requested(before), "repeated after its intent"
+    assert len(place.signed()) == 1 or told, "never done, and the model was not told"
+    assert place.counted() == ["run"]
+    for position, times in Counter(place.models.answered("script")).items():
+        recorded = position < answers(before)
+        assert times - paid[position] == (0 if recorded else 1), f"answer {position} paid again"
+
+
+def outcome_known(message: Message) -> Message:
+    """The message as it would be if the crash had not hidden the outcome."""
+    if UNKNOWN not in str(message["content"]):
+        return message
+    assert message.pop("status") == "error"
+    return {**message, "content": "signed first"}
+
+
+def answers(state: ThreadState) -> int:
+    return sum(message["type"] == "ai" for message in state.messages)
+
+
+def requested(state: ThreadState) -> set[str]:
+    """Tools whose intent is recorded, with or without an outcome."""
+    done = {str(message.get("name")) for message in state.messages if message["type"] == "tool"}
+    return done | {intent.event.name for run in state.runs.values() for intent in run.intents.values()}
+
+

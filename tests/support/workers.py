@@ -1,0 +1,245 @@
+"""Workers for tests: whole ones in this process, whose power may be cut, and small ones in processes of their own.
+
+As a process: `python -m tests.support.workers --url … --token … --views … --lease 2` works through runs with `Steps`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import anyio
+import pytest
+
+from actors import compose
+from actors.lead.actor import Lead
+from actors.sandbox import Limits, Sandbox
+from adapters.models.configured import Configured
+from core import system
+from core.actor import Actor
+from core.bus import Endpoint
+from core.config import ConfigSource
+from core.events import Aggregate, Event, Message, ModelCompleted, Record, RunRequested, thread
+from core.ids import uuid7
+from core.run import OwnedRun, RunActor
+from core.state import Run, ThreadState, fold
+from core.system import System
+from core.tools import Tool
+from tests.support.model_server import ModelServer
+
+DEADLINE = 40.0
+"""Seconds after which something that a test waits for will not happen any more."""
+LEASE = 2
+STEPS = 20
+"""What a run of `Steps` does."""
+
+
+def configure(path: Path, models: ModelServer, **sections: Any) -> Path:
+    """A configuration with the server's scripts as models. JSON is YAML."""
+    entries = [{"name": name, "model": name, "base_url": models.url, "api_key": "none"} for name in models.scripts]
+    path.write_text(json.dumps({"models": entries, "sandbox": {"allow_host_bash": True}, **sections}))
+    return path
+
+
+async def wait_for(condition: Callable[[], Coroutine[Any, Any, bool]], seconds: float = DEADLINE) -> None:
+    """For what tells nobody when it happens."""
+    async with asyncio.timeout(seconds):
+        while not await condition():
+            await asyncio.sleep(0.02)
+
+
+# ── power ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Power:
+    """The mains of one worker. Once it is off nothing leaves the process any more, not even a farewell.
+
+    It goes off with the `last` append of the process: when that is stored but nobody here has learned of it (`unheard`), as soon as
+    it is known (`heard`), or as late as possible: when the next thing wants to be appended or the wake-up to be acked (`later`).
+    """
+
+    def __init__(self, last: int, mode: Literal["unheard", "heard", "later"]) -> None:
+        self.off = asyncio.Event()
+        self._last = last
+        self._mode = mode
+        self._appended = 0
+
+    def wire(self, running: System) -> None:
+        append, publish = running.log.append, running.bus.nc.publish
+        acks = f"$JS.ACK.{running.bus.names.stream('cmd')}.lead."
+
+        async def mortal_append(aggregate: Aggregate, events: Sequence[Event], **options: Any) -> list[Record]:
+            if self._appended == self._last:
+                await self._cut()
+            records = await append(aggregate, events, **options)
+            self._appended += 1
+            if self._appended == self._last and self._mode != "later":
+                if self._mode == "unheard":
+                    await self._cut()
+                self.off.set()
+            return records
+
+        async def mortal_publish(subject: str, payload: bytes = b"", *rest: Any) -> None:
+            if self._appended == self._last and subject.startswith(acks) and payload == b"+ACK":
+                self.off.set()
+            if not self.off.is_set():
+                await publish(subject, payload, *rest)
+
+        patch = pytest.MonkeyPatch()
+        patch.setattr(running.log, "append", mortal_append)
+        patch.setattr(running.bus.nc, "publish", mortal_publish)
+
+    async def _cut(self) -> None:
+        self.off.set()
+        await anyio.sleep_forever()
+
+
+# ── a worker in this process ────────────────────────────────────────────────────────────────────────────────────────
+
+
+@asynccontextmanager
+async def worker(
+    endpoint: Endpoint,
+    home: Path,
+    config: Path,
+    *,
+    tools: Sequence[Tool] = (),
+    others: Sequence[Actor[Any]] = (),
+    power: Power | None = None,
+    alone: bool = True,
+) -> AsyncIterator[System]:
+    """A process's worth of Sika without its web server: the lead and the sandbox actor, and `others`. Ends when the block does."""
+    ready: asyncio.Future[System] = asyncio.get_running_loop().create_future()
+
+    async def run() -> None:
+        source = ConfigSource(config)
+        views = home / f"views-{uuid7()}.db"
+        async with system.start(endpoint, views, lease_seconds=LEASE, slots=16) as running:
+            if power is not None:
+                power.wire(running)
+            provider = await compose.sandbox_provider(home, source.current())
+            lead = Lead(source, Configured(source), [*compose.load_tools(), *tools], running.call)
+            parts: list[Actor[Any]] = [lead, Sandbox(provider, Limits()), *others]
+            async with anyio.create_task_group() as tasks:
+                await tasks.start(partial(running.serve, parts, alone=alone))
+                ready.set_result(running)
+
+    # Not a task group: it would wrap the failures of the caller's block.
+    task = asyncio.create_task(run())
+    try:
+        await asyncio.wait([task, ready], return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            task.result()
+        yield ready.result()
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+class Client:
+    """What a person does, straight on a system: create threads, ask for runs, look at the log."""
+
+    def __init__(self, running: System) -> None:
+        self.system = running
+
+    async def thread(self, thread_id: str = "t1", user: str = "ada") -> str:
+        await self.system.intake.create_thread(thread_id, user=user)
+        return thread_id
+
+    async def ask(
+        self, thread_id: str, text: str, model: str | None = None, *, context: Mapping[str, Any] | None = None, **more: Any
+    ) -> str:
+        """Ask for a run; its id."""
+        run_id = uuid7()
+        message = {"type": "human", "id": f"human-{run_id}", "content": text}
+        given = {**({"model_name": model} if model else {}), **(context or {})}
+        request = RunRequested(input={"messages": [message]}, context=given, **more)
+        await self.system.intake.request_run(thread_id, run_id, request)
+        return run_id
+
+    async def until(
+        self, thread_id: str, condition: Callable[[ThreadState, Record], bool], seconds: float = DEADLINE
+    ) -> ThreadState:
+        """The state right after the first event for which the condition holds."""
+        state = ThreadState()
+        async with asyncio.timeout(seconds), aclosing(self.system.log.follow(thread(thread_id))) as records:
+            async for record in records:
+                state = fold([record], state)
+                if condition(state, record):
+                    return state
+        raise AssertionError("follow never ends")
+
+    async def ended(self, thread_id: str, run_id: str) -> Run:
+        state = await self.until(thread_id, lambda state, _: run_id in state.runs and not state.runs[run_id].open)
+        return state.runs[run_id]
+
+    async def said(self, thread_id: str, text: str, model: str | None = None, **more: Any) -> list[Message]:
+        """Ask, wait until the run is complete; the thread's messages."""
+        run = await self.ended(thread_id, await self.ask(thread_id, text, model, **more))
+        assert run.status == "success", run.error
+        return (await self.state(thread_id)).messages
+
+    async def state(self, thread_id: str) -> ThreadState:
+        return fold(await self.records(thread_id))
+
+    async def records(self, thread_id: str, kind: type[Event] | None = None) -> list[Record]:
+        """The thread's events, or those of one type."""
+        found = [record async for record in self.system.log.read(thread(thread_id))]
+        return [record for record in found if kind is None or isinstance(record.event, kind)]
+
+    async def idle(self) -> None:
+        """Return when no wake-up is left."""
+
+        async def empty() -> bool:
+            info = await self.system.bus.api(f"STREAM.INFO.{self.system.bus.names.stream('cmd')}")
+            return int(info["state"]["messages"]) == 0
+
+        await wait_for(empty)
+
+
+# ── workers in processes ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Steps(RunActor):
+    """Does runs without a model: `STEPS` messages, each naming the worker that appended it."""
+
+    name = "lead"
+
+    def __init__(self, pause: float) -> None:
+        self._pause = pause
+
+    async def perform(self, run: OwnedRun) -> None:
+        done = sum(str(message["id"]).startswith(f"{run.id}/") for message in run.state.messages)
+        for step in range(done, STEPS):
+            await asyncio.sleep(self._pause)
+            message = {"type": "ai", "id": f"{run.id}/{step}", "name": run.worker, "content": str(step)}
+            await run.append(ModelCompleted(message=message))
+
+
+async def _serve(options: argparse.Namespace) -> None:
+    endpoint = Endpoint(options.url, token=options.token)
+    async with system.start(endpoint, options.views, lease_seconds=options.lease, slots=options.slots) as running:
+        await running.serve([Steps(options.pause)], alone=False)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="A worker that does runs of steps, to be killed and frozen.")
+    parser.add_argument("--url", required=True)
+    parser.add_argument("--token", required=True)
+    parser.add_argument("--views", type=Path, required=True)
+    parser.add_argument("--lease", type=float, default=LEASE)
+    parser.add_argument("--slots", type=int, default=8)
+    parser.add_argument("--pause", type=float, default=0.03)
+    asyncio.run(_serve(parser.parse_args()))
+
+
+if __name__ == "__main__":
+    main()
