@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import importlib.metadata
 import inspect
@@ -25,7 +26,7 @@ from core import embedded, system
 from core.actor import Actor
 from core.bus import Endpoint
 from core.config import ConfigSource
-from core.errors import Invalid, Unavailable
+from core.errors import Invalid, Unavailable, ungrouped
 from core.projections import own_file
 from core.sandbox import SandboxProvider
 from core.settings import Config
@@ -64,25 +65,39 @@ class Address(msgspec.Struct, frozen=True):
 @asynccontextmanager
 async def serve(options: Options) -> AsyncIterator[str]:
     """A whole server; the URL when it answers. The agent is loaded behind that: runs wait for it, people need not."""
+    source = ConfigSource(options.config)
+    for warning in source.current().warnings:
+        log.warning("configuration", warning=warning)
+    with ungrouped():
+        async with _server(options, source) as url:
+            yield url
+
+
+@asynccontextmanager
+async def _server(options: Options, source: ConfigSource) -> AsyncIterator[str]:
     from channels.http import app
 
-    source = ConfigSource(options.config)
     config = source.current()
-    for warning in config.warnings:
-        log.warning("configuration", warning=warning)
     async with _bus(options, config) as endpoint, _system(options, config, endpoint) as running:
-        services = app.Services.of(running, source)
+        services = app.Services(
+            bus=running.bus,
+            log=running.log,
+            threads=running.threads,
+            intake=running.intake,
+            views=running.views,
+            config=source.current,
+        )
         host = options.host or config.http.host
         port = config.http.port if options.port is None else options.port
         async with app.serve(services, host, port) as bound, anyio.create_task_group() as tasks:
             url = f"http://{_shown(host)}:{bound}"
-            address = _announce(options.home, Address(url, os.getpid(), endpoint.url))
+            _announce(options.home, Address(url, os.getpid(), endpoint.url))
             tasks.start_soon(_actors, running, source, options, options.nats is None and config.nats.url is None)
             try:
                 yield url
             finally:
                 tasks.cancel_scope.cancel()
-                address.unlink(missing_ok=True)
+                _withdraw(options.home)
 
 
 @asynccontextmanager
@@ -93,11 +108,12 @@ async def attach(options: Options) -> AsyncIterator[System]:
     if address is not None and options.nats is None and config.nats.url is None:
         token = (options.home / "secrets" / "nats_token").read_text().strip()
         endpoint = Endpoint(address.nats, token=token, prefix=config.nats.prefix)
-        async with _system(options, config, endpoint) as running:
+        async with _reader(options, config, endpoint) as running:
             yield running
         return
-    async with _bus(options, config) as endpoint, _system(options, config, endpoint) as running:
-        yield running
+    with ungrouped():
+        async with _bus(options, config) as endpoint, _reader(options, config, endpoint) as running:
+            yield running
 
 
 async def replay(running: System, thread_id: str, until: int | None, config: Path | None = None) -> Report:
@@ -129,8 +145,12 @@ async def _bus(options: Options, config: Config) -> AsyncIterator[Endpoint]:
     nats = config.nats
     url = options.nats or nats.url
     if url is None:
-        async with embedded.start(options.home) as server:
-            yield Endpoint(server.url, token=server.token, prefix=nats.prefix)
+        async with embedded.start(options.home) as server, anyio.create_task_group() as tasks:
+            tasks.start_soon(server.keep)
+            try:
+                yield Endpoint(server.url, token=server.token, prefix=nats.prefix)
+            finally:
+                tasks.cancel_scope.cancel()
         return
     if "@" in url:
         raise Invalid("--nats: no credentials in the address; use nats.user and nats.password, or nats.token")
@@ -158,10 +178,22 @@ async def _system(options: Options, config: Config, endpoint: Endpoint) -> Async
             yield running
 
 
+@asynccontextmanager
+async def _reader(options: Options, config: Config, endpoint: Endpoint) -> AsyncIterator[System]:
+    """Without loops: nothing is worked on, no views are kept."""
+    lease, slots = config.runs.lease_seconds, config.runs.max_concurrent
+    async with system.start(
+        endpoint, options.home / "views.db", lease_seconds=lease, slots=slots, loops=False
+    ) as running:
+        yield running
+
+
 async def _actors(running: System, source: ConfigSource, options: Options, alone: bool) -> None:
     """Load the agent (a second of imports, in a thread) and run the actors."""
     provider = await sandbox_provider(options.home, source.current())
     parts = await anyio.to_thread.run_sync(_load, running, source, options, provider)
+    gc.collect()
+    gc.freeze()  # some 100 000 objects of imported modules, which the collector need not look at again
     log.info("actors", names=[actor.name for actor in parts])
     await running.serve(parts, alone=alone)
 
@@ -234,7 +266,7 @@ async def sandbox_provider(home: Path, config: Config) -> SandboxProvider:
 
     wanted = config.sandbox
     skills = Path(config.skills.path) if config.skills.path else Path(__file__).parent.parent / "skills"
-    shared = {
+    shared: dict[str, Any] = {
         "home": home,
         "skills": skills if skills.is_dir() else None,
         "mounts": [Mount(Path(m.host_path), m.container_path, writable=not m.read_only) for m in wanted.mounts],
@@ -274,13 +306,18 @@ def _modules(package: ModuleType) -> Iterator[ModuleType]:
             yield importlib.import_module(f"{package.__name__}.{info.name}")
 
 
-def _announce(home: Path, address: Address) -> Path:
+def _announce(home: Path, address: Address) -> None:
     path = home / "server.json"
     draft = path.with_suffix(".part")
     draft.touch(mode=0o600)
     draft.write_bytes(msgspec.json.encode(address))
     draft.replace(path)
-    return path
+
+
+def _withdraw(home: Path) -> None:
+    address = running_server(home)
+    if address is not None and address.pid == os.getpid():
+        (home / "server.json").unlink(missing_ok=True)
 
 
 def _shown(host: str) -> str:

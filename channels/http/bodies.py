@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any, Literal, TypeVar
 
 import msgspec
@@ -11,6 +10,7 @@ from aiohttp import web
 from core.errors import Invalid
 
 T = TypeVar("T")
+_decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
 
 
 async def body(request: web.Request, kind: type[T]) -> T:
@@ -20,7 +20,8 @@ async def body(request: web.Request, kind: type[T]) -> T:
 
 def decode(raw: bytes, kind: type[T]) -> T:
     try:
-        return _decoder(kind).decode(raw)
+        found: T = _decoder(kind).decode(raw)
+        return found
     except msgspec.ValidationError as error:
         raise Invalid(str(error).replace("`", "")) from None
     except msgspec.DecodeError as error:
@@ -31,9 +32,8 @@ def decode(raw: bytes, kind: type[T]) -> T:
         raise Invalid("malformed JSON: nested too deeply") from None
 
 
-@functools.cache
 def _decoder(kind: type[T]) -> msgspec.json.Decoder[T]:
-    return msgspec.json.Decoder(kind)
+    return _decoders.get(kind) or _decoders.setdefault(kind, msgspec.json.Decoder(kind))
 
 
 def _placed(raw: bytes, text: str) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 import msgspec
 import structlog
 from aiohttp import web
+from aiohttp.typedefs import Middleware
 
 from channels.http import guard
 from core.errors import Conflict, Invalid, NotFound, Refused, SikaError, Unavailable
@@ -14,7 +15,6 @@ from core.errors import Conflict, Invalid, NotFound, Refused, SikaError, Unavail
 log = structlog.get_logger("sika.http")
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-Middleware = Callable[[web.Request, Handler], Awaitable[web.StreamResponse]]
 
 RETRY_SECONDS = 2
 """What a 503 tells the client to wait."""
@@ -57,8 +57,10 @@ def middleware(rules: guard.Rules, max_body_bytes: int) -> Middleware:
         origin = None
         try:
             origin = rules.check(request)
-            if origin and guard.is_preflight(request):
-                return guard.preflight(origin, request)
+            if origin:
+                request["origin"] = origin  # responses that are streamed need it before they are returned
+                if guard.is_preflight(request):
+                    return guard.preflight(origin, request)
             response = await handler(request)
         except guard.Rejected as error:
             return answer(403, str(error), error.code)

@@ -1,8 +1,9 @@
 """Who may knock: the defence of an unauthenticated server on loopback against web pages in the user's own browser.
 
-Two attacks matter. *Cross-site requests*: a page anywhere can send simple POSTs to 127.0.0.1; browsers name its `Origin`, so
-state-changing requests of foreign origins are refused. *DNS rebinding*: a page makes its own name point to 127.0.0.1 and is then
-"same-origin"; it cannot forge the `Host` header, so only names that an attacker cannot own are accepted there.
+Two attacks matter. *Cross-site requests*: a page anywhere can send simple POSTs to 127.0.0.1; browsers name its
+`Origin`, so state-changing requests of foreign origins are refused. *DNS rebinding*: a page makes its own name
+point to 127.0.0.1 and is then "same-origin"; it cannot forge the `Host` header, so only names that an attacker
+cannot own are accepted there.
 """
 
 from __future__ import annotations
@@ -37,7 +38,10 @@ def is_loopback(host: str) -> bool:
 
 
 class Rules:
-    """What is accepted. `trusted`: bound to a container network, where peers use addresses and single-label service names."""
+    """What is accepted.
+
+    `trusted`: bound to a container network, where peers use addresses and single-label service names.
+    """
 
     def __init__(self, origins: Callable[[], Sequence[str]], *, trusted: bool = False) -> None:
         self._origins = origins
@@ -47,14 +51,18 @@ class Rules:
         """The request's origin, if it is a foreign one that is configured. Raises `Rejected`."""
         host = request.headers.get("Host", "")
         if not self._host_allowed(host):
-            raise Rejected("host_not_allowed", f"Host {host!r} is not served here; use localhost, or configure http.cors_origins")
+            raise Rejected(
+                "host_not_allowed", f"Host {host!r} is not served here; use localhost, or configure http.cors_origins"
+            )
         origin = request.headers.get("Origin")
         if origin is None or urlsplit(origin).netloc == host:
             return None
         if origin in self._origins():
             return origin
         if request.method not in _SAFE_METHODS or is_preflight(request):
-            raise Rejected("origin_not_allowed", f"Origin {origin!r} may not change anything here; see http.cors_origins")
+            raise Rejected(
+                "origin_not_allowed", f"Origin {origin!r} may not change anything here; see http.cors_origins"
+            )
         return None
 
     def _host_allowed(self, host: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +19,7 @@ _SILENT = ("write_todos",)
 """Tools whose effect is shown otherwise."""
 _ASKS = ("ask_clarification",)
 """Tools whose result is meant for the person."""
+_LINES = re.compile(r"[^\n]*\n|[^\n]+")
 _MARKS = {"completed": "☑", "in_progress": "◐"}
 
 Paint = Callable[[str], str]
@@ -214,7 +216,8 @@ class Transcript:
             case "llm_retry":
                 return self._line("retry", f"  {retry_text(data)}", self._style.yellow)
             case "task_started":
-                return self._line(task, f"▸ subagent: {one_line(str(data.get('description', '')), 100)}", self._style.dim)
+                subject = one_line(str(data.get("description", "")), 100)
+                return self._line(task, f"▸ subagent: {subject}", self._style.dim)
             case "task_running":
                 said = text_of((data.get("message") or {}).get("content", ""))
                 return self._line(task, INDENT + one_line(said, 110), self._style.dim) if said.strip() else ""
@@ -243,7 +246,7 @@ class Transcript:
         if not text:
             return ""
         written = [self._turn_to(writer)]
-        for line in text.splitlines(keepends=True):
+        for line in _LINES.findall(text):
             body = line.rstrip("\n")
             if body:
                 written.append((indent if self._at_start else "") + (paint(body) if paint else body))

@@ -54,7 +54,10 @@ def call_chunk(piece: Piece) -> Json:
 
 
 class Cumulative:
-    """A message so far, for clients that replace instead of append. Reads previews on its own, from the message's beginning."""
+    """A message so far, for clients that replace instead of append.
+
+    Reads previews on its own, from the message's beginning.
+    """
 
     def __init__(self) -> None:
         self._reader = Reader()
@@ -78,7 +81,13 @@ class Cumulative:
             case "reasoning":
                 self._reasoning += piece.text
             case "call":
-                call = {"index": piece.index, "id": piece.call_id, "name": piece.name, "args": "", "type": "tool_call_chunk"}
+                call = {
+                    "index": piece.index,
+                    "id": piece.call_id,
+                    "name": piece.name,
+                    "args": "",
+                    "type": "tool_call_chunk",
+                }
                 self._calls.setdefault(piece.index, call)["args"] += piece.text
 
     def message(self, identity: str) -> Json:

@@ -1,7 +1,7 @@
 """Messages and values as clients see them: full LangChain dumps, each encoded once.
 
-A message in a folded state never changes, and the same object is shared by all states that contain it. So its JSON is kept by
-identity: the values of a long thread cost a lookup and a copy per message, not an encoding.
+A message in a folded state never changes, and the same object is shared by all states that contain it. So its JSON
+is kept by identity: the values of a long thread cost a lookup and a copy per message, not an encoding.
 """
 
 from __future__ import annotations

@@ -2,16 +2,19 @@
 
 Theory of operation
 -------------------
-Every frame has an id `<seq>-<offset>-<slot>`, and an id is a position from which the stream can be continued by anybody who has the log:
+Every frame has an id `<seq>-<offset>-<slot>`, and an id is a position from which the stream can be continued by
+anybody who has the log:
 
-* `seq-0-slot`: a frame of the fact `seq`. Slots are fixed places in the order of one fact's frames (see `Slot`), whatever modes are
-  asked for; so resuming with other modes, or another build with more of them, still finds its place.
-* `seq-offset-0`: `seq` is the newest fact, and `offset` characters of the message that is being made have been sent. The text that previews did
-  not bring comes with `model.completed`; those frames are given ids of this second form too, as if a preview had brought them. So the frames of a fact
-  proper do not depend on which previews were lost.
+* `seq-0-slot`: a frame of the fact `seq`. Slots are fixed places in the order of one fact's frames (see `Slot`),
+  whatever modes are asked for; so resuming with other modes, or another build with more of them, still finds its
+  place.
+* `seq-offset-0`: `seq` is the newest fact, and `offset` characters of the message that is being made have been
+  sent. The text that previews did not bring comes with `model.completed`; those frames are given ids of this second
+  form too, as if a preview had brought them. So the frames of a fact proper do not depend on which previews were
+  lost.
 
-If one preview makes several frames (two modes that carry deltas), only the last has an id: it is the point up to which all was seen.
-Tool progress has no id: it is not kept.
+If one preview makes several frames (two modes that carry deltas), only the last has an id: it is the point up to
+which all was seen. Tool progress has no id: it is not kept.
 
 Live, late, resumed and replayed streams therefore differ in how the text is cut into chunks, and in nothing else.
 """

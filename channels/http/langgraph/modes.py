@@ -111,7 +111,10 @@ class Modes:
     # ── facts ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def fact(self, record: Record, before: ThreadState, state: ThreadState, *, quiet: bool = False) -> list[Emit]:
-        """The frames of a fact of the run, or of one that changed the state under it. `quiet`: only remember what must be."""
+        """The frames of a fact of the run, or of one that changed the state under it.
+
+        `quiet`: only remember what must be.
+        """
         event, task = record.event, self._task
         done = not unanswered(state.messages)
         first = isinstance(event, RunStarted) and before.runs[self._run].attempt == 0
@@ -183,7 +186,11 @@ class Modes:
         if self._events:
             yield Slot.EVENT_END, "events", self._events.tool_end(task, message, state)
         if self._tuple:
-            yield Slot.MESSAGE, "messages", place(dumps.encode(dumps.raw(message)), self._metadata(identity, state, 0, "tools"))
+            yield (
+                Slot.MESSAGE,
+                "messages",
+                place(dumps.encode(dumps.raw(message)), self._metadata(identity, state, 0, "tools")),
+            )
         elif self._legacy:
             yield Slot.MESSAGE_METADATA, "messages/metadata", self._announce(identity, state, 0, "tools")
             yield Slot.MESSAGE, "messages/complete", dumps.encode([dumps.raw(message)])
@@ -215,7 +222,7 @@ class Modes:
     def _task_end(
         self, task: str, node: str, update: Json, error: str | None, record: Record, state: ThreadState
     ) -> Iterator[Emit]:
-        payload = {"id": task, "name": node, "error": error, "result": update, "interrupts": []}
+        payload: Json = {"id": task, "name": node, "error": error, "result": update, "interrupts": []}
         if "tasks" in self._wanted:
             yield Slot.TASK_RESULT, "tasks", dumps.encode(payload)
         if "debug" in self._wanted:
@@ -223,7 +230,9 @@ class Modes:
         if "updates" in self._wanted:
             yield Slot.UPDATES, "updates", dumps.encode({node: update})
 
-    def _ended(self, event: RunCompleted | RunFailed | RunCancelled | RunRolledBack, state: ThreadState) -> Iterator[Emit]:
+    def _ended(
+        self, event: RunCompleted | RunFailed | RunCancelled | RunRolledBack, state: ThreadState
+    ) -> Iterator[Emit]:
         if isinstance(event, RunFailed):
             data = {"error": event.error, "message": event.text, "name": event.error}
             yield Slot.ERROR, "error", dumps.encode(data)
@@ -251,7 +260,7 @@ class Modes:
 
     def _announce(self, message: str, state: ThreadState, ahead: int = 1, node: str = "model") -> bytes:
         metadata = self._metadata(message, state, ahead, node)
-        return b"{%b:{\"metadata\":%b}}" % (dumps.encode(message), metadata)
+        return b'{%b:{"metadata":%b}}' % (dumps.encode(message), metadata)
 
     def _debug(self, kind: str, payload: Json, record: Record, step: int) -> bytes:
         return dumps.encode({"step": step, "timestamp": record.at, "type": kind, "payload": payload})

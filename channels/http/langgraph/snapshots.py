@@ -47,7 +47,10 @@ def metadata(thread_id: str, state: ThreadState, commit: Commit) -> Json:
 
 
 def history(state: ThreadState) -> list[int]:
-    """Indices of all checkpoints of all branches, newest first; the head before everything. What was rolled back is gone."""
+    """Indices of all checkpoints of all branches, newest first; the head before everything.
+
+    What was rolled back is gone.
+    """
     undone = {run.id for run in state.runs.values() if run.status == "rolled_back"}
     shown = [i for i, commit in enumerate(state.commits) if i == state.head or commit.run not in undone]
     return sorted(shown, key=lambda index: (index == state.head, index), reverse=True)

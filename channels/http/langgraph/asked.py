@@ -1,0 +1,154 @@
+"""A run as a client asks for it, checked and brought into the form of the log."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+
+from channels.http.bodies import decode
+from channels.http.langgraph import inputs
+from channels.http.langgraph.assistants import Assistants
+from channels.http.langgraph.modes import MODES
+from core.errors import Invalid
+from core.events import Json, RunRequested
+
+MOST_SECONDS = 366 * 86_400
+_NOT_FROM_CLIENTS = frozenset(
+    {
+        "thread_id",
+        "run_id",
+        "checkpoint_id",
+        "checkpoint_ns",
+        "user_id",
+        "is_internal",
+        "authz_attributes",
+        "channel_user_id",
+    }
+)
+"""Context keys that say who asks and where: the server's word, never the client's."""
+
+
+class RunBody(msgspec.Struct, kw_only=True):
+    assistant_id: str | None = None
+    input: dict[str, Any] | None = None
+    command: dict[str, Any] | None = None
+    stream_mode: str | list[str] | None = None
+    stream_subgraphs: bool | None = None
+    config: dict[str, Any] | None = None
+    context: dict[str, Any] | None = None
+    metadata: dict[str, Any] | None = None
+    checkpoint: dict[str, Any] | None = None
+    checkpoint_id: str | None = None
+    interrupt_before: str | list[str] | None = None
+    interrupt_after: str | list[str] | None = None
+    webhook: str | None = None
+    multitask_strategy: Literal["reject", "enqueue", "interrupt", "rollback"] | None = None
+    on_disconnect: Literal["cancel", "continue"] | None = None
+    on_completion: Literal["delete", "keep"] | None = None
+    if_not_exists: Literal["reject", "create"] | None = None
+    after_seconds: float | None = None
+
+
+class Asked(NamedTuple):
+    """A run to be requested, and what only the channel needs to know about it."""
+
+    request: RunRequested
+    create: bool
+    keep: bool
+    thread_id: str | None
+    """The thread a stateless run names."""
+    metadata: Json
+    """What a thread made for this run is annotated with."""
+
+    @property
+    def modes(self) -> Sequence[str]:
+        return self.request.stream_modes
+
+    @property
+    def cancel(self) -> bool:
+        return self.request.on_disconnect == "cancel"
+
+
+def parse(raw: bytes, assistants: Assistants, user: str) -> Asked:
+    """Raises `Invalid`, `BadRequest`, `NotFound`."""
+    body = decode(raw or b"{}", RunBody)
+    for name in ("command", "interrupt_before", "interrupt_after", "webhook"):
+        if getattr(body, name):
+            raise Invalid(f"{name}: not supported yet")
+    assistant = assistants.resolve(body.assistant_id)
+    config = body.config or {}
+    configurable = _mapping(config.get("configurable"), "config.configurable")
+    request = RunRequested(
+        assistant=assistant.name,
+        input=None if body.input is None else inputs.with_messages(body.input, "input"),
+        base=_base(body, configurable),
+        config={key: value for key, value in config.items() if key != "context"},
+        context=_context(config, configurable, body.context or {}, user),
+        metadata=body.metadata or {},
+        multitask=body.multitask_strategy or "reject",
+        stream_modes=modes(body.stream_mode),
+        subgraphs=bool(body.stream_subgraphs),
+        on_disconnect=body.on_disconnect or "continue",
+        not_before=_not_before(body.after_seconds),
+    )
+    named = configurable.get("thread_id")
+    return Asked(
+        request,
+        create=body.if_not_exists == "create",
+        keep=body.on_completion == "keep",
+        thread_id=named if isinstance(named, str) and named else None,
+        metadata={"graph_id": assistant.name, "assistant_id": assistant.id},
+    )
+
+
+def modes(given: str | list[str] | None) -> list[str]:
+    """The stream modes, each once; `values` if none is named."""
+    wanted = [given] if isinstance(given, str) else given or ["values"]
+    for mode in wanted:
+        if mode not in MODES:
+            raise Invalid(f"stream_mode: one of {', '.join(MODES)}, got {mode[:40]!r}")
+    return list(dict.fromkeys(wanted))
+
+
+def checkpoint_seq(value: Any, where: str) -> int | None:
+    """A checkpoint id as a log sequence."""
+    if value is None or value == "":
+        return None
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 19:
+        return int(value)
+    raise Invalid(f"{where}: not a checkpoint of this thread: {str(value)[:40]!r}")
+
+
+def _base(body: RunBody, configurable: Json) -> int | None:
+    named = (
+        (body.checkpoint_id, "checkpoint_id"),
+        ((body.checkpoint or {}).get("checkpoint_id"), "checkpoint.checkpoint_id"),
+        (configurable.get("checkpoint_id"), "config.configurable.checkpoint_id"),
+    )
+    return next((seq for value, where in named if (seq := checkpoint_seq(value, where)) is not None), None)
+
+
+def _context(config: Json, configurable: Json, context: Json, user: str) -> Json:
+    """One context for the agent: the body's, under what `config` says in `context`, or else in `configurable`."""
+    caller = _mapping(config["context"], "config.context") if "context" in config else configurable
+    merged = {key: value for key, value in {**context, **caller}.items() if key not in _NOT_FROM_CLIENTS}
+    return {**merged, "user_id": user}
+
+
+def _mapping(value: Any, where: str) -> Json:
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise Invalid(f"{where}: expected an object, got {type(value).__name__}")
+    return value
+
+
+def _not_before(seconds: float | None) -> str | None:
+    if not seconds:
+        return None
+    if not 0 <= seconds <= MOST_SECONDS:
+        raise Invalid(f"after_seconds: must be from 0 to {MOST_SECONDS}, got {seconds:g}")
+    return (datetime.now(UTC) + timedelta(seconds=seconds)).isoformat(timespec="microseconds")

@@ -1,0 +1,67 @@
+"""Waiting for a run's end: JSON that begins at once and is kept alive by newlines."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+import structlog
+from aiohttp import web
+
+from channels.http.langgraph import dumps
+from channels.http.langgraph.stream import locations
+from channels.http.live import BEAT, STOP, Ear, Live, Outlet
+from core.errors import SikaError, Unavailable
+from core.events import Json, Record
+from core.state import ThreadState
+
+log = structlog.get_logger("sika.http")
+
+ENDS = frozenset({"run.completed", "run.failed", "run.cancelled", "run.rolled_back", "thread.erased"})
+
+
+async def ended(live: Live, ear: Ear, thread_id: str, run_id: str, outlet: Outlet | None = None) -> ThreadState:
+    """The thread's state once the run has ended. Raises `Unavailable` if the process goes down before."""
+    state = await live.services.threads.load(thread_id)
+    while (run := state.runs.get(run_id)) is not None and run.open:
+        items, lost = await ear.take()
+        for item in items:
+            if item is BEAT and outlet is not None:
+                await outlet.write(b"\n")
+            elif item is STOP:
+                raise Unavailable("the server is stopping")
+            elif isinstance(item, Record) and item.type in ENDS and item.run in (run_id, None):
+                state = await live.services.threads.load(thread_id, at_least=item.seq)
+        if lost:
+            state = await live.services.threads.load(thread_id)
+    return state
+
+
+async def result(
+    request: web.Request, live: Live, ear: Ear, thread_id: str, run_id: str, *, cancel: bool
+) -> web.StreamResponse:
+    """The values after the run, or `__error__`. The status is 200 in any case: it is sent before the end is known."""
+    outlet = Outlet(request, "application/json", locations(thread_id, run_id, "join"))
+    over = False
+    try:
+        await outlet.write(b"\n")
+        state = await ended(live, ear, thread_id, run_id, outlet)
+        over = True
+        await outlet.write(msgspec.json.encode(outcome(state, run_id)))
+        await outlet.response.write_eof()
+    except SikaError as error:
+        log.warning("wait broken off", run=run_id, error=str(error))
+        outlet.abort()
+    except (asyncio.CancelledError, ConnectionError):
+        if cancel and not over:
+            await live.left(thread_id, run_id)
+        raise
+    return outlet.response
+
+
+def outcome(state: ThreadState, run_id: str) -> Json:
+    run = state.runs.get(run_id)
+    if run is not None and run.status == "error":
+        error = run.error
+        return {"__error__": {"error": error.error if error else "Error", "message": error.text if error else ""}}
+    return dumps.values(state.values)

@@ -1,0 +1,170 @@
+"""What the application keeps while it runs: services, the ears of open streams, work that outlives a request."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import nats.errors
+import structlog
+from aiohttp import web
+from nats.aio.msg import Msg
+
+from channels.http import guard
+from core.bus import Bus
+from core.config import Config
+from core.errors import SikaError
+from core.events import thread
+from core.ids import safe_id
+from core.intake import Intake
+from core.log import EventLog
+from core.projections import Views
+from core.threads import Threads
+
+log = structlog.get_logger("sika.http")
+
+STALLED_SECONDS = 60.0
+"""How long a client may not read before it is disconnected. It can resume."""
+BEAT = b"beat"
+STOP = b"stop"
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """What HTTP needs of the process."""
+
+    bus: Bus
+    log: EventLog
+    threads: Threads
+    intake: Intake
+    views: Views
+    config: Callable[[], Config]
+    user: str = "default"
+    assistants: Mapping[str, str] = field(default_factory=lambda: {"lead_agent": "Plans, uses tools, delegates."})
+    """Name → description."""
+    version: str = "0.1.0"
+
+
+class Ear(Protocol):
+    """A listener's buffer of the log; previews and beats are put between the facts.
+
+    Overflow loses it all, and `take` says so.
+    """
+
+    def put(self, record: Any) -> None: ...
+
+    async def take(self) -> tuple[list[Any], bool]: ...
+
+
+class Live:
+    """One per application."""
+
+    def __init__(self, services: Services) -> None:
+        self.services = services
+        self.stopping = False
+        """True once the process goes down: a connection that ends now is our doing, not the client's."""
+        self.written = 0
+        """The newest fact about a thread as such that was written here: searches wait for it."""
+        self._ears: set[Ear] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @asynccontextmanager
+    async def hearing(self, thread_id: str, run_id: str, *, previews: bool = False) -> AsyncIterator[Ear]:
+        """Facts of a thread (and previews of a run) from now on, with beats between them."""
+        with self.services.log.listen(thread(thread_id)) as ear:
+            heard: Ear = ear
+
+            async def on_preview(msg: Msg) -> None:
+                heard.put(msg.data)
+
+            bus = self.services.bus
+            sub = await bus.subscribe(bus.names.tok(run_id), on_preview) if previews else None
+            self._ears.add(heard)
+            try:
+                yield heard
+            finally:
+                self._ears.discard(heard)
+                if sub is not None:
+                    with suppress(nats.errors.Error, OSError):
+                        await sub.unsubscribe()
+
+    def background(self, work: Coroutine[Any, Any, None]) -> None:
+        """Work that goes on when its request is over; cancelled when the application stops."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def beat(self) -> None:
+        """One heart for all streams: steady, as clients measure it."""
+        while True:
+            await asyncio.sleep(self.services.config().http.heartbeat_seconds)
+            for ear in self._ears:
+                ear.put(BEAT)
+
+    def stop(self) -> None:
+        """End all streams; their clients resume elsewhere."""
+        self.stopping = True
+        for ear in self._ears:
+            ear.put(STOP)
+
+    async def running(self, _: web.Application) -> AsyncIterator[None]:
+        """For `Application.cleanup_ctx`."""
+        self.background(self.beat())
+        yield
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def left(self, thread_id: str, run_id: str) -> None:
+        """The client of a run with `on_disconnect: cancel` is gone."""
+        if self.stopping:
+            return
+        try:
+            await self.services.intake.cancel(thread_id, run_id)
+        except SikaError as error:
+            log.info("not cancelled", run=run_id, reason=str(error))
+
+
+LIVE: web.AppKey[Live] = web.AppKey("live", Live)
+
+
+def of(request: web.Request) -> Live:
+    return request.app[LIVE]
+
+
+def thread_id(request: web.Request) -> str:
+    return safe_id(request.match_info["thread_id"], "thread_id")
+
+
+def run_id(request: web.Request) -> str:
+    return safe_id(request.match_info["run_id"], "run_id")
+
+
+class Outlet:
+    """A response that is written piece by piece, to a client that reads it."""
+
+    def __init__(self, request: web.Request, content_type: str, headers: Mapping[str, str]) -> None:
+        always = {"Content-Type": content_type, "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        origin = request.get("origin")
+        self._request = request
+        self.response = web.StreamResponse(headers={**always, **headers, **(guard.cors(origin) if origin else {})})
+
+    async def write(self, data: bytes) -> None:
+        """Raises `ConnectionError` if the client is gone, or has not read for a minute."""
+        if not self.response.prepared:
+            await self.response.prepare(self._request)
+        try:
+            async with asyncio.timeout(STALLED_SECONDS):
+                await self.response.write(data)
+        except TimeoutError:
+            self.abort()
+            raise ConnectionResetError("the client does not read") from None
+
+    def abort(self) -> None:
+        """Close without a proper end, so that the client knows it has not seen all."""
+        if self._request.transport is not None:
+            self._request.transport.abort()

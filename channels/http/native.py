@@ -1,0 +1,79 @@
+"""Our own routes: the log of a thread as it is, and the rebuilding of read models."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+
+import structlog
+from aiohttp import web
+
+from channels.http import live as alive
+from channels.http.bodies import flag, number
+from channels.http.langgraph.stream import HEARTBEAT
+from channels.http.live import BEAT, STOP, Ear, Live, Outlet
+from core.errors import SikaError
+from core.events import Record, thread
+
+log = structlog.get_logger("sika.http")
+
+BATCH = 256
+
+
+async def get_log(request: web.Request) -> web.StreamResponse:
+    """A thread's raw events: a JSON array (each with its `seq`), or SSE with that as id; `follow=1`: without end."""
+    live, thread_id = alive.of(request), alive.thread_id(request)
+    after = number(request, "after", 0)
+    await live.services.threads.existing(thread_id)
+    follow = flag(request, "follow")
+    if not follow and "text/event-stream" not in request.headers.get("Accept", ""):
+        records = live.services.log.read(thread(thread_id), after=after)
+        body = b",".join([b'{"seq":%d,' % record.seq + record.raw[1:] async for record in records])
+        return web.Response(body=b"[%b]" % body, content_type="application/json")
+    last = request.headers.get("Last-Event-ID", "")
+    return await _stream(request, live, thread_id, int(last) if last.isdigit() else after, follow)
+
+
+async def rebuild(request: web.Request) -> web.Response:
+    live = alive.of(request)
+    await live.services.views.rebuild()
+    return web.json_response({"status": "rebuilding"}, status=202)
+
+
+async def _stream(request: web.Request, live: Live, thread_id: str, after: int, follow: bool) -> web.StreamResponse:
+    outlet = Outlet(request, "text/event-stream; charset=utf-8", {})
+    try:
+        async with live.hearing(thread_id, thread_id) as ear:
+            async for data in _events(live, ear, thread_id, after, follow):
+                await outlet.write(data)
+        await outlet.response.write_eof()
+    except SikaError as error:
+        log.warning("log stream broken off", thread=thread_id, error=str(error))
+        outlet.abort()
+    return outlet.response
+
+
+async def _events(live: Live, ear: Ear, thread_id: str, after: int, follow: bool) -> AsyncIterator[bytes]:
+    yield HEARTBEAT
+    behind = True
+    while True:
+        batch: list[Record] = []
+        if behind:
+            async for record in live.services.log.read(thread(thread_id), after=after):
+                batch.append(record)
+                after = record.seq
+                if len(batch) == BATCH:
+                    yield _framed(batch)
+                    batch = []
+            yield _framed(batch)
+            if not follow:
+                return
+        items, behind = await ear.take()
+        if STOP in items:
+            return
+        batch = [item for item in items if isinstance(item, Record) and item.seq > after]
+        after = batch[-1].seq if batch else after
+        yield _framed(batch) + (HEARTBEAT if BEAT in items else b"")
+
+
+def _framed(records: Sequence[Record]) -> bytes:
+    return b"".join(b"id: %d\nevent: %b\ndata: %b\n\n" % (r.seq, r.type.encode(), r.raw) for r in records)

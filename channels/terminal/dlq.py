@@ -1,0 +1,86 @@
+"""`sika dlq`: wake-ups that could not be processed, and giving them another chance."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Collection
+from typing import NamedTuple
+
+import msgspec
+
+from channels.terminal.text import one_line
+from core.bus import MESSAGE_NOT_FOUND, ApiError, Bus
+from core.errors import Unavailable
+from core.events import Aggregate
+from core.ids import uuid7
+from core.work import Hint, WorkQueue
+
+
+class Body(msgspec.Struct):
+    """What `WorkQueue.bury` writes."""
+
+    reason: str = ""
+    at: str = ""
+    hint: Hint = Hint()
+
+
+class Letter(NamedTuple):
+    """A dead letter."""
+
+    seq: int
+    actor: str
+    aggregate: Aggregate
+    body: Body
+
+    def line(self) -> str:
+        what = f"{self.actor} on {self.aggregate}" + (f" ({self.body.hint.type})" if self.body.hint.type else "")
+        when = self.body.at[:19].replace("T", " ")
+        return f"{self.seq:>5}  {when}  {one_line(what, 90)}: {one_line(self.body.reason, 160)}"
+
+
+async def letters(bus: Bus) -> AsyncIterator[Letter]:
+    """All dead letters, oldest first."""
+    seq = 0
+    while True:
+        try:
+            reply = await bus.api(f"STREAM.MSG.GET.{_stream(bus)}", {"seq": seq + 1, "next_by_subj": ">"})
+        except ApiError as error:
+            if error.code == MESSAGE_NOT_FOUND:
+                return
+            raise Unavailable(str(error)) from error
+        message = msgspec.convert(reply["message"], _Stored, strict=False)
+        yield _letter(bus, message)
+        seq = message.seq
+
+
+async def redrive(bus: Bus, queue: WorkQueue, wanted: Collection[int] = ()) -> list[Letter]:
+    """Wake the actors again (`wanted`: only these letters), and delete the letters. A crash in between wakes twice."""
+    sent = []
+    async for letter in letters(bus):
+        if wanted and letter.seq not in wanted:
+            continue
+        await queue.wake(letter.actor, letter.aggregate, letter.body.hint, key=f"redrive-{uuid7()}")
+        try:
+            await bus.api(f"STREAM.MSG.DELETE.{_stream(bus)}", {"seq": letter.seq, "no_erase": True})
+        except ApiError as error:
+            raise Unavailable(str(error)) from error
+        sent.append(letter)
+    return sent
+
+
+class _Stored(msgspec.Struct):
+    seq: int
+    subject: str
+    data: bytes = b""
+
+
+def _letter(bus: Bus, message: _Stored) -> Letter:
+    actor, aggregate = bus.names.target(message.subject)
+    try:
+        body = msgspec.json.decode(message.data, type=Body)
+    except msgspec.DecodeError:
+        body = Body(reason=message.data.decode(errors="replace"))
+    return Letter(message.seq, actor, aggregate, body)
+
+
+def _stream(bus: Bus) -> str:
+    return bus.names.stream("dlq")

@@ -1,0 +1,147 @@
+"""`sika log`: a thread's log as a story, as it grows, and what it folds to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from channels.terminal.story import Story, said
+from channels.terminal.text import Style, about, one_line
+from core.errors import NotFound
+from core.events import Record, thread
+from core.ids import safe_id
+from core.log import EventLog
+from core.state import Run, ThreadState, fold, next_nodes
+
+Write = Callable[[str], None]
+
+_MARKS = {"completed": "☑", "in_progress": "◐"}
+
+
+class Report(Protocol):
+    """What came of a replay: `core.replay.Report`."""
+
+    runs: int
+    steps: int
+    divergence: str | None
+
+
+async def records_of(log: EventLog, thread_id: str) -> list[Record]:
+    """All events of a thread. Raises `NotFound` if there are none."""
+    records = [record async for record in log.read(thread(safe_id(thread_id, "thread")))]
+    if not records:
+        raise NotFound(f"thread {thread_id}: nothing in the log")
+    return records
+
+
+async def show(log: EventLog, thread_id: str, write: Write, *, after: int = 0, raw: bool = False, story: Story) -> int:
+    """Write a line per event; the sequence of the last one."""
+    last = after
+    for record in await records_of(log, thread_id):
+        if record.seq > after:
+            _write_record(record, write, raw, story)
+            last = record.seq
+    return last
+
+
+async def tail(log: EventLog, thread_id: str, write: Write, *, after: int = 0, raw: bool = False, story: Story) -> None:
+    """`show`, and then every event as it comes, until cancelled."""
+    last = await show(log, thread_id, write, after=after, raw=raw, story=story)
+    async for record in log.follow(thread(thread_id), after=last):
+        _write_record(record, write, raw, story)
+
+
+async def state(log: EventLog, thread_id: str, write: Write, *, raw: bool = False, style: Style | None = None) -> None:
+    """Write what the log folds to."""
+    folded = fold(await records_of(log, thread_id))
+    if raw:
+        write(msgspec.json.format(msgspec.json.encode(_plain(thread_id, folded)), indent=2).decode())
+    else:
+        for line in state_lines(thread_id, folded, style or Style()):
+            write(line)
+
+
+def replayed(report: Report) -> tuple[str, int]:
+    """A replay's result in words, and the exit code."""
+    if report.divergence is None:
+        return f"identical: {report.steps} steps in {report.runs} runs", 0
+    return f"divergence after {report.steps} steps in {report.runs} runs: {one_line(report.divergence, 1000)}", 1
+
+
+def state_lines(thread_id: str, state: ThreadState, style: Style) -> list[str]:
+    """A folded thread for people."""
+    values = state.values
+    head = state.commits[state.head].seq if state.head >= 0 else "none"
+    lines = [
+        style.bold(f"thread {thread_id}") + ("  (erased)" if state.erased else ""),
+        f"  user {state.user or '-'}, {state.status}, sequence {state.seq}, checkpoint {head}, next {_next(state)}",
+        f"  created {state.created_at or '-'}, updated {state.updated_at}",
+    ]
+    if values.get("title"):
+        lines.append(f"  title: {one_line(str(values['title']), 120)}")
+    if state.metadata:
+        lines.append(f"  metadata: {one_line(msgspec.json.encode(state.metadata).decode(), 140)}")
+    lines += _section(style, "runs", [_run_line(run) for run in state.runs.values()])
+    lines += _section(style, "todos", [_todo_line(todo) for todo in values.get("todos") or ()])
+    lines += _section(style, "artifacts", [one_line(str(path), 140) for path in values.get("artifacts") or ()])
+    lines += _section(style, "messages", [_message_line(message) for message in state.messages])
+    others = [name for name in values if name not in ("title", "todos", "artifacts", "messages")]
+    return lines + _section(style, "other state", [_other_line(name, values[name]) for name in others])
+
+
+def _section(style: Style, title: str, lines: Sequence[str]) -> list[str]:
+    return [style.bold(title), *(f"  {line}" for line in lines)] if lines else []
+
+
+def _run_line(run: Run) -> str:
+    facts = [run.status, f"attempt {run.attempt}", run.created_at[:19].replace("T", " ")]
+    facts += [f"cancel: {run.cancel}"] if run.cancel else []
+    facts += [f"open calls: {', '.join(run.intents)}"] if run.intents else []
+    facts += [one_line(f"{run.error.error}: {run.error.text}", 100)] if run.error else []
+    return f"{run.id}  {', '.join(facts)}"
+
+
+def _message_line(message: dict[str, Any]) -> str:
+    calls = [f"→ {call.get('name')}({about(call.get('args') or {}, 60)})" for call in message.get("tool_calls") or ()]
+    who = message.get("name") if message.get("type") == "tool" else message.get("type")
+    return one_line(f"{who or '?'}: {' '.join([said(message, 110), *calls]).strip()}", 160)
+
+
+def _todo_line(todo: dict[str, Any]) -> str:
+    return f"{_MARKS.get(str(todo.get('status')), '☐')} {one_line(str(todo.get('content', '')), 120)}"
+
+
+def _other_line(name: str, value: Any) -> str:
+    return one_line(f"{name}: {msgspec.json.encode(value).decode()}", 160)
+
+
+def _next(state: ThreadState) -> str:
+    return ", ".join(next_nodes(state.messages)) or "nothing"
+
+
+def _plain(thread_id: str, state: ThreadState) -> dict[str, Any]:
+    return {
+        "thread_id": thread_id,
+        "seq": state.seq,
+        "exists": state.exists,
+        "erased": state.erased,
+        "user": state.user,
+        "status": state.status,
+        "created_at": state.created_at,
+        "updated_at": state.updated_at,
+        "metadata": state.metadata,
+        "checkpoint": state.commits[state.head].seq if state.head >= 0 else None,
+        "next": next_nodes(state.messages),
+        "values": state.values,
+        "runs": list(state.runs.values()),
+    }
+
+
+def _write_record(record: Record, write: Write, raw: bool, story: Story) -> None:
+    if raw:
+        write(f'{{"seq":{record.seq},' + record.raw.decode().removeprefix("{"))
+    else:
+        for line in story.lines(record):
+            write(line)

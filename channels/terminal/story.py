@@ -1,0 +1,175 @@
+"""One line of text per event: who did what. Pure; a new event type in `core.events` needs a line in `_LINES`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from channels.terminal.text import Style, about, clean, one_line
+from core.events import (
+    Event,
+    Message,
+    ModelCompleted,
+    ModelFailed,
+    Opaque,
+    Record,
+    RunCancelled,
+    RunCancelRequested,
+    RunCompleted,
+    RunFailed,
+    RunRequested,
+    RunRolledBack,
+    RunStarted,
+    StatePatched,
+    ThreadAnnotated,
+    ThreadCreated,
+    ThreadErased,
+    ThreadForked,
+    ToolCompleted,
+    ToolRequested,
+)
+from core.previews import text_of
+
+WIDTH = 160
+WORDS = 90
+
+
+class Story:
+    """Tells a thread, event by event. Remembers the tool calls, so that an intent can be told with its arguments."""
+
+    def __init__(self, style: Style | None = None, width: int = WIDTH) -> None:
+        self._style = style or Style()
+        self._width = width
+        self._calls: dict[str, str] = {}
+        self._run: str | None = None
+
+    def lines(self, record: Record) -> list[str]:
+        """The event's line, with a heading before it where another run begins."""
+        heading = []
+        if record.run is not None and record.run != self._run:
+            self._run = record.run
+            heading = [self._style.dim(f"── run {one_line(record.run, 60)} ──")]
+        return [*heading, self._line(record)]
+
+    def _line(self, record: Record) -> str:
+        event = record.event
+        if isinstance(event, ModelCompleted):
+            self._calls |= {str(c.get("id")): about(c.get("args") or {}, WORDS) for c in _calls(event.message)}
+        told = tell(event, self._calls)
+        actor, kind = one_line(record.head.actor, 12), one_line(record.type, 28)
+        head = f"{record.seq:>6}  {_clock(record.at)}  {actor:<9} {kind:<20} "
+        line = head + one_line(told, max(20, self._width - len(head)))
+        failed = isinstance(event, RunFailed | ModelFailed) or _is_error(event)
+        return self._style.red(line) if failed else line
+
+
+def tell(event: Event | Opaque, calls: Mapping[str, str] | None = None) -> str:
+    """What happened, in words. `calls` says what tool calls are about, by id."""
+    if isinstance(event, Opaque):
+        return "(not known to this version)"
+    if isinstance(event, ToolRequested) and event.args is None:
+        return f"{event.name}: {(calls or {}).get(event.call_id, '')} [{event.effect}]"
+    line = _LINES.get(type(event))
+    return line(event) if line else _fields(event)
+
+
+def told() -> frozenset[type[Event]]:
+    """The event types that have a line of their own."""
+    return frozenset(_LINES)
+
+
+def seconds(milliseconds: int) -> str:
+    return f"{milliseconds} ms" if milliseconds < 1000 else f"{milliseconds / 1000:.1f} s"
+
+
+def said(message: Message, limit: int = WORDS) -> str:
+    """What a message says, shortened."""
+    text = text_of(message.get("content", ""))
+    return f"“{one_line(text, limit)}”" if text.strip() else ""
+
+
+# ── one function per type that needs more than a phrase ─────────────────────────────────────────────────────────────
+
+
+def _run_requested(event: RunRequested) -> str:
+    messages = (event.input or {}).get("messages") or []
+    what = "; ".join(said(message) for message in messages[-2:]) or ("input" if event.input else "go on")
+    extras: list[str] = [event.multitask] if event.multitask != "reject" else []
+    extras += [f"from checkpoint {event.base}"] if event.base is not None else []
+    extras += [f"not before {event.not_before}"] if event.not_before else []
+    return what + (f" ({', '.join(extras)})" if extras else "")
+
+
+def _run_started(event: RunStarted) -> str:
+    again = f"attempt {event.attempt} " if event.attempt > 1 else ""
+    return f"{again}by {event.worker}" + (f", model {event.model}" if event.model else "")
+
+
+def _model_completed(event: ModelCompleted) -> str:
+    usage = event.message.get("usage_metadata") or {}
+    tokens = f", {usage.get('input_tokens', 0)}+{usage.get('output_tokens', 0)} tokens" if usage else ""
+    calls = [f"→ {call.get('name')}({about(call.get('args') or {}, 50)})" for call in _calls(event.message)]
+    return " ".join([*filter(None, [said(event.message)]), *calls, f"[{seconds(event.duration_ms)}{tokens}]"])
+
+
+def _model_failed(event: ModelFailed) -> str:
+    then = "given up" if event.wait_ms is None else f"again in {seconds(event.wait_ms)}"
+    return f"try {event.attempt} of {event.max_attempts}, {event.reason}, {then}: {event.error}: {event.text}"
+
+
+def _tool_completed(event: ToolCompleted) -> str:
+    marks = [mark for mark, holds in (("error", _is_error(event)), ("outcome unknown", event.unknown)) if holds]
+    changed = f" +{','.join(event.update)}" if event.update else ""
+    result = said(event.message)
+    return f"{event.message.get('name', '')}: {result} [{', '.join([*marks, seconds(event.duration_ms)])}]{changed}"
+
+
+def _state_patched(event: StatePatched) -> str:
+    base = f" on checkpoint {event.base}" if event.base is not None else ""
+    return f"{_keys(event.values)}{f' as {event.as_node}' if event.as_node else ''}{base}"
+
+
+_LINES: Mapping[type[Event], Callable[[Any], str]] = {
+    ThreadCreated: lambda e: f"for {e.user}" + (f" {_keys(e.metadata)}" if e.metadata else ""),
+    ThreadAnnotated: lambda e: msgspec.json.encode(e.metadata).decode(),
+    ThreadForked: lambda e: f"from thread {e.source} at {e.source_seq}, {len(e.patches)} steps",
+    ThreadErased: lambda e: f"by {e.by}",
+    StatePatched: _state_patched,
+    RunRequested: _run_requested,
+    RunStarted: _run_started,
+    RunCancelRequested: lambda e: "stop and keep" if e.action == "interrupt" else "stop and undo",
+    RunCompleted: lambda e: "done",
+    RunFailed: lambda e: f"{e.error}: {e.text}",
+    RunCancelled: lambda e: "stopped; what it did stays",
+    RunRolledBack: lambda e: "undone",
+    ModelCompleted: _model_completed,
+    ModelFailed: _model_failed,
+    ToolRequested: lambda e: f"{e.name}: {about(e.args or {}, WORDS)} [{e.effect}]",
+    ToolCompleted: _tool_completed,
+}
+
+
+def _fields(event: Event) -> str:
+    """For types that came with an actor or a plug-in: their own fields."""
+    fields = msgspec.to_builtins(event)
+    fields.pop("type", None)
+    return clean(msgspec.json.encode(fields).decode()) if fields else ""
+
+
+def _calls(message: Message) -> list[dict[str, Any]]:
+    return message.get("tool_calls") or []
+
+
+def _keys(values: Mapping[str, Any]) -> str:
+    return ", ".join(values)
+
+
+def _is_error(event: Event | Opaque) -> bool:
+    return isinstance(event, ToolCompleted) and event.message.get("status") == "error"
+
+
+def _clock(at: str) -> str:
+    """`2026-11-20T23:10:05.123456+00:00` → `23:10:05.123`."""
+    return at[11:23]

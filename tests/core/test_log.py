@@ -1,0 +1,296 @@
+"""The append contract, on one server and on a cluster: guards, batches, lost acknowledgements, big bodies, purge."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import AsyncIterator
+
+import msgspec
+import pytest
+
+from core import log as core_log
+from core.bus import Bus
+from core.errors import Conflict, Unavailable
+from core.events import Aggregate, StatePatched, ThreadAnnotated, ThreadCreated
+from core.log import EventLog
+from tests.support.nats import Nats, Node, Proxy, append, bus_on, eventually, fresh, log_on, proxy, read, running
+
+CREATED = ThreadCreated(user="ada")
+
+
+def note(n: int) -> ThreadAnnotated:
+    return ThreadAnnotated(metadata={"n": n})
+
+
+def big(size: int) -> StatePatched:
+    return StatePatched(values={"text": "€" * (size // 3)})
+
+
+def impatient(monkeypatch: pytest.MonkeyPatch, bus: Bus) -> None:
+    """The deadline of one request, shorter than the 5 s that an election may take."""
+    monkeypatch.setattr(bus, "ask", functools.partial(bus.ask, timeout=0.7))
+
+
+# ── guards ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_what_is_appended_is_read_back(any_log: EventLog) -> None:
+    thread = fresh()
+    [first] = await any_log.append(thread, [CREATED], expected=0, actor="http", run="r", cause="c")
+    more = await append(any_log, thread, note(1), expected=first.seq)
+    found = await read(any_log, thread)
+    assert [(r.seq, r.raw, r.event) for r in found] == [(r.seq, r.raw, r.event) for r in (first, *more)]
+    head = found[0].head
+    assert (head.kind, head.aggregate, head.actor, head.run, head.cause) == ("thread", thread.id, "http", "r", "c")
+    assert await any_log.tip(thread) == found[-1].seq
+    assert await any_log.tip(fresh()) == 0
+    assert await read(any_log, fresh()) == []
+    assert [r.seq async for r in any_log.read(thread, upto=first.seq)] == [first.seq]
+
+
+@pytest.mark.parametrize("count", [1, 3])
+async def test_a_stale_guard_is_a_conflict_and_stores_nothing(any_log: EventLog, count: int) -> None:
+    thread = fresh()
+    records = await append(any_log, thread, CREATED)
+    await append(any_log, thread, note(1), expected=records[-1].seq)
+    before = [r.id for r in await read(any_log, thread)]
+    for expected in (0, records[-1].seq):
+        with pytest.raises(Conflict) as conflict:
+            await append(any_log, thread, *[note(n) for n in range(count)], expected=expected)
+        assert (conflict.value.aggregate, conflict.value.expected) == (str(thread), expected)
+    assert [r.id for r in await read(any_log, thread)] == before
+
+
+@pytest.mark.xfail(strict=True, reason="EventLog._store asks for 30 s, then raises Unavailable, if `expected` is past the tip")
+async def test_a_guard_from_the_future_is_a_conflict(any_log: EventLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As after a restore of the log from a backup: the state that was kept in memory is newer than the log."""
+    monkeypatch.setattr(core_log, "APPEND_SECONDS", 1.0)
+    thread = fresh()
+    [first] = await append(any_log, thread, CREATED)
+    with pytest.raises(Conflict):
+        await append(any_log, thread, note(1), expected=first.seq + 1000)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+async def test_of_twenty_racing_writers_one_wins(any_log: EventLog, count: int) -> None:
+    thread = fresh()
+    [first] = await append(any_log, thread, CREATED)
+    attempts = [append(any_log, thread, *[note(n)] * count, expected=first.seq) for n in range(20)]
+    outcomes = await asyncio.gather(*attempts, return_exceptions=True)
+    [won] = [o for o in outcomes if isinstance(o, list)]
+    assert all(isinstance(o, Conflict) for o in outcomes if o is not won)
+    assert [r.id for r in await read(any_log, thread)] == [first.id, *(r.id for r in won)]
+
+
+async def test_a_batch_is_in_order_and_without_gaps(any_log: EventLog) -> None:
+    thread = fresh()
+    records = await append(any_log, thread, CREATED, *[note(n) for n in range(20)])
+    assert [r.seq for r in records] == list(range(records[0].seq, records[0].seq + 21))
+    found = await read(any_log, thread)
+    assert [(r.seq, r.id) for r in found] == [(r.seq, r.id) for r in records]
+    assert [r.event for r in found[1:]] == [note(n) for n in range(20)]
+    [after] = await append(any_log, thread, note(99), expected=records[-1].seq)
+    assert await any_log.tip(thread) == after.seq
+
+
+async def test_pages(any_log: EventLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(core_log, "PAGE", 7)
+    thread, other = fresh(), fresh()
+    written = await append(any_log, thread, *[note(n) for n in range(21)])
+    await append(any_log, other, CREATED)
+    written += await append(any_log, thread, *[note(n) for n in range(8)], expected=written[-1].seq)
+    assert [r.seq for r in await read(any_log, thread)] == [r.seq for r in written]
+    assert [r.seq for r in await read(any_log, thread, after=written[13].seq)] == [r.seq for r in written[14:]]
+    last = await any_log.last()
+    assert [r.seq async for r in any_log.between(0, last)] == list(range(1, last + 1))
+    assert [r.seq async for r in any_log.between(5, 11)] == list(range(6, 12))
+
+
+# ── lost words ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def node(nats: Nats) -> Node:
+    return nats.nodes[0]
+
+
+@pytest.fixture
+async def line(node: Node) -> AsyncIterator[Proxy]:
+    async with proxy(node) as line:
+        yield line
+
+
+@pytest.fixture
+async def far(nats: Nats, prefix: str, line: Proxy, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[EventLog]:
+    """A log behind the line."""
+    async with bus_on(nats, prefix, line.url) as bus:
+        impatient(monkeypatch, bus)
+        yield EventLog(bus)
+
+
+async def expect_once(log: EventLog, thread: Aggregate, written: list[str], before: list[str]) -> None:
+    assert [r.id for r in await read(log, thread)] == [*before, *written]
+
+
+@pytest.mark.parametrize("count", [1, 2])
+async def test_an_acknowledgement_that_comes_too_late(any_log: EventLog, far: EventLog, line: Proxy, count: int) -> None:
+    """Stored, but the answer is held back until the writer asks what became of it."""
+    thread = fresh()
+    [first] = await append(any_log, thread, CREATED)
+    if count == 1:
+        line.deafen()
+    writing = asyncio.ensure_future(append(far, thread, *[note(n) for n in range(count)], expected=first.seq))
+    if count > 1:  # the opening of the batch must be answered, its commit must not
+        await line.said(b"Nats-Batch-Commit")
+        line.deafen()
+    await line.said(b"STREAM.MSG.GET") if count == 1 else None
+    line.restore()
+    records = await writing
+    assert records[0].seq > first.seq
+    await expect_once(any_log, thread, [r.id for r in records], [first.id])
+
+
+@pytest.mark.parametrize("count", [1, 2])
+async def test_a_connection_that_breaks_before_the_acknowledgement(
+    any_log: EventLog, far: EventLog, line: Proxy, count: int
+) -> None:
+    thread = fresh()
+    [first] = await append(any_log, thread, CREATED)
+    line.deafen()
+    writing = asyncio.ensure_future(append(far, thread, *[note(n) for n in range(count)], expected=first.seq))
+    if count == 1:
+
+        async def stored() -> bool:
+            return await any_log.tip(thread) > first.seq
+
+        await eventually(stored)
+    else:
+        await line.said(b"Nats-Batch-Sequence")
+    line.cut()
+    await expect_once(any_log, thread, [r.id for r in await writing], [first.id])
+
+
+@pytest.mark.parametrize("count", [1, 2])
+async def test_a_request_that_gets_lost_is_sent_again(any_log: EventLog, far: EventLog, line: Proxy, count: int) -> None:
+    thread = fresh()
+    line.silence()
+    writing = asyncio.ensure_future(append(far, thread, *[note(n) for n in range(count)]))
+    await line.said(b"Nats-Expected-Last-Subject-Sequence")
+    line.cut()
+    await expect_once(any_log, thread, [r.id for r in await writing], [])
+
+
+async def test_lost_acknowledgement_and_then_somebody_else(any_log: EventLog, far: EventLog, line: Proxy) -> None:
+    """Ours is there, although it is not the last any more: a success."""
+    thread = fresh()
+    [first] = await append(any_log, thread, CREATED)
+    line.deafen()
+    writing = asyncio.ensure_future(append(far, thread, note(1), expected=first.seq))
+
+    async def tip() -> int:
+        found = await any_log.tip(thread)
+        return found if found > first.seq else 0
+
+    [theirs] = await append(any_log, thread, note(2), expected=await eventually(tip))
+    line.cut()
+    [mine] = await writing
+    await expect_once(any_log, thread, [mine.id, theirs.id], [first.id])
+
+
+async def test_lost_request_and_somebody_else_is_first(any_log: EventLog, far: EventLog, line: Proxy) -> None:
+    thread = fresh()
+    line.silence()
+    writing = asyncio.ensure_future(append(far, thread, note(1)))
+    await line.said(b"Nats-Expected-Last-Subject-Sequence")
+    [theirs] = await append(any_log, thread, note(2))
+    line.cut()
+    with pytest.raises(Conflict):
+        await writing
+    await expect_once(any_log, thread, [theirs.id], [])
+
+
+async def test_a_log_that_never_answers(far: EventLog, line: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(core_log, "APPEND_SECONDS", 1.0)
+    line.deafen()
+    with pytest.raises(Unavailable, match="unknown whether it was stored"):
+        await append(far, fresh(), CREATED)
+    line.restore()
+
+
+# ── big bodies ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("size", [core_log.INLINE_BYTES // 2, core_log.INLINE_BYTES + 1000, 3 << 20])
+async def test_a_body_of_any_size_comes_back_as_it_was(any_log: EventLog, nats: Nats, prefix: str, size: int) -> None:
+    """Read, heard live, and read by a process that did not write it."""
+    thread, event = fresh(), big(size)
+    follower = any_log.follow(thread)
+    [written] = await append(any_log, thread, event)
+    [live] = [await anext(follower)]
+    await follower.aclose()  # type: ignore[attr-defined]
+    async with bus_on(nats, prefix) as bus:
+        found = await read(any_log, thread) + await read(EventLog(bus), thread)
+    for record in (live, *found):
+        assert (record.seq, record.raw, record.event) == (written.seq, written.raw, event)
+    stored = await any_log.bus.api(f"STREAM.MSG.GET.{any_log.bus.names.stream('log')}", {"seq": written.seq})
+    assert (len(stored["message"]["data"]) < 2000) == (size > core_log.INLINE_BYTES)
+
+
+async def test_big_bodies_in_a_batch(any_log: EventLog) -> None:
+    thread, events = fresh(), [CREATED, big(100_000), note(1), big(200_000)]
+    await append(any_log, thread, *events)
+    assert [r.event for r in await read(any_log, thread)] == events
+
+
+async def blobs(log: EventLog) -> int:
+    store = await log.bus.nc.jetstream().object_store(log.bus.names.blobs)
+    return int((await store.status()).size)
+
+
+async def test_purging_keeps_the_tombstone_and_deletes_the_blobs(any_log: EventLog) -> None:
+    thread, other = fresh(), fresh()
+    await append(any_log, other, big(100_000))
+    only_other = await blobs(any_log)
+    records = await append(any_log, thread, CREATED, big(200_000), note(1))
+    await any_log.purge(thread)
+    await any_log.purge(thread)  # repeating it is fine
+    assert [r.id for r in await read(any_log, thread)] == [records[-1].id]
+    assert await any_log.tip(thread) == records[-1].seq
+    assert await blobs(any_log) < only_other + 10_000
+    assert [r.event for r in await read(any_log, other)] == [big(100_000)]
+    with pytest.raises(Conflict):
+        await append(any_log, thread, note(2), expected=records[0].seq)
+    await append(any_log, thread, note(3), expected=records[-1].seq)
+
+
+async def test_purging_a_thread_without_blobs_or_events(any_log: EventLog) -> None:
+    thread = fresh()
+    await any_log.purge(thread)
+    [first] = await append(any_log, thread, CREATED)
+    await any_log.purge(thread)
+    assert [r.id for r in await read(any_log, thread)] == [first.id]
+
+
+async def test_a_body_that_is_not_an_event_type_of_ours(any_log: EventLog) -> None:
+    """Another build's event, straight onto the bus: it is read, opaque."""
+    thread = fresh()
+    body = {"id": "x", "type": "rocket.launched", "kind": "thread", "aggregate": thread.id, "actor": "a", "at": "now"}
+    await any_log.bus.ask(any_log.bus.names.log(thread), msgspec.json.encode(body), {"Nats-Msg-Id": thread.id})
+    [record] = await read(any_log, thread)
+    assert (record.type, msgspec.json.decode(record.raw)) == ("rocket.launched", body)
+
+
+async def test_appending_while_the_server_is_down(tmp_path_factory: pytest.TempPathFactory) -> None:
+    with running(tmp_path_factory.mktemp("down")) as own:
+        async with bus_on(own) as bus, log_on(bus) as log:
+            thread = fresh()
+            [first] = await append(log, thread, CREATED)
+            await own.kill()
+            small = asyncio.ensure_future(append(log, thread, note(1), expected=first.seq))
+            batch = asyncio.ensure_future(append(log, fresh(), CREATED, note(2)))
+            await asyncio.wait([small, batch], timeout=0.1)
+            await own.restart()
+            [second] = await small
+            await batch
+            assert [r.id for r in await read(log, thread)] == [first.id, second.id]
