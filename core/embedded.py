@@ -119,7 +119,8 @@ class Server:
 
     async def _listen(self) -> None:
         """Follow the child's log to its end; it tells when the server is ready, and where."""
-        assert self._process is not None and self._process.stderr is not None
+        assert self._process is not None
+        assert self._process.stderr is not None
         async for raw in self._process.stderr:
             line = raw.decode(errors="replace").rstrip()
             self.last_lines.append(line)

@@ -61,7 +61,10 @@ class Unavailable(SikaError):
 
 @contextmanager
 def ungrouped() -> Iterator[None]:
-    """Task groups wrap what their body raises. Here the one error that somebody can act on comes out by itself again."""
+    """Task groups wrap what their body raises.
+
+    Here the one error that somebody can act on comes out by itself again.
+    """
     try:
         yield
     except BaseExceptionGroup as group:

@@ -73,7 +73,7 @@ class EventLog:
         self.position = 0
         """Stream sequence up to which every listener has been served."""
         self._stream = bus.names.stream("log")
-        self._ears: dict[Aggregate | None, set[_Ear]] = {}
+        self._ears: dict[Aggregate | None, set[Ear]] = {}
         self._blobs = _Blobs(bus)
         self._heard = False
 
@@ -298,9 +298,9 @@ class EventLog:
                     log.warning("log out of reach", error=str(error))
 
     @contextmanager
-    def listen(self, aggregate: Aggregate | None) -> Iterator[_Ear]:
+    def listen(self, aggregate: Aggregate | None) -> Iterator[Ear]:
         """A buffer that gets every event of an aggregate (None: of all) from `position` on."""
-        ear = _Ear()
+        ear = Ear()
         ears = self._ears.setdefault(aggregate, set())
         ears.add(ear)
         try:
@@ -385,7 +385,7 @@ class EventLog:
             ear.put(record)
 
 
-class _Ear:
+class Ear:
     """A listener's bounded buffer. Overflow drops the buffer, and `take` says so."""
 
     def __init__(self) -> None:

@@ -39,7 +39,7 @@ from core.log import EventLog
 log = structlog.get_logger("sika.projections")
 
 VERSION = 1
-BATCH_SECONDS = 0.1
+BATCH_SECONDS = 0.25
 """How long rows may be gathered before they are committed: the delay of a search behind the log."""
 BATCH = 1000
 WAIT_SECONDS = 10.0

@@ -55,6 +55,7 @@ from core.events import (
     ToolRequested,
     thread,
 )
+from core.log import Ear
 from core.previews import Previewer, Progress, Pump
 from core.state import Run, ThreadState, unanswered
 from core.threads import Threads
@@ -179,18 +180,17 @@ class OwnedRun:
         if state.seq > self.state.seq:
             self.state = state
 
-    async def watch(self, scope: anyio.CancelScope) -> None:
-        """Listen for what others write to the thread; ends the scope when somebody asks the run to stop or takes it
-        over.
-        """
+    async def watch(self, ear: Ear, scope: anyio.CancelScope) -> None:
+        """Hear what others write to the thread; ends the scope when somebody asks the run to stop or takes it over."""
         while True:
             try:
-                async for record in self._threads.log.follow(thread(self.thread_id), after=self.state.seq):
-                    if record.seq > self.state.seq:
-                        async with self._lock:
-                            self._adopt(await self._threads.load(self.thread_id, at_least=record.seq))
-                        if self.stopping:
-                            scope.cancel()
+                records, lost = await ear.take()
+                newest = records[-1].seq if records else 0
+                if lost or newest > self.state.seq:
+                    async with self._lock:
+                        self._adopt(await self._threads.load(self.thread_id, at_least=newest or None))
+                if self.stopping:
+                    scope.cancel()
             except OwnershipLost as error:
                 self.broken = error
                 scope.cancel()
@@ -326,6 +326,11 @@ class RunActor(Actor[RunRequested]):
         away.
         """
         owned = OwnedRun(worker.threads, worker.pump, wakeup.aggregate.id, state, run, worker.name)
+        with worker.threads.log.listen(wakeup.aggregate) as ear:  # before the claim: nothing after it can be missed
+            return await self._own(owned, ear, wakeup, worker)
+
+    async def _own(self, owned: OwnedRun, ear: Ear, wakeup: Wakeup, worker: Worker) -> ThreadState:
+        run = owned.run
         if run.cancel is None:
             if run.stalled >= STALLED_ATTEMPTS:
                 text = (
@@ -335,18 +340,18 @@ class RunActor(Actor[RunRequested]):
                 return owned.state
             facts = self.describe(run.request)
             await owned.claim(RunStarted(attempt=owned.attempt, worker=worker.name, lease=wakeup.seq, **facts))
-        outcome = None if owned.stopping else await self._attempt(owned)
+        outcome = None if owned.stopping else await self._attempt(owned, ear)
         if owned.broken:
             raise owned.broken
         await owned.append(outcome or await self._stop(owned))
         return owned.state
 
-    async def _attempt(self, owned: OwnedRun) -> Event | None:
+    async def _attempt(self, owned: OwnedRun, ear: Ear) -> Event | None:
         """Do the run; what came of it, or None if it was stopped."""
         outcome: Event | None = None
         async with anyio.create_task_group() as tasks:
             with anyio.CancelScope() as scope:
-                tasks.start_soon(owned.watch, scope)
+                tasks.start_soon(owned.watch, ear, scope)
                 try:
                     await self.perform(owned)
                     outcome = RunCompleted()

@@ -56,13 +56,12 @@ class Threads:
     ) -> tuple[ThreadState, list[Record]]:
         """Append what `decision` makes of the current state; decide again if somebody else was first.
 
-        The decision may be tried on a state that is kept from before; if it then refuses (raises), it is asked again
-        on the current one. Returns the state after the append, and what was appended (nothing if the decision was to
-        do nothing).
+        The decision is first tried on the state that is kept from before, or on none, as most unknown threads are new:
+        the guard finds out. If it then refuses (raises), it is asked again on the current one. Returns the state after
+        the append, and what was appended (nothing if the decision was to do nothing).
         """
         kept = self._kept.get(thread_id)
-        state = kept if kept is not None else await self.load(thread_id)
-        fresh = kept is None
+        state, fresh = kept or ThreadState(), False
         for _ in range(DECIDE_TRIES):
             try:
                 events = decision(state)
@@ -71,7 +70,7 @@ class Threads:
                         thread(thread_id), events, expected=state.seq, actor=actor, run=run, cause=cause
                     )
                     return self.fold(thread_id, records, state), records
-                if fresh:
+                if fresh or kept:
                     return state, []
             except Conflict:
                 fresh = False

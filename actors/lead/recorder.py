@@ -12,13 +12,15 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
 import anyio
 import msgspec
 from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
+from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, ToolMessage
-from langchain_core.runnables import Runnable
+from langchain_core.runnables.base import RunnableBinding
 from langgraph.errors import GraphBubbleUp
 from langgraph.prebuilt.tool_node import ToolCallRequest
 from langgraph.types import Command
@@ -68,7 +70,7 @@ class _ToolContext:
 tool_context: ContextVar[_ToolContext] = ContextVar("tool_context")
 """The context of the tool call being made in this task."""
 
-Bound = Runnable[Any, AIMessage]
+Ask = Callable[[Sequence[BaseMessage]], AsyncIterator[AIMessage]]
 
 
 class Recorder(AgentMiddleware[Any, Turn, Any]):
@@ -78,7 +80,7 @@ class Recorder(AgentMiddleware[Any, Turn, Any]):
 
     def __init__(self) -> None:
         super().__init__()
-        self._bound: dict[tuple[int, ...], tuple[list[Any], Bound]] = {}
+        self._bound: dict[tuple[int, ...], tuple[list[Any], Ask]] = {}
 
     # ── model ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -107,7 +109,7 @@ class Recorder(AgentMiddleware[Any, Turn, Any]):
         await turn.journal.model_completed(event)
         return ModelResponse(result=[load(event.message)])
 
-    def _bind(self, request: ModelRequest[Turn]) -> Bound:
+    def _bind(self, request: ModelRequest[Turn]) -> Ask:
         """The model with the request's tools. Converting the tools' schemas takes longer than most requests: done
         once.
         """
@@ -124,7 +126,7 @@ class Recorder(AgentMiddleware[Any, Turn, Any]):
                 bound = request.model.bind(**request.model_settings)
             if len(self._bound) > 64:
                 self._bound.clear()
-            self._bound[key] = ([request.model, *request.tools], bound)  # kept alive, so that the ids stay theirs
+            self._bound[key] = ([request.model, *request.tools], _asking(bound))  # kept alive: the ids stay theirs
         return self._bound[key][1]
 
     # ── tools ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -163,7 +165,15 @@ def request_key(messages: Sequence[BaseMessage]) -> str:
     return hashlib.blake2b(msgspec.json.encode(key_of(messages)), digest_size=8).hexdigest()
 
 
-async def _ask(model: Bound, messages: Sequence[BaseMessage], journal: Journal, key: str) -> ModelCompleted:
+def _asking(bound: Any) -> Ask:
+    """Streams from a model with its arguments; without the detour through the configuration of a binding."""
+    if isinstance(bound, RunnableBinding) and isinstance(bound.bound, BaseChatModel) and not bound.config:
+        return partial(bound.bound.astream, **bound.kwargs)
+    stream: Ask = bound.astream
+    return stream
+
+
+async def _ask(ask: Ask, messages: Sequence[BaseMessage], journal: Journal, key: str) -> ModelCompleted:
     """One request to the model, shown while it is answered. If a person stops the run meanwhile, what was said is
     kept.
     """
@@ -172,7 +182,7 @@ async def _ask(model: Bound, messages: Sequence[BaseMessage], journal: Journal, 
     previewer = journal.preview(identity)
     chunks: list[AIMessageChunk] = []
     try:
-        await _collect(model.astream(messages), previewer, chunks)
+        await _collect(ask(messages), previewer, chunks)
     except asyncio.CancelledError:
         if journal.stopping and chunks:
             with anyio.CancelScope(shield=True):

@@ -49,6 +49,8 @@ async def _stream(request: web.Request, live: Live, thread_id: str, after: int, 
     except SikaError as error:
         log.warning("log stream broken off", thread=thread_id, error=str(error))
         outlet.abort()
+    except ConnectionError:
+        pass  # the client is gone
     return outlet.response
 
 

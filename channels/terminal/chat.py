@@ -8,10 +8,11 @@ from typing import Protocol
 
 import anyio
 
-from channels.terminal.client import Client, Turn
+from channels.terminal.client import Client
 from channels.terminal.keyboard import Interrupts
-from channels.terminal.render import Transcript, failure, thread_lines
-from channels.terminal.text import Style, clean
+from channels.terminal.render import Transcript, failure
+from channels.terminal.text import Style, clean, thread_lines
+from channels.terminal.turn import Turn
 from core.errors import SikaError
 from core.ids import safe_id, uuid7
 

@@ -1,77 +1,24 @@
-"""The server, as a client sees it: requests, and runs that are followed over broken connections.
-
-A run does not need its reader: it goes on while nobody listens, also when the server is restarted. So a broken connection
-is answered by asking again, from the last frame that was seen. The only doubtful moment is the request for the run itself:
-it carries a key of ours in the run's metadata, so that after a break we look whether it got through before we ask again.
-"""
+"""The server, as a client sees it: requests, repeated while it is away."""
 
 from __future__ import annotations
 
 import asyncio
-import codecs
-import re
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import aiohttp
 import msgspec
 
+from channels.terminal.sse import value_of
 from core.errors import Invalid, NotFound, Refused, Unavailable
-from core.ids import uuid7
 
 ASK_SECONDS = 30.0
 SILENCE_SECONDS = 60.0
 """Servers send a sign of life every few seconds; a stream that is silent for this long is dead."""
 PATIENCE_SECONDS = 60.0
 PAUSES = (0.2, 0.5, 1.0, 2.0, 4.0, 5.0)
-MODES = ("messages-tuple", "values", "custom")
-_RUN = re.compile(r"/runs/([^/?]+)$")
-_OPEN = ("pending", "running")
-
-
-class Frame(NamedTuple):
-    """One server-sent event."""
-
-    event: str
-    data: Any
-    id: str = ""
-
-
-class Parser:
-    """Bytes of an event stream, cut anywhere, to frames. What is not complete is never a frame."""
-
-    def __init__(self) -> None:
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._rest = ""
-        self._fields: dict[str, str] = {}
-
-    def feed(self, chunk: bytes) -> Iterator[Frame]:
-        *lines, self._rest = (self._rest + self._decoder.decode(chunk)).split("\n")
-        for line in lines:
-            line = line.removesuffix("\r")
-            if line:
-                self._field(line)
-            elif self._fields:
-                fields, self._fields = self._fields, {}
-                if "data" in fields:
-                    yield Frame(fields.get("event", "message"), _value(fields["data"]), fields.get("id", ""))
-
-    def _field(self, line: str) -> None:
-        name, _, value = line.partition(":")
-        value = value.removeprefix(" ")
-        if name == "data" and name in self._fields:
-            value = f"{self._fields[name]}\n{value}"
-        if name:
-            self._fields[name] = value
-
-
-async def frames_of(chunks: AsyncIterable[bytes]) -> AsyncIterator[Frame]:
-    parser = Parser()
-    async for chunk in chunks:
-        for frame in parser.feed(chunk):
-            yield frame
 
 
 def announced(home: Path) -> str | None:
@@ -142,7 +89,7 @@ class Client:
                 async with asyncio.timeout(ASK_SECONDS), self.open(method, path, json=body) as response:
                     raw = await response.read()
                 patience.rewarded()
-                return _value(raw.decode()) if raw else None
+                return value_of(raw.decode()) if raw else None
             except TimeoutError:
                 await patience.wait(Unavailable(f"{self.url}: no answer within {ASK_SECONDS:g} s"))
             except Unavailable as error:
@@ -187,101 +134,10 @@ class Patience:
         self._tries = 0
 
 
-class Turn:
-    """One message of a person and the run that answers it."""
-
-    def __init__(self, client: Client, thread_id: str, text: str, *, plan: bool = False) -> None:
-        self.run: str | None = None
-        self.status: str | None = None
-        """How the run ended, when `frames` has come to its end."""
-        self._client = client
-        self._runs = f"/api/threads/{thread_id}/runs"
-        self._key = uuid7()
-        self._asked = False
-        self._last = "-1"
-        self._body = {
-            "assistant_id": "lead_agent",
-            "input": {"messages": [{"type": "human", "id": self._key, "content": text}]},
-            "metadata": {"terminal_key": self._key},
-            "context": {"is_plan_mode": True} if plan else {},
-            "stream_mode": MODES,
-            "stream_resumable": True,
-            "on_disconnect": "continue",
-            "multitask_strategy": "reject",
-        }
-
-    async def frames(self) -> AsyncGenerator[Frame, None]:
-        """The run's frames, each once, until it has ended."""
-        patience = Patience(self._client)
-        while self.status is None:
-            try:
-                async with self._open() as response:
-                    async for frame in frames_of(response.content.iter_any()):
-                        patience.rewarded()
-                        self._saw(frame)
-                        yield frame
-                status = await self._ended()
-                if status is None:
-                    raise Unavailable("the stream ended before the run")
-                self.status = status
-            except Unavailable as error:
-                await patience.wait(error)
-
-    async def cancel(self) -> None:
-        """Ask the run to stop; its frames then come to an end."""
-        try:
-            run = self.run or await self._find()
-            if run is not None:
-                await self._client.ask("POST", f"{self._runs}/{run}/cancel?action=interrupt")
-        except (NotFound, Refused):
-            return  # it has ended by itself
-
-    @asynccontextmanager
-    async def _open(self) -> AsyncIterator[aiohttp.ClientResponse]:
-        if self.run is None and self._asked:
-            self.run = await self._find()
-        if self.run is None:
-            self._asked = True
-            async with self._client.open("POST", f"{self._runs}/stream", json=self._body) as response:
-                if found := _RUN.search(response.headers.get("Content-Location", "")):
-                    self.run = found[1]
-                yield response
-            return
-        parameters = [("stream_mode", mode) for mode in MODES]
-        headers = {"Last-Event-ID": self._last}
-        path = f"{self._runs}/{self.run}/stream"
-        async with self._client.open("GET", path, params=parameters, headers=headers) as response:
-            yield response
-
-    def _saw(self, frame: Frame) -> None:
-        self._last = frame.id or self._last
-        if frame.event == "metadata" and isinstance(frame.data, dict):
-            self.run = str(frame.data.get("run_id") or self.run)
-
-    async def _find(self) -> str | None:
-        """The run of our request, if it got through."""
-        for run in await self._client.ask("GET", f"{self._runs}?limit=10"):
-            if (run.get("metadata") or {}).get("terminal_key") == self._key:
-                return str(run["run_id"])
-        return None
-
-    async def _ended(self) -> str | None:
-        run = await self._client.ask("GET", f"{self._runs}/{self.run}") if self.run else {}
-        status = run.get("status")
-        return None if status is None or status in _OPEN else str(status)
-
-
 def _error(status: int, body: str) -> Exception:
-    answer = _value(body)
+    answer = value_of(body)
     detail = answer.get("detail") if isinstance(answer, dict) else None
     text = str(detail or body[:200] or f"status {status}")
     if status >= 500 or status == 429:
         return Unavailable(text)
     return {404: NotFound, 409: Refused}.get(status, Invalid)(text)
-
-
-def _value(text: str) -> Any:
-    try:
-        return msgspec.json.decode(text)
-    except (msgspec.DecodeError, ValueError):
-        return text

@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 import msgspec
 
+from channels.terminal.stored import Stored, messages
 from channels.terminal.text import one_line
-from core.bus import MESSAGE_NOT_FOUND, ApiError, Bus
+from core.bus import ApiError, Bus
 from core.errors import Unavailable
 from core.events import Aggregate
 from core.ids import uuid7
@@ -39,17 +40,8 @@ class Letter(NamedTuple):
 
 async def letters(bus: Bus) -> AsyncIterator[Letter]:
     """All dead letters, oldest first."""
-    seq = 0
-    while True:
-        try:
-            reply = await bus.api(f"STREAM.MSG.GET.{_stream(bus)}", {"seq": seq + 1, "next_by_subj": ">"})
-        except ApiError as error:
-            if error.code == MESSAGE_NOT_FOUND:
-                return
-            raise Unavailable(str(error)) from error
-        message = msgspec.convert(reply["message"], _Stored, strict=False)
+    async for message in messages(bus, "dlq", ">"):
         yield _letter(bus, message)
-        seq = message.seq
 
 
 async def redrive(bus: Bus, queue: WorkQueue, wanted: Collection[int] = ()) -> list[Letter]:
@@ -60,27 +52,17 @@ async def redrive(bus: Bus, queue: WorkQueue, wanted: Collection[int] = ()) -> l
             continue
         await queue.wake(letter.actor, letter.aggregate, letter.body.hint, key=f"redrive-{uuid7()}")
         try:
-            await bus.api(f"STREAM.MSG.DELETE.{_stream(bus)}", {"seq": letter.seq, "no_erase": True})
+            await bus.api(f"STREAM.MSG.DELETE.{bus.names.stream('dlq')}", {"seq": letter.seq, "no_erase": True})
         except ApiError as error:
             raise Unavailable(str(error)) from error
         sent.append(letter)
     return sent
 
 
-class _Stored(msgspec.Struct):
-    seq: int
-    subject: str
-    data: bytes = b""
-
-
-def _letter(bus: Bus, message: _Stored) -> Letter:
+def _letter(bus: Bus, message: Stored) -> Letter:
     actor, aggregate = bus.names.target(message.subject)
     try:
         body = msgspec.json.decode(message.data, type=Body)
     except msgspec.DecodeError:
         body = Body(reason=message.data.decode(errors="replace"))
     return Letter(message.seq, actor, aggregate, body)
-
-
-def _stream(bus: Bus) -> str:
-    return bus.names.stream("dlq")

@@ -15,8 +15,8 @@ from typing import Any
 class Keyboard:
     """Lines of the standard input, read by a thread of its own.
 
-    A blocked `input()` cannot be cancelled, only left behind: so one read at a time, which a later `line` takes up again,
-    and `close` puts the terminal back as it was, in case one is left behind.
+    A blocked `input()` cannot be cancelled, only left behind: so one read at a time, which a later `line` takes up
+    again, and `close` puts the terminal back as it was, in case one is left behind.
     """
 
     def __init__(self) -> None:

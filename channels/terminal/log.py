@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import msgspec
 
 from channels.terminal.story import Story, said
-from channels.terminal.text import Style, about, one_line
+from channels.terminal.text import Style, about, one_line, todo_line
 from core.errors import NotFound
 from core.events import Record, thread
 from core.ids import safe_id
@@ -16,8 +16,6 @@ from core.log import EventLog
 from core.state import Run, ThreadState, fold, next_nodes
 
 Write = Callable[[str], None]
-
-_MARKS = {"completed": "☑", "in_progress": "◐"}
 
 
 class Report(Protocol):
@@ -84,7 +82,7 @@ def state_lines(thread_id: str, state: ThreadState, style: Style) -> list[str]:
     if state.metadata:
         lines.append(f"  metadata: {one_line(msgspec.json.encode(state.metadata).decode(), 140)}")
     lines += _section(style, "runs", [_run_line(run) for run in state.runs.values()])
-    lines += _section(style, "todos", [_todo_line(todo) for todo in values.get("todos") or ()])
+    lines += _section(style, "todos", [todo_line(todo) for todo in values.get("todos") or ()])
     lines += _section(style, "artifacts", [one_line(str(path), 140) for path in values.get("artifacts") or ()])
     lines += _section(style, "messages", [_message_line(message) for message in state.messages])
     others = [name for name in values if name not in ("title", "todos", "artifacts", "messages")]
@@ -107,10 +105,6 @@ def _message_line(message: dict[str, Any]) -> str:
     calls = [f"→ {call.get('name')}({about(call.get('args') or {}, 60)})" for call in message.get("tool_calls") or ()]
     who = message.get("name") if message.get("type") == "tool" else message.get("type")
     return one_line(f"{who or '?'}: {' '.join([said(message, 110), *calls]).strip()}", 160)
-
-
-def _todo_line(todo: dict[str, Any]) -> str:
-    return f"{_MARKS.get(str(todo.get('status')), '☐')} {one_line(str(todo.get('content', '')), 120)}"
 
 
 def _other_line(name: str, value: Any) -> str:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
-from channels.terminal.text import Style, about, clean, one_line
+from channels.terminal.pen import Pen
+from channels.terminal.text import Style, about, clean, is_done, one_line, todo_line
 from core.previews import text_of
 
 RESULT_LINES = 6
@@ -19,10 +19,6 @@ _SILENT = ("write_todos",)
 """Tools whose effect is shown otherwise."""
 _ASKS = ("ask_clarification",)
 """Tools whose result is meant for the person."""
-_LINES = re.compile(r"[^\n]*\n|[^\n]+")
-_MARKS = {"completed": "☑", "in_progress": "◐"}
-
-Paint = Callable[[str], str]
 
 
 @dataclass(slots=True)
@@ -42,8 +38,7 @@ class Transcript:
 
     def __init__(self, style: Style) -> None:
         self._style = style
-        self._writer = ""
-        self._at_start = True
+        self._pen = Pen()
         self._begun = False
         self._seen: set[str] = set()
         self._said: dict[str, int] = {}
@@ -61,12 +56,12 @@ class Transcript:
             case "custom", dict():
                 return self._custom(data)
             case "gap", _:
-                return self._line("gap", "(a part of the stream is missing here)", self._style.yellow)
+                return self._pen.line("gap", "(a part of the stream is missing here)", self._style.yellow)
         return ""
 
     def close(self) -> str:
         """Ends the line that was being written."""
-        return self._turn_to("")
+        return self._pen.turn_to("")
 
     # ── messages ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -80,10 +75,10 @@ class Transcript:
         identity = str(chunk.get("id"))
         shown = ""
         if reasoning := (chunk.get("additional_kwargs") or {}).get("reasoning_content"):
-            shown += self._write(f"{identity} thinks", str(reasoning), paint=self._style.dim)
+            shown += self._pen.write(f"{identity} thinks", str(reasoning), paint=self._style.dim)
         if text := text_of(chunk.get("content", "")):
             self._said[identity] = self._said.get(identity, 0) + len(text)
-            shown += self._write(identity, text)
+            shown += self._pen.write(identity, text)
         for part in chunk.get("tool_call_chunks") or ():
             shown += self._call_part(identity, part)
         if not chunk.get("tool_call_chunks"):
@@ -124,7 +119,7 @@ class Transcript:
             shown += self._checklist(values.get("todos"))
             for path in artifacts:
                 if path not in self._artifacts:
-                    shown += self._line(path, f"▸ artifact: {one_line(str(path), 200)}", self._style.bold)
+                    shown += self._pen.line(path, f"▸ artifact: {one_line(str(path), 200)}", self._style.bold)
         self._begun = True
         self._seen.update(str(message.get("id")) for message in messages)
         self._todos = values.get("todos") or self._todos
@@ -140,17 +135,16 @@ class Transcript:
         text = text_of(message.get("content", ""))
         rest = text[self._said.get(identity, 0) :]
         self._said[identity] = len(text)
-        return self._write(identity, rest) + self._announce_all(message)
+        return self._pen.write(identity, rest) + self._announce_all(message)
 
     def _checklist(self, todos: Any) -> str:
         if not todos or todos == self._todos:
             return ""
         lines = []
         for todo in todos:
-            status = str(todo.get("status"))
-            line = f"  {_MARKS.get(status, '☐')} {one_line(str(todo.get('content', '')), 110)}"
-            lines.append(self._style.dim(line) if status == "completed" else line)
-        return self._turn_to("todos") + "".join(f"{line}\n" for line in lines)
+            line = f"  {todo_line(todo)}"
+            lines.append(self._style.dim(line) if is_done(todo) else line)
+        return self._pen.turn_to("todos") + "".join(f"{line}\n" for line in lines)
 
     # ── tools ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -168,7 +162,7 @@ class Transcript:
             return ""
         subject = about(args, 100)
         text = f"▸ {one_line(call.name, 60) or 'tool'}" + (f": {subject}" if subject else "")
-        return self._line(call_id, text, self._style.dim)
+        return self._pen.line(call_id, text, self._style.dim)
 
     def _progress(self, call_id: str, name: str, text: str) -> str:
         call = self._call(call_id, name)
@@ -177,10 +171,10 @@ class Transcript:
             return shown
         kept = "\n".join(text.split("\n")[: PROGRESS_LINES - call.lines])
         call.lines += kept.count("\n")
-        shown += self._write(call_id, kept, INDENT, self._style.dim)
+        shown += self._pen.write(call_id, kept, INDENT, self._style.dim)
         if call.lines + 1 >= PROGRESS_LINES:
             call.lines = PROGRESS_LINES
-            shown += self._turn_to("") + self._line(call_id, f"{INDENT}…", self._style.dim)
+            shown += self._pen.turn_to("") + self._pen.line(call_id, f"{INDENT}…", self._style.dim)
         return shown
 
     def _result(self, message: Mapping[str, Any]) -> str:
@@ -192,9 +186,9 @@ class Transcript:
         shown = self._announce(call_id, _parsed(call.raw) or {})
         text = text_of(message.get("content", "")).strip("\n")
         if call.name in _ASKS:
-            return shown + self._turn_to("") + self._write(call_id, text + "\n")
+            return shown + self._pen.turn_to("") + self._pen.write(call_id, text + "\n")
         failed = message.get("status") == "error"
-        if not text or (not failed and (call.lines or self._is_open(call_id) or call.name in _SILENT)):
+        if not text or (not failed and (call.lines or self._pen.is_in_line_of(call_id) or call.name in _SILENT)):
             return shown
         lines = text.split("\n")
         kept = lines[:RESULT_LINES]
@@ -202,7 +196,7 @@ class Transcript:
             kept.append(f"… {len(lines) - RESULT_LINES} more lines")
         paint = self._style.red if failed else self._style.dim
         body = "\n".join(one_line(line, 200) if len(line) > 200 else line for line in kept)
-        return shown + self._turn_to("") + self._write(call_id, body + "\n", INDENT, paint)
+        return shown + self._pen.turn_to("") + self._pen.write(call_id, body + "\n", INDENT, paint)
 
     # ── what tools and policies write ───────────────────────────────────────────────────────────────────────────────
 
@@ -214,45 +208,17 @@ class Transcript:
                 text = data.get("text") or data.get("content") or ""
                 return self._progress(call_id, str(data.get("name") or ""), str(text))
             case "llm_retry":
-                return self._line("retry", f"  {retry_text(data)}", self._style.yellow)
+                return self._pen.line("retry", f"  {retry_text(data)}", self._style.yellow)
             case "task_started":
                 subject = one_line(str(data.get("description", "")), 100)
-                return self._line(task, f"▸ subagent: {subject}", self._style.dim)
+                return self._pen.line(task, f"▸ subagent: {subject}", self._style.dim)
             case "task_running":
                 said = text_of((data.get("message") or {}).get("content", ""))
-                return self._line(task, INDENT + one_line(said, 110), self._style.dim) if said.strip() else ""
+                return self._pen.line(task, INDENT + one_line(said, 110), self._style.dim) if said.strip() else ""
             case "task_failed" | "task_cancelled" | "task_timed_out" as ended:
                 reason = one_line(str(data.get("error") or ended), 110)
-                return self._line(task, f"{INDENT}{reason}", self._style.red)
+                return self._pen.line(task, f"{INDENT}{reason}", self._style.red)
         return ""
-
-    # ── the pen ─────────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def _is_open(self, writer: str) -> bool:
-        return self._writer == writer and not self._at_start
-
-    def _turn_to(self, writer: str) -> str:
-        """Somebody else writes: on a line of their own."""
-        ends = "" if self._at_start or writer == self._writer else "\n"
-        self._at_start = self._at_start or bool(ends)
-        self._writer = writer
-        return ends
-
-    def _line(self, writer: str, text: str, paint: Paint) -> str:
-        return self._turn_to(writer) + self._turn_to("") + self._write(writer, clean(text) + "\n", paint=paint)
-
-    def _write(self, writer: str, text: str, indent: str = "", paint: Paint | None = None) -> str:
-        text = clean(text)
-        if not text:
-            return ""
-        written = [self._turn_to(writer)]
-        for line in _LINES.findall(text):
-            body = line.rstrip("\n")
-            if body:
-                written.append((indent if self._at_start else "") + (paint(body) if paint else body))
-            self._at_start = line.endswith("\n")
-            written.append("\n" if self._at_start else "")
-        return "".join(written)
 
 
 def retry_text(data: Mapping[str, Any]) -> str:
@@ -268,16 +234,6 @@ def failure(data: Any) -> str:
         return one_line(str(data), 500)
     kind = data.get("error") or data.get("name") or "error"
     return clean(f"{kind}: {data.get('message') or data.get('text') or ''}".rstrip(": "))
-
-
-def thread_lines(threads: Sequence[Mapping[str, Any]]) -> list[str]:
-    """A numbered list of threads."""
-    lines = []
-    for number, thread in enumerate(threads, 1):
-        title = (thread.get("values") or {}).get("title") or (thread.get("metadata") or {}).get("title") or "untitled"
-        when = str(thread.get("updated_at", ""))[:16].replace("T", " ")
-        lines.append(f"{number:3}  {when}  {one_line(str(title), 60)}  {one_line(str(thread.get('thread_id')), 60)}")
-    return lines
 
 
 def _parsed(raw: str) -> dict[str, Any] | None:

@@ -70,7 +70,7 @@ def tell(event: Event | Opaque, calls: Mapping[str, str] | None = None) -> str:
     if isinstance(event, Opaque):
         return "(not known to this version)"
     if isinstance(event, ToolRequested) and event.args is None:
-        return f"{event.name}: {(calls or {}).get(event.call_id, '')} [{event.effect}]"
+        return f"{event.name} [{event.effect}] {(calls or {}).get(event.call_id, '')}"
     line = _LINES.get(type(event))
     return line(event) if line else _fields(event)
 
@@ -111,7 +111,7 @@ def _model_completed(event: ModelCompleted) -> str:
     usage = event.message.get("usage_metadata") or {}
     tokens = f", {usage.get('input_tokens', 0)}+{usage.get('output_tokens', 0)} tokens" if usage else ""
     calls = [f"→ {call.get('name')}({about(call.get('args') or {}, 50)})" for call in _calls(event.message)]
-    return " ".join([*filter(None, [said(event.message)]), *calls, f"[{seconds(event.duration_ms)}{tokens}]"])
+    return " ".join([f"[{seconds(event.duration_ms)}{tokens}]", *filter(None, [said(event.message)]), *calls])
 
 
 def _model_failed(event: ModelFailed) -> str:
@@ -121,9 +121,9 @@ def _model_failed(event: ModelFailed) -> str:
 
 def _tool_completed(event: ToolCompleted) -> str:
     marks = [mark for mark, holds in (("error", _is_error(event)), ("outcome unknown", event.unknown)) if holds]
-    changed = f" +{','.join(event.update)}" if event.update else ""
+    changed = f", sets {' '.join(event.update)}" if event.update else ""
     result = said(event.message)
-    return f"{event.message.get('name', '')}: {result} [{', '.join([*marks, seconds(event.duration_ms)])}]{changed}"
+    return f"{event.message.get('name', '')} [{', '.join([*marks, seconds(event.duration_ms)])}{changed}] {result}"
 
 
 def _state_patched(event: StatePatched) -> str:
@@ -146,7 +146,7 @@ _LINES: Mapping[type[Event], Callable[[Any], str]] = {
     RunRolledBack: lambda e: "undone",
     ModelCompleted: _model_completed,
     ModelFailed: _model_failed,
-    ToolRequested: lambda e: f"{e.name}: {about(e.args or {}, WORDS)} [{e.effect}]",
+    ToolRequested: lambda e: f"{e.name} [{e.effect}] {about(e.args or {}, WORDS)}",
     ToolCompleted: _tool_completed,
 }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TextIO
 
@@ -19,6 +19,8 @@ _SEQUENCE = re.compile(
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _TELLING = ("description", "command", "path", "pattern", "query", "url", "prompt", "question")
 """Arguments that say what a tool call is about, most telling first."""
+
+_MARKS = {"completed": "☑", "in_progress": "◐"}
 
 
 def clean(text: str) -> str:
@@ -37,7 +39,28 @@ def about(args: Mapping[str, Any], limit: int) -> str:
     for name in _TELLING:
         if isinstance(value := args.get(name), str) and value.strip():
             return one_line(value, limit)
+    if isinstance(todos := args.get("todos"), list):
+        return f"{sum(is_done(todo) for todo in todos)} of {len(todos)} done"
     return one_line(msgspec.json.encode(args).decode(), limit) if args else ""
+
+
+def is_done(todo: Any) -> bool:
+    return isinstance(todo, Mapping) and todo.get("status") == "completed"
+
+
+def todo_line(todo: Mapping[str, Any]) -> str:
+    """An item of a checklist."""
+    return f"{_MARKS.get(str(todo.get('status')), '☐')} {one_line(str(todo.get('content', '')), 110)}"
+
+
+def thread_lines(threads: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A numbered list of threads."""
+    lines = []
+    for number, thread in enumerate(threads, 1):
+        title = (thread.get("values") or {}).get("title") or (thread.get("metadata") or {}).get("title") or "untitled"
+        when = str(thread.get("updated_at", ""))[:16].replace("T", " ")
+        lines.append(f"{number:3}  {when}  {one_line(str(title), 60)}  {one_line(str(thread.get('thread_id')), 60)}")
+    return lines
 
 
 @dataclass(frozen=True, slots=True)

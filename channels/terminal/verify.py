@@ -1,18 +1,16 @@
 """`sika log verify`: reads a thread's log as it is stored and looks for what must not be.
 
-Every message is asked for by itself, from the stream's leader, with its subject and headers: `EventLog.read` would stop at
-the first body that is not an event, and does not show where it lies.
+Every message is asked for by itself, from the stream's leader, with its subject and headers: `EventLog.read` would stop
+at the first body that is not an event, and does not show where it lies.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
-import msgspec
-
-from core.bus import MESSAGE_NOT_FOUND, ApiError
-from core.errors import Invalid, NotFound, SikaError, Unavailable
+from channels.terminal.stored import Stored, messages
+from core.errors import Invalid, NotFound, SikaError
 from core.events import (
     Opaque,
     Record,
@@ -36,22 +34,6 @@ _EVERY_CUT = 200
 """Logs up to this length are folded in pieces at every possible cut; longer ones in pieces of a fiftieth."""
 
 
-class Stored(msgspec.Struct):
-    """A message of the stream as the server returns it; `data` and `hdrs` are base64 on the wire."""
-
-    seq: int
-    subject: str
-    data: bytes = b""
-    hdrs: bytes = b""
-
-    def header(self, name: str) -> str | None:
-        for line in self.hdrs.decode(errors="replace").split("\r\n"):
-            key, _, value = line.partition(":")
-            if key.lower() == name.lower():
-                return value.strip()
-        return None
-
-
 class Verdict(NamedTuple):
     events: int
     runs: int
@@ -70,7 +52,7 @@ async def verify(log: EventLog, thread_id: str) -> Verdict:
     subject = log.bus.names.log(aggregate)
     pairs: list[tuple[Stored, Record | None]] = []
     problems: list[str] = []
-    async for message in _stored(log, subject):
+    async for message in messages(log.bus, "log", subject):
         try:
             pairs.append((message, await _record(log, message)))
         except SikaError as error:
@@ -90,21 +72,6 @@ async def verify(log: EventLog, thread_id: str) -> Verdict:
     return Verdict(len(pairs), runs, sorted(problems, key=_place), notes)
 
 
-async def _stored(log: EventLog, subject: str) -> AsyncIterator[Stored]:
-    seq = 0
-    while True:
-        request = {"seq": seq + 1, "next_by_subj": subject}
-        try:
-            reply = await log.bus.api(f"STREAM.MSG.GET.{log.bus.names.stream('log')}", request)
-        except ApiError as error:
-            if error.code == MESSAGE_NOT_FOUND:
-                return
-            raise Unavailable(str(error)) from error
-        message = msgspec.convert(reply["message"], Stored, strict=False)
-        yield message
-        seq = message.seq
-
-
 async def _record(log: EventLog, message: Stored) -> Record:
     """The event, decoded with its schema; its body fetched if it lies elsewhere."""
     record = Record(message.seq, message.data)
@@ -116,12 +83,12 @@ async def _record(log: EventLog, message: Stored) -> Record:
     return record
 
 
-def _chain(messages: Sequence[Stored], records: Sequence[Record]) -> list[str]:
-    """Every append named the sequence it followed: another one before it means something is missing or was forced in."""
+def _chain(stored: Sequence[Stored], records: Sequence[Record]) -> list[str]:
+    """Every append named the sequence it followed. Another one before it: something is missing, or was forced in."""
     problems = []
     erased = bool(records) and isinstance(records[0].event, ThreadErased)
     before = None if erased else 0  # the tombstone's predecessors are gone, as they should be
-    for message in messages:
+    for message in stored:
         expected = message.header("Nats-Expected-Last-Subject-Sequence")
         batched = message.header("Nats-Batch-Sequence") not in (None, "1")
         if expected is None and not batched:
@@ -157,7 +124,7 @@ def _causes(records: Sequence[Record]) -> list[str]:
 
 
 def _runs(records: Sequence[Record]) -> list[str]:
-    """Runs are requested before they start, and end once; tool outcomes have intents, or close a stopped run's calls."""
+    """Runs are requested before they start and end once; tool outcomes have intents, or close a stopped run's calls."""
     problems = []
     requested: set[str] = set()
     ended: set[str] = set()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -12,9 +14,9 @@ import pytest
 from core import log as core_log
 from core.bus import Bus
 from core.errors import Conflict, Unavailable
-from core.events import Aggregate, StatePatched, ThreadAnnotated, ThreadCreated
+from core.events import Aggregate, Event, StatePatched, ThreadAnnotated, ThreadCreated
 from core.log import EventLog
-from tests.support.nats import Nats, Node, Proxy, append, bus_on, eventually, fresh, log_on, proxy, read, running
+from tests.support.nats import Nats, Node, Proxy, append, bus_on, eventually, fresh, log_on, own, proxy, read
 
 CREATED = ThreadCreated(user="ada")
 
@@ -144,7 +146,7 @@ async def test_an_acknowledgement_that_comes_too_late(any_log: EventLog, far: Ev
     if count > 1:  # the opening of the batch must be answered, its commit must not
         await line.said(b"Nats-Batch-Commit")
         line.deafen()
-    await line.said(b"STREAM.MSG.GET") if count == 1 else None
+    await line.said(b"STREAM.MSG.GET")
     line.restore()
     records = await writing
     assert records[0].seq > first.seq
@@ -254,7 +256,6 @@ async def test_purging_keeps_the_tombstone_and_deletes_the_blobs(any_log: EventL
     only_other = await blobs(any_log)
     records = await append(any_log, thread, CREATED, big(200_000), note(1))
     await any_log.purge(thread)
-    await any_log.purge(thread)  # repeating it is fine
     assert [r.id for r in await read(any_log, thread)] == [records[-1].id]
     assert await any_log.tip(thread) == records[-1].seq
     assert await blobs(any_log) < only_other + 10_000
@@ -262,6 +263,15 @@ async def test_purging_keeps_the_tombstone_and_deletes_the_blobs(any_log: EventL
     with pytest.raises(Conflict):
         await append(any_log, thread, note(2), expected=records[0].seq)
     await append(any_log, thread, note(3), expected=records[-1].seq)
+
+
+@pytest.mark.xfail(strict=True, reason="_Blobs.delete deletes what is deleted: nats-py lists it, and raises ObjectNotFoundError")
+async def test_purging_twice(any_log: EventLog) -> None:
+    """A purge that was interrupted is repeated (`Intake.erase`: repeating it is fine)."""
+    thread = fresh()
+    await append(any_log, thread, CREATED, big(200_000), note(1))
+    await any_log.purge(thread)
+    await any_log.purge(thread)
 
 
 async def test_purging_a_thread_without_blobs_or_events(any_log: EventLog) -> None:
@@ -281,16 +291,42 @@ async def test_a_body_that_is_not_an_event_type_of_ours(any_log: EventLog) -> No
     assert (record.type, msgspec.json.decode(record.raw)) == ("rocket.launched", body)
 
 
-async def test_appending_while_the_server_is_down(tmp_path_factory: pytest.TempPathFactory) -> None:
-    with running(tmp_path_factory.mktemp("down")) as own:
-        async with bus_on(own) as bus, log_on(bus) as log:
-            thread = fresh()
-            [first] = await append(log, thread, CREATED)
-            await own.kill()
-            small = asyncio.ensure_future(append(log, thread, note(1), expected=first.seq))
-            batch = asyncio.ensure_future(append(log, fresh(), CREATED, note(2)))
-            await asyncio.wait([small, batch], timeout=0.1)
-            await own.restart()
-            [second] = await small
-            await batch
-            assert [r.id for r in await read(log, thread)] == [first.id, second.id]
+@pytest.mark.parametrize("event", [note(1), big(100_000)], ids=["small", "big"])
+async def test_appending_while_the_server_is_down(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, event: Event
+) -> None:
+    async with own(tmp_path) as nats, bus_on(nats) as bus, log_on(bus) as log:
+        thread, other = fresh(), fresh()
+        [first] = await append(log, thread, CREATED)
+        await append(log, fresh(), big(100_000))  # the object store is there and known
+        await nats.kill()
+        asked = asyncio.Event()
+        ask = bus.ask
+
+        async def heard(*arguments: Any, **options: Any) -> Any:
+            asked.set()
+            return await ask(*arguments, **options)
+
+        monkeypatch.setattr(bus, "ask", heard)
+        one = asyncio.ensure_future(append(log, thread, event, expected=first.seq))
+        batch = asyncio.ensure_future(append(log, other, CREATED, note(2)))
+        await asked.wait()
+        await nats.restart()
+        [second] = await one
+        assert [r.id for r in await read(log, thread)] == [first.id, second.id]
+        assert [r.id for r in await read(log, other)] == [r.id for r in await batch]
+
+
+@pytest.mark.xfail(strict=True, reason="_Blobs.put lets nats-py's errors out: not `Unavailable`")
+async def test_appending_a_big_body_to_a_server_that_stays_down(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(core_log, "APPEND_SECONDS", 1.0)
+    async with own(tmp_path) as nats, bus_on(nats) as bus:
+        log = EventLog(bus)
+        await append(log, fresh(), big(100_000))
+        await nats.kill()
+        [outcome] = await asyncio.gather(append(log, fresh(), big(100_000)), return_exceptions=True)
+        await nats.restart()
+        await eventually(log.last)
+        assert isinstance(outcome, Unavailable), repr(outcome)

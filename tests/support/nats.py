@@ -133,7 +133,22 @@ class Nats:
 
 @contextmanager
 def running(folder: Path, nodes: int = 1) -> Iterator[Nats]:
-    """Servers for as long as the block lasts. A cluster has elected its leader when the block begins."""
+    """Servers for as long as the block lasts; for fixtures of a session. A cluster has elected its leader when the block begins."""
+    with _launched(folder, nodes) as made:
+        asyncio.run(_formed(made))
+        yield made
+
+
+@asynccontextmanager
+async def own(folder: Path, nodes: int = 1) -> AsyncIterator[Nats]:
+    """Servers of one test's own, to be killed."""
+    with _launched(folder, nodes) as made:
+        await _formed(made)
+        yield made
+
+
+@contextmanager
+def _launched(folder: Path, nodes: int) -> Iterator[Nats]:
     if nodes == 1:
         made = [Node(folder / "n0", "n0")]
     else:
@@ -144,9 +159,7 @@ def running(folder: Path, nodes: int = 1) -> Iterator[Nats]:
             node.launch()
         for node in made:
             node.wait_ready()
-        cluster = Nats(made)
-        asyncio.run(_formed(cluster))
-        yield cluster
+        yield Nats(made)
     finally:
         for node in made:
             node.stop()

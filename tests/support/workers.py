@@ -9,6 +9,7 @@ import argparse
 import asyncio
 import contextlib
 import json
+import logging
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from functools import partial
@@ -17,12 +18,13 @@ from typing import Any, Literal
 
 import anyio
 import pytest
+import structlog
 
 from actors import compose
 from actors.lead.actor import Lead
 from actors.sandbox import Limits, Sandbox
 from adapters.models.configured import Configured
-from core import system
+from core import embedded, system
 from core.actor import Actor
 from core.bus import Endpoint
 from core.config import ConfigSource
@@ -32,7 +34,7 @@ from core.run import OwnedRun, RunActor
 from core.state import Run, ThreadState, fold
 from core.system import System
 from core.tools import Tool
-from tests.support.model_server import ModelServer
+from tests.support.model_server import ModelServer, Script, Turn
 
 DEADLINE = 40.0
 """Seconds after which something that a test waits for will not happen any more."""
@@ -41,10 +43,11 @@ STEPS = 20
 """What a run of `Steps` does."""
 
 
-def configure(path: Path, models: ModelServer, **sections: Any) -> Path:
-    """A configuration with the server's scripts as models. JSON is YAML."""
+def configure(path: Path, models: ModelServer, *, more_models: Sequence[Any] = (), **sections: Any) -> Path:
+    """A configuration with the server's scripts as models, and `more_models`. JSON is YAML."""
     entries = [{"name": name, "model": name, "base_url": models.url, "api_key": "none"} for name in models.scripts]
-    path.write_text(json.dumps({"models": entries, "sandbox": {"allow_host_bash": True}, **sections}))
+    settings = {"models": [*entries, *more_models], "sandbox": {"allow_host_bash": True}, **sections}
+    path.write_text(json.dumps(settings))
     return path
 
 
@@ -53,6 +56,18 @@ async def wait_for(condition: Callable[[], Coroutine[Any, Any, bool]], seconds: 
     async with asyncio.timeout(seconds):
         while not await condition():
             await asyncio.sleep(0.02)
+
+
+def plain_logs() -> None:
+    """Without a configuration structlog draws tracebacks with all local variables, which takes seconds."""
+    renderer = structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback)
+    structlog.configure(
+        processors=[structlog.processors.add_log_level, structlog.processors.TimeStamper("%H:%M:%S.%f"), renderer],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
+    )
+
+
+plain_logs()
 
 
 # ── power ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -203,6 +218,23 @@ class Client:
             return int(info["state"]["messages"]) == 0
 
         await wait_for(empty)
+
+
+@asynccontextmanager
+async def site(
+    home: Path,
+    scripts: Mapping[str, Script | Sequence[Turn]],
+    *,
+    tools: Sequence[Tool] = (),
+    others: Sequence[Actor[Any]] = (),
+    **sections: Any,
+) -> AsyncIterator[tuple[Client, ModelServer]]:
+    """Everything a run needs, made for one test: models, bus, worker."""
+    async with ModelServer(scripts) as models, embedded.start(home) as server:
+        config = configure(home / "config.yaml", models, **sections)
+        endpoint = Endpoint(server.url, token=server.token)
+        async with worker(endpoint, home, config, tools=tools, others=others) as running:
+            yield Client(running), models
 
 
 # ── workers in processes ────────────────────────────────────────────────────────────────────────────────────────────

@@ -54,10 +54,11 @@ async def play(
     except SikaError as error:
         log.warning("stream broken off", run=frames.run_id, error=str(error))
         outlet.abort()
-    except (asyncio.CancelledError, ConnectionError):
+    except (asyncio.CancelledError, ConnectionError) as error:
         if cancel and not frames.ended:
             await live.left(thread_id, frames.run_id)
-        raise
+        if isinstance(error, asyncio.CancelledError):
+            raise
     return outlet.response
 
 

@@ -52,10 +52,11 @@ async def result(
     except SikaError as error:
         log.warning("wait broken off", run=run_id, error=str(error))
         outlet.abort()
-    except (asyncio.CancelledError, ConnectionError):
+    except (asyncio.CancelledError, ConnectionError) as error:
         if cancel and not over:
             await live.left(thread_id, run_id)
-        raise
+        if isinstance(error, asyncio.CancelledError):
+            raise
     return outlet.response
 
 

@@ -1,0 +1,478 @@
+"""The command line. Each command imports what it needs when it is called, so that `sika --help` costs nothing."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import os
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import anyio
+
+    from actors.compose import Options
+    from channels.terminal.doctor import Check, Finding
+    from channels.terminal.story import Story
+    from core.settings import Config
+
+Command = Callable[[argparse.Namespace], Awaitable[int]]
+
+OK, FAILED, WRONG, INTERRUPTED = 0, 1, 2, 130
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; its exit code. What is wrong from outside is one line on stderr, never a traceback."""
+    options = parser().parse_args(arguments)
+    import anyio
+
+    from core.errors import SikaError, ungrouped
+
+    try:
+        with ungrouped():
+            return anyio.run(_quietly, options, backend_options={"use_uvloop": _has_uvloop()})
+    except SikaError as error:
+        print(f"sika: {error}", file=sys.stderr)
+        return WRONG
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except (BrokenPipeError, BaseExceptionGroup) as error:
+        if isinstance(error, BaseExceptionGroup) and error.split(BrokenPipeError)[1] is not None:
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # `sika log show … | head`: nobody reads any more
+        return OK
+
+
+async def _quietly(options: argparse.Namespace) -> int:
+    """Our log goes to stderr; commands that are not servers only say what went wrong."""
+    _log_to_stderr("info" if options.command is _serve else "error")
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
+    command: Command = options.command
+    code = await command(options)
+    sys.stdout.flush()
+    return code
+
+
+def parser() -> argparse.ArgumentParser:
+    common = argparse.ArgumentParser(add_help=False)
+    common.add_argument("--home", metavar="DIR", help="data directory (default: $SIKA_HOME, or .sika)")
+    common.add_argument("--config", type=Path, metavar="FILE", help="default: $SIKA_CONFIG, or config.yaml")
+    common.add_argument("--nats", metavar="URL", help="a NATS of yours instead of the one that comes along")
+    top = argparse.ArgumentParser(prog="sika", description="A super-agent server.")
+    commands = top.add_subparsers(required=True, metavar="COMMAND")
+
+    def add(
+        name: str,
+        command: Command | None,
+        text: str,
+        to: argparse._SubParsersAction[argparse.ArgumentParser] = commands,
+    ) -> argparse.ArgumentParser:
+        made = to.add_parser(name, help=text, description=text, parents=[common] if command else [])
+        made.set_defaults(command=command)
+        return made
+
+    serve = add("serve", _serve, "run a server")
+    serve.add_argument("--host", help="address to listen on (default: 127.0.0.1)")
+    serve.add_argument("--port", type=_port, help="default: 2026; 0 picks a free one")
+    serve.add_argument("--actors", type=_names, metavar="A,B", help="only these actors (default: all)")
+
+    chat = add("chat", _chat, "talk to the agent")
+    chat.add_argument("message", nargs="?", help="one message; without it, a conversation")
+    chat.add_argument("--thread", metavar="ID", help="go on with this thread")
+    chat.add_argument("--url", help="a server elsewhere")
+    chat.add_argument("--plan", action="store_true", help="let the agent keep a list of steps")
+
+    add("doctor", _doctor, "check this machine and the configuration")
+
+    log = add("log", None, "look into a thread's log").add_subparsers(required=True, metavar="WHAT")
+    for name, command, text in (
+        ("show", _log_show, "the events, one line each"),
+        ("tail", _log_tail, "the events, and new ones as they come"),
+        ("state", _log_state, "the state they fold to"),
+        ("verify", _log_verify, "check that the log is sound"),
+        ("replay", _log_replay, "execute the recorded runs again and compare"),
+    ):
+        made = add(name, command, text, log)
+        made.add_argument("thread")
+        if name in ("show", "tail", "state"):
+            made.add_argument("--json", action="store_true")
+        if name in ("show", "tail"):
+            made.add_argument("--after", type=_count, default=0, metavar="SEQ", help="only events after this one")
+        if name == "replay":
+            made.add_argument("--until", type=_count, metavar="SEQ", help="only events up to this one")
+
+    dlq = add("dlq", None, "dead letters: what could not be processed").add_subparsers(required=True, metavar="WHAT")
+    add("list", _dlq_list, "the letters and their reasons", dlq)
+    again = add("redrive", _dlq_redrive, "wake their actors again, and delete the letters", dlq)
+    again.add_argument("letters", nargs="*", type=_count, metavar="SEQ", help="only these (default: all)")
+
+    views = add("projections", None, "the read models").add_subparsers(required=True, metavar="WHAT")
+    add("rebuild", _projections_rebuild, "let the running server build them again from the log", views)
+
+    config = add("config", None, "the configuration file").add_subparsers(required=True, metavar="WHAT")
+    add("check", _config_check, "look for mistakes", config)
+    return top
+
+
+# ── serve and chat ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def _serve(arguments: argparse.Namespace) -> int:
+    import anyio
+
+    from actors import compose
+    from core.config import load
+
+    _log_to_stderr(load(arguments.config).log_level)
+    with anyio.CancelScope() as starting:
+        stop = _on_signals(starting)
+        async with compose.serve(_options(arguments)) as url:
+            starting.shield = True  # from here on nothing is cancelled: leaving the block drains
+            print(f"Sika is ready on {url} (Ctrl-C stops it)", flush=True)
+            await stop.wait()
+    return OK
+
+
+def _on_signals(starting: anyio.CancelScope) -> anyio.Event:
+    """The first SIGINT or SIGTERM gives up the start, or sets the event; the second one ends the process at once."""
+    import asyncio
+    import signal
+
+    import anyio
+
+    stop = anyio.Event()
+
+    def received(number: int) -> None:
+        if stop.is_set():
+            os._exit(128 + number)
+        stop.set()
+        if not starting.shield:
+            starting.cancel()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, received, number)
+    return stop
+
+
+async def _chat(arguments: argparse.Namespace) -> int:
+    from dataclasses import replace
+
+    from actors import compose
+    from channels.terminal.client import announced, healthy
+    from core.errors import Unavailable
+
+    options = _options(arguments)
+    if arguments.url:
+        if not await healthy(arguments.url.rstrip("/")):
+            raise Unavailable(f"{arguments.url}: no server answers there")
+        return await _talk(arguments, arguments.url, lambda: None)
+    url = announced(options.home)
+    if url is not None and await healthy(url):
+        return await _talk(arguments, url, lambda: announced(options.home))
+    print("no server is running: starting one for this talk", file=sys.stderr)
+    async with compose.serve(replace(options, port=0)) as url:
+        return await _talk(arguments, url, lambda: None)
+
+
+async def _talk(arguments: argparse.Namespace, url: str, relocate: Callable[[], str | None]) -> int:
+    from channels.terminal.chat import Chat
+    from channels.terminal.client import Client
+    from channels.terminal.keyboard import Keyboard, interrupts
+    from channels.terminal.text import style_of
+
+    def out(text: str) -> None:
+        print(text, end="", flush=True)
+
+    def notice(text: str) -> None:
+        print(text, file=sys.stderr, flush=True)
+
+    async with Client(url, notice=notice, relocate=relocate) as client:
+        with interrupts() as pressed:
+            style = style_of(sys.stdout)
+            chat = Chat(
+                client, pressed, out=out, notice=notice, style=style, thread=arguments.thread, plan=arguments.plan
+            )
+            if arguments.message is not None:
+                return await chat.once(arguments.message)
+            keyboard = Keyboard()
+            try:
+                return await chat.converse(keyboard)
+            finally:
+                keyboard.close()
+
+
+# ── doctor and config ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def _doctor(arguments: argparse.Namespace) -> int:
+    from functools import partial
+
+    from channels.terminal import doctor
+    from channels.terminal.text import style_of
+    from core.config import load
+    from core.errors import Invalid
+
+    options = _options(arguments)
+    checks: list[tuple[str, Check]] = [
+        ("Python", doctor.python),
+        ("configuration", partial(doctor.configuration, options.config, options.home)),
+        ("data directory", partial(doctor.disk, options.home)),
+    ]
+    try:
+        config = load(options.config)
+    except Invalid:  # the check says so; what depends on the configuration cannot be checked
+        return await doctor.examine(checks, print, style_of(sys.stdout))
+    external = options.nats or config.nats.url
+    checks.append(("NATS", partial(_cluster, options, config)) if external else ("nats-server", doctor.nats_server))
+    checks += [
+        ("port", partial(doctor.port, options.home, config.http.host, config.http.port)),
+        ("sandbox", partial(_sandbox, options, config)),
+        ("model", partial(doctor.models, config)),
+        ("model", partial(_models, options, config)),
+    ]
+    return await doctor.examine(checks, print, style_of(sys.stdout))
+
+
+async def _cluster(options: Options, config: Config) -> list[Finding]:
+    from actors import compose
+    from channels.terminal import cluster
+
+    async with compose._bus(options, config) as endpoint:
+        return await cluster.examine(endpoint)
+
+
+async def _sandbox(options: Options, config: Config) -> list[Finding]:
+    """The provider that will be used, and whether it works."""
+    import msgspec
+
+    from actors import compose
+    from channels.terminal.doctor import Finding
+    from core.errors import Unavailable
+
+    wanted = config.sandbox
+    if wanted.provider == "auto":
+        wanted = msgspec.structs.replace(wanted, provider="bubblewrap")
+    try:
+        provider = await compose.sandbox_provider(options.home, msgspec.structs.replace(config, sandbox=wanted))
+        problem = await provider.check()
+    except Unavailable as error:
+        if config.sandbox.provider == "auto":
+            text = "bubblewrap does not work here: the agent has file tools, but cannot run commands"
+            return [Finding("sandbox", "warn", text, str(error))]
+        return [Finding("sandbox", "fail", str(error))]
+    if problem:
+        return [Finding("sandbox", "fail", f"{provider.name} does not work", problem)]
+    if provider.name == "host" and wanted.allow_host_bash:
+        text = "host: commands run unconfined as this user"
+        return [Finding("sandbox", "warn", text, "choose sandbox.provider: bubblewrap unless you trust every prompt")]
+    return [Finding("sandbox", "ok", provider.name if wanted.provider != "host" else "host, file tools only")]
+
+
+async def _models(options: Options, config: Config) -> list[Finding]:
+    """Whether the configured models can be built: package installed, arguments accepted."""
+    from functools import partial
+
+    import anyio.to_thread
+
+    from channels.terminal.doctor import Finding
+    from core.config import ConfigSource
+    from core.errors import Invalid
+
+    if not config.models:
+        return []
+    from adapters.models.configured import Configured
+
+    found = []
+    models = Configured(ConfigSource(options.config))
+    for model in config.models:
+        try:
+            await anyio.to_thread.run_sync(partial(models.get, model.name, thinking=False, reasoning_effort=None))
+        except Invalid as error:
+            found.append(Finding("model", "fail", str(error)))
+    return found
+
+
+async def _config_check(arguments: argparse.Namespace) -> int:
+    from core.config import find, load
+
+    config = load(arguments.config)
+    for warning in config.warnings:
+        print(f"warning: {warning}")
+    print(f"ok: {find(arguments.config) or 'no config.yaml, everything is default'}")
+    return OK
+
+
+# ── log ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def _log_show(arguments: argparse.Namespace) -> int:
+    from actors import compose
+    from channels.terminal import log
+
+    async with compose.attach(_options(arguments)) as system:
+        story, after = _story(), arguments.after
+        await log.show(system.log, arguments.thread, print, after=after, raw=arguments.json, story=story)
+    return OK
+
+
+async def _log_tail(arguments: argparse.Namespace) -> int:
+    from actors import compose
+    from channels.terminal import log
+
+    def write(line: str) -> None:
+        print(line, flush=True)
+
+    async with compose.attach(_options(arguments)) as system:
+        story, after = _story(), arguments.after
+        await log.tail(system.log, arguments.thread, write, after=after, raw=arguments.json, story=story)
+    return OK
+
+
+async def _log_state(arguments: argparse.Namespace) -> int:
+    from actors import compose
+    from channels.terminal import log
+    from channels.terminal.text import style_of
+
+    async with compose.attach(_options(arguments)) as system:
+        style = style_of(sys.stdout)
+        await log.state(system.log, arguments.thread, print, raw=arguments.json, style=style)
+    return OK
+
+
+async def _log_verify(arguments: argparse.Namespace) -> int:
+    from actors import compose
+    from channels.terminal.verify import verify
+
+    async with compose.attach(_options(arguments)) as system:
+        verdict = await verify(system.log, arguments.thread)
+    print("\n".join(verdict.lines()))
+    return FAILED if verdict.problems else OK
+
+
+async def _log_replay(arguments: argparse.Namespace) -> int:
+    from actors import compose
+    from channels.terminal.log import replayed
+
+    async with compose.attach(_options(arguments)) as system:
+        text, code = replayed(await compose.replay(system, arguments.thread, arguments.until, arguments.config))
+    print(text)
+    return code
+
+
+# ── dlq and projections ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def _dlq_list(arguments: argparse.Namespace) -> int:
+    from actors import compose
+    from channels.terminal import dlq
+
+    count = 0
+    async with compose.attach(_options(arguments)) as system:
+        async for letter in dlq.letters(system.bus):
+            count += 1
+            print(letter.line())
+    print(f"{count} dead letters" if count else "no dead letters", file=sys.stderr)
+    return OK
+
+
+async def _dlq_redrive(arguments: argparse.Namespace) -> int:
+    from actors import compose
+    from channels.terminal import dlq
+
+    async with compose.attach(_options(arguments)) as system:
+        sent = await dlq.redrive(system.bus, system.queue, arguments.letters)
+    for letter in sent:
+        print(letter.line())
+    print(f"{len(sent)} sent again", file=sys.stderr)
+    return FAILED if set(arguments.letters) - {letter.seq for letter in sent} else OK
+
+
+async def _projections_rebuild(arguments: argparse.Namespace) -> int:
+    from channels.terminal.client import Client, announced, healthy
+    from core.errors import Unavailable
+
+    home = _options(arguments).home
+    url = announced(home)
+    if url is None or not await healthy(url):
+        raise Unavailable(f"no server is running in {home}; without one, its views.db may simply be deleted")
+    async with Client(url, notice=lambda text: print(text, file=sys.stderr)) as client:
+        await client.ask("POST", "/api/projections/rebuild")
+    print("rebuilding")
+    return OK
+
+
+# ── parts ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _options(arguments: argparse.Namespace) -> Options:
+    from actors.compose import Options
+    from core.config import home
+
+    return Options(
+        home=home(arguments.home),
+        config=arguments.config,
+        nats=arguments.nats,
+        host=getattr(arguments, "host", None),
+        port=getattr(arguments, "port", None),
+        actors=getattr(arguments, "actors", None),
+    )
+
+
+def _story() -> Story:
+    import shutil
+
+    from channels.terminal.story import WIDTH, Story
+    from channels.terminal.text import style_of
+
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else WIDTH
+    return Story(style_of(sys.stdout), width)
+
+
+def _log_to_stderr(level: str) -> None:
+    """For people on a terminal, JSON otherwise."""
+    import logging
+
+    import structlog
+
+    people = sys.stderr.isatty()
+    renderer = structlog.dev.ConsoleRenderer() if people else structlog.processors.JSONRenderer()
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="%H:%M:%S" if people else "iso", utc=not people),
+            *([] if people else [structlog.processors.format_exc_info]),
+            renderer,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=True,
+    )
+
+
+def _has_uvloop() -> bool:
+    from importlib.util import find_spec
+
+    return find_spec("uvloop") is not None
+
+
+def _port(text: str) -> int:
+    if text.isdecimal() and int(text) <= 65535:
+        return int(text)
+    raise argparse.ArgumentTypeError(f"a port is a number from 0 to 65535, got {text!r}")
+
+
+def _count(text: str) -> int:
+    if text.isdecimal():
+        return int(text)
+    raise argparse.ArgumentTypeError(f"a sequence is a number, got {text!r}")
+
+
+def _names(text: str) -> tuple[str, ...]:
+    found = tuple(name.strip() for name in text.split(",") if name.strip())
+    if not found:
+        raise argparse.ArgumentTypeError("name at least one actor")
+    return found

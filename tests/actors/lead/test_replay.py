@@ -1,0 +1,174 @@
+"""Recorded runs executed again on their recorded outcomes: identical, or the first difference is named."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+import pytest
+
+from actors import compose
+from actors.lead.actor import Lead
+from adapters.models.configured import Silent
+from core.config import ConfigSource
+from core.events import Aggregate, Event, ModelCompleted, Record, ToolCompleted, ToolRequested
+from core.log import EventLog
+from core.replay import Report, replay
+from core.tools import Tool, ToolContext, tool
+from tests.actors.lead.test_tools import bash
+from tests.support.model_server import Failure, ToolCall, Turn
+from tests.support.workers import Client, site
+
+pytestmark = pytest.mark.anyio
+
+signatures: list[str] = []
+
+
+@tool(effect="once")
+async def sign(ctx: ToolContext, note: str) -> str:
+    """Sign."""
+    signatures.append(note)
+    return f"signed {note}"
+
+
+WORK = [
+    Turn(
+        text="Let me see.",
+        tool_calls=(ToolCall("sign", {"note": "a"}), bash("echo hi"), ToolCall("teleport", {})),
+        error=Failure(status=503, headers={"retry-after": "0"}),
+        times=1,
+    ),
+    Turn(tool_calls=(ToolCall("sign", {"note": "b"}),)),
+    Turn(text="Done."),
+]
+
+
+class Tampered:
+    """A log in which some events read differently from how they were written."""
+
+    def __init__(self, records: Sequence[Record], change: Callable[[Event], Event]) -> None:
+        self._records = [self._changed(record, change) for record in records]
+
+    def _changed(self, record: Record, change: Callable[[Event], Event]) -> Record:
+        assert isinstance(record.event, Event)
+        return Record(record.seq, record.raw, record.head, change(record.event))
+
+    async def read(self, aggregate: Aggregate, *, after: int = 0, upto: int | None = None) -> AsyncIterator[Record]:
+        for record in self._records:
+            if record.seq > after and (upto is None or record.seq <= upto):
+                yield record
+
+
+async def nobody(actor: str, request: Mapping[str, Any], progress: Any) -> Any:
+    raise AssertionError("a replay asks nobody")
+
+
+def loop(tools: Sequence[Tool] = (sign,)) -> Lead:
+    return Lead(ConfigSource(None), Silent(), [*compose.load_tools(), *tools], nobody)
+
+
+async def again(client: Client, change: Callable[[Event], Event], until: int | None = None, **how: Any) -> Report:
+    log = Tampered(await client.records("t1"), change)
+    return await replay(cast(EventLog, log), "t1", until, loop(**how).execute)
+
+
+@asynccontextmanager
+async def worked(home: Path) -> AsyncIterator[Client]:
+    """A thread with two runs in its log."""
+    async with site(home, {"m": WORK, "quick": [Turn(text="Yes?")]}, tools=[sign]) as (client, _):
+        await client.said(await client.thread(), "Go", "m")
+        await client.said("t1", "Thanks", "quick")
+        signatures.clear()
+        yield client
+
+
+async def test_identical(tmp_path: Path) -> None:
+    async with worked(tmp_path) as client:
+        before = await client.records("t1")
+        report = await replay(client.system.log, "t1", None, loop().execute)
+        after = await client.records("t1")
+    assert report == Report(runs=2, steps=8)
+    assert [record.raw for record in after] == [record.raw for record in before]
+    assert signatures == []
+
+
+async def test_up_to_any_event(tmp_path: Path) -> None:
+    async with worked(tmp_path) as client:
+        steps = []
+        for record in await client.records("t1"):
+            report = await again(client, lambda event: event, until=record.seq)
+            assert report.divergence is None, record
+            steps.append(report.steps)
+    assert steps == sorted(steps)
+    assert steps[-1] == 8
+
+
+async def test_an_argument_that_was_another(tmp_path: Path) -> None:
+    def change(event: Event) -> Event:
+        if isinstance(event, ToolRequested) and event.name == "sign":
+            return msgspec.structs.replace(event, args={"note": "c"})
+        return event
+
+    async with worked(tmp_path) as client:
+        report = await again(client, change)
+        [first, *_] = await client.records("t1", ToolRequested)
+    assert report.divergence is not None
+    assert f"{first.seq} tool.requested: sign was called, the loop calls sign" in report.divergence
+
+
+async def test_a_call_of_the_model_that_was_another(tmp_path: Path) -> None:
+    def change(event: Event) -> Event:
+        if not isinstance(event, ModelCompleted) or not event.message.get("tool_calls"):
+            return event
+        calls = [{**call, "args": {**call["args"], "note": "c"}} for call in event.message["tool_calls"]]
+        return msgspec.structs.replace(event, message={**event.message, "tool_calls": calls})
+
+    async with worked(tmp_path) as client:
+        report = await again(client, change)
+        [_, second, *_] = await client.records("t1", ModelCompleted)
+    assert report.divergence is not None
+    assert f"{second.seq} model.completed: recorded for the conversation" in report.divergence
+
+
+async def test_an_outcome_that_was_another(tmp_path: Path) -> None:
+    def change(event: Event) -> Event:
+        if isinstance(event, ToolCompleted):
+            return msgspec.structs.replace(event, message={**event.message, "content": "forged"})
+        return event
+
+    async with worked(tmp_path) as client:
+        report = await again(client, change)
+    assert report.divergence is not None
+    assert "model.completed" in report.divergence
+
+
+async def test_a_call_that_was_not_made(tmp_path: Path) -> None:
+    async with worked(tmp_path) as client:
+        records = [r for r in await client.records("t1") if not isinstance(r.event, ToolRequested | ToolCompleted)]
+        log = Tampered(records, lambda event: event)
+        report = await replay(cast(EventLog, log), "t1", None, loop().execute)
+    assert report.divergence is not None
+    assert "the loop calls" in report.divergence
+    assert "the run did not" in report.divergence
+
+
+async def test_a_loop_that_does_not_have_the_tool_any_more(tmp_path: Path) -> None:
+    async with worked(tmp_path) as client:
+        report = await again(client, lambda event: event, tools=[])
+    assert report.divergence is not None
+    assert "sign" in report.divergence
+
+
+async def test_a_loop_in_which_the_tool_does_something_else(tmp_path: Path) -> None:
+    @tool(effect="pure")
+    async def sign(ctx: ToolContext, note: str) -> str:
+        """Only look at the ledger."""
+        return "looked"
+
+    async with worked(tmp_path) as client:
+        report = await again(client, lambda event: event, tools=[sign])
+    assert report.divergence is not None
+    assert "sign" in report.divergence

@@ -1,0 +1,206 @@
+"""Tools in a run: what comes of calls that go wrong, come together, or come with odd ids."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+import pytest
+
+from core.events import Message, ModelCompleted, ToolCompleted, ToolRequested
+from core.state import unanswered
+from core.tools import ToolContext, tool
+from tests.support.model_server import ModelServer, ToolCall, Turn
+from tests.support.workers import DEADLINE, site
+
+pytestmark = pytest.mark.anyio
+
+DONE = Turn(text="Done.")
+
+
+@tool(effect="pure")
+async def explode(ctx: ToolContext, where: str) -> str:
+    """Explode."""
+    raise LookupError(f"no bridge at {where}" + "!" * 1000)
+
+
+@tool(effect="once")
+async def sign(ctx: ToolContext, note: str) -> str:
+    """Sign."""
+    return f"signed {note}"
+
+
+def bash(command: str) -> ToolCall:
+    return ToolCall("bash", {"description": "try", "command": command})
+
+
+def kinds(messages: Sequence[Message]) -> list[str]:
+    return [message["type"] for message in messages]
+
+
+def tool_texts(messages: Sequence[Message]) -> list[str]:
+    return [str(message["content"]) for message in messages if message["type"] == "tool"]
+
+
+def assert_well_formed(models: ModelServer) -> None:
+    """Every provider refuses a conversation with a tool call that is not answered right behind it."""
+    for record in models.requests:
+        open_calls: list[str] = []
+        for message in record.body["messages"]:
+            if message["role"] == "tool":
+                assert message["tool_call_id"] in open_calls, record.body["messages"]
+                open_calls.remove(message["tool_call_id"])
+                continue
+            assert not open_calls, record.body["messages"]
+            open_calls = [call["id"] for call in message.get("tool_calls") or ()]
+        assert not open_calls, record.body["messages"]
+
+
+async def test_a_tool_that_raises_is_told_to_the_model(tmp_path: Path) -> None:
+    turns = [Turn(tool_calls=(ToolCall("explode", {"where": "Arnhem"}),)), DONE]
+    async with site(tmp_path, {"m": turns}, tools=[explode]) as (client, models):
+        messages = await client.said(await client.thread(), "Go")
+    [text] = tool_texts(messages)
+    assert text.startswith("Error: Tool 'explode' failed with LookupError: ")
+    assert "no bridge at Arnhem" in text
+    assert len(text) < 700
+    assert messages[2]["status"] == "error"
+    assert messages[-1]["content"] == "Done."
+    assert_well_formed(models)
+
+
+async def test_a_tool_that_is_not_there_is_told_to_the_model(tmp_path: Path) -> None:
+    turns = [Turn(tool_calls=(ToolCall("teleport", {"to": "Mars"}),)), DONE]
+    async with site(tmp_path, {"m": turns}) as (client, models):
+        messages = await client.said(await client.thread(), "Go")
+    [text] = tool_texts(messages)
+    assert text.startswith("Error: ")
+    assert "teleport" in text
+    assert messages[-1]["content"] == "Done."
+    assert_well_formed(models)
+
+
+async def test_arguments_that_do_not_fit_are_told_to_the_model(tmp_path: Path) -> None:
+    turns = [Turn(tool_calls=(ToolCall("sign", {"remark": 1}),)), DONE]
+    async with site(tmp_path, {"m": turns}, tools=[sign]) as (client, models):
+        messages = await client.said(await client.thread(), "Go")
+    [text] = tool_texts(messages)
+    assert text.startswith("Error")
+    assert "note" in text
+    assert messages[-1]["content"] == "Done."
+    assert_well_formed(models)
+
+
+async def test_arguments_that_are_not_json_are_told_to_the_model(tmp_path: Path) -> None:
+    broken = ToolCall("sign", cast(Any, msgspec.Raw(b'{"note": "to be cont')))
+    async with site(tmp_path, {"m": [Turn(tool_calls=(broken,)), DONE]}, tools=[sign]) as (client, models):
+        await client.said(await client.thread(), "Go")
+        await client.said("t1", "And now?")
+        messages = (await client.state("t1")).messages
+    assert_well_formed(models)
+    assert kinds(messages) == ["human", "ai", "tool", "ai", "human", "ai", "tool", "ai"]
+    assert tool_texts(messages)[0].startswith("Error")
+
+
+async def test_parallel_calls_run_at_the_same_time(tmp_path: Path) -> None:
+    meeting = asyncio.Event()
+    here: list[str] = []
+
+    @tool(effect="pure")
+    async def meet(ctx: ToolContext, name: str) -> str:
+        """Wait for the others."""
+        here.append(name)
+        if len(here) == 3:
+            meeting.set()
+        async with asyncio.timeout(DEADLINE):
+            await meeting.wait()
+        return f"{name} met {len(here)}"
+
+    calls = tuple(ToolCall("meet", {"name": name}) for name in ("ann", "bob", "cy"))
+    async with site(tmp_path, {"m": [Turn(tool_calls=calls), DONE]}, tools=[meet]) as (client, models):
+        messages = await client.said(await client.thread(), "Go")
+        intents = [r.seq for r in await client.records("t1", ToolRequested)]
+        outcomes = [r.seq for r in await client.records("t1", ToolCompleted)]
+    assert sorted(tool_texts(messages)) == ["ann met 3", "bob met 3", "cy met 3"]
+    assert max(intents) < min(outcomes)
+    assert_well_formed(models)
+
+
+async def test_the_intent_is_in_the_log_before_the_tool_starts(tmp_path: Path) -> None:
+    seen: list[list[str]] = []
+
+    @tool(effect="once")
+    async def look(ctx: ToolContext) -> str:
+        """Look into the log."""
+        seen.append([record.type for record in await found.records(ctx.thread)])
+        return "seen"
+
+    async with site(tmp_path, {"m": [Turn(tool_calls=(ToolCall("look"),)), DONE]}, tools=[look]) as (found, _):
+        await found.said(await found.thread(), "Go")
+    assert [events[-1] for events in seen] == ["tool.requested"]
+
+
+# ── ids ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+REPEATED = [[("call_0", "bash", f'{{"description": "d", "command": "echo {word}"}}')] for word in ("one", "two")]
+MISSING = [[(None, "bash", f'{{"description": "d", "command": "echo {word}"}}')] for word in ("one", "two")]
+TWINS = [
+    [("call_0", "bash", f'{{"description": "d", "command": "echo {word}"}}') for word in ("one", "two")],
+]
+TWINS_ONCE = [[("call_0", "sign", f'{{"note": "{word}"}}') for word in ("one", "two")]]
+NAMELESS_TWINS = [[(None, "sign", f'{{"note": "{word}"}}') for word in ("one", "two")]]
+
+
+@pytest.mark.parametrize(
+    ("turns", "expected"),
+    [
+        (REPEATED, ["one", "two"]),
+        (MISSING, ["one", "two"]),
+        (TWINS, ["one", "two"]),
+        (TWINS_ONCE, ["signed one", "signed two"]),
+        (NAMELESS_TWINS, ["signed one", "signed two"]),
+    ],
+    ids=["repeated", "missing", "twins", "twins-once", "nameless-twins"],
+)
+async def test_odd_call_ids(tmp_path: Path, turns: list[Any], expected: list[str]) -> None:
+    """The sandbox must not answer with an old record, and no outcome may take the place of another."""
+    odd = {"name": "odd", "model": "odd", "use": "tests.actors.lead.fakes:Odd", "turns": [*turns, []]}
+    async with site(tmp_path, {}, tools=[sign], more_models=[odd]) as (client, _):
+        for question in (1, 2):
+            await client.thread()
+            messages = await client.said("t1", f"Question {question}")
+        state = await client.state("t1")
+        answers = [r.event for r in await client.records("t1", ModelCompleted)]
+    said = [event.message for event in answers if isinstance(event, ModelCompleted)]
+    calls = [call["id"] for message in said for call in message.get("tool_calls", ())]
+    assert all(calls)
+    one = ["human", *(kind for turn in turns for kind in ("ai", *["tool"] * len(turn))), "ai"]
+    assert kinds(messages) == [*one, *one]
+    assert sorted(tool_texts(messages)) == sorted([*expected, *expected])
+    assert not unanswered(state.messages)
+    assert len({message["id"] for message in messages}) == len(messages)
+
+
+async def test_a_repeated_command_runs_again(tmp_path: Path) -> None:
+    """The same command twice is not the same call twice."""
+    turns = [Turn(tool_calls=(bash("echo x >> n; wc -l < n"),)), Turn(tool_calls=(bash("echo x >> n; wc -l < n"),)), DONE]
+    async with site(tmp_path, {"m": turns}) as (client, models):
+        messages = await client.said(await client.thread(), "Go")
+    assert tool_texts(messages) == ["1", "2"]
+    assert_well_formed(models)
+
+
+async def test_raw_argument_text_is_kept_where_it_is_not_compact(tmp_path: Path) -> None:
+    raw = '{ "note":  "spaced" }'
+    call = ToolCall("sign", cast(Any, msgspec.Raw(raw.encode())))
+    async with site(tmp_path, {"m": [Turn(tool_calls=(call,)), DONE]}, tools=[sign]) as (client, _):
+        messages = await client.said(await client.thread(), "Go")
+        event = (await client.records("t1", ModelCompleted))[0].event
+    assert tool_texts(messages) == ["signed spaced"]
+    assert isinstance(event, ModelCompleted)
+    assert list(event.call_texts.values()) == [raw]
+    assert messages[1]["tool_calls"][0]["args"] == json.loads(raw)

@@ -1,0 +1,140 @@
+"""What the sections share: the model server, a warm Sika, repetitions, and measurements that several of them show."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from tests.bench import load, processes
+from tests.bench.baselines import Figures
+from tests.bench.load import Load, Sample
+from tests.bench.measure import loop_of, median
+from tests.bench.processes import Broken, Sika
+from tests.support.model_server import run
+
+WARM_UP = 20
+_RUNS = {1: 600, 50: 250, 500: 60}
+"""Runs of a measurement by tokens: some seconds each."""
+
+
+@dataclass
+class Cell:
+    """One load (tokens, concurrency) on the three, once per repetition; `sqlite` has no target and is asked once."""
+
+    speed: dict[str, list[float]] = field(default_factory=dict)
+    """Runs a second."""
+    cpu: dict[str, list[float]] = field(default_factory=dict)
+    """Milliseconds per run."""
+    wall: dict[str, list[float]] = field(default_factory=dict)
+    """Milliseconds of a run, median."""
+
+    def add(self, kind: str, runs: int, wall: float, cpu: float, totals: list[float]) -> None:
+        self.speed.setdefault(kind, []).append(runs / wall)
+        self.cpu.setdefault(kind, []).append(1000 * cpu / runs)
+        self.wall.setdefault(kind, []).append(1000 * median(totals))
+
+
+class Laboratory:
+    """Use it as a context manager: whatever it started ends with it, its files too."""
+
+    def __init__(self, *, quick: bool) -> None:
+        self.quick = quick
+        self.repetitions = 1 if quick else 3
+        self.loops: dict[str, str] = {}
+        self._cells: dict[tuple[int, int], Cell] = {}
+        self._homes = 0
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Laboratory:
+        try:
+            self.folder = Path(self._stack.enter_context(TemporaryDirectory(prefix="sika-bench-")))
+            self.models = self._stack.enter_context(processes.models())
+        except BaseException:
+            self._stack.close()
+            raise
+        self.config = processes.configure(self.folder / "config.yaml", self.models)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def say(self, text: str) -> None:
+        """Progress, for whoever waits."""
+        print(f"  … {text}", file=sys.stderr, flush=True)
+
+    # ── Sika ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def new_home(self) -> Path:
+        self._homes += 1
+        home = self.folder / f"home-{self._homes}"
+        home.mkdir()
+        return home
+
+    @contextmanager
+    def sika(self, home: Path | None = None, *, warm: bool = True) -> Iterator[Sika]:
+        with processes.sika(home or self.new_home(), self.config) as server:
+            if warm:
+                self.load(server, "tokens-50", WARM_UP, 10)
+            yield server
+
+    @cached_property
+    def shared(self) -> Sika:
+        """A warm server, for the sections that do not mind what it did before."""
+        server = self._stack.enter_context(self.sika())
+        self.loops["ours"] = loop_of(server.pid)
+        return server
+
+    def load(self, server: Sika, model: str, runs: int, concurrency: int) -> Load:
+        """Runs on fresh threads. All must succeed."""
+        extra = {"context": {"model_name": model}}
+        done = run(load.drive(server.host, server.port, runs=runs, concurrency=concurrency, extra=extra))
+        for sample in done.samples:
+            checked(sample)
+        return done
+
+    def baseline(self, kind: str, model: str, *, runs: int, concurrency: int = 1, turns: int = 1) -> Figures:
+        figures = processes.baseline(kind, self.models, model, runs=runs, concurrency=concurrency, turns=turns)
+        self.loops[kind] = figures.loop
+        return figures
+
+    # ── shared measurements ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def cell(self, tokens: int, concurrency: int) -> Cell:
+        """Measured when first asked for; one repetition of each kind after the other."""
+        key = (tokens, concurrency)
+        if key not in self._cells:
+            self.say(f"{tokens} tokens, {concurrency} at a time")
+            self._cells[key] = self._measure(tokens, concurrency)
+        return self._cells[key]
+
+    def _measure(self, tokens: int, concurrency: int) -> Cell:
+        cell, model = Cell(), f"tokens-{tokens}"
+        runs = max(_RUNS[tokens] // (4 if self.quick else 1), concurrency * (1 if self.quick else 2))
+        for repetition in range(self.repetitions):
+            for kind in ("bare", "ours", *(["sqlite"] if not repetition else [])):
+                if kind == "ours":
+                    self._measure_ours(cell, model, runs, concurrency)
+                else:
+                    figures = self.baseline(kind, model, runs=runs, concurrency=concurrency)
+                    cell.add(kind, runs, figures.wall, figures.cpu, figures.turn)
+        return cell
+
+    def _measure_ours(self, cell: Cell, model: str, runs: int, concurrency: int) -> None:
+        self.load(self.shared, model, WARM_UP, concurrency)
+        self.shared.settle()
+        cpu = self.shared.cpu()
+        done = self.load(self.shared, model, runs, concurrency)
+        self.shared.settle()  # what it does after the answer counts too
+        cell.add("ours", runs, done.wall, self.shared.cpu() - cpu, [sample.total for sample in done.samples])
+
+
+def checked(sample: Sample) -> Sample:
+    """The sample, if its run ended well."""
+    if sample.error or not sample.ended or sample.first_token is None:
+        raise Broken(f"a run failed: {sample.error or 'no token, or no end'} (status {sample.status})")
+    return sample

@@ -1,0 +1,167 @@
+"""The processes of a benchmark: the model server, Sika, the baselines. Each is gone when its block ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO
+from urllib.parse import urlsplit
+
+from tests.bench.baselines import Figures
+from tests.bench.measure import cpu_seconds, memory_bytes, settle
+
+ROOT = Path(__file__).parents[2]
+START_SECONDS = 60.0
+STOP_SECONDS = 15.0
+_URL = re.compile(r"http://[^\s]+")
+MODELS = ("tokens-1", "tokens-50", "tokens-500", "tokens-50-delay-20", "tokens-100-delay-20")
+
+
+class Broken(Exception):
+    """A process, or a run, did not do what the benchmark needs; there is no figure."""
+
+
+class Sika:
+    """A running server, with the processes it has started."""
+
+    def __init__(self, process: subprocess.Popen[bytes], url: str, home: Path) -> None:
+        self.pid = process.pid
+        self.home = home
+        place = urlsplit(url)
+        self.host, self.port = place.hostname or "127.0.0.1", place.port or 80
+
+    def cpu(self) -> float:
+        return cpu_seconds(self.pid)
+
+    def memory(self) -> int:
+        return memory_bytes(self.pid)
+
+    def settle(self) -> None:
+        settle(self.pid)
+
+
+@contextmanager
+def models() -> Iterator[str]:
+    """A model server in a process of its own; its URL."""
+    command = [sys.executable, "-m", "tests.support.model_server", "--count-only"]
+    with _child(command, subprocess.DEVNULL) as process:
+        yield _url(process, "the model server")
+
+
+def configure(path: Path, models_url: str) -> Path:
+    """A configuration with those models. Titles and memory are off: the baselines make no such model calls."""
+    entries = [{"name": name, "model": name, "base_url": models_url, "api_key": "none"} for name in MODELS]
+    path.write_text(json.dumps({"models": entries, "title": {"enabled": False}, "memory": {"enabled": False}}))
+    return path
+
+
+@contextmanager
+def sika(home: Path, config: Path) -> Iterator[Sika]:
+    """A server on a data directory, as soon as it has printed its URL."""
+    with open(home.with_suffix(".log"), "wb") as log, _child(_serve(home, config, 0), log) as process:
+        yield Sika(process, _url(process, "sika serve", Path(log.name)), home)
+
+
+@contextmanager
+def cold_start(home: Path, config: Path) -> Iterator[tuple[Sika, float]]:
+    """A server, and the seconds from its birth to its first healthy answer."""
+    port, start = _free_port(), time.perf_counter()
+    with open(home.with_suffix(".log"), "wb") as log, _child(_serve(home, config, port), log) as process:
+        while not _healthy(port):
+            if process.poll() is not None or time.perf_counter() - start > START_SECONDS:
+                raise Broken(f"sika serve is not healthy: {_tail(Path(log.name))}")
+            time.sleep(0.002)
+        seconds = time.perf_counter() - start
+        yield Sika(process, f"http://127.0.0.1:{port}", home), seconds
+
+
+def baseline(kind: str, url: str, model: str, *, runs: int, concurrency: int = 1, turns: int = 1) -> Figures:
+    """What one of the baselines measures in a process of its own."""
+    options = {"kind": kind, "url": url, "model": model, "runs": runs, "concurrency": concurrency, "turns": turns}
+    words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
+    with _child([sys.executable, "-m", "tests.bench.baselines", *words, "--json"], None) as process:
+        out, _ = process.communicate()
+    if process.returncode:
+        raise Broken(f"the baseline {kind} failed; see above")
+    return Figures(**json.loads(out))
+
+
+def timed(command: Sequence[str]) -> float:
+    """Seconds from the birth to the end of a Python that does this."""
+    start = time.perf_counter()
+    with _child([sys.executable, *command], None) as process:
+        if process.wait():
+            raise Broken(f"{command} failed; see above")
+        return time.perf_counter() - start
+
+
+# ── parts ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _serve(home: Path, config: Path, port: int) -> list[str]:
+    words = ["serve", "--home", str(home), "--port", str(port), "--config", str(config)]
+    return [sys.executable, "-m", "actors", *words]
+
+
+@contextmanager
+def _child(command: Sequence[str], stderr: int | IO[bytes] | None) -> Iterator[subprocess.Popen[bytes]]:
+    """In a session of its own: Ctrl-C is for us, and we end it. The environment must not configure it."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("SIKA_", "DEER_FLOW_"))}
+    process = subprocess.Popen(
+        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=stderr, start_new_session=True
+    )
+    try:
+        yield process
+    finally:
+        _end(process)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    try:
+        process.terminate()
+        process.wait(STOP_SECONDS)
+    except BaseException:  # too slow, or somebody is impatient: then the hard way, with all that belongs to it
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        raise
+    finally:
+        if process.stdout:
+            process.stdout.close()
+
+
+def _url(process: subprocess.Popen[bytes], what: str, log: Path | None = None) -> str:
+    assert process.stdout
+    ready, _, _ = select.select([process.stdout], [], [], START_SECONDS)
+    line = process.stdout.readline().decode() if ready else ""
+    found = _URL.search(line)
+    if found is None:
+        raise Broken(f"{what} does not say where it is: {line} {_tail(log) if log else ''}")
+    return found[0]
+
+
+def _tail(log: Path) -> str:
+    return log.read_text(errors="replace")[-2000:]
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _healthy(port: int) -> bool:
+    with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
+        connection.sendall(b"GET /health HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n\r\n")
+        return b" 200 " in connection.recv(64)
+    return False

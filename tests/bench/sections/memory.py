@@ -1,0 +1,28 @@
+"""Memory of all our processes: at rest, and what a thread that nobody uses costs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tests.bench.laboratory import Laboratory
+from tests.bench.measure import Row, at_most
+
+_MIB = 2**20
+
+
+def memory(lab: Laboratory) -> Iterator[Row]:
+    threads = 100 if lab.quick else 500
+    lab.say(f"memory at rest, and after {threads} threads")
+    bare = lab.baseline("bare", "tokens-50", runs=20).max_rss_bytes / _MIB
+    with lab.sika(warm=False) as server:
+        server.settle()
+        idle = server.memory() / _MIB
+        yield Row("at rest, agent loaded, no run yet (MiB)", idle, at_most(150), "MiB", idle, bare)
+        lab.load(server, "tokens-50", 50, 10)
+        server.settle()
+        warm = server.memory() / _MIB
+        yield Row("at rest after 50 runs (MiB)", warm, None, "MiB", warm, bare)
+        lab.load(server, "tokens-50", threads, 10)
+        server.settle()
+        each = (server.memory() / _MIB - warm) * 1024 / threads
+        yield Row(f"per idle thread, over {threads} threads of one turn (KiB)", each, None, "KiB", each)

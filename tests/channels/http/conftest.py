@@ -1,0 +1,179 @@
+"""The real application on a real bus. There is no agent: the tests write the facts that a worker would write."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import anyio
+import msgspec
+import pytest
+
+from channels.http.app import Services, serve
+from core import system as core
+from core.config import Config
+from core.events import Event, ModelCompleted, Record, RunCompleted
+from core.settings import Http
+from core.state import Run
+from core.system import System
+from tests.channels.http.story import ai, started
+from tests.support.nats import Nats, running
+
+
+@pytest.fixture(scope="session")
+def nats(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nats]:
+    with running(tmp_path_factory.mktemp("http")) as nats:
+        yield nats
+
+
+@pytest.fixture
+async def system(nats: Nats, tmp_path: Path) -> AsyncIterator[System]:
+    endpoint = nats.endpoint(f"t{uuid.uuid4().hex[:10]}")
+    async with core.start(endpoint, tmp_path / "views.db", lease_seconds=5, slots=4) as system:
+        yield system
+
+
+@dataclass
+class Settings:
+    """The configuration in force; tests may change it while the server runs."""
+
+    http: Http = field(default_factory=lambda: Http(heartbeat_seconds=0.2, max_body_bytes=100_000))
+
+    def __call__(self) -> Config:
+        return Config(http=self.http)
+
+
+@pytest.fixture
+def config() -> Settings:
+    return Settings()
+
+
+@pytest.fixture
+def services(system: System, config: Settings) -> Services:
+    return services_of(system, config)
+
+
+def services_of(system: System, config: Settings) -> Services:
+    return Services(system.bus, system.log, system.threads, system.intake, system.views, config)
+
+
+@pytest.fixture
+async def url(services: Services) -> AsyncIterator[str]:
+    async with serve(services, "127.0.0.1", 0) as port:
+        yield f"http://127.0.0.1:{port}"
+
+
+class Api:
+    """A client that is plain about what it gets."""
+
+    def __init__(self, session: aiohttp.ClientSession, url: str) -> None:
+        self.session = session
+        self.url = url
+
+    async def ask(self, method: str, path: str, body: Any = None, *, status: int = 200, **more: Any) -> Any:
+        given = {"data": body} if isinstance(body, bytes) else {} if body is None else {"json": body}
+        async with self.session.request(method, f"{self.url}/api{path}", **given, **more) as response:
+            raw = await response.read()
+            assert response.status == status, (response.status, raw)
+            return msgspec.json.decode(raw) if raw else None
+
+    async def thread(self) -> str:
+        return str((await self.ask("POST", "/threads", {}))["thread_id"])
+
+    async def run(self, thread: str, **body: Any) -> str:
+        body = {"input": {"messages": [{"role": "user", "content": "hi", "id": uuid.uuid4().hex}]}, **body}
+        return str((await self.ask("POST", f"/threads/{thread}/runs", body))["run_id"])
+
+    def stream(self, method: str, path: str, body: Any = None, **headers: str) -> Stream:
+        return Stream(self.session.request(method, f"{self.url}/api{path}", json=body, headers=headers))
+
+
+class Stream:
+    """An SSE response, event by event."""
+
+    def __init__(self, request: Any) -> None:
+        self._request = request
+        self.beats = 0
+        self.response: aiohttp.ClientResponse
+
+    async def __aenter__(self) -> Stream:
+        self.response = await self._request.__aenter__()
+        return self
+
+    async def __aexit__(self, *error: Any) -> None:
+        await self._request.__aexit__(*error)
+
+    async def next(self) -> tuple[str, Any, str] | None:
+        """The next (event, data, id); None at the end."""
+        fields: dict[str, str] = {}
+        with anyio.fail_after(20):
+            while line := await self.response.content.readline():
+                text = line.decode().rstrip("\n")
+                if text.startswith(":"):
+                    self.beats += 1
+                elif text:
+                    name, _, value = text.partition(": ")
+                    fields[name] = value
+                elif fields:
+                    return fields["event"], msgspec.json.decode(fields["data"]), fields.get("id", "")
+        return None
+
+    async def until(self, event: str) -> list[tuple[str, Any, str]]:
+        found = []
+        while one := await self.next():
+            found.append(one)
+            if one[0] == event:
+                return found
+        raise AssertionError(f"ended without {event}: {[one[0] for one in found]}")
+
+    async def rest(self) -> list[tuple[str, Any, str]]:
+        found = []
+        while one := await self.next():
+            found.append(one)
+        return found
+
+
+@pytest.fixture
+async def api(url: str) -> AsyncIterator[Api]:
+    async with aiohttp.ClientSession() as session:
+        yield Api(session, url)
+
+
+class Worker:
+    """Writes what a worker would write."""
+
+    def __init__(self, system: System) -> None:
+        self.system = system
+
+    async def write(self, thread: str, run: str, *events: Event) -> Record:
+        for event in events:
+            _, [record] = await self.system.threads.decide(thread, lambda _, e=event: [e], actor="lead", run=run)
+        return record
+
+    async def start(self, thread: str, run: str) -> None:
+        await self.write(thread, run, started())
+
+    async def finish(self, thread: str, run: str, text: str = "Hello") -> None:
+        await self.write(thread, run, ModelCompleted(message=ai(f"m-{run}", text)), RunCompleted())
+
+    async def perform(self, thread: str, run: str, text: str = "Hello") -> None:
+        await self.start(thread, run)
+        await self.finish(thread, run, text)
+
+    async def requested(self, thread: str, count: int = 1) -> Run:
+        """The newest run of a thread, once there are so many."""
+        with anyio.fail_after(20):
+            while True:
+                runs = list((await self.system.threads.load(thread)).runs.values())
+                if len(runs) >= count:
+                    return runs[-1]
+                await anyio.sleep(0.01)
+
+
+@pytest.fixture
+def worker(system: System) -> Worker:
+    return Worker(system)

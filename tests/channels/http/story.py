@@ -1,0 +1,152 @@
+"""A recorded run to tell again and again: facts with fixed places, and what a client saw of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from channels.http.langgraph.frames import Cursor, Frame, Frames
+from core.events import (
+    Event,
+    Json,
+    Message,
+    ModelCompleted,
+    Record,
+    RunCompleted,
+    RunRequested,
+    RunStarted,
+    ThreadCreated,
+    ToolCompleted,
+    ToolRequested,
+    encode,
+    written,
+)
+from core.previews import Preview, Progress, line_of
+from core.state import fold
+
+THREAD, RUN = "thread-1", "run-1"
+ALL = ("values", "updates", "messages-tuple", "custom", "tasks", "checkpoints", "debug", "events")
+
+
+def human(identity: str, text: str) -> Message:
+    return {"type": "human", "id": identity, "content": text}
+
+
+def ai(identity: str, text: str, *calls: Json, **more: Any) -> Message:
+    return {"type": "ai", "id": identity, "content": text, **({"tool_calls": list(calls)} if calls else {}), **more}
+
+
+def call(identity: str, name: str, **args: Any) -> Json:
+    return {"id": identity, "name": name, "args": args}
+
+
+def answer(identity: str, name: str, text: str, **more: Any) -> Message:
+    return {"type": "tool", "id": f"tool-{identity}", "tool_call_id": identity, "name": name, "content": text, **more}
+
+
+def started(attempt: int = 1) -> RunStarted:
+    return RunStarted(attempt=attempt, worker="w", lease=1, model="m")
+
+
+def requested(*messages: Message, **more: Any) -> RunRequested:
+    return RunRequested(input={"messages": list(messages)}, **more)
+
+
+class Story:
+    """Records of one thread, in steps of three: other threads' events lie between."""
+
+    def __init__(self, *events: Event, run: str = RUN) -> None:
+        self.records: list[Record] = []
+        self.add(ThreadCreated(user="u"), run=None)
+        self.add(*events, run=run)
+
+    def add(self, *events: Event, run: str | None = RUN) -> None:
+        for event in events:
+            seq = 3 * len(self.records) + 10
+            fields = {"kind": "thread", "aggregate": THREAD, "actor": "test", "at": f"2026-01-01T00:00:00.{seq:06}+00:00"}
+            self.records.append(Record(seq, encode(event, written(event, id=f"e{seq}", run=run, **fields))))
+
+
+def tools_story() -> Story:
+    """Reasoning, text, two tools at once, an answer."""
+    calls = (call("c1", "ls", path="/"), call("c2", "cat", path="ä"))
+    first = ai("m1", "I will look.", *calls, additional_kwargs={"reasoning_content": "hm hm"}, usage_metadata={"total_tokens": 3})
+    return Story(
+        requested(human("h1", "What is there?")),
+        started(),
+        ModelCompleted(message=first, call_texts={"c2": '{ "path": "ä" }'}),
+        ToolRequested(call_id="c1", name="ls", effect="pure"),
+        ToolRequested(call_id="c2", name="cat", effect="pure"),
+        ToolCompleted(call_id="c2", message=answer("c2", "cat", "no such file", status="error")),
+        ToolCompleted(call_id="c1", message=answer("c1", "ls", "a b"), update={"artifacts": ["/a"]}),
+        ModelCompleted(message=ai("m2", "There are a and b\u2028 and 😀.")),
+        RunCompleted(),
+    )
+
+
+def pieces(event: ModelCompleted, size: int) -> list[Preview]:
+    """The previews a worker would have sent, `size` characters each."""
+    found, offset = [], 0
+    for piece in line_of(event.message, event.call_texts):
+        for begin in range(0, len(piece.text), size):
+            text = piece.text[begin : begin + size]
+            named = (piece.call_id, piece.name) if begin == 0 else (None, None)
+            found.append(
+                Preview(
+                    message=event.message["id"],
+                    offset=offset,
+                    text=text,
+                    part=piece.part,
+                    index=piece.index,
+                    call_id=named[0],
+                    name=named[1],
+                )
+            )
+            offset += len(text)
+    return found
+
+
+def tell(
+    story: Story, modes: Iterable[str], *, size: int = 0, after: Cursor | None = None, keep: Sequence[bool] = ()
+) -> list[Frame]:
+    """All frames of the story's run. With `size`, previews come before each message; `keep` says which (default: all)."""
+    frames = Frames(fold(story.records[:1]), THREAD, RUN, list(modes), after=after)
+    told: list[Frame] = []
+    kept = iter(keep)
+    for record in story.records[1:]:
+        if size and isinstance(record.event, ModelCompleted) and frames.seq >= (after.seq if after else 0):
+            for preview in pieces(record.event, size):
+                if next(kept, True):
+                    told += frames.preview(preview)
+        told += frames.fact(record)
+    assert frames.ended
+    return told
+
+
+def data(frame: Frame) -> Any:
+    return msgspec.json.decode(frame.data)
+
+
+def streamed(frames: Iterable[Frame]) -> dict[str, Json]:
+    """What a client makes of `messages` frames: the deltas of each message, put together."""
+    found: dict[str, Json] = {}
+    for frame in frames:
+        if frame.event != "messages":
+            continue
+        message, _ = data(frame)
+        if message["type"] != "AIMessageChunk":
+            continue
+        whole = found.setdefault(message["id"], {"text": "", "reasoning": "", "calls": {}})
+        whole["text"] += message["content"]
+        whole["reasoning"] += message["additional_kwargs"].get("reasoning_content", "")
+        for chunk in message["tool_call_chunks"]:
+            known = whole["calls"].setdefault(chunk["index"], {"id": None, "name": None, "args": ""})
+            assert not (known["id"] and chunk["id"]), "announced twice"
+            known["id"], known["name"] = known["id"] or chunk["id"], known["name"] or chunk["name"]
+            known["args"] += chunk["args"]
+    return found
+
+
+PROGRESS = Progress(call_id="c1", name="ls", text="…")

@@ -1,0 +1,262 @@
+"""What is refused, and how: every error is `{"detail", "code"}` with the right status, and nothing is left behind."""
+
+from __future__ import annotations
+
+import socket
+from typing import Any
+
+import aiohttp
+import anyio
+import msgspec
+import pytest
+
+from channels.http import app, guard
+from channels.http.app import Services, serve
+from channels.http.langgraph import inputs
+from core.errors import Invalid, Refused
+from core.events import Json
+from core.settings import Http
+from tests.channels.http.conftest import Api, Settings
+
+pytestmark = pytest.mark.anyio
+
+RUNS = "/threads/T/runs"
+LARGE = b'{"metadata": {"a": "' + b"x" * 200_000 + b'"}}'
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status", "said"),
+    [
+        ("POST", RUNS, b'{"input": tru}', 422, "line 1, column 14"),
+        ("POST", RUNS, b'{\n "input": {},\n "x" 1}', 422, "line 3, column 6"),
+        ("POST", RUNS, b'{"input": {', 422, "truncated"),
+        ("POST", RUNS, b'{"input": "\xff"}', 422, "malformed JSON"),
+        ("POST", RUNS, b'{"input":' + b"[" * 5000, 422, ""),
+        ("POST", RUNS, b'{"x":' + b"[" * 5000 + b"]" * 5000 + b"}", 422, "deep"),
+        ("POST", RUNS, b"[]", 422, "Expected object, got array"),
+        ("POST", RUNS, {"input": 3}, 422, "$.input"),
+        ("POST", RUNS, {"config": {"configurable": 3}}, 422, "config.configurable"),
+        ("POST", RUNS, {"config": {"context": 3}}, 422, "config.context"),
+        ("POST", RUNS, {"stream_mode": ["values", "smoke"]}, 422, "smoke"),
+        ("POST", RUNS, {"stream_mode": "tools"}, 422, "stream_mode"),
+        ("POST", RUNS, {"multitask_strategy": "fight"}, 422, "$.multitask_strategy"),
+        ("POST", RUNS, {"on_disconnect": "x"}, 422, "$.on_disconnect"),
+        ("POST", RUNS, {"after_seconds": -1}, 422, "after_seconds"),
+        ("POST", RUNS, {"after_seconds": "soon"}, 422, "$.after_seconds"),
+        ("POST", RUNS, {"checkpoint_id": "1f00-aa"}, 422, "checkpoint_id"),
+        ("POST", RUNS, {"checkpoint": {"checkpoint_id": "5"}}, 422, "checkpoint"),
+        ("POST", RUNS, {"command": {"resume": 1}}, 422, "command"),
+        ("POST", RUNS, {"interrupt_before": "*"}, 422, "interrupt_before"),
+        ("POST", RUNS, {"interrupt_after": ["model"]}, 422, "interrupt_after"),
+        ("POST", RUNS, {"webhook": "https://x.example"}, 422, "webhook"),
+        ("POST", RUNS, {"assistant_id": "nobody"}, 422, "nobody"),
+        ("POST", RUNS, {"assistant_id": "fe096781-5601-53d2-b2f6-0d3403f7e9ca"}, 404, "not found"),
+        ("POST", RUNS, {"input": {"messages": ["a", {"role": "x", "content": ""}]}}, 400, "input.messages[1]"),
+        ("POST", "/threads/unknown/runs", {}, 404, "Thread unknown not found"),
+        ("POST", "/threads/unknown/runs/stream", {}, 404, "Thread unknown not found"),
+        ("POST", "/threads/unknown/runs/wait", {"if_not_exists": "reject"}, 404, "Thread unknown not found"),
+        ("GET", "/threads/unknown", None, 404, "Thread unknown not found"),
+        ("PATCH", "/threads/unknown", {"metadata": {"a": 1}}, 404, "Thread unknown not found"),
+        ("PATCH", "/threads/unknown", {}, 404, "Thread unknown not found"),
+        ("DELETE", "/threads/unknown", None, 404, "Thread unknown not found"),
+        ("GET", "/threads/unknown/state", None, 404, "Thread unknown not found"),
+        ("POST", "/threads/unknown/state", {"values": {}}, 404, "Thread unknown not found"),
+        ("POST", "/threads/unknown/history", {}, 404, "Thread unknown not found"),
+        ("GET", "/threads/unknown/log", None, 404, "Thread unknown not found"),
+        ("GET", "/threads/unknown/runs", None, 404, "Thread unknown not found"),
+        ("GET", "/threads/unknown/runs/r/stream", None, 404, "Thread unknown not found"),
+        ("GET", f"{RUNS}/unknown", None, 404, "Run unknown not found"),
+        ("GET", f"{RUNS}/unknown/stream", None, 404, "Run unknown not found"),
+        ("GET", f"{RUNS}/unknown/join", None, 404, "Run unknown not found"),
+        ("GET", f"{RUNS}?limit=x", None, 422, "limit"),
+        ("GET", f"{RUNS}?limit=0", None, 422, "limit"),
+        ("GET", "/threads/T/log?after=x", None, 422, "after"),
+        ("GET", "/threads/..%2f..%2fetc", None, 422, "thread_id"),
+        ("GET", "/threads/a%00b", None, 422, "thread_id"),
+        ("GET", "/threads/a.b/state", None, 422, "thread_id"),
+        ("GET", "/threads/%3E", None, 422, "thread_id"),
+        ("GET", f"{RUNS}/a%00b", None, 422, "run_id"),
+        ("GET", f"{RUNS}/a.%2a", None, 422, "run_id"),
+        ("POST", "/threads", {"thread_id": "../x"}, 422, "thread_id"),
+        ("POST", "/threads", {"thread_id": "a\x00"}, 422, "thread_id"),
+        ("POST", "/threads", {"thread_id": ""}, 422, "thread_id"),
+        ("POST", "/threads", {"thread_id": "x" * 129}, 422, "thread_id"),
+        ("POST", "/threads", {"thread_id": 7}, 422, "$.thread_id"),
+        ("POST", "/threads", {"metadata": []}, 422, "$.metadata"),
+        ("POST", "/threads", LARGE, 413, "100000 bytes"),
+        ("POST", "/runs", {"config": {"configurable": {"thread_id": "../x"}}}, 422, "thread_id"),
+        ("GET", "/nothing", None, 404, "no such route"),
+        ("PUT", "/threads", {}, 405, "Method Not Allowed"),
+    ],
+)
+async def test_table(api: Api, method: str, path: str, body: Any, status: int, said: str) -> None:
+    await api.ask("POST", "/threads", {"thread_id": "T"})
+    error = await api.ask(method, path, body, status=status)
+    assert set(error) == {"detail", "code"}
+    assert said in error["detail"]
+    assert await api.ask("GET", RUNS) == []
+
+
+async def test_nothing_internal_gets_out(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("channels.http.langgraph.threads.thread_object", lambda *_: 1 / 0)
+    error = await api.ask("POST", "/threads", {}, status=500)
+    assert error == {"detail": "Internal server error", "code": "internal"}
+
+
+async def test_unavailable_says_when_to_try_again(api: Api, services: Services) -> None:
+    await services.views.close()
+    async with api.session.post(f"{api.url}/api/threads/count") as response:
+        assert response.status == 503
+        assert int(response.headers["Retry-After"]) > 0
+
+
+async def test_plain_routes(api: Api) -> None:
+    async with api.session.get(f"{api.url}/health") as response:
+        health = await response.json()
+    assert (health["status"], health["service"]) == ("healthy", "sika")
+    for prefix in ("", "/api", "/api/langgraph"):
+        async with api.session.get(f"{api.url}{prefix}/ok") as response:
+            assert await response.json() == {"ok": True}
+        async with api.session.get(f"{api.url}{prefix}/info") as response:
+            assert "version" in await response.json()
+
+
+# ── who may knock ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("localhost:1", 200), ("127.0.0.1", 200), ("[::1]:80", 200), ("LOCALHOST", 200), ("ui.example", 200),
+        ("evil.example", 403), ("127.0.0.1.evil.example", 403), ("localhost.evil.example:2026", 403), ("", 403), ("sika", 403),
+    ],
+)  # fmt: skip
+async def test_hosts(api: Api, config: Settings, host: str, status: int) -> None:
+    config.http = Http(cors_origins=("https://ui.example",))
+    found = await api.ask("GET", "/ok", status=status, headers={"Host": host})
+    assert status == 200 or found["code"] == "host_not_allowed"
+
+
+@pytest.mark.parametrize(
+    ("origin", "method", "status"),
+    [
+        ("https://ui.example", "POST", 200),
+        ("https://ui.example", "GET", 405),
+        ("same", "POST", 200),
+        ("https://evil.example", "POST", 403),
+        ("https://ui.example.evil.example", "POST", 403),
+        ("null", "POST", 403),
+        ("https://evil.example", "GET", 405),
+        ("https://evil.example", "DELETE", 403),
+    ],
+)
+async def test_origins(api: Api, config: Settings, origin: str, method: str, status: int) -> None:
+    config.http = Http(cors_origins=("https://ui.example",))
+    origin = api.url if origin == "same" else origin
+    async with api.session.request(method, f"{api.url}/api/threads", headers={"Origin": origin}) as response:
+        assert response.status == status
+        allowed = response.headers.get("Access-Control-Allow-Origin")
+        exposed = response.headers.get("Access-Control-Expose-Headers", "")
+    assert allowed == ("https://ui.example" if origin == "https://ui.example" else None)
+    assert ("Content-Location" in exposed) == bool(allowed)
+
+
+async def test_preflight_and_streams_have_cors_headers(api: Api, config: Settings) -> None:
+    config.http = Http(cors_origins=("https://ui.example",))
+    asks = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "content-type,x-api-key"}
+    for origin, status in (("https://ui.example", 204), ("https://evil.example", 403)):
+        async with api.session.options(f"{api.url}/api/threads", headers={"Origin": origin, **asks}) as response:
+            assert response.status == status
+            if status == 204:
+                assert response.headers["Access-Control-Allow-Headers"] == "content-type,x-api-key"
+    thread = await api.thread()
+    async with api.stream("POST", f"/threads/{thread}/runs/stream", {}, Origin="https://ui.example") as stream:
+        assert stream.response.headers["Access-Control-Allow-Origin"] == "https://ui.example"
+        await stream.until("metadata")
+
+
+async def test_addresses(services: Services, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(Invalid, match="no authentication"):
+        async with serve(services, "0.0.0.0", 0):
+            pass
+    with pytest.raises(Invalid, match="cannot listen"):
+        async with serve(services, "127.0.0.1", 1) if False else serve(services, "127.1.2.3.4.invalid", 0):
+            pass
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(Refused, match=rf"port {port} is in use.*--port"):
+            async with serve(services, "127.0.0.1", port):
+                pass
+    monkeypatch.setenv("SIKA_TRUSTED_NETWORK", "1")
+    async with serve(services, "0.0.0.0", 0) as port, aiohttp.ClientSession() as session:
+        for host, status in (("sika:2026", 200), ("10.0.0.7", 200), ("evil.example", 403)):
+            async with session.get(f"http://127.0.0.1:{port}/ok", headers={"Host": host}) as response:
+                assert response.status == status
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"), [("127.0.0.1", True), ("::1", True), ("localhost", True), ("0.0.0.0", False), ("x.example", False)]
+)
+async def test_loopback(host: str, expected: bool) -> None:
+    assert guard.is_loopback(host) == expected
+
+
+# ── messages as clients send them ────────────────────────────────────────────────────────────────────────────────────
+
+TOOL_CALL = {"name": "f", "args": {"a": 1}, "id": "c"}
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("hi", {"type": "human", "content": "hi"}),
+        (["user", "hi"], {"type": "human", "content": "hi"}),
+        ({"role": "assistant", "content": "x"}, {"type": "ai", "content": "x"}),
+        ({"type": "human", "content": [{"type": "text", "text": "x"}], "id": "1"}, {"type": "human", "id": "1"}),
+        ({"type": "HumanMessage", "content": "x"}, {"type": "human"}),
+        ({"type": "AIMessageChunk", "content": "x"}, {"type": "ai"}),
+        ({"role": "developer", "content": "x"}, {"type": "system"}),
+        ({"type": "human", "content": "x", "additional_kwargs": {"files": [1]}, "name": "n"}, {"name": "n"}),
+        ({"type": "human", "data": {"content": "x", "id": "7"}}, {"id": "7", "content": "x"}),
+        ({"lc": 1, "type": "constructor", "id": ["a", "HumanMessage"], "kwargs": {"content": "x"}}, {"type": "human"}),
+        ({"role": "assistant", "content": None, "tool_calls": [TOOL_CALL]}, {"content": "", "tool_calls": [TOOL_CALL]}),
+        (
+            {"role": "assistant", "tool_calls": [{"id": "c", "function": {"name": "f", "arguments": '{"a":1}'}}]},
+            {"tool_calls": [TOOL_CALL]},
+        ),
+        ({"role": "tool", "content": "x", "tool_call_id": "c", "status": "error"}, {"status": "error"}),
+        ({"type": "remove", "id": "1"}, {"type": "remove", "id": "1"}),
+    ],
+)
+async def test_messages(given: Any, expected: Json) -> None:
+    [message] = inputs.messages([given], "m")
+    assert {key: message[key] for key in expected} == expected
+    assert message["id"]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        3, None, {}, {"content": "x"}, {"role": "user"}, {"role": "user", "content": 3}, {"role": "king", "content": ""},
+        {"role": "user", "content": [3]}, {"role": "user", "content": "x", "id": 3}, {"type": "remove"}, ["user"], ["a", "b", "c"],
+        {"role": "tool", "content": "x"}, {"role": "assistant", "content": "", "tool_calls": [{"args": {}}]},
+        {"role": "assistant", "content": "", "tool_calls": {"a": 1}}, {"role": 3, "content": "x"},
+        {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "f", "arguments": "{"}}]},
+        {"role": "assistant", "content": "", "tool_calls": [{"name": "f", "args": [1]}]},
+        {"role": "user", "content": "x", "additional_kwargs": [1]}, {"role": "user", "content": "x", "name": 3},
+    ],
+)  # fmt: skip
+async def test_bad_messages(given: Any) -> None:
+    with pytest.raises(Invalid, match=r"^m\[1\]"):
+        inputs.messages(["ok", given], "m")
+
+
+async def test_startup_is_light() -> None:
+    """No LangChain behind the HTTP surface: `/health` must not wait for it."""
+    code = "import sys, channels.http.app; print([m for m in sys.modules if m.startswith(('langchain', 'langgraph'))])"
+    result = await anyio.run_process([__import__("sys").executable, "-c", code])
+    assert result.stdout.strip() == b"[]"
+    assert msgspec.json.decode(result.stdout) == []
+    assert app.MOUNTS == ("/api", "/api/langgraph")

@@ -1,0 +1,174 @@
+"""Runs without streams: asked for, listed, waited for, joined, cancelled; several at once; without a thread."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import anyio
+import pytest
+
+from channels.http.app import Services
+from core.events import RunCancelled, RunFailed, RunRolledBack
+from core.system import System
+from tests.channels.http.conftest import Api, Worker
+from tests.channels.http.story import started
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_create_get_list(api: Api, worker: Worker) -> None:
+    thread = await api.thread()
+    ask = {"assistant_id": "lead_agent", "input": {"messages": ["hi"]}, "metadata": {"a": 1}, "future": True}
+    ask |= {"config": {"recursion_limit": 9, "configurable": {"model_name": "x", "thread_id": "y"}}, "context": {"mode": "pro"}}
+    async with api.session.post(f"{api.url}/api/threads/{thread}/runs", json=ask) as response:
+        run = await response.json()
+        assert response.headers["Content-Location"] == f"/threads/{thread}/runs/{run['run_id']}"
+    assert (run["thread_id"], run["status"], run["metadata"], run["multitask_strategy"]) == (thread, "pending", {"a": 1}, "reject")
+    assert run["kwargs"]["context"] == {"model_name": "x", "mode": "pro", "user_id": "default"}
+    assert run["kwargs"]["config"]["recursion_limit"] == 9
+    [message] = run["kwargs"]["input"]["messages"]
+    assert (message["type"], message["content"], len(message["id"])) == ("human", "hi", 36)
+    path = f"/threads/{thread}/runs/{run['run_id']}"
+    assert await api.ask("GET", path) == run
+    await worker.perform(thread, run["run_id"])
+    assert (await api.ask("GET", path))["status"] == "success"
+    second = await api.run(thread)
+    listed = await api.ask("GET", f"/threads/{thread}/runs")
+    assert [one["run_id"] for one in listed] == [second, run["run_id"]]
+    assert len(await api.ask("GET", f"/threads/{thread}/runs?limit=1&offset=1")) == 1
+    for select in ("select=run_id&select=status", 'select=["run_id","status"]'):
+        found = await api.ask("GET", f"/threads/{thread}/runs?status=success&{select}")
+        assert found == [{"run_id": run["run_id"], "status": "success"}]
+
+
+async def test_assistants(api: Api) -> None:
+    [found] = await api.ask("POST", "/assistants/search", {"graph_id": "lead_agent"})
+    assert await api.ask("POST", "/assistants/search") == [found]
+    assert await api.ask("POST", "/assistants/search", {"graph_id": "other"}) == []
+    for name in ("lead_agent", found["assistant_id"]):
+        assert await api.ask("GET", f"/assistants/{name}") == found
+        assert (await api.ask("GET", f"/assistants/{name}/graph"))["nodes"]
+        assert (await api.ask("GET", f"/assistants/{name}/schemas"))["graph_id"] == "lead_agent"
+        thread = await api.thread()
+        await api.run(thread, assistant_id=name)
+    await api.ask("GET", "/assistants/nobody", status=404)
+
+
+async def test_reject_is_the_default_and_leaves_nothing(api: Api, worker: Worker) -> None:
+    thread = await api.thread()
+    first = await api.run(thread)
+    for kind in ("runs", "runs/stream", "runs/wait"):
+        error = await api.ask("POST", f"/threads/{thread}/{kind}", {"input": {"messages": ["x"]}}, status=409)
+        assert error["detail"] == f"Thread {thread} already has an active run"
+    assert [run["run_id"] for run in await api.ask("GET", f"/threads/{thread}/runs")] == [first]
+
+
+async def test_interrupt_and_rollback(api: Api, worker: Worker) -> None:
+    thread = await api.thread()
+    first = await api.run(thread)
+    second = await api.run(thread, multitask_strategy="interrupt")
+    state = await worker.system.threads.load(thread)
+    assert state.runs[first].cancel == "interrupt"
+    await api.run(thread, multitask_strategy="rollback")
+    state = await worker.system.threads.load(thread)
+    assert state.runs[second].cancel == "rollback"
+    await worker.write(thread, first, RunCancelled())
+    await worker.write(thread, second, RunRolledBack())
+    assert (await api.ask("GET", f"/threads/{thread}/runs/{first}"))["status"] == "interrupted"
+    await api.ask("GET", f"/threads/{thread}/runs/{second}", status=404)
+    await api.ask("GET", f"/threads/{thread}/runs/{second}/stream", status=404)
+    assert len(await api.ask("GET", f"/threads/{thread}/runs")) == 2
+
+
+async def test_wait_and_join(api: Api, worker: Worker) -> None:
+    thread = await api.thread()
+    async with api.session.post(f"{api.url}/api/threads/{thread}/runs/wait", json={"input": {"messages": ["hi"]}}) as response:
+        run = (await worker.requested(thread)).id
+        assert response.status == 200
+        assert response.headers["Location"] == f"/threads/{thread}/runs/{run}/join"
+        assert response.headers["Content-Location"] == f"/threads/{thread}/runs/{run}"
+        await anyio.sleep(0.5)
+        await worker.perform(thread, run)
+        raw = await response.read()
+        assert raw.startswith(b"\n\n")
+        values = await response.json()
+    assert [m["content"] for m in values["messages"]] == ["hi", "Hello"]
+    for _ in range(2):
+        assert await api.ask("GET", f"/threads/{thread}/runs/{run}/join") == values
+    await api.ask("GET", f"/threads/{thread}/runs/unknown/join", status=404)
+    async with api.stream("GET", f"/threads/{thread}/runs/{run}/join", Accept="text/event-stream") as stream:
+        assert [event for event, _, _ in await stream.rest()] == ["end"]
+
+
+async def test_wait_tells_failure(api: Api, worker: Worker) -> None:
+    thread = await api.thread()
+    waiting = asyncio.ensure_future(api.ask("POST", f"/threads/{thread}/runs/wait", {"input": {"messages": ["hi"]}}))
+    run = (await worker.requested(thread)).id
+    await worker.write(thread, run, started(), RunFailed(error="E", text="broke"))
+    assert await waiting == {"__error__": {"error": "E", "message": "broke"}}
+    assert await api.ask("GET", f"/threads/{thread}/runs/{run}/join") == await waiting
+
+
+async def test_cancel(api: Api, worker: Worker) -> None:
+    thread = await api.thread()
+    run = await api.run(thread)
+    path = f"/threads/{thread}/runs/{run}/cancel"
+    await worker.start(thread, run)
+    await api.ask("POST", f"{path}?action=explode", status=422)
+    await api.ask("POST", f"{path}?wait=0", status=202)
+    waiting = asyncio.ensure_future(api.ask("POST", f"{path}?wait=1&action=interrupt", status=204))
+    await anyio.sleep(0.05)
+    assert not waiting.done()
+    await worker.write(thread, run, RunCancelled())
+    await waiting
+    assert (await api.ask("GET", f"/threads/{thread}/runs/{run}"))["status"] == "interrupted"
+    await api.ask("POST", path, status=202)
+    done = await api.run(thread)
+    await worker.perform(thread, done)
+    error = await api.ask("POST", f"/threads/{thread}/runs/{done}/cancel", status=409)
+    assert "is not cancellable" in error["detail"]
+    await api.ask("POST", f"/threads/{thread}/runs/unknown/cancel", status=404)
+
+
+async def test_later(api: Api, worker: Worker) -> None:
+    thread = await api.thread()
+    await api.run(thread, after_seconds=60)
+    request = (await worker.requested(thread)).request
+    assert request.not_before is not None
+    assert request.not_before > (await worker.requested(thread)).created_at
+
+
+async def test_without_a_thread(api: Api, worker: Worker, system: System) -> None:
+    async with api.stream("POST", "/runs/stream", {"input": {"messages": ["hi"]}}) as stream:
+        [(_, data, _)] = await stream.until("metadata")
+        thread = data["thread_id"]
+        await worker.perform(thread, data["run_id"])
+        assert (await stream.rest())[-1][0] == "end"
+    await _gone(system, thread)
+    run = await api.ask("POST", "/runs", {"input": {"messages": ["hi"]}})
+    await worker.perform(run["thread_id"], run["run_id"])
+    await _gone(system, run["thread_id"])
+    kept = await api.ask("POST", "/runs", {"input": {"messages": ["hi"]}, "on_completion": "keep"})
+    await worker.perform(kept["thread_id"], kept["run_id"])
+    named = {"input": {"messages": ["hi"]}, "config": {"configurable": {"thread_id": "mine"}}}
+    run = await api.ask("POST", "/runs", named)
+    assert run["thread_id"] == "mine"
+    await worker.perform("mine", run["run_id"])
+    await anyio.sleep(0.1)
+    for thread in (kept["thread_id"], "mine"):
+        assert (await api.ask("GET", f"/threads/{thread}"))["status"] == "idle"
+
+
+async def _gone(system: System, thread: str) -> None:
+    with anyio.fail_after(5):
+        while (await system.threads.load(thread)).exists:
+            await anyio.sleep(0.02)
+
+
+async def test_wait_without_a_thread(api: Api, worker: Worker, services: Services) -> None:
+    async with api.session.post(f"{api.url}/api/runs/wait", json={"input": {"messages": ["hi"]}}) as response:
+        _, _, thread, _, run, _ = response.headers["Location"].split("/")
+        await worker.perform(thread, run)
+        values: Any = await response.json()
+    assert [m["content"] for m in values["messages"]] == ["hi", "Hello"]

@@ -1,0 +1,307 @@
+"""`sika log` and `sika dlq` on a real log."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import anyio
+import msgspec
+import pytest
+
+from channels.terminal import dlq
+from channels.terminal import log as logs
+from channels.terminal.story import Story
+from channels.terminal.verify import verify
+from core import embedded
+from core.bus import Bus, Endpoint, connect
+from core.errors import Invalid, NotFound
+from core.events import (
+    Aggregate,
+    Event,
+    ModelCompleted,
+    RunCompleted,
+    RunRequested,
+    RunStarted,
+    ThreadCreated,
+    ThreadErased,
+    ToolCompleted,
+    ToolRequested,
+    encode,
+    thread,
+    written,
+)
+from core.ids import now, uuid7
+from core.log import EventLog
+from core.replay import Report
+from core.work import Hint, WorkQueue
+
+pytestmark = pytest.mark.anyio
+
+T = "t1"
+AI = {"type": "ai", "id": "m1", "content": "look", "tool_calls": [{"id": "c", "name": "ls", "args": {"path": "/mnt"}}]}
+TOOL = {"type": "tool", "id": "tool-c", "tool_call_id": "c", "name": "ls", "content": "x" * 100_000}
+RUN: list[Event] = [
+    RunRequested(input={"messages": [{"type": "human", "id": "h", "content": "hi"}]}),
+    RunStarted(attempt=1, worker="w", lease=1),
+    ModelCompleted(message=AI),
+    ToolRequested(call_id="c", name="ls", effect="pure"),
+    ToolCompleted(call_id="c", message=TOOL, update={"todos": [{"content": "one", "status": "completed"}]}),
+    ModelCompleted(message={"type": "ai", "id": "m2", "content": "done"}),
+    RunCompleted(),
+]
+
+
+@pytest.fixture
+async def log(tmp_path: Path) -> AsyncIterator[EventLog]:
+    async with (
+        embedded.start(tmp_path) as server,
+        connect(Endpoint(server.url, token=server.token)) as bus,
+    ):
+        log = EventLog(bus)
+        await log.start()
+        yield log
+
+
+async def fill(log: EventLog, thread_id: str = T, run: str = "r1") -> int:
+    """A thread with one run; its last sequence."""
+    [record] = await log.append(thread(thread_id), [ThreadCreated(user="me")], expected=0, actor="http")
+    for event in RUN:
+        cause = None if isinstance(event, RunRequested) else record.id
+        [record] = await log.append(thread(thread_id), [event], expected=record.seq, actor="lead", run=run, cause=cause)
+    return record.seq
+
+
+async def force(
+    bus: Bus,
+    event: Event,
+    *,
+    expected: int | None,
+    aggregate: Aggregate | None = None,
+    cause: str | None = None,
+    run: str | None = None,
+    identity: str | None = None,
+    raw: bytes | None = None,
+) -> None:
+    """Write to the thread past the log's own care."""
+    target = aggregate or thread(T)
+    identity = identity or uuid7()
+    fields = {"kind": target.kind, "aggregate": target.id, "actor": "forger", "at": now()}
+    body = encode(event, written(event, id=identity, run=run, cause=cause, **fields))
+    headers = {"Nats-Msg-Id": uuid7(), "Sika-Type": str(event.__struct_config__.tag)}
+    if identity != "same":
+        headers["Nats-Msg-Id"] = identity
+    if expected is not None:
+        headers["Nats-Expected-Last-Subject-Sequence"] = str(expected)
+    reply = await bus.ask(bus.names.log(thread(T)), raw or body, headers)
+    assert "error" not in msgspec.json.decode(reply.data), reply.data
+
+
+async def test_show_tells_the_story(log: EventLog) -> None:
+    last = await fill(log)
+    lines: list[str] = []
+    assert await logs.show(log, T, lines.append, story=Story()) == last
+    assert len(lines) == 9  # 8 events, 1 heading
+    assert "thread.created" in lines[0]
+    assert "ls [pure] /mnt" in lines[5]
+    later: list[str] = []
+    await logs.show(log, T, later.append, after=last - 1, story=Story())
+    assert len(later) == 2
+
+
+async def test_show_as_json_is_the_log(log: EventLog) -> None:
+    await fill(log)
+    lines: list[str] = []
+    await logs.show(log, T, lines.append, raw=True, story=Story())
+    found = [json.loads(line) for line in lines]
+    assert [event["type"] for event in found][:2] == ["thread.created", "run.requested"]
+    assert [event["seq"] for event in found] == list(range(1, 9))
+
+
+async def test_an_unknown_thread_is_named(log: EventLog) -> None:
+    with pytest.raises(NotFound, match="nope"):
+        await logs.show(log, "nope", print, story=Story())
+    with pytest.raises(NotFound, match="nope"):
+        await verify(log, "nope")
+    with pytest.raises(Invalid):
+        await logs.show(log, "a.b", print, story=Story())
+
+
+async def test_tail_goes_on_with_what_comes(log: EventLog) -> None:
+    last = await fill(log)
+    lines: list[str] = []
+    async with anyio.create_task_group() as tasks:
+
+        async def tail() -> None:
+            await logs.tail(log, T, lines.append, after=last, raw=True, story=Story())
+
+        tasks.start_soon(tail)
+        await log.append(thread(T), [ThreadErased(by="me")], expected=last, actor="http")
+        with anyio.fail_after(10):
+            while not lines:
+                await anyio.sleep(0.01)
+        tasks.cancel_scope.cancel()
+    assert "thread.erased" in lines[0]
+
+
+async def test_state_for_people_and_for_programs(log: EventLog) -> None:
+    await fill(log)
+    lines: list[str] = []
+    await logs.state(log, T, lines.append)
+    text = "\n".join(lines)
+    for part in (
+        "user me, idle",
+        "r1  success, attempt 1",
+        "☑ one",
+        "human: “hi”",
+        "ai: “look” → ls(/mnt)",
+        "ai: “done”",
+    ):
+        assert part in text
+    raw: list[str] = []
+    await logs.state(log, T, raw.append, raw=True)
+    found = json.loads(raw[0])
+    assert found["values"]["messages"][-1]["content"] == "done"
+    assert found["runs"][0]["status"] == "success"
+
+
+async def test_a_sound_log_is_sound(log: EventLog) -> None:
+    await fill(log)
+    await fill(log, "another", "r2")
+    verdict = await verify(log, T)
+    assert verdict.lines() == ["ok: 8 events, 1 runs"]
+
+
+async def test_batches_are_sound(log: EventLog) -> None:
+    await log.append(thread(T), [ThreadCreated(user="me"), *RUN[:1]], expected=0, actor="http", run="r")
+    assert (await verify(log, T)).problems == []
+
+
+async def test_an_erased_thread_is_sound(log: EventLog) -> None:
+    last = await fill(log)
+    await log.append(thread(T), [ThreadErased(by="me")], expected=last, actor="http")
+    await log.purge(thread(T))
+    assert (await verify(log, T)).lines() == ["ok: 1 events, 0 runs"]
+
+
+async def test_unknown_types_are_noted_but_no_problem(log: EventLog) -> None:
+    last = await fill(log)
+    head = {"id": "x", "kind": "thread", "aggregate": T, "actor": "new", "at": now(), "type": "moon.risen"}
+    headers = {"Nats-Msg-Id": "x", "Sika-Type": "moon.risen", "Nats-Expected-Last-Subject-Sequence": str(last)}
+    await log.bus.ask(log.bus.names.log(thread(T)), msgspec.json.encode(head), headers)
+    verdict = await verify(log, T)
+    assert verdict.problems == []
+    assert verdict.notes == [f"{last + 1}: moon.risen v1 is not known to this version"]
+
+
+async def test_a_false_cause_is_found(log: EventLog) -> None:
+    await force(log.bus, ThreadCreated(user="me"), expected=await fill(log), cause="nobody")
+    [problem] = (await verify(log, T)).problems
+    assert problem == "9: its cause nobody is not an earlier event of this thread"
+
+
+async def test_an_event_of_another_aggregate_is_found(log: EventLog) -> None:
+    await force(log.bus, ThreadCreated(user="me"), expected=await fill(log), aggregate=thread("other"))
+    [problem] = (await verify(log, T)).problems
+    assert "9: the event belongs to thread/other" in problem
+
+
+async def test_an_append_without_a_guard_is_found(log: EventLog) -> None:
+    await fill(log)
+    await force(log.bus, ThreadCreated(user="me"), expected=None)
+    assert (await verify(log, T)).problems == ["9: appended without a guard"]
+
+
+async def test_a_missing_event_is_found(log: EventLog) -> None:
+    await fill(log)
+    await log.bus.api(f"STREAM.MSG.DELETE.{log.bus.names.stream('log')}", {"seq": 5})
+    problems = (await verify(log, T)).problems
+    assert "6: follows 5 by its guard, but 4 in the log" in problems
+    assert any("never begun" in problem for problem in problems)
+
+
+async def test_a_body_that_is_no_event_is_found(log: EventLog) -> None:
+    last = await fill(log)
+    await force(log.bus, ThreadCreated(user="me"), expected=last, raw=b"not json")
+    bad = b'{"id":"y","kind":"thread","aggregate":"t1","actor":"f","at":"","type":"run.started","attempt":"one"}'
+    await force(log.bus, RunCompleted(), expected=last + 1, raw=bad)
+    found = (await verify(log, T)).problems
+    assert "9: not an event" in found[0]
+    assert "10: event y (run.started)" in found[1]
+
+
+async def test_an_id_that_occurs_twice_is_found(log: EventLog) -> None:
+    last = await fill(log)
+    await force(log.bus, ThreadCreated(user="me"), expected=last, identity="same")
+    await force(log.bus, ThreadCreated(user="me"), expected=last + 1, identity="same")
+    assert "10: the id same occurs a second time" in (await verify(log, T)).problems
+
+
+async def test_what_runs_cannot_do_is_found(log: EventLog) -> None:
+    last = await fill(log)
+    stray = ToolCompleted(call_id="z", message={**TOOL, "content": ""})
+    await force(log.bus, stray, expected=last, run="r1")
+    await force(log.bus, RunCompleted(), expected=last + 1, run="r1")
+    await force(log.bus, RunStarted(attempt=1, worker="w", lease=1), expected=last + 2, run="r9")
+    assert (await verify(log, T)).problems == [
+        "9: outcome of the tool call z, which was never begun",
+        "10: run.completed of run r1, which had ended",
+        "11: run.started of run r9, which nobody requested",
+    ]
+
+
+async def test_problems_are_counted(log: EventLog) -> None:
+    await force(log.bus, ThreadCreated(user="me"), expected=await fill(log), cause="nobody")
+    assert (await verify(log, T)).lines()[-1] == "1 problems in 9 events"
+
+
+def test_replay_in_words() -> None:
+    assert logs.replayed(Report(runs=2, steps=7)) == ("identical: 7 steps in 2 runs", 0)
+    text, code = logs.replayed(Report(runs=1, steps=3, divergence="run r: 9 tool.requested: \x1b[1mother"))
+    assert code == 1
+    assert text == "divergence after 3 steps in 1 runs: run r: 9 tool.requested: other"
+
+
+# ── dead letters ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def bury(bus: Bus, queue: WorkQueue, thread_id: str) -> None:
+    letter = {
+        "actor": "lead",
+        "reason": "broken\x1b[2J",
+        "at": now(),
+        "hint": Hint(seq=1, type="run.requested", id="e"),
+    }
+    await bus.ask(bus.names.dlq("lead", thread(thread_id)), msgspec.json.encode(letter))
+
+
+async def test_dead_letters_are_listed_and_sent_again(log: EventLog) -> None:
+    bus, queue = log.bus, WorkQueue(log.bus, 2)
+    assert [letter async for letter in dlq.letters(bus)] == []
+    for thread_id in ("a", "b", "c"):
+        await bury(bus, queue, thread_id)
+    found = [letter async for letter in dlq.letters(bus)]
+    assert [(letter.seq, letter.actor, str(letter.aggregate)) for letter in found] == [
+        (1, "lead", "thread/a"),
+        (2, "lead", "thread/b"),
+        (3, "lead", "thread/c"),
+    ]
+    assert found[0].line().endswith("lead on thread/a (run.requested): broken")
+    assert [letter.seq for letter in await dlq.redrive(bus, queue, [2, 9])] == [2]
+    assert [letter.seq async for letter in dlq.letters(bus)] == [1, 3]
+    assert len(await dlq.redrive(bus, queue)) == 2
+    assert [letter async for letter in dlq.letters(bus)] == []
+
+    await queue.ensure("lead")
+    woken: list[str] = []
+    with anyio.fail_after(10):
+        async with anyio.create_task_group() as tasks:
+
+            async def work(wakeup: object) -> None:
+                woken.append(str(wakeup.aggregate.id))  # type: ignore[attr-defined]
+                if len(woken) == 3:
+                    tasks.cancel_scope.cancel()
+
+            await queue.serve("lead", work, 8)
+    assert sorted(woken) == ["a", "b", "c"]

@@ -1,0 +1,166 @@
+"""What a person sees of a turn, frame by frame."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from channels.terminal.render import PROGRESS_LINES, Transcript, failure
+from channels.terminal.text import Style
+
+HUMAN = {"type": "human", "id": "h", "content": "hi"}
+Frames = list[tuple[str, Any]]
+
+
+def shown(frames: Frames, style: Style | None = None) -> str:
+    transcript = Transcript(style or Style())
+    return "".join(transcript.feed(event, data) for event, data in frames) + transcript.close()
+
+
+def state(*messages: Any, **values: Any) -> tuple[str, Any]:
+    return "values", {"messages": [HUMAN, *messages], **values}
+
+
+def delta(text: str, identity: str = "m", **fields: Any) -> tuple[str, Any]:
+    return "messages", [
+        {"type": "AIMessageChunk", "id": identity, "content": text, **fields},
+        {"langgraph_node": "model"},
+    ]
+
+
+def call(args: str, *, identity: str | None = None, name: str | None = None, index: int = 0) -> tuple[str, Any]:
+    return delta("", tool_call_chunks=[{"id": identity, "name": name, "args": args, "index": index}])
+
+
+def result(content: str, identity: str = "c", name: str = "bash", **fields: Any) -> tuple[str, Any]:
+    message = {
+        "type": "tool",
+        "id": f"t-{identity}",
+        "tool_call_id": identity,
+        "name": name,
+        "content": content,
+        **fields,
+    }
+    return "messages", [message, {}]
+
+
+def progress(text: str, identity: str = "c", name: str = "bash") -> tuple[str, Any]:
+    return "custom", {"type": "tool_progress", "tool_call_id": identity, "name": name, "text": text}
+
+
+BASH = call('{"description":"count","command":"seq 2"}', identity="c", name="bash")
+TODOS = [{"content": "one", "status": "completed"}, {"content": "two", "status": "in_progress"}, {"content": "three"}]
+
+TABLE: list[tuple[str, Frames, str]] = [
+    ("text", [state(), delta("Hel"), delta("lo")], "Hello\n"),
+    ("nothing", [("metadata", {"run_id": "r"}), state(), ("end", None)], ""),
+    ("blocks", [state(), delta([{"type": "text", "text": "Hi"}])], "Hi\n"),  # type: ignore[arg-type]
+    ("old messages", [state({"type": "ai", "id": "old", "content": "before"}), delta("new")], "new\n"),
+    ("missed text", [state(), delta("Hel"), state({"type": "ai", "id": "m", "content": "Hello"})], "Hello\n"),
+    ("only in values", [state(), state({"type": "ai", "id": "m", "content": "Hello"})], "Hello\n"),
+    ("not twice", [state(), delta("Hi"), state({"type": "ai", "id": "m", "content": "Hi"})], "Hi\n"),
+    ("two messages", [state(), delta("one", "a"), delta("two", "b")], "one\ntwo\n"),
+    ("call", [state(), BASH], "▸ bash: count\n"),
+    (
+        "call in pieces",
+        [state(), call("", identity="c", name="bash"), call('{"command":'), call('"ls"}')],
+        "▸ bash: ls\n",
+    ),
+    (
+        "call in values only",
+        [
+            state(),
+            state({"type": "ai", "id": "m", "content": "", "tool_calls": [{"id": "c", "name": "ls", "args": {}}]}),
+        ],
+        "▸ ls\n",
+    ),
+    ("call after text", [state(), delta("I look."), BASH], "I look.\n▸ bash: count\n"),
+    ("result", [state(), BASH, result("1\n2")], "▸ bash: count\n    1\n    2\n"),
+    (
+        "long result",
+        [state(), BASH, result("\n".join("abcdefgh"))],
+        "▸ bash: count\n" + "".join(f"    {c}\n" for c in "abcdef") + "    … 2 more lines\n",
+    ),
+    ("progress", [state(), BASH, progress("1\n"), progress("2"), progress("3\n")], "▸ bash: count\n    1\n    23\n"),
+    ("progress is not repeated", [state(), BASH, progress("1\n"), result("1")], "▸ bash: count\n    1\n"),
+    ("half a line of progress", [state(), BASH, progress("50 %"), result("50 %")], "▸ bash: count\n    50 %\n"),
+    (
+        "failure after progress",
+        [state(), BASH, progress("1\n"), result("Error: no", status="error")],
+        "▸ bash: count\n    1\n    Error: no\n",
+    ),
+    ("progress of an unknown call", [state(), progress("x\n")], "▸ bash\n    x\n"),
+    ("todos", [state(), state(todos=TODOS)], "  ☑ one\n  ◐ two\n  ☐ three\n"),
+    ("todos as they were", [state(todos=TODOS), state(todos=TODOS)], ""),
+    (
+        "todos without their tool",
+        [state(), call('{"todos":[]}', identity="c", name="write_todos"), result("Updated", name="write_todos")],
+        "",
+    ),
+    (
+        "question",
+        [
+            state(),
+            call('{"question":"?"}', identity="c", name="ask_clarification"),
+            result("A?\nB?", name="ask_clarification"),
+        ],
+        "A?\nB?\n",
+    ),
+    ("artifact", [state(), state(artifacts=["/mnt/x"])], "▸ artifact: /mnt/x\n"),
+    ("artifact of before", [state(artifacts=["/mnt/x"]), state(artifacts=["/mnt/x"])], ""),
+    (
+        "retry",
+        [("custom", {"type": "llm_retry", "attempt": 1, "max_attempts": 3, "wait_ms": 1500, "reason": "busy"})],
+        "  the model does not answer (busy): try 1 of 3, again in 1.5 s\n",
+    ),
+    (
+        "subagent",
+        [
+            ("custom", {"type": "task_started", "task_id": "t", "description": "study"}),
+            ("custom", {"type": "task_running", "task_id": "t", "message": {"content": "I read"}}),
+            ("custom", {"type": "task_failed", "task_id": "t", "error": "no"}),
+        ],
+        "▸ subagent: study\n    I read\n    no\n",
+    ),
+    ("gap", [("gap", {})], "(a part of the stream is missing here)\n"),
+    ("unknown", [("updates", {"x": 1}), ("custom", {"type": "?"}), ("messages", []), ("values", None)], ""),
+    ("escapes in text", [state(), delta("\x1b[2Jx\x1b]0;t\x07")], "x\n"),
+    ("escapes in a call", [state(), call('{"command":"\\u001b[2Jls"}', identity="c", name="b\x1b[1m")], "▸ b: ls\n"),
+    ("escapes in progress", [state(), BASH, progress("a\rb\x1b[1A\n")], "▸ bash: count\n    ab\n"),
+]
+
+
+@pytest.mark.parametrize(("frames", "text"), [row[1:] for row in TABLE], ids=[row[0] for row in TABLE])
+def test_frames_as_text(frames: Frames, text: str) -> None:
+    assert shown(frames) == text
+
+
+def test_reading_the_same_frames_twice_gives_the_same() -> None:
+    for _, frames, _ in TABLE:
+        assert shown(frames) == shown(frames)
+
+
+def test_progress_without_end_is_cut() -> None:
+    lines = shown([state(), BASH, *(progress(f"{n}\n") for n in range(500))]).splitlines()
+    assert len(lines) <= PROGRESS_LINES + 2
+    assert lines[-1].strip() == "…"
+
+
+def test_colours_are_closed_on_every_line() -> None:
+    for line in shown([state(), BASH, progress("1\n2\n"), delta("text")], Style(True)).splitlines():
+        assert line.count("\x1b[0m") == line.count("\x1b[2m")
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        ({"error": "RateLimitError", "message": "slow down"}, "RateLimitError: slow down"),
+        ({"name": "RateLimitError", "message": "slow down"}, "RateLimitError: slow down"),
+        ({"error": "Odd"}, "Odd"),
+        ("text\x1b[1m", "text"),
+        (None, "None"),
+    ],
+)
+def test_failures_in_words(data: Any, text: str) -> None:
+    assert failure(data) == text

@@ -1,0 +1,127 @@
+"""A line for every event."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from channels.terminal.story import Story, tell, told
+from channels.terminal.text import Style
+from core.events import (
+    Event,
+    ModelCompleted,
+    ModelFailed,
+    Opaque,
+    Record,
+    RunCancelRequested,
+    RunFailed,
+    RunRequested,
+    RunRolledBack,
+    RunStarted,
+    StatePatched,
+    ThreadAnnotated,
+    ThreadCreated,
+    ThreadErased,
+    ThreadForked,
+    ToolCompleted,
+    ToolRequested,
+    catalogue,
+    encode,
+    written,
+)
+
+
+def test_every_event_of_the_core_has_a_line_of_its_own() -> None:
+    known = {cls for cls in catalogue().values() if cls.__module__.startswith("core.")}
+    assert known - told() == set(), "give the new type a line in channels/terminal/story.py"
+
+
+TOOL = {"type": "tool", "name": "bash", "content": "a\nb"}
+AI = {
+    "type": "ai",
+    "content": "I look",
+    "tool_calls": [{"id": "c", "name": "bash", "args": {"command": "ls"}}],
+    "usage_metadata": {"input_tokens": 10, "output_tokens": 2},
+}
+
+
+@pytest.mark.parametrize(
+    ("event", "line"),
+    [
+        (ThreadCreated(user="me", metadata={"source": "x"}), "for me source"),
+        (ThreadAnnotated(metadata={"a": 1}), '{"a":1}'),
+        (ThreadForked(source="t", source_seq=4, patches=[{}, {}]), "from thread t at 4, 2 steps"),
+        (ThreadErased(by="me"), "by me"),
+        (StatePatched(values={"title": "x"}, as_node="n", base=3), "title as n on checkpoint 3"),
+        (RunRequested(input={"messages": [{"type": "human", "content": "hi"}]}), "“hi”"),
+        (
+            RunRequested(multitask="enqueue", base=7, not_before="2026"),
+            "go on (enqueue, from checkpoint 7, not before 2026)",
+        ),
+        (RunStarted(attempt=1, worker="w", lease=1), "by w"),
+        (RunStarted(attempt=2, worker="w", lease=1, model="m"), "attempt 2 by w, model m"),
+        (RunCancelRequested(action="rollback"), "stop and undo"),
+        (RunFailed(error="E", text="bad"), "E: bad"),
+        (RunRolledBack(), "undone"),
+        (ModelCompleted(message=AI, duration_ms=1500), "[1.5 s, 10+2 tokens] “I look” → bash(ls)"),
+        (
+            ModelFailed(error="E", text="bad", attempt=1, max_attempts=3, reason="busy", wait_ms=200),
+            "try 1 of 3, busy, again in 200 ms: E: bad",
+        ),
+        (ModelFailed(error="E", text="bad", attempt=3, max_attempts=3), "try 3 of 3, generic, given up: E: bad"),
+        (ToolRequested(call_id="c", name="bash", effect="pure", args={"command": "ls"}), "bash [pure] ls"),
+        (
+            ToolCompleted(call_id="c", message=TOOL, update={"todos": []}, duration_ms=5),
+            "bash [5 ms, sets todos] “a b”",
+        ),
+        (
+            ToolCompleted(call_id="c", message={**TOOL, "status": "error"}, unknown=True),
+            "bash [error, outcome unknown, 0 ms] “a b”",
+        ),
+        (Opaque("memory.dreamt"), "(not known to this version)"),
+    ],
+)
+def test_what_happened_in_words(event: Event | Opaque, line: str) -> None:
+    assert tell(event) == line
+
+
+def record(seq: int, event: Event, run: str | None = None, actor: str = "lead") -> Record:
+    at = "2026-11-20T23:10:05.123456+00:00"
+    envelope = written(event, id=f"e{seq}", kind="thread", aggregate="t", actor=actor, at=at, run=run)
+    return Record(seq, encode(event, envelope))
+
+
+def test_lines_have_a_heading_per_run_and_intents_know_their_arguments() -> None:
+    story = Story()
+    events = [
+        record(1, ThreadCreated(user="me"), actor="http"),
+        record(2, RunRequested(), "r", "http"),
+        record(3, ModelCompleted(message=AI), "r"),
+        record(4, ToolRequested(call_id="c", name="bash", effect="once"), "r"),
+    ]
+    assert [line for event in events for line in story.lines(event)] == [
+        "     1  23:10:05.123  http      thread.created       for me",
+        "── run r ──",
+        "     2  23:10:05.123  http      run.requested        go on",
+        "     3  23:10:05.123  lead      model.completed      [0 ms, 10+2 tokens] “I look” → bash(ls)",
+        "     4  23:10:05.123  lead      tool.requested       bash [once] ls",
+    ]
+
+
+def test_lines_fit_the_width_and_cannot_command_the_terminal() -> None:
+    nasty = record(5, RunFailed(error="E", text="\x1b[2J" + "long " * 100), "r\x1b[1m", "le\x1bad")
+    for line in Story(width=80).lines(nasty):
+        assert len(line) <= 80
+        assert "\x1b" not in line
+    assert Story(Style(True)).lines(nasty)[-1].startswith("\x1b[31m")
+
+
+def test_events_of_plugins_are_told_by_their_fields() -> None:
+    raw = msgspec.json.decode(record(1, ThreadCreated(user="me")).raw)
+    unknown = Record(9, msgspec.json.encode({**raw, "type": "moon.risen", "phase": "full"}))
+    assert "(not known to this version)" in Story().lines(unknown)[0]
+
+    class LanternLit(Event, frozen=True):
+        colour: str
+
+    assert tell(LanternLit(colour="red")) == '{"colour":"red"}'

@@ -1,0 +1,496 @@
+"""Actors at work in a real process: woken by the log, by timers, after crashes; failing, retried, buried."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, assert_type
+
+import anyio
+import msgspec
+import pytest
+
+from core import dispatch, system
+from core.actor import Actor, Context
+from core.bus import Bus, Endpoint
+from core.dispatch import Dispatcher
+from core.errors import Invalid
+from core.events import Aggregate, Event, RunRequested, ThreadCreated, thread
+from core.run import OwnedRun, RunActor
+from core.state import ThreadState
+from core.system import System
+from core.work import WorkQueue
+from tests.support.nats import DEADLINE, Nats, append, eventually, fresh, own, read, running_tasks
+
+
+class PebbleThrown(Event, frozen=True):
+    """A test's own event."""
+
+    n: int = 0
+
+
+class StoneThrown(Event, frozen=True):
+    """A test's own event."""
+
+
+class WaterRippled(Event, frozen=True):
+    """The answer to both."""
+
+    n: int = 0
+
+
+class Pond(Actor[PebbleThrown | StoneThrown]):
+    """Answers once; what it does before and after can be set."""
+
+    name = "pond"
+
+    def __init__(self) -> None:
+        self.handled: list[Event] = []
+        self.before: Callable[[], None] = lambda: None
+        self.after: Callable[[], None] = lambda: None
+        self.some = asyncio.Queue[Event]()
+
+    async def handle(self, event: PebbleThrown | StoneThrown, ctx: Context) -> None:
+        self.handled.append(event)
+        self.some.put_nowait(event)
+        self.before()
+        match event:
+            case PebbleThrown(n=n):
+                await ctx.append(WaterRippled(n=n))
+            case StoneThrown():
+                assert_type(event, StoneThrown)
+                await ctx.append(WaterRippled(), WaterRippled())
+        self.after()
+
+
+class Worker(RunActor):
+    """Does runs that do nothing, unless told otherwise."""
+
+    name = "lead"
+
+    def __init__(self) -> None:
+        self.performed: list[str] = []
+        self.fault: Exception | None = None
+        self.started = anyio.Event()
+        self.gate: anyio.Event | None = None
+
+    async def perform(self, run: OwnedRun) -> None:
+        self.performed.append(run.id)
+        self.started.set()
+        if self.gate is not None:
+            await self.gate.wait()
+        if self.fault is not None:
+            raise self.fault
+
+
+@asynccontextmanager
+async def process(endpoint: Endpoint, home: Path, *actors: Actor[Any], alone: bool = True) -> AsyncIterator[System]:
+    """A process as the composition root makes it, without channels."""
+    async with system.start(endpoint, home / "views.db", lease_seconds=2, slots=4) as running:
+        async with anyio.create_task_group() as tasks:
+            await tasks.start(lambda task_status: running.serve(actors, alone=alone, task_status=task_status))
+            yield running
+            tasks.cancel_scope.cancel()
+
+
+@pytest.fixture
+def endpoint(single: Nats, prefix: str) -> Endpoint:
+    return single.endpoint(prefix)
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(system, "PAUSES", (0.02, 0.02, 0.02, 0.02))
+    monkeypatch.setattr(dispatch, "GATHER_SECONDS", 0.05)
+
+
+async def answers(running: System, aggregate: Aggregate, count: int) -> list[WaterRippled]:
+    async def enough() -> list[WaterRippled]:
+        found = [r.event for r in await read(running.log, aggregate) if isinstance(r.event, WaterRippled)]
+        return found if len(found) >= count else []
+
+    return await eventually(enough)
+
+
+async def queue_is_empty(running: System) -> None:
+    async def empty() -> bool:
+        info = await running.bus.api(f"STREAM.INFO.{running.bus.names.stream('cmd')}")
+        return int(info["state"]["messages"]) == 0
+
+    await eventually(empty)
+
+
+async def everything_dispatched(bus: Bus) -> None:
+    """Every event of the log has been looked at, and acked."""
+
+    async def settled() -> bool:
+        info = await bus.api(f"CONSUMER.INFO.{bus.names.stream('log')}.dispatch")
+        last = (await bus.api(f"STREAM.INFO.{bus.names.stream('log')}"))["state"]["last_seq"]
+        return bool(last and info["ack_floor"]["stream_seq"] == last)
+
+    await eventually(settled)
+
+
+async def letters(running: System) -> list[Any]:
+    found = await running.bus.nc.jetstream().stream_info(running.bus.names.stream("dlq"))
+    stream = running.bus.names.stream("dlq")
+    js = running.bus.nc.jetstream()
+    return [msgspec.json.decode((await js.get_msg(stream, n)).data or b"") for n in range(1, found.state.messages + 1)]
+
+
+# ── subscriptions ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_type_argument_is_the_subscription() -> None:
+    class One(Actor[PebbleThrown]):
+        pass
+
+    class Below(One):
+        pass
+
+    class Bare(Actor[Any]):
+        name = "other"
+
+    assert (One.subscription, One.name) == ((PebbleThrown,), "test_dispatch")
+    assert Below.subscription == (PebbleThrown,)
+    assert (Bare.subscription, Bare.name) == ((), "other")
+    assert Pond.subscription == (PebbleThrown, StoneThrown)
+    assert (Worker.subscription, Worker.name) == ((RunRequested,), "lead")
+
+
+def test_types_of_actors() -> None:
+    """Checked by mypy: who handles more can stand in for who handles less, not the other way round."""
+
+    class One(Actor[PebbleThrown]):
+        pass
+
+    less: Actor[PebbleThrown] = Pond()
+    more: Actor[PebbleThrown | StoneThrown] = One()  # type: ignore[assignment]
+    assert (less.name, more.name) == ("pond", "test_dispatch")
+
+
+# ── events ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_an_event_without_a_wakeup_wakes_its_readers(endpoint: Endpoint, tmp_path: Path) -> None:
+    pond = Pond()
+    async with process(endpoint, tmp_path, pond) as running:
+        aggregate = fresh("pond")
+        [pebble] = await append(running.log, aggregate, PebbleThrown(n=7))
+        assert await answers(running, aggregate, 1) == [WaterRippled(n=7)]
+        [_, answer] = await read(running.log, aggregate)
+        assert (answer.head.actor, answer.head.cause) == ("pond", pebble.id)
+        await append(running.log, aggregate, StoneThrown(), expected=answer.seq)
+        await answers(running, aggregate, 3)
+        await queue_is_empty(running)
+    assert pond.handled == [PebbleThrown(n=7), StoneThrown()]
+
+
+async def test_events_from_before_the_first_start_are_handled(endpoint: Endpoint, tmp_path: Path) -> None:
+    pond, aggregate = Pond(), fresh("pond")
+    async with process(endpoint, tmp_path) as running:
+        await append(running.log, aggregate, PebbleThrown(n=1))
+    async with process(endpoint, tmp_path, pond) as running:
+        assert await answers(running, aggregate, 1) == [WaterRippled(n=1)]
+
+
+async def test_many_events_on_many_aggregates(endpoint: Endpoint, tmp_path: Path) -> None:
+    pond = Pond()
+    async with process(endpoint, tmp_path, pond) as running:
+        aggregates = [fresh("pond") for _ in range(30)]
+        for aggregate in aggregates:
+            await append(running.log, aggregate, PebbleThrown(n=1), PebbleThrown(n=2))
+        for aggregate in aggregates:
+            found = await answers(running, aggregate, 2)
+            assert sorted(a.n for a in found) == [1, 2]
+        await queue_is_empty(running)
+    assert len(pond.handled) == 60
+
+
+async def test_two_actors_on_one_event_both_answer(endpoint: Endpoint, tmp_path: Path) -> None:
+    """They race for the aggregate; the guard makes one of them read again, and neither answer is lost or doubled."""
+
+    class Echo(Pond):
+        name = "echo"
+
+    async with process(endpoint, tmp_path, Pond(), Echo()) as running:
+        for _ in range(5):
+            aggregate = fresh("pond")
+            await append(running.log, aggregate, PebbleThrown(n=1))
+            await answers(running, aggregate, 2)
+            await queue_is_empty(running)
+            records = await read(running.log, aggregate)
+            assert sorted(r.head.actor for r in records) == ["echo", "pond", "test"]
+
+
+@pytest.mark.xfail(
+    strict=True, reason="the `dispatch` consumer is shared, but each process wakes only its own actors and acks for all"
+)
+async def test_processes_with_different_actors(endpoint: Endpoint, bus: Bus, log: Any) -> None:
+    """`sika serve --actors a` here, `--actors b` there: every event must wake the readers of both."""
+
+    class Shore(Actor[PebbleThrown]):
+        name = "shore"
+
+    queue = WorkQueue(bus, 2)
+    here, there = Dispatcher(bus, queue, [Pond()]), Dispatcher(bus, queue, [Shore()])
+    await here.ensure()
+    await there.ensure()
+    async with running_tasks(here.events, there.events):
+        for n in range(10):
+            await append(log, fresh("pond"), PebbleThrown(n=n))
+        await everything_dispatched(bus)
+    info = await bus.api(f"STREAM.INFO.{bus.names.stream('cmd')}")
+    assert info["state"]["messages"] == 20
+
+
+async def test_a_wakeup_is_not_sent_if_the_proof_is_there(bus: Bus, log: Any) -> None:
+    """A run that was already started needs no wake-up; one that was not does."""
+    queue, worker = WorkQueue(bus, 2), Worker()
+    started, waiting = fresh(), fresh()
+    for aggregate in (started, waiting):
+        [first] = await append(log, aggregate, ThreadCreated(user="ada"))
+        await log.append(aggregate, [RunRequested()], expected=first.seq, actor="http", run="r")
+    [last] = [r async for r in log.read(started, after=await log.tip(started) - 1)]
+    event = msgspec.json.decode(b'{"type":"run.started","attempt":1,"worker":"w","lease":1}', type=worker.proof)
+    await log.append(started, [event], expected=last.seq, actor="lead", run="r")
+    dispatcher = Dispatcher(bus, queue, [worker])
+    await dispatcher.ensure()
+    async with running_tasks(dispatcher.events):
+        await everything_dispatched(bus)
+    info = await bus.api(f"STREAM.INFO.{bus.names.stream('cmd')}", {"subjects_filter": ">"})
+    assert list(info["state"]["subjects"]) == [bus.names.cmd("lead", waiting)]
+
+
+# ── crashes and failures ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_what_was_answered_before_a_crash_is_not_handled_again(endpoint: Endpoint, tmp_path: Path) -> None:
+    class Crash(Exception):
+        pass
+
+    def crash() -> None:
+        raise Crash
+
+    pond = Pond()
+    pond.after = crash
+    async with process(endpoint, tmp_path, pond) as running:
+        aggregate = fresh("pond")
+        await append(running.log, aggregate, PebbleThrown())
+        await answers(running, aggregate, 1)
+        await queue_is_empty(running)
+        assert len(await read(running.log, aggregate)) == 2
+        assert await letters(running) == []
+    assert len(pond.handled) == 1
+
+
+async def test_a_handler_cut_off_by_the_end_of_its_process_is_run_by_the_next(
+    endpoint: Endpoint, tmp_path: Path
+) -> None:
+    class Stuck(Pond):
+        name = "pond"
+
+        async def handle(self, event: PebbleThrown | StoneThrown, ctx: Context) -> None:
+            self.some.put_nowait(event)
+            await anyio.sleep_forever()
+
+    stuck, pond, aggregate = Stuck(), Pond(), fresh("pond")
+    async with process(endpoint, tmp_path, stuck) as running:
+        await append(running.log, aggregate, PebbleThrown())
+        await stuck.some.get()
+    async with process(endpoint, tmp_path, pond, alone=False) as running:
+        await answers(running, aggregate, 1)
+        await queue_is_empty(running)
+    assert len(pond.handled) == 1
+
+
+async def test_a_handler_that_fails_once_is_run_again(endpoint: Endpoint, tmp_path: Path) -> None:
+    pond = Pond()
+
+    def once() -> None:
+        pond.before = lambda: None
+        raise Invalid("not yet")
+
+    pond.before = once
+    async with process(endpoint, tmp_path, pond) as running:
+        aggregate = fresh("pond")
+        await append(running.log, aggregate, PebbleThrown())
+        await answers(running, aggregate, 1)
+        assert len(pond.handled) == 2
+        assert await letters(running) == []
+
+
+async def test_a_handler_that_always_fails_ends_in_the_dead_letters(endpoint: Endpoint, tmp_path: Path) -> None:
+    pond = Pond()
+
+    def never() -> None:
+        raise ValueError("no way")
+
+    pond.before = never
+    async with process(endpoint, tmp_path, pond) as running:
+        aggregate = fresh("pond")
+        [pebble] = await append(running.log, aggregate, PebbleThrown())
+
+        async def buried() -> list[Any]:
+            return await letters(running)
+
+        [letter] = await eventually(buried)
+        await queue_is_empty(running)
+        assert (letter["actor"], letter["aggregate"], letter["reason"]) == ("pond", str(aggregate), "ValueError: no way")
+        assert letter["hint"] == {"seq": pebble.seq, "type": "pebble.thrown", "id": pebble.id}
+    assert len(pond.handled) == system.TRIES
+
+
+async def test_one_that_fails_does_not_stop_the_others(endpoint: Endpoint, tmp_path: Path) -> None:
+    pond = Pond()
+
+    def odd() -> None:
+        if pond.handled[-1] == PebbleThrown(n=13):
+            raise ValueError("unlucky")
+
+    pond.before = odd
+    async with process(endpoint, tmp_path, pond) as running:
+        for n in (13, 1, 2):
+            aggregate = fresh("pond")
+            await append(running.log, aggregate, PebbleThrown(n=n))
+            if n != 13:
+                await answers(running, aggregate, 1)
+
+
+async def test_dispatch_goes_on_after_a_server_restart(tmp_path: Path) -> None:
+    async with own(tmp_path / "nats") as nats, process(nats.endpoint(), tmp_path, Pond()) as running:
+        for n in range(3):
+            aggregate = fresh("pond")
+            await append(running.log, aggregate, PebbleThrown(n=n))
+            await answers(running, aggregate, 1)
+            await nats.kill()
+            await nats.restart()
+        await eventually(running.log.last)
+
+
+# ── runs and timers ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def ended(running: System, name: str, run: str) -> ThreadState:
+    async def over() -> ThreadState | None:
+        state = await running.threads.load(name)
+        return state if run in state.runs and not state.runs[run].open else None
+
+    found = await eventually(over)
+    assert found is not None
+    return found
+
+
+async def requested(running: System, request: RunRequested | None = None) -> tuple[str, str]:
+    name, run = fresh().id, fresh().id
+    await running.intake.create_thread(name, user="ada")
+    await running.intake.request_run(name, run, request or RunRequested())
+    return name, run
+
+
+async def test_a_run(endpoint: Endpoint, tmp_path: Path) -> None:
+    worker = Worker()
+    async with process(endpoint, tmp_path, worker) as running:
+        name, run = await requested(running)
+        state = await ended(running, name, run)
+        assert state.runs[run].status == "success"
+        types = [r.type for r in await read(running.log, thread(name))]
+        assert types == ["thread.created", "run.requested", "run.started", "run.completed"]
+        await queue_is_empty(running)
+    assert worker.performed == [run]
+
+
+async def test_a_run_that_raises_failed(endpoint: Endpoint, tmp_path: Path) -> None:
+    worker = Worker()
+    worker.fault = ValueError("what?")
+    async with process(endpoint, tmp_path, worker) as running:
+        name, run = await requested(running)
+        error = (await ended(running, name, run)).runs[run].error
+        assert error
+        assert (error.error, error.text) == ("ValueError", "what?")
+    assert worker.performed == [run]
+
+
+@pytest.mark.parametrize(("action", "status"), [("interrupt", "interrupted"), ("rollback", "rolled_back")])
+async def test_a_run_that_is_cancelled_at_work(endpoint: Endpoint, tmp_path: Path, action: str, status: str) -> None:
+    worker = Worker()
+    worker.gate = anyio.Event()
+    async with process(endpoint, tmp_path, worker) as running:
+        name, run = await requested(running, RunRequested(input={"messages": [{"type": "human", "id": "h"}]}))
+        await worker.started.wait()
+        await running.intake.cancel(name, run, action)
+        state = await ended(running, name, run)
+        assert state.runs[run].status == status
+        assert bool(state.messages) == (action == "interrupt")
+
+
+async def test_runs_of_a_thread_go_one_by_one_in_order(endpoint: Endpoint, tmp_path: Path) -> None:
+    worker = Worker()
+    worker.gate = anyio.Event()
+    async with process(endpoint, tmp_path, worker) as running:
+        name, first = await requested(running)
+        more = [fresh().id for _ in range(3)]
+        for run in more:
+            await running.intake.request_run(name, run, RunRequested(multitask="enqueue"))
+        worker.gate.set()
+        await ended(running, name, more[-1])
+    assert worker.performed == [first, *more]
+
+
+async def test_a_worker_that_ends_hands_its_run_on(endpoint: Endpoint, tmp_path: Path) -> None:
+    stuck, worker = Worker(), Worker()
+    stuck.gate = anyio.Event()
+    async with process(endpoint, tmp_path, stuck) as running:
+        name, run = await requested(running)
+        await stuck.started.wait()
+    async with process(endpoint, tmp_path, worker, alone=False) as running:
+        state = await ended(running, name, run)
+        assert (state.runs[run].status, state.runs[run].attempt) == ("success", 2)
+
+
+def soon(seconds: float) -> str:
+    return (datetime.now(UTC) + timedelta(seconds=seconds)).isoformat()
+
+
+async def test_a_run_for_later_is_started_by_its_timer(endpoint: Endpoint, tmp_path: Path) -> None:
+    when = soon(1.2)
+    async with process(endpoint, tmp_path, Worker()) as running:
+        name, run = await requested(running, RunRequested(not_before=when))
+        await ended(running, name, run)
+        started = next(r for r in await read(running.log, thread(name)) if r.type == "run.started")
+        assert started.at >= when
+        await queue_is_empty(running)
+
+
+async def test_a_timer_that_fires_while_nobody_is_there(endpoint: Endpoint, tmp_path: Path, bus: Bus) -> None:
+    async with process(endpoint, tmp_path, Worker()) as running:
+        name, run = await requested(running, RunRequested(not_before=soon(1.5)))
+        await queue_is_empty(running)  # the worker has set the timer and let go
+
+    async def fired() -> bool:
+        info = await bus.api(f"STREAM.INFO.{bus.names.stream('timer')}", {"subjects_filter": ">"})
+        return bus.names.wake("lead", thread(name)) in (info["state"].get("subjects") or {})
+
+    await eventually(fired)
+    async with process(endpoint, tmp_path, Worker()) as running:
+        assert (await ended(running, name, run)).runs[run].status == "success"
+
+
+@pytest.mark.xfail(strict=True, reason="WorkQueue.wake_at gives the wake a TTL of 1 h: after a longer outage it is lost")
+async def test_a_timer_that_fired_waits_for_as_long_as_it_takes(bus: Bus) -> None:
+    aggregate = fresh()
+    await WorkQueue(bus, 2).wake_at(datetime.now(UTC), "lead", aggregate, key="a")
+    stream, js = bus.names.stream("timer"), bus.nc.jetstream()
+
+    async def fired() -> bool:
+        info = await bus.api(f"STREAM.INFO.{stream}", {"subjects_filter": ">"})
+        return bus.names.wake("lead", aggregate) in (info["state"].get("subjects") or {})
+
+    await eventually(fired)
+    message = await js.get_last_msg(stream, bus.names.wake("lead", aggregate))
+    assert "Nats-TTL" not in (message.headers or {})
+
+
