@@ -19,10 +19,13 @@ from typing import Any
 
 import dotenv
 import msgspec
+import structlog
 import yaml
 
 from core.errors import Invalid
 from core.settings import Config, Model, Secret, Section, ToolEntry
+
+log = structlog.get_logger("sika.config")
 
 __all__ = ["Config", "ConfigSource", "Secret", "find", "home", "load", "parse", "restart_required", "reveal"]
 
@@ -121,10 +124,17 @@ class ConfigSource:
 
     def current(self) -> Config:
         """The last good configuration. Costs one `stat` while the file does not change."""
+        before, problem = self._config, self.problem
         try:
             self._refresh()
         except Invalid as error:
             self.problem = str(error)
+        if self.problem and self.problem != problem:
+            log.error("configuration is broken, the last good one stays in force", problem=self.problem)
+        if self._config is not before:
+            log.info("configuration read again", hash=self._config.hash, warnings=list(self._config.warnings))
+            if later := restart_required(before, self._config):
+                log.warning("these keys take effect at the next start", keys=later)
         return self._config
 
     def _refresh(self) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from core import embedded
 from core.bus import Endpoint
-from core.events import Message, Record, RunCompleted
+from core.events import Message, RunCompleted
 from core.state import ThreadState, fold
 from core.system import System
 from core.tools import Tool, ToolContext, tool
@@ -183,5 +183,3 @@ def requested(state: ThreadState) -> set[str]:
     """Tools whose intent is recorded, with or without an outcome."""
     done = {str(message.get("name")) for message in state.messages if message["type"] == "tool"}
     return done | {intent.event.name for run in state.runs.values() for intent in run.intents.values()}
-
-

@@ -130,9 +130,13 @@ class Browser:
     async def log(self, server: Server, thread_id: str) -> list[Any]:
         return list(await self.get(server, f"/threads/{thread_id}/log"))
 
-    async def start(self, server: Server, thread_id: str, text: str, model: str, into: list[Frame], **more: Any) -> None:
+    async def start(
+        self, server: Server, thread_id: str, text: str, model: str, into: list[Frame], **more: Any
+    ) -> None:
         """Ask for a run and take its frames until the stream ends or breaks."""
-        await self._take("POST", f"{server.url}/api/threads/{thread_id}/runs/stream", into, request(text, model, **more))
+        await self._take(
+            "POST", f"{server.url}/api/threads/{thread_id}/runs/stream", into, request(text, model, **more)
+        )
 
     async def resume(self, server: Server, thread_id: str, run_id: str, into: list[Frame], last: str) -> None:
         """Take the frames of a run after one."""

@@ -8,11 +8,13 @@ import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from core import embedded
 from tests.e2e.servers import Browser, Frame, Server, browser, facts, last_id, run_of, serving, sika, texts, until
+from tests.support.haiku import HAIKU
 from tests.support.model_server import ModelServer, Script, ToolCall, Turn
 from tests.support.workers import DEADLINE, configure
 
@@ -40,9 +42,9 @@ SCRIPTS: dict[str, Script | list[Turn]] = {
 
 
 @asynccontextmanager
-async def one_server(path: Path) -> AsyncIterator[tuple[Server, Browser, ModelServer]]:
+async def one_server(path: Path, **sections: Any) -> AsyncIterator[tuple[Server, Browser, ModelServer]]:
     async with ModelServer(SCRIPTS) as models, browser() as client:
-        config = configure(path / "config.yaml", models, runs={"lease_seconds": 2})
+        config = configure(path / "config.yaml", models, runs={"lease_seconds": 2}, **sections)
         async with serving(path / "home", config) as server:
             yield server, client, models
 
@@ -161,6 +163,28 @@ async def test_nobody_needs_to_look(tmp_path: Path) -> None:
         await server.start()
         await until(lambda: models.answered("talks") == [0, 1])
         await until_status(server, client, thread_id, run_id, "success")
+
+
+async def test_right_after_the_request_and_right_after_the_end(tmp_path: Path) -> None:
+    """The run is started, and the actor that reacts to its end wakes up, although nobody was told before the kills."""
+    async with one_server(tmp_path, actors=["tests.support.haiku:Haiku"]) as (server, client, models):
+        thread_id = await client.thread(server)
+        frames: list[Frame] = []
+        run_id = await client.run(server, thread_id, "Hello", "quick")
+        await server.kill()
+        await server.start()
+        await client.resume(server, thread_id, run_id, frames, "-1")
+        await server.kill()
+        await server.start()
+        async with asyncio.timeout(DEADLINE):
+            while "thread.annotated" not in await types(server, client, thread_id):
+                await asyncio.sleep(0.05)
+        events = await types(server, client, thread_id)
+        thread = await client.get(server, f"/threads/{thread_id}")
+    assert frames[-1].event == "end"
+    assert events.count("run.completed") == events.count("thread.annotated") == 1
+    assert thread["metadata"][f"haiku-{run_id}"] == HAIKU
+    assert models.answered("quick") == [0]
 
 
 async def until_status(server: Server, client: Browser, thread_id: str, run_id: str, status: str) -> None:

@@ -170,7 +170,13 @@ class Client:
         return thread_id
 
     async def ask(
-        self, thread_id: str, text: str, model: str | None = None, *, context: Mapping[str, Any] | None = None, **more: Any
+        self,
+        thread_id: str,
+        text: str,
+        model: str | None = None,
+        *,
+        context: Mapping[str, Any] | None = None,
+        **more: Any,
     ) -> str:
         """Ask for a run; its id."""
         run_id = uuid7()

@@ -14,10 +14,10 @@ from langchain_core.runnables import Runnable
 
 
 class Odd(BaseChatModel):
-    """Plays `turns`: the calls of each assistant message since the question, as (id, name, raw arguments); none is the answer."""
+    """Plays `turns`: the calls of each message since the question as (id, name, raw arguments); none is the answer."""
 
     model: str = "odd"
-    turns: list[Any] = []
+    turns: tuple[tuple[tuple[str | None, str, str], ...], ...] = ()
 
     @property
     def _llm_type(self) -> str:
@@ -49,6 +49,6 @@ class Odd(BaseChatModel):
                 tool_call_chunk(index=place, id=identity, name=name, args=""),
                 tool_call_chunk(index=place, id=None, name=None, args=arguments),
             ):
-                yield ChatGenerationChunk(message=AIMessageChunk("", tool_call_chunks=[part]))
+                yield ChatGenerationChunk(message=AIMessageChunk(content="", tool_call_chunks=[part]))
         if not calls:
-            yield ChatGenerationChunk(message=AIMessageChunk("Done."))
+            yield ChatGenerationChunk(message=AIMessageChunk(content="Done."))

@@ -27,14 +27,18 @@ def test_found_by_its_name() -> None:
     assert isinstance(compose.construct(Haiku, {}), Haiku)
 
 
-@pytest.mark.parametrize("name", ["tests.support.haiku:Limerick", "tests.support.nowhere:Haiku", "tests.support.haiku:HAIKU", "x"])
+@pytest.mark.parametrize(
+    "name", ["tests.support.haiku:Limerick", "tests.support.nowhere:Haiku", "tests.support.haiku:HAIKU", "x"]
+)
 def test_a_name_that_is_wrong_is_fatal(name: str) -> None:
     with pytest.raises(Invalid, match="actors: "):
         list(compose.find_actors([name]))
 
 
 async def test_after_each_run_once(tmp_path: Path) -> None:
-    [haiku] = [compose.construct(cls, {}) for cls in compose.find_actors(Config(actors=(NAMED,)).actors) if cls is Haiku]
+    [haiku] = [
+        compose.construct(cls, {}) for cls in compose.find_actors(Config(actors=(NAMED,)).actors) if cls is Haiku
+    ]
     async with site(tmp_path, {"m": [Turn(text="Hi.")]}, others=[haiku]) as (client, _):
         await client.thread()
         for count in (1, 2):

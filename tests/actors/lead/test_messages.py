@@ -23,7 +23,11 @@ from actors.lead.messages import KEPT_THREADS, Loaded, dump, key_of, load
 names = st.text("abcxyz_-", min_size=1, max_size=8)
 ids = st.uuids().map(str)
 json_values = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**53), 2**53)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(names, inner, max_size=3),
     max_leaves=6,
 )
@@ -91,7 +95,9 @@ def test_there_and_back(message: BaseMessage) -> None:
 @settings(max_examples=100, deadline=None)
 def test_nothing_empty_is_stored(message: BaseMessage) -> None:
     stored = through_the_log(message)
-    assert not [key for key, value in stored.items() if key not in ("content", "id", "type") and value in (None, "", [], {})]
+    assert not [
+        key for key, value in stored.items() if key not in ("content", "id", "type") and value in (None, "", [], {})
+    ]
 
 
 @given(st.lists(messages, max_size=5))

@@ -187,7 +187,11 @@ async def test_odd_call_ids(tmp_path: Path, turns: list[Any], expected: list[str
 
 async def test_a_repeated_command_runs_again(tmp_path: Path) -> None:
     """The same command twice is not the same call twice."""
-    turns = [Turn(tool_calls=(bash("echo x >> n; wc -l < n"),)), Turn(tool_calls=(bash("echo x >> n; wc -l < n"),)), DONE]
+    turns = [
+        Turn(tool_calls=(bash("echo x >> n; wc -l < n"),)),
+        Turn(tool_calls=(bash("echo x >> n; wc -l < n"),)),
+        DONE,
+    ]
     async with site(tmp_path, {"m": turns}) as (client, models):
         messages = await client.said(await client.thread(), "Go")
     assert tool_texts(messages) == ["1", "2"]
