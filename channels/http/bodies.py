@@ -76,7 +76,7 @@ def names(request: web.Request, name: str) -> list[str]:
     found: list[str] = []
     for text in request.query.getall(name, []):
         found += decode(text.encode(), list[str]) if text.startswith("[") else [text]
-    return found
+    return [name for name in found if name]
 
 
 def action(request: web.Request) -> Literal["interrupt", "rollback"]:

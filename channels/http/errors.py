@@ -58,7 +58,7 @@ def middleware(rules: guard.Rules, max_body_bytes: int) -> Middleware:
         try:
             origin = rules.check(request)
             if origin:
-                request["origin"] = origin  # responses that are streamed need it before they are returned
+                request[guard.ORIGIN] = origin
                 if guard.is_preflight(request):
                     return guard.preflight(origin, request)
             response = await handler(request)

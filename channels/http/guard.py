@@ -14,6 +14,9 @@ from urllib.parse import urlsplit
 
 from aiohttp import web
 
+ORIGIN: web.RequestKey[str] = web.RequestKey("origin", str)
+"""Set on requests of configured foreign origins: streamed responses need it before they are returned."""
+
 EXPOSED = "Content-Location, Location, X-Pagination-Total, X-Pagination-Next"
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})

@@ -28,6 +28,8 @@ log = structlog.get_logger("sika.http")
 
 STALLED_SECONDS = 60.0
 """How long a client may not read before it is disconnected. It can resume."""
+PIECE_BYTES = 256 * 1024
+"""The most that is written under one such deadline: a big frame on a slow line is not a client that does not read."""
 BEAT = b"beat"
 STOP = b"stop"
 
@@ -149,7 +151,7 @@ class Outlet:
 
     def __init__(self, request: web.Request, content_type: str, headers: Mapping[str, str]) -> None:
         always = {"Content-Type": content_type, "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-        origin = request.get("origin")
+        origin = request.get(guard.ORIGIN)
         self._request = request
         self.response = web.StreamResponse(headers={**always, **headers, **(guard.cors(origin) if origin else {})})
 
@@ -158,8 +160,9 @@ class Outlet:
         if not self.response.prepared:
             await self.response.prepare(self._request)
         try:
-            async with asyncio.timeout(STALLED_SECONDS):
-                await self.response.write(data)
+            for begin in range(0, len(data), PIECE_BYTES):
+                async with asyncio.timeout(STALLED_SECONDS):
+                    await self.response.write(data[begin : begin + PIECE_BYTES])
         except TimeoutError:
             self.abort()
             raise ConnectionResetError("the client does not read") from None

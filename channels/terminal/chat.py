@@ -87,7 +87,7 @@ class Chat:
             async with anyio.create_task_group() as tasks:
 
                 async def read(found: list[str | None] = found, scope: anyio.CancelScope = tasks.cancel_scope) -> None:
-                    found.append(await lines.line(self._style.bold("> ")))
+                    found.append(await lines.line("> "))
                     scope.cancel()
 
                 tasks.start_soon(read)

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from uuid import uuid4
 
 from tests.bench import load, processes
 from tests.bench.baselines import Figures
 from tests.bench.load import Load, Sample
 from tests.bench.measure import loop_of, median
 from tests.bench.processes import Broken, Sika
-from tests.support.model_server import run
+from tests.support.model_server import run, words
 
 WARM_UP = 20
+_AFTERWARDS = 0.5
+"""Seconds for what the server does after the last answer: it counts too."""
 _RUNS = {1: 600, 50: 250, 500: 60}
 """Runs of a measurement by tokens: some seconds each."""
 
@@ -118,19 +122,40 @@ class Laboratory:
         for repetition in range(self.repetitions):
             for kind in ("bare", "ours", *(["sqlite"] if not repetition else [])):
                 if kind == "ours":
-                    self._measure_ours(cell, model, runs, concurrency)
+                    self._measure_ours(cell, tokens, runs, concurrency)
                 else:
                     figures = self.baseline(kind, model, runs=runs, concurrency=concurrency)
                     cell.add(kind, runs, figures.wall, figures.cpu, figures.turn)
         return cell
 
-    def _measure_ours(self, cell: Cell, model: str, runs: int, concurrency: int) -> None:
+    def _measure_ours(self, cell: Cell, tokens: int, runs: int, concurrency: int) -> None:
+        model = f"tokens-{tokens}"
+        self._prove(self.shared, model, words(tokens))
         self.load(self.shared, model, WARM_UP, concurrency)
-        self.shared.settle()
+        time.sleep(_AFTERWARDS)
         cpu = self.shared.cpu()
         done = self.load(self.shared, model, runs, concurrency)
-        self.shared.settle()  # what it does after the answer counts too
+        time.sleep(_AFTERWARDS)
         cell.add("ours", runs, done.wall, self.shared.cpu() - cpu, [sample.total for sample in done.samples])
+
+    def _prove(self, server: Sika, model: str, text: str) -> None:
+        """One run whose every word is looked at: what is measured must be the whole answer."""
+        said = run(ask(server, str(uuid4()), "Hello?", model, text=True)).text
+        if said != text:
+            raise Broken(f"{model} should have answered {text[:80]!r}…, a client has seen {said[:80]!r}…")
+
+
+async def ask(server: Sika, thread: str, question: str, model: str, *, text: bool = False) -> Sample:
+    """A turn of a thread, which must succeed."""
+    body = {
+        "assistant_id": "lead_agent",
+        "input": {"messages": [{"type": "human", "content": question}]},
+        "stream_mode": ["messages-tuple"],
+        "if_not_exists": "create",
+        "context": {"model_name": model},
+    }
+    path = f"/api/threads/{thread}/runs/stream"
+    return checked(await load.run_once(server.host, server.port, path, body, text=text))
 
 
 def checked(sample: Sample) -> Sample:

@@ -127,15 +127,15 @@ def _child(command: Sequence[str], stderr: int | IO[bytes] | None) -> Iterator[s
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
+    """Politely; if it is too slow, or we are interrupted, the hard way."""
     try:
         process.terminate()
-        process.wait(STOP_SECONDS)
-    except BaseException:  # too slow, or somebody is impatient: then the hard way, with all that belongs to it
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        raise
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(STOP_SECONDS)
     finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
         if process.stdout:
             process.stdout.close()
 

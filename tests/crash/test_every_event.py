@@ -1,4 +1,4 @@
-"""The power goes off after every single event of a run; another worker takes it up; it must end as if nothing had happened."""
+"""The power goes off after every single event of a run; another worker takes it up; nobody must notice."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ async def place(tmp_path: Path) -> AsyncIterator[Place]:
 
 
 async def begin(system: System) -> None:
-    """What the person does: on the dying worker too, so that the power can go off between the request and the wake-up."""
+    """What the person does: also on the dying worker, whose power may go off between the request and the wake-up."""
     client = Client(system)
     await client.ask(await client.thread(), "Go on.")
 

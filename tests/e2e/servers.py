@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import aiohttp
 
-from tests.support.workers import DEADLINE
+from tests.support.workers import DEADLINE, wait_for
 
 MODES = ["values", "messages-tuple", "updates"]
 _URL = re.compile(rb"http://\S+")
@@ -147,7 +147,7 @@ class Browser:
     async def _take(
         self, method: str, url: str, into: list[Frame], body: Any, headers: dict[str, str] | None = None
     ) -> None:
-        """Frames as they come. A connection that breaks ends it like one that is closed: the last frame tells which it was."""
+        """Frames as they come, until the connection ends or breaks: the last frame tells which it was."""
         with suppress(aiohttp.ClientPayloadError, aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
             async with self._session.request(method, url, json=body, headers=headers) as response:
                 assert response.status == 200, await response.text()
@@ -206,6 +206,7 @@ def facts(frames: Sequence[Frame]) -> list[Frame]:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(DEADLINE):
-        while not condition():
-            await asyncio.sleep(0.01)
+    async def met() -> bool:
+        return condition()
+
+    await wait_for(met)

@@ -16,7 +16,7 @@ from core import embedded
 from tests.e2e.servers import Browser, Frame, Server, browser, facts, last_id, run_of, serving, sika, texts, until
 from tests.support.haiku import HAIKU
 from tests.support.model_server import ModelServer, Script, ToolCall, Turn
-from tests.support.workers import DEADLINE, configure
+from tests.support.workers import DEADLINE, configure, wait_for
 
 pytestmark = pytest.mark.anyio
 
@@ -176,9 +176,11 @@ async def test_right_after_the_request_and_right_after_the_end(tmp_path: Path) -
         await client.resume(server, thread_id, run_id, frames, "-1")
         await server.kill()
         await server.start()
-        async with asyncio.timeout(DEADLINE):
-            while "thread.annotated" not in await types(server, client, thread_id):
-                await asyncio.sleep(0.05)
+
+        async def annotated() -> bool:
+            return "thread.annotated" in await types(server, client, thread_id)
+
+        await wait_for(annotated)
         events = await types(server, client, thread_id)
         thread = await client.get(server, f"/threads/{thread_id}")
     assert frames[-1].event == "end"
@@ -189,9 +191,11 @@ async def test_right_after_the_request_and_right_after_the_end(tmp_path: Path) -
 
 async def until_status(server: Server, client: Browser, thread_id: str, run_id: str, status: str) -> None:
     """Also of a server that is not able to answer meanwhile."""
-    async with asyncio.timeout(DEADLINE):
-        while await client.status(server, thread_id, run_id) != status:
-            await asyncio.sleep(0.02)
+
+    async def reached() -> bool:
+        return await client.status(server, thread_id, run_id) == status
+
+    await wait_for(reached)
 
 
 async def test_terminated_servers_drain(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import contextlib
 import json
 import logging
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -54,7 +54,9 @@ def configure(path: Path, models: ModelServer, *, more_models: Sequence[Any] = (
 async def wait_for(condition: Callable[[], Coroutine[Any, Any, bool]], seconds: float = DEADLINE) -> None:
     """For what tells nobody when it happens."""
     async with asyncio.timeout(seconds):
-        while not await condition():
+        while True:
+            if await condition():
+                return
             await asyncio.sleep(0.02)
 
 
@@ -76,8 +78,9 @@ plain_logs()
 class Power:
     """The mains of one worker. Once it is off nothing leaves the process any more, not even a farewell.
 
-    It goes off with the `last` append of the process: when that is stored but nobody here has learned of it (`unheard`), as soon as
-    it is known (`heard`), or as late as possible: when the next thing wants to be appended or the wake-up to be acked (`later`).
+    It goes off with the `last` append of the process: when that is stored but nobody here has learned of it (`unheard`),
+    as soon as it is known (`heard`), or as late as possible: when the next thing wants to be appended, or the wake-up
+    to be acked (`later`).
     """
 
     def __init__(self, last: int, mode: Literal["unheard", "heard", "later"]) -> None:
@@ -130,8 +133,8 @@ async def worker(
     power: Power | None = None,
     alone: bool = True,
 ) -> AsyncIterator[System]:
-    """A process's worth of Sika without its web server: the lead and the sandbox actor, and `others`. Ends when the block does."""
-    ready: asyncio.Future[System] = asyncio.get_running_loop().create_future()
+    """A process's worth of Sika without its web server: the lead and the sandbox actor, and `others`."""
+    ready: asyncio.Queue[System | None] = asyncio.Queue()
 
     async def run() -> None:
         source = ConfigSource(config)
@@ -144,15 +147,16 @@ async def worker(
             parts: list[Actor[Any]] = [lead, Sandbox(provider, Limits()), *others]
             async with anyio.create_task_group() as tasks:
                 await tasks.start(partial(running.serve, parts, alone=alone))
-                ready.set_result(running)
+                ready.put_nowait(running)
 
     # Not a task group: it would wrap the failures of the caller's block.
     task = asyncio.create_task(run())
+    task.add_done_callback(lambda _: ready.put_nowait(None))
     try:
-        await asyncio.wait([task, ready], return_when=asyncio.FIRST_COMPLETED)
-        if task.done():
+        if (started := await ready.get()) is None:
             task.result()
-        yield ready.result()
+        assert started is not None
+        yield started
     finally:
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
@@ -191,8 +195,8 @@ class Client:
     ) -> ThreadState:
         """The state right after the first event for which the condition holds."""
         state = ThreadState()
-        async with asyncio.timeout(seconds), aclosing(self.system.log.follow(thread(thread_id))) as records:
-            async for record in records:
+        async with asyncio.timeout(seconds):
+            async for record in self.system.log.follow(thread(thread_id)):
                 state = fold([record], state)
                 if condition(state, record):
                     return state

@@ -97,6 +97,11 @@ class Frames:
         """The newest fact that was fed."""
         return self._seq
 
+    def is_open(self, call_id: str) -> bool:
+        """Whether a tool call is being worked on."""
+        run = self.state.runs.get(self.run_id)
+        return run is not None and call_id in run.intents
+
     def fact(self, record: Record) -> list[Frame]:
         """The frames of a fact, those of the text that was still missing first."""
         if self.ended:

@@ -136,13 +136,15 @@ async def _create_stream(
         record,
     ):
         frames = Frames(state, thread_id, run_id, asked.modes)
-        return await stream.play(request, live, ear, thread_id, frames, frames.fact(record), cancel=asked.cancel)
+        return await stream.play(
+            request, live, ear, thread_id, frames, stream.begun(frames, record), cancel=asked.cancel
+        )
 
 
 async def _create_wait(request: web.Request, thread_id: str, asked: Asked, *, own: bool = False) -> web.StreamResponse:
     live, run_id = alive.of(request), uuid7()
-    async with _admitted(live, thread_id, run_id, asked, own=own) as (ear, _, _):
-        return await wait.result(request, live, ear, thread_id, run_id, cancel=asked.cancel)
+    async with _admitted(live, thread_id, run_id, asked, own=own) as (ear, _, record):
+        return await wait.result(request, live, ear, thread_id, run_id, cancel=asked.cancel, heard_after=record.seq)
 
 
 @asynccontextmanager

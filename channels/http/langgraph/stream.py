@@ -7,7 +7,8 @@ lost and the facts are read from the log; what the previews would have shown com
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterable, AsyncIterator, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Sequence
+from typing import TypeVar
 
 import msgspec
 import structlog
@@ -25,6 +26,7 @@ from core.state import Run, fold
 
 log = structlog.get_logger("sika.http")
 
+T = TypeVar("T")
 HEARTBEAT = b": heartbeat\n\n"
 BATCH_BYTES = 256 * 1024
 """How much is gathered for one write when much is ready."""
@@ -36,17 +38,27 @@ class Stopped(Exception):
 
 
 async def play(
-    request: web.Request, live: Live, ear: Ear, thread_id: str, frames: Frames, first: Sequence[Frame], *, cancel: bool
+    request: web.Request,
+    live: Live,
+    ear: Ear,
+    thread_id: str,
+    frames: Frames,
+    missed: AsyncIterable[bytes],
+    *,
+    cancel: bool,
 ) -> web.StreamResponse:
-    """Send `first`, then whatever comes until the run ends. `cancel`: the run ends if the client goes."""
+    """Send what was missed, then whatever comes until the run ends. `cancel`: the run ends if the client goes."""
     headers = locations(thread_id, frames.run_id)
     outlet = Outlet(request, "text/event-stream; charset=utf-8", headers)
     try:
-        await outlet.write(b"".join([frame.encoded() for frame in first]) or HEARTBEAT)
+        async for data in _gathered(missed):
+            await outlet.write(data)
+        if not outlet.response.prepared:
+            await outlet.write(HEARTBEAT)
         while not frames.ended:
             items, lost = await ear.take()
             source = live.services.log.read(thread(thread_id), after=frames.seq) if lost else _each(items)
-            async for data in _batches(source, frames):
+            async for data in _gathered(_told(source, frames)):
                 await outlet.write(data)
         await outlet.response.write_eof()
     except Stopped:
@@ -62,6 +74,11 @@ async def play(
     return outlet.response
 
 
+def begun(frames: Frames, record: Record) -> AsyncIterator[bytes]:
+    """What the client of a new run has missed: its first frame."""
+    return _each([_encoded(frames.fact(record))])
+
+
 def locations(thread_id: str, run_id: str, what: str = "stream") -> dict[str, str]:
     """Paths without the mount's prefix: clients put their own base before them."""
     run = f"/threads/{thread_id}/runs/{run_id}"
@@ -70,63 +87,58 @@ def locations(thread_id: str, run_id: str, what: str = "stream") -> dict[str, st
 
 async def late(
     live: Live, thread_id: str, run: Run, modes: Sequence[str], last_event_id: str | None
-) -> tuple[Frames, list[Frame]]:
-    """A translator that has caught up with now, and what the client has missed. Call it while hearing the thread."""
+) -> tuple[Frames, AsyncIterator[bytes]]:
+    """A translator for a run that was there before, and what the client has missed. Call it while hearing."""
     if last_event_id is None:
-        state = await live.services.threads.load(thread_id)
-        frames = Frames(state, thread_id, run.id, modes)
-        missed: list[Frame] = []
+        frames = Frames(await live.services.threads.load(thread_id), thread_id, run.id, modes)
         if frames.ended:
-            return frames, [Frame("end", b"null")]
-        resumed = False
-    else:
-        frames, missed, resumed = await _again(live, thread_id, run, modes, last_event_id)
-    if not frames.ended and wants_previews(modes):
-        for preview in await _stored(live, run.id):
-            if isinstance(preview, Preview) or (not resumed and preview.call_id in frames.state.runs[run.id].intents):
-                missed += frames.preview(preview)
-    return frames, missed
-
-
-async def _again(
-    live: Live, thread_id: str, run: Run, modes: Sequence[str], last_event_id: str
-) -> tuple[Frames, list[Frame], bool]:
-    """The stream from its beginning, without what the client has seen.
-
-    An id that is not ours means: from the beginning.
-    """
+            return frames, _each([Frame("end", b"null").encoded()])
+        return frames, _missed(live, frames, modes, [], resumed=False)
     records = [record async for record in live.services.log.read(thread(thread_id))]
     start = next((i for i, record in enumerate(records) if record.seq >= run.requested_seq), len(records))
     cursor = Cursor.parse(last_event_id)
     if cursor is not None and all(record.seq != cursor.seq for record in records[start:]):
-        cursor = None
+        cursor = None  # not an id of this run: from the beginning
     frames = Frames(fold(records[:start]), thread_id, run.id, modes, after=cursor)
-    missed: list[Frame] = []
-    for record in records[start:]:
-        missed += frames.fact(record)
-    return frames, missed, cursor is not None
+    return frames, _missed(live, frames, modes, records[start:], resumed=cursor is not None)
 
 
-async def _each(items: Sequence[Record | bytes]) -> AsyncIterator[Record | bytes]:
+async def _missed(
+    live: Live, frames: Frames, modes: Sequence[str], records: Sequence[Record], *, resumed: bool
+) -> AsyncIterator[bytes]:
+    """Facts first, then the previews of the message that is being made, as far as they are kept."""
+    for record in records:
+        yield _encoded(frames.fact(record))
+    if frames.ended or not wants_previews(modes):
+        return
+    for preview in await _stored(live, frames.run_id):
+        if isinstance(preview, Preview) or (not resumed and frames.is_open(preview.call_id)):
+            yield _encoded(frames.preview(preview))
+
+
+async def _each(items: Iterable[T]) -> AsyncIterator[T]:
     for item in items:
         yield item
 
 
-async def _batches(source: AsyncIterable[Record | bytes], frames: Frames) -> AsyncIterator[bytes]:
-    """What is ready, as few writes as sensible."""
+async def _told(source: AsyncIterable[Record | bytes], frames: Frames) -> AsyncIterator[bytes]:
+    async for item in source:
+        yield _translated(item, frames)
+        if frames.ended:
+            return
+
+
+async def _gathered(pieces: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
+    """What is ready, in few writes, and never much of it in memory."""
     ready: list[bytes] = []
     size = 0
-    async for item in source:
-        data = _translated(item, frames)
-        if data:
-            ready.append(data)
-            size += len(data)
+    async for piece in pieces:
+        ready.append(piece)
+        size += len(piece)
         if size > BATCH_BYTES:
             yield b"".join(ready)
             ready, size = [], 0
-        if frames.ended:
-            break
-    if ready:
+    if size:
         yield b"".join(ready)
 
 
@@ -140,7 +152,11 @@ def _translated(item: Record | bytes, frames: Frames) -> bytes:
     else:
         preview = _decoded(item)
         made = frames.preview(preview) if preview else []
-    return b"".join([frame.encoded() for frame in made])
+    return _encoded(made)
+
+
+def _encoded(frames: Sequence[Frame]) -> bytes:
+    return b"".join([frame.encoded() for frame in frames])
 
 
 def _decoded(raw: bytes) -> Preview | Progress | None:

@@ -20,9 +20,14 @@ log = structlog.get_logger("sika.http")
 ENDS = frozenset({"run.completed", "run.failed", "run.cancelled", "run.rolled_back", "thread.erased"})
 
 
-async def ended(live: Live, ear: Ear, thread_id: str, run_id: str, outlet: Outlet | None = None) -> ThreadState:
-    """The thread's state once the run has ended. Raises `Unavailable` if the process goes down before."""
-    state = await live.services.threads.load(thread_id)
+async def ended(
+    live: Live, ear: Ear, thread_id: str, run_id: str, outlet: Outlet | None = None, *, heard_after: int | None = None
+) -> ThreadState:
+    """The thread's state once the run has ended. Raises `Unavailable` if the process goes down before.
+
+    `heard_after`: what came after this sequence is in the ear, so nothing newer needs to be read.
+    """
+    state = await live.services.threads.load(thread_id, at_least=heard_after)
     while (run := state.runs.get(run_id)) is not None and run.open:
         items, lost = await ear.take()
         for item in items:
@@ -38,14 +43,21 @@ async def ended(live: Live, ear: Ear, thread_id: str, run_id: str, outlet: Outle
 
 
 async def result(
-    request: web.Request, live: Live, ear: Ear, thread_id: str, run_id: str, *, cancel: bool
+    request: web.Request,
+    live: Live,
+    ear: Ear,
+    thread_id: str,
+    run_id: str,
+    *,
+    cancel: bool,
+    heard_after: int | None = None,
 ) -> web.StreamResponse:
     """The values after the run, or `__error__`. The status is 200 in any case: it is sent before the end is known."""
     outlet = Outlet(request, "application/json", locations(thread_id, run_id, "join"))
     over = False
     try:
         await outlet.write(b"\n")
-        state = await ended(live, ear, thread_id, run_id, outlet)
+        state = await ended(live, ear, thread_id, run_id, outlet, heard_after=heard_after)
         over = True
         await outlet.write(msgspec.json.encode(outcome(state, run_id)))
         await outlet.response.write_eof()

@@ -1,4 +1,4 @@
-"""A plug-in actor: found by its name in the configuration, woken by what happens, done once however often it is woken."""
+"""A plug-in actor: found by its name in the configuration, done once however often it is woken."""
 
 from __future__ import annotations
 
@@ -27,12 +27,10 @@ def test_found_by_its_name() -> None:
     assert isinstance(compose.construct(Haiku, {}), Haiku)
 
 
-@pytest.mark.parametrize(
-    "name", ["tests.support.haiku:Limerick", "tests.support.nowhere:Haiku", "tests.support.haiku:HAIKU", "x"]
-)
+@pytest.mark.parametrize("name", ["haiku:Limerick", "nowhere:Haiku", "haiku:HAIKU", "x"])
 def test_a_name_that_is_wrong_is_fatal(name: str) -> None:
     with pytest.raises(Invalid, match="actors: "):
-        list(compose.find_actors([name]))
+        list(compose.find_actors([f"tests.support.{name}"]))
 
 
 async def test_after_each_run_once(tmp_path: Path) -> None:

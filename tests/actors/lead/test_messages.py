@@ -16,7 +16,7 @@ from langchain_core.messages import (
     SystemMessage,
     ToolMessage,
 )
-from langchain_core.messages.tool import invalid_tool_call, tool_call
+from langchain_core.messages.tool import invalid_tool_call, tool_call, tool_call_chunk
 
 from actors.lead.messages import KEPT_THREADS, Loaded, dump, key_of, load
 
@@ -118,10 +118,14 @@ def test_what_the_key_leaves_out() -> None:
 
 
 def test_a_streamed_message_is_stored_as_a_whole_one() -> None:
+    def chunk(content: str, **part: str | None) -> AIMessageChunk:
+        parts = [tool_call_chunk(index=0, **part)] if part else []
+        return AIMessageChunk(content=content, id="a", tool_call_chunks=parts)
+
     chunks = [
-        AIMessageChunk("Hel", id="a"),
-        AIMessageChunk("lo", id="a", tool_call_chunks=[{"index": 0, "id": "c", "name": "ls", "args": '{"a"'}]),  # type: ignore[list-item]
-        AIMessageChunk("", id="a", tool_call_chunks=[{"index": 0, "id": None, "name": None, "args": ": 1}"}]),  # type: ignore[list-item]
+        chunk("Hel"),
+        chunk("lo", id="c", name="ls", args='{"a"'),
+        chunk("", id=None, name=None, args=": 1}"),
     ]
     stored = dump(chunks[0] + chunks[1:])
     assert stored == {

@@ -18,8 +18,7 @@ from actors import compose
 from core.events import Record, thread
 from core.replay import Report
 from core.state import fold
-from tests.bench.laboratory import Laboratory, checked
-from tests.bench.load import run_once
+from tests.bench.laboratory import Laboratory, ask
 from tests.bench.measure import Row, at_most, flat, median, size_of
 from tests.bench.processes import Sika
 from tests.support.model_server import run, words
@@ -59,15 +58,7 @@ async def _talk(server: Sika, made: Conversation, turns: int) -> None:
     made.disk.append(_disk(made.home))
     for number in range(turns):
         question = f"Question {number} of {made.thread}?"
-        body = {
-            "assistant_id": "lead_agent",
-            "input": {"messages": [{"type": "human", "content": question}]},
-            "stream_mode": ["messages-tuple"],
-            "if_not_exists": "create",
-            "context": {"model_name": _MODEL},
-        }
-        path = f"/api/threads/{made.thread}/runs/stream"
-        made.seconds.append(checked(await run_once(server.host, server.port, path, body)).total)
+        made.seconds.append((await ask(server, made.thread, question, _MODEL)).total)
         made.disk.append(_disk(made.home))
         pair = [{"role": "user", "content": question}, {"role": "assistant", "content": words(_TOKENS)}]
         made.said.append(sum(len(msgspec.json.encode(message)) for message in pair))

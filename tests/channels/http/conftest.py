@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,8 +20,9 @@ from core.events import Event, ModelCompleted, Record, RunCompleted
 from core.settings import Http
 from core.state import Run
 from core.system import System
+from core.threads import Decision
 from tests.channels.http.story import ai, started
-from tests.support.nats import Nats, running
+from tests.support.nats import Nats, eventually, running
 
 
 @pytest.fixture(scope="session")
@@ -34,6 +35,7 @@ def nats(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nats]:
 async def system(nats: Nats, tmp_path: Path) -> AsyncIterator[System]:
     endpoint = nats.endpoint(f"t{uuid.uuid4().hex[:10]}")
     async with core.start(endpoint, tmp_path / "views.db", lease_seconds=5, slots=4) as system:
+        await eventually(lambda: system.views.search(user="nobody"))
         yield system
 
 
@@ -139,7 +141,7 @@ class Stream:
 
 @pytest.fixture
 async def api(url: str) -> AsyncIterator[Api]:
-    async with aiohttp.ClientSession() as session:
+    async with aiohttp.ClientSession(read_bufsize=1 << 22) as session:
         yield Api(session, url)
 
 
@@ -151,7 +153,7 @@ class Worker:
 
     async def write(self, thread: str, run: str, *events: Event) -> Record:
         for event in events:
-            _, [record] = await self.system.threads.decide(thread, lambda _, e=event: [e], actor="lead", run=run)
+            _, [record] = await self.system.threads.decide(thread, _always(event), actor="lead", run=run)
         return record
 
     async def start(self, thread: str, run: str) -> None:
@@ -166,12 +168,28 @@ class Worker:
 
     async def requested(self, thread: str, count: int = 1) -> Run:
         """The newest run of a thread, once there are so many."""
-        with anyio.fail_after(20):
-            while True:
-                runs = list((await self.system.threads.load(thread)).runs.values())
-                if len(runs) >= count:
-                    return runs[-1]
-                await anyio.sleep(0.01)
+
+        async def probe() -> Run | None:
+            runs = list((await self.system.threads.load(thread)).runs.values())
+            return runs[-1] if len(runs) >= count else None
+
+        found = await eventually(probe)
+        assert found
+        return found
+
+    async def cancelled(self, thread: str) -> str:
+        """The action of the cancel of the newest run, once there is one."""
+        return await eventually(self._cancel(thread))
+
+    def _cancel(self, thread: str) -> Callable[[], Awaitable[str]]:
+        async def probe() -> str:
+            return (await self.requested(thread)).cancel or ""
+
+        return probe
+
+
+def _always(event: Event) -> Decision:
+    return lambda _: [event]
 
 
 @pytest.fixture

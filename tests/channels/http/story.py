@@ -65,14 +65,25 @@ class Story:
     def add(self, *events: Event, run: str | None = RUN) -> None:
         for event in events:
             seq = 3 * len(self.records) + 10
-            fields = {"kind": "thread", "aggregate": THREAD, "actor": "test", "at": f"2026-01-01T00:00:00.{seq:06}+00:00"}
+            fields = {
+                "kind": "thread",
+                "aggregate": THREAD,
+                "actor": "test",
+                "at": f"2026-01-01T00:00:00.{seq:06}+00:00",
+            }
             self.records.append(Record(seq, encode(event, written(event, id=f"e{seq}", run=run, **fields))))
 
 
 def tools_story() -> Story:
     """Reasoning, text, two tools at once, an answer."""
     calls = (call("c1", "ls", path="/"), call("c2", "cat", path="ä"))
-    first = ai("m1", "I will look.", *calls, additional_kwargs={"reasoning_content": "hm hm"}, usage_metadata={"total_tokens": 3})
+    first = ai(
+        "m1",
+        "I will look.",
+        *calls,
+        additional_kwargs={"reasoning_content": "hm hm"},
+        usage_metadata={"total_tokens": 3},
+    )
     return Story(
         requested(human("h1", "What is there?")),
         started(),
@@ -111,7 +122,7 @@ def pieces(event: ModelCompleted, size: int) -> list[Preview]:
 def tell(
     story: Story, modes: Iterable[str], *, size: int = 0, after: Cursor | None = None, keep: Sequence[bool] = ()
 ) -> list[Frame]:
-    """All frames of the story's run. With `size`, previews come before each message; `keep` says which (default: all)."""
+    """All frames of the story's run. With `size`, previews come before each message; `keep` says which."""
     frames = Frames(fold(story.records[:1]), THREAD, RUN, list(modes), after=after)
     told: list[Frame] = []
     kept = iter(keep)

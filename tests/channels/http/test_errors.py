@@ -27,10 +27,10 @@ LARGE = b'{"metadata": {"a": "' + b"x" * 200_000 + b'"}}'
 @pytest.mark.parametrize(
     ("method", "path", "body", "status", "said"),
     [
-        ("POST", RUNS, b'{"input": tru}', 422, "line 1, column 14"),
+        ("POST", RUNS, b'{"input": tru}', 422, "line 1, column 15"),
         ("POST", RUNS, b'{\n "input": {},\n "x" 1}', 422, "line 3, column 6"),
         ("POST", RUNS, b'{"input": {', 422, "truncated"),
-        ("POST", RUNS, b'{"input": "\xff"}', 422, "malformed JSON"),
+        ("POST", RUNS, b'{"metadata": {"a": "\xff"}}', 422, "malformed JSON"),
         ("POST", RUNS, b'{"input":' + b"[" * 5000, 422, ""),
         ("POST", RUNS, b'{"x":' + b"[" * 5000 + b"]" * 5000 + b"}", 422, "deep"),
         ("POST", RUNS, b"[]", 422, "Expected object, got array"),
@@ -128,7 +128,8 @@ async def test_plain_routes(api: Api) -> None:
     ("host", "status"),
     [
         ("localhost:1", 200), ("127.0.0.1", 200), ("[::1]:80", 200), ("LOCALHOST", 200), ("ui.example", 200),
-        ("evil.example", 403), ("127.0.0.1.evil.example", 403), ("localhost.evil.example:2026", 403), ("", 403), ("sika", 403),
+        ("evil.example", 403), ("127.0.0.1.evil.example", 403), ("localhost.evil.example:2026", 403),
+        ("", 403), ("sika", 403),
     ],
 )  # fmt: skip
 async def test_hosts(api: Api, config: Settings, host: str, status: int) -> None:
@@ -179,9 +180,6 @@ async def test_addresses(services: Services, monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(Invalid, match="no authentication"):
         async with serve(services, "0.0.0.0", 0):
             pass
-    with pytest.raises(Invalid, match="cannot listen"):
-        async with serve(services, "127.0.0.1", 1) if False else serve(services, "127.1.2.3.4.invalid", 0):
-            pass
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -190,6 +188,9 @@ async def test_addresses(services: Services, monkeypatch: pytest.MonkeyPatch) ->
             async with serve(services, "127.0.0.1", port):
                 pass
     monkeypatch.setenv("SIKA_TRUSTED_NETWORK", "1")
+    with pytest.raises(Invalid, match="cannot listen"):
+        async with serve(services, "nowhere.invalid", 0):
+            pass
     async with serve(services, "0.0.0.0", 0) as port, aiohttp.ClientSession() as session:
         for host, status in (("sika:2026", 200), ("10.0.0.7", 200), ("evil.example", 403)):
             async with session.get(f"http://127.0.0.1:{port}/ok", headers={"Host": host}) as response:
@@ -197,7 +198,8 @@ async def test_addresses(services: Services, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize(
-    ("host", "expected"), [("127.0.0.1", True), ("::1", True), ("localhost", True), ("0.0.0.0", False), ("x.example", False)]
+    ("host", "expected"),
+    [("127.0.0.1", True), ("::1", True), ("localhost", True), ("0.0.0.0", False), ("x.example", False)],
 )
 async def test_loopback(host: str, expected: bool) -> None:
     assert guard.is_loopback(host) == expected
@@ -239,8 +241,10 @@ async def test_messages(given: Any, expected: Json) -> None:
 @pytest.mark.parametrize(
     "given",
     [
-        3, None, {}, {"content": "x"}, {"role": "user"}, {"role": "user", "content": 3}, {"role": "king", "content": ""},
-        {"role": "user", "content": [3]}, {"role": "user", "content": "x", "id": 3}, {"type": "remove"}, ["user"], ["a", "b", "c"],
+        3, None, {}, {"content": "x"}, {"role": "user"}, {"role": "user", "content": 3},
+        {"role": "king", "content": ""},
+        {"role": "user", "content": [3]}, {"role": "user", "content": "x", "id": 3}, {"type": "remove"}, ["user"],
+        ["a", "b", "c"],
         {"role": "tool", "content": "x"}, {"role": "assistant", "content": "", "tool_calls": [{"args": {}}]},
         {"role": "assistant", "content": "", "tool_calls": {"a": 1}}, {"role": 3, "content": "x"},
         {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "f", "arguments": "{"}}]},

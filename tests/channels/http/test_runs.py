@@ -13,6 +13,7 @@ from core.events import RunCancelled, RunFailed, RunRolledBack
 from core.system import System
 from tests.channels.http.conftest import Api, Worker
 from tests.channels.http.story import started
+from tests.support.nats import eventually
 
 pytestmark = pytest.mark.anyio
 
@@ -20,11 +21,19 @@ pytestmark = pytest.mark.anyio
 async def test_create_get_list(api: Api, worker: Worker) -> None:
     thread = await api.thread()
     ask = {"assistant_id": "lead_agent", "input": {"messages": ["hi"]}, "metadata": {"a": 1}, "future": True}
-    ask |= {"config": {"recursion_limit": 9, "configurable": {"model_name": "x", "thread_id": "y"}}, "context": {"mode": "pro"}}
+    ask |= {
+        "config": {"recursion_limit": 9, "configurable": {"model_name": "x", "thread_id": "y"}},
+        "context": {"mode": "pro"},
+    }
     async with api.session.post(f"{api.url}/api/threads/{thread}/runs", json=ask) as response:
         run = await response.json()
         assert response.headers["Content-Location"] == f"/threads/{thread}/runs/{run['run_id']}"
-    assert (run["thread_id"], run["status"], run["metadata"], run["multitask_strategy"]) == (thread, "pending", {"a": 1}, "reject")
+    assert (run["thread_id"], run["status"], run["metadata"], run["multitask_strategy"]) == (
+        thread,
+        "pending",
+        {"a": 1},
+        "reject",
+    )
     assert run["kwargs"]["context"] == {"model_name": "x", "mode": "pro", "user_id": "default"}
     assert run["kwargs"]["config"]["recursion_limit"] == 9
     [message] = run["kwargs"]["input"]["messages"]
@@ -83,7 +92,9 @@ async def test_interrupt_and_rollback(api: Api, worker: Worker) -> None:
 
 async def test_wait_and_join(api: Api, worker: Worker) -> None:
     thread = await api.thread()
-    async with api.session.post(f"{api.url}/api/threads/{thread}/runs/wait", json={"input": {"messages": ["hi"]}}) as response:
+    async with api.session.post(
+        f"{api.url}/api/threads/{thread}/runs/wait", json={"input": {"messages": ["hi"]}}
+    ) as response:
         run = (await worker.requested(thread)).id
         assert response.status == 200
         assert response.headers["Location"] == f"/threads/{thread}/runs/{run}/join"
@@ -161,9 +172,10 @@ async def test_without_a_thread(api: Api, worker: Worker, system: System) -> Non
 
 
 async def _gone(system: System, thread: str) -> None:
-    with anyio.fail_after(5):
-        while (await system.threads.load(thread)).exists:
-            await anyio.sleep(0.02)
+    async def probe() -> bool:
+        return not (await system.threads.load(thread)).exists
+
+    assert await eventually(probe)
 
 
 async def test_wait_without_a_thread(api: Api, worker: Worker, services: Services) -> None:

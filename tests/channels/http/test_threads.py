@@ -40,8 +40,13 @@ async def test_create_with_supersteps(api: Api) -> None:
 
 async def test_search_and_count(api: Api, worker: Worker) -> None:
     for number in range(5):
-        await api.ask("POST", "/threads", {"thread_id": f"t-{number}", "metadata": {"odd": number % 2 == 1, "n": number}})
-    assert [t["thread_id"] for t in await api.ask("POST", "/threads/search", {"metadata": {"odd": True}})] == ["t-3", "t-1"]
+        await api.ask(
+            "POST", "/threads", {"thread_id": f"t-{number}", "metadata": {"odd": number % 2 == 1, "n": number}}
+        )
+    assert [t["thread_id"] for t in await api.ask("POST", "/threads/search", {"metadata": {"odd": True}})] == [
+        "t-3",
+        "t-1",
+    ]
     ask = {"limit": 2, "offset": 1, "sort_by": "thread_id", "sort_order": "asc", "select": ["thread_id", "metadata"]}
     async with api.session.post(f"{api.url}/api/threads/search", json=ask) as response:
         assert response.headers["X-Pagination-Total"] == "5"
@@ -79,6 +84,7 @@ async def test_search_refuses(api: Api, ask: Any) -> None:
 
 async def test_the_search_rows_can_be_rebuilt(api: Api) -> None:
     await api.thread()
+    assert await api.ask("POST", "/threads/count") == 1
     assert await api.ask("POST", "/projections/rebuild", status=202)
 
 
@@ -138,7 +144,9 @@ async def test_writing_state_runs_the_reducers(api: Api) -> None:
     thread = await api.thread()
     path = f"/threads/{thread}/state"
     await api.ask("POST", path, {"values": {"messages": [{"role": "user", "content": "a", "id": "1"}], "title": "T"}})
-    await api.ask("POST", path, {"values": {"messages": [{"type": "ai", "content": "b", "id": "2"}]}, "as_node": "model"})
+    await api.ask(
+        "POST", path, {"values": {"messages": [{"type": "ai", "content": "b", "id": "2"}]}, "as_node": "model"}
+    )
     await api.ask("POST", path, {"values": {"messages": [{"type": "human", "content": "A", "id": "1"}]}})
     made = await api.ask("POST", path, {"values": {"messages": [{"type": "remove", "id": "2"}]}})
     state = await api.ask("GET", path)

@@ -44,10 +44,14 @@ class Server:
         self.resumed_after: list[str] = []
         self.bodies: list[dict[str, Any]] = []
         self.status = "success"
+        self.statuses: list[str] = []
+        """What is answered before `status`."""
         self.known = True
         """Whether a request for a run gets through before the connection breaks."""
         self.refusal: tuple[int, str] | None = None
-        self.cancelled = asyncio.Event()
+        self.deaf = False
+        """Whether a request to cancel changes nothing."""
+        self.cancel_asked, self.cancelled = asyncio.Event(), asyncio.Event()
         self._sent = 0
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
@@ -70,12 +74,14 @@ class Server:
                 self.resumed_after.append(request.headers["Last-Event-ID"])
                 return await self._stream(request)
             case "GET", path if path.endswith("/runs/R"):
-                return web.json_response({"run_id": "R", "status": self.status})
+                return web.json_response({"run_id": "R", "status": (self.statuses or [self.status]).pop(0)})
             case "GET", path if path.endswith("/runs"):
                 runs = [{"run_id": "R", "metadata": body["metadata"]} for body in self.bodies if self.known]
                 return web.json_response(runs)
             case "POST", path if path.endswith("/runs/R/cancel"):
-                self.cancelled.set()
+                self.cancel_asked.set()
+                if not self.deaf:
+                    self.cancelled.set()
                 return web.Response(status=202)
         raise web.HTTPNotFound
 
@@ -109,27 +115,36 @@ class Server:
 class Talk:
     """A chat with a server, and what it wrote."""
 
-    def __init__(self, server: Server, chat: Chat, pressed: Interrupts) -> None:
-        self.server, self.chat, self.pressed = server, chat, pressed
+    chat: Chat
+
+    def __init__(self, server: Server) -> None:
+        self.server, self.pressed = server, Interrupts()
         self.out = ""
         self.notices: list[str] = []
+        self._changed = asyncio.Event()
+
+    def write(self, text: str) -> None:
+        self.out += text
+        self._changed.set()
+
+    def notice(self, text: str) -> None:
+        self.notices.append(text)
+        self._changed.set()
+
+    async def until(self, probe: Callable[[], bool]) -> None:
+        """Wait for something that was written."""
+        with anyio.fail_after(20):
+            while not probe():
+                self._changed.clear()
+                await self._changed.wait()
 
 
 @asynccontextmanager
 async def talk(server: Server, thread: str | None = "T", **options: Any) -> AsyncIterator[Talk]:
-    async with serving(server) as url:
-        pressed = Interrupts()
-
-        def out(text: str) -> None:
-            found.out += text
-
-        def notice(text: str) -> None:
-            found.notices.append(text)
-
-        async with Client(url, notice=notice) as client:
-            chat = Chat(client, pressed, out=out, notice=notice, thread=thread, **options)
-            found = Talk(server, chat, pressed)
-            yield found
+    found = Talk(server)
+    async with serving(server) as url, Client(url, notice=found.notice) as client:
+        found.chat = Chat(client, found.pressed, out=found.write, notice=found.notice, thread=thread, **options)
+        yield found
 
 
 @asynccontextmanager
@@ -213,17 +228,11 @@ async def test_a_run_that_did_not_get_through_is_asked_for_again() -> None:
 
 async def test_a_stream_that_ends_before_its_run_is_taken_up_again() -> None:
     server = Server(ANSWER[:2], ANSWER[2:])
-    server.status = "running"
-
-    async def later() -> None:
-        while not server.resumed_after:
-            await anyio.sleep(0.01)
-        server.status = "success"
-
-    async with talk(server) as found, anyio.create_task_group() as tasks:
-        tasks.start_soon(later)
+    server.statuses = ["running"]
+    async with talk(server) as found:
         assert await found.chat.once("hi") == OK
     assert server.resumed_after == ["2-0-0"]
+    assert found.out == "Hello, world\n"
 
 
 async def test_patience_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -267,8 +276,7 @@ async def test_ctrl_c_cancels_the_run() -> None:
     async with talk(server) as found, anyio.create_task_group() as tasks:
 
         async def press() -> None:
-            while "Hello" not in found.out:
-                await anyio.sleep(0.01)
+            await found.until(lambda: "Hello" in found.out)
             found.pressed.press()
 
         tasks.start_soon(press)
@@ -279,15 +287,14 @@ async def test_ctrl_c_cancels_the_run() -> None:
 
 async def test_a_second_ctrl_c_does_not_wait_for_the_end() -> None:
     server = Server([*ANSWER[:3], HANG, HANG])
+    server.deaf = True
     async with talk(server) as found, anyio.create_task_group() as tasks:
-        server.cancelled.set = lambda: None  # type: ignore[method-assign]
 
         async def press() -> None:
-            while "Hello" not in found.out:
-                await anyio.sleep(0.01)
+            await found.until(lambda: "Hello" in found.out)
             found.pressed.press()
-            while not any(path.endswith("/cancel") for _, path in server.asked):
-                await anyio.sleep(0.01)
+            await found.until(lambda: any("stopping" in notice for notice in found.notices))
+            await server.cancel_asked.wait()
             found.pressed.press()
 
         tasks.start_soon(press)

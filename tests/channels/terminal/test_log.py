@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import anyio
 import msgspec
@@ -14,8 +12,7 @@ from channels.terminal import dlq
 from channels.terminal import log as logs
 from channels.terminal.story import Story
 from channels.terminal.verify import verify
-from core import embedded
-from core.bus import Bus, Endpoint, connect
+from core.bus import Bus
 from core.errors import Invalid, NotFound
 from core.events import (
     Aggregate,
@@ -24,6 +21,8 @@ from core.events import (
     RunCompleted,
     RunRequested,
     RunStarted,
+    StatePatched,
+    ThreadAnnotated,
     ThreadCreated,
     ThreadErased,
     ToolCompleted,
@@ -51,17 +50,6 @@ RUN: list[Event] = [
     ModelCompleted(message={"type": "ai", "id": "m2", "content": "done"}),
     RunCompleted(),
 ]
-
-
-@pytest.fixture
-async def log(tmp_path: Path) -> AsyncIterator[EventLog]:
-    async with (
-        embedded.start(tmp_path) as server,
-        connect(Endpoint(server.url, token=server.token)) as bus,
-    ):
-        log = EventLog(bus)
-        await log.start()
-        yield log
 
 
 async def fill(log: EventLog, thread_id: str = T, run: str = "r1") -> int:
@@ -131,16 +119,21 @@ async def test_an_unknown_thread_is_named(log: EventLog) -> None:
 async def test_tail_goes_on_with_what_comes(log: EventLog) -> None:
     last = await fill(log)
     lines: list[str] = []
+    came = anyio.Event()
+
+    def write(line: str) -> None:
+        lines.append(line)
+        came.set()
+
     async with anyio.create_task_group() as tasks:
 
         async def tail() -> None:
-            await logs.tail(log, T, lines.append, after=last, raw=True, story=Story())
+            await logs.tail(log, T, write, after=last, raw=True, story=Story())
 
         tasks.start_soon(tail)
         await log.append(thread(T), [ThreadErased(by="me")], expected=last, actor="http")
         with anyio.fail_after(10):
-            while not lines:
-                await anyio.sleep(0.01)
+            await came.wait()
         tasks.cancel_scope.cancel()
     assert "thread.erased" in lines[0]
 
@@ -174,7 +167,8 @@ async def test_a_sound_log_is_sound(log: EventLog) -> None:
 
 
 async def test_batches_are_sound(log: EventLog) -> None:
-    await log.append(thread(T), [ThreadCreated(user="me"), *RUN[:1]], expected=0, actor="http", run="r")
+    three = [ThreadCreated(user="me"), ThreadAnnotated(metadata={}), StatePatched(values={"title": "x"})]
+    await log.append(thread(T), three, expected=0, actor="http")
     assert (await verify(log, T)).problems == []
 
 

@@ -11,6 +11,10 @@ from core.tools import ToolContext, tool
 @tool(effect="once")
 async def sign(ctx: ToolContext, note: str) -> str:
     """Sign the ledger."""
-    with Path(os.environ["SIKA_TEST_LEDGER"]).open("a") as file:
-        file.write(f"{ctx.call_id}\n")
+    _append(f"{ctx.call_id}\n")
     return f"signed {note}"
+
+
+def _append(line: str) -> None:
+    with Path(os.environ["SIKA_TEST_LEDGER"]).open("a") as file:
+        file.write(line)

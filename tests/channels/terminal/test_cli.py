@@ -1,0 +1,264 @@
+"""The command line as a person calls it: a process of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from actors import cli
+
+ROOT = Path(__file__).parents[3]
+SECONDS = 60
+
+
+def environment() -> dict[str, str]:
+    names = {name: value for name, value in os.environ.items() if not name.startswith(("SIKA_", "DEER_FLOW_"))}
+    return {**names, "PYTHONPATH": str(ROOT), "NO_COLOR": "1"}
+
+
+def sika(*arguments: str, cwd: Path, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "actors", *arguments]
+    return subprocess.run(
+        command, cwd=cwd, env=environment(), input=stdin, capture_output=True, text=True, timeout=SECONDS, check=False
+    )
+
+
+class Running:
+    """A server in a process of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        command = [sys.executable, "-m", "actors", "serve", "--home", str(folder / "home"), "--port", "0"]
+        self.process = subprocess.Popen(
+            command, cwd=folder, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
+        assert self.process.stdout is not None
+        self.line = self.process.stdout.readline()
+
+    def end(self, number: int = signal.SIGTERM) -> tuple[int, str]:
+        """Exit code, and what else it wrote."""
+        self.process.send_signal(number)
+        rest, _ = self.process.communicate(timeout=SECONDS)
+        return self.process.returncode, rest
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Running]:
+    running = Running(tmp_path)
+    yield running
+    if running.process.poll() is None:
+        running.end(signal.SIGKILL)
+
+
+def test_help_is_instant_and_imports_nothing_big() -> None:
+    script = (
+        "import sys; from actors import cli; cli.parser().format_help();"
+        "print(sorted({'asyncio', 'anyio', 'msgspec', 'aiohttp', 'nats', 'langchain'} & set(sys.modules)))"
+    )
+    started = time.monotonic()
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+    assert time.monotonic() - started < 5
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["fly"],
+        ["serve", "--port", "x"],
+        ["serve", "--port", "70000"],
+        ["serve", "--actors", ","],
+        ["log"],
+        ["log", "show"],
+        ["log", "show", "t", "--after", "-1"],
+        ["log", "replay", "t", "--until", "x"],
+        ["dlq", "redrive", "x"],
+        ["chat", "one", "two"],
+    ],
+)
+def test_wrong_arguments_are_explained(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(arguments)
+    assert ended.value.code == 2
+    assert "usage: sika" in capsys.readouterr().err
+
+
+def test_every_command_has_help(capsys: pytest.CaptureFixture[str]) -> None:
+    for command in (
+        "serve",
+        "chat",
+        "doctor",
+        "log tail",
+        "log verify",
+        "dlq list",
+        "projections rebuild",
+        "config check",
+    ):
+        with pytest.raises(SystemExit) as ended:
+            cli.main([*command.split(), "--help"])
+        assert ended.value.code == 0
+    assert "--home" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("config", "arguments", "reason"),
+    [
+        ("runs: {lease_seconds: x}", ["serve"], "config.yaml: runs.lease_seconds: expected int"),
+        ("a: [", ["config", "check"], "config.yaml:1"),
+        ("", ["serve", "--home", "file"], "file cannot be used"),
+        ("", ["serve", "--host", "192.0.2.1"], "http.host"),
+        ("", ["serve", "--config", "none.yaml"], "no such configuration file"),
+        ("", ["chat", "--url", "http://127.0.0.1:9", "hi"], "no server answers there"),
+        ("", ["projections", "rebuild"], "no server is running"),
+        ("", ["log", "show", "nope"], "thread nope: nothing in the log"),
+        ("", ["log", "verify", "a.b"], "thread: must be"),
+    ],
+)
+def test_what_is_wrong_outside_is_one_line(tmp_path: Path, config: str, arguments: list[str], reason: str) -> None:
+    (tmp_path / "config.yaml").write_text(config)
+    (tmp_path / "file").write_text("")
+    done = sika(*arguments, cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert "Traceback" not in done.stderr
+    assert done.stderr.splitlines()[-1].startswith("sika: ")
+    assert reason in done.stderr
+
+
+def test_a_busy_port_and_a_data_directory_in_use(tmp_path: Path, server: Running) -> None:
+    done = sika("serve", "--home", "home", "--port", "0", cwd=tmp_path)
+    assert done.returncode == 2
+    assert f"in use by sika process {server.process.pid}" in done.stderr
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        done = sika("serve", "--home", "other", "--port", str(taken.getsockname()[1]), cwd=tmp_path)
+    assert done.returncode == 2
+    assert "is in use" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_config_check(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("runs: {lease_secnds: 5}")
+    done = sika("config", "check", cwd=tmp_path)
+    assert done.returncode == 0
+    assert "warning: runs.lease_secnds: unknown key, did you mean lease_seconds?" in done.stdout
+
+
+def test_a_server_a_talk_and_its_log(tmp_path: Path, server: Running) -> None:
+    assert server.line.startswith("Sika is ready on http://127.0.0.1:")
+    assert json.loads((tmp_path / "home" / "server.json").read_text())["url"] in server.line
+    home = ("--home", "home")
+
+    done = sika("chat", *home, "--thread", "t1", "run: seq 3; printf '\\033[31mred\\n'", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "▸ bash" in done.stdout
+    assert "\x1b" not in done.stdout
+    assert "sika chat --thread t1" in done.stderr
+
+    talk = sika("chat", *home, "--thread", "t1", cwd=tmp_path, stdin="list the files\n/quit\n")
+    assert talk.returncode == 0, talk.stderr
+    assert "▸ ls" in talk.stdout
+
+    shown = sika("log", "show", *home, "t1", cwd=tmp_path).stdout
+    assert shown.count("run.completed") == 2
+    assert sika("log", "verify", *home, "t1", cwd=tmp_path).stdout.startswith("ok: ")
+    assert sika("log", "replay", *home, "t1", cwd=tmp_path).stdout.startswith("identical: ")
+    assert json.loads(sika("log", "state", *home, "t1", "--json", cwd=tmp_path).stdout)["thread_id"] == "t1"
+    assert sika("dlq", "list", *home, cwd=tmp_path).returncode == 0
+    assert sika("projections", "rebuild", *home, cwd=tmp_path).returncode == 0
+    examined = sika("doctor", *home, cwd=tmp_path)
+    assert f"in use         by sika process {server.process.pid}, which answers" in examined.stdout
+
+    assert server.end() == (0, "")
+    assert not (tmp_path / "home" / "server.json").exists()
+    offline = sika("log", "show", *home, "t1", cwd=tmp_path)
+    assert offline.stdout == shown
+
+
+def test_a_talk_without_a_server_brings_its_own(tmp_path: Path) -> None:
+    done = sika("chat", "--home", "home", "list the files", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "▸ ls" in done.stdout
+    assert "starting one for this talk" in done.stderr
+    assert not (tmp_path / "home" / "server.json").exists()
+
+
+def test_a_reader_that_leaves_is_no_error(tmp_path: Path, server: Running) -> None:
+    sika("chat", "--home", "home", "--thread", "t1", "list the files", cwd=tmp_path)
+    script = f"{sys.executable} -m actors log show --home home t1 --json | head -c 1; echo ${{PIPESTATUS[0]}}"
+    done = subprocess.run(
+        ["bash", "-c", script], cwd=tmp_path, env=environment(), capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "{0\n"
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_during_the_start_ends_it(tmp_path: Path, number: int) -> None:
+    async def start_and_stop() -> int:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "actors", "serve", "--home", "home", "--port", "0"),
+            cwd=tmp_path,
+            env=environment(),
+            stderr=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.DEVNULL,
+        )
+        while not (tmp_path / "home" / "lock").exists():  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+        process.send_signal(number)
+        return await asyncio.wait_for(process.wait(), 20)
+
+    assert asyncio.run(start_and_stop()) == 0
+    assert not (tmp_path / "home" / "server.json").exists()
+
+
+def test_a_talk_on_a_terminal(tmp_path: Path, server: Running) -> None:
+    mine, its = os.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "actors", "chat", "--home", "home"],
+        cwd=tmp_path,
+        env={**environment(), "TERM": "dumb"},
+        stdin=its,
+        stdout=its,
+        stderr=its,
+        start_new_session=True,
+    )
+    os.close(its)
+    seen = b""
+
+    def until(words: str) -> None:
+        nonlocal seen
+        while words.encode() not in seen:
+            seen += os.read(mine, 4096)
+        seen = seen.partition(words.encode())[2]
+
+    try:
+        until("> ")
+        os.write(mine, b"list the fi\x7files\n")
+        until("▸ ls")
+        until("> ")
+        process.send_signal(signal.SIGINT)
+        until("again Ctrl-C")
+        os.write(mine, b"/help\n")
+        until("/new")
+        until("> ")
+        process.send_signal(signal.SIGINT)
+        until("again Ctrl-C")
+        process.send_signal(signal.SIGINT)
+        until("go on with")
+        assert process.wait(SECONDS) == 0
+    finally:
+        process.kill()
+        process.wait()
+        os.close(mine)

@@ -1,0 +1,220 @@
+"""`sika doctor`: what it finds, and that it changes nothing."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import socket
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import anyio
+import pytest
+from aiohttp import web
+
+from channels.terminal import cluster, doctor
+from channels.terminal.doctor import Finding
+from channels.terminal.text import Style
+from core.bus import Endpoint
+from core.config import parse
+from core.errors import Unavailable
+from core.log import EventLog
+from tests.support.nats import Nats, free_port
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty working directory and no variable of the developer's."""
+    monkeypatch.chdir(tmp_path)
+    for name in list(os.environ):
+        if name.lower().endswith("_proxy") or name.startswith(("SIKA_", "DEER_FLOW_", "OPENAI_")):
+            monkeypatch.delenv(name)
+
+
+def statuses(findings: Sequence[Finding]) -> dict[str, str]:
+    return {finding.name: finding.status for finding in findings}
+
+
+@pytest.fixture
+def listener() -> Iterator[int]:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        yield int(taken.getsockname()[1])
+
+
+async def test_the_report() -> None:
+    async def good() -> list[Finding]:
+        return [Finding("a", "ok", "fine"), Finding("b", "warn", "hm\x1b[2J", "do this")]
+
+    async def raising() -> list[Finding]:
+        raise Unavailable("not there")
+
+    async def broken() -> list[Finding]:
+        raise KeyError("x")
+
+    lines: list[str] = []
+    assert await doctor.examine([("a", good)], lines.append, Style()) == 0
+    assert lines == ["ok    a              fine", "warn  b              hm", "                     → do this"]
+    lines.clear()
+    assert await doctor.examine([("c", raising), ("d", broken), ("a", good)], lines.append, Style()) == 1
+    assert lines[0] == "fail  c              not there"
+    assert "the check itself failed: KeyError" in lines[1]
+    assert len(lines) == 5
+
+
+async def test_a_check_that_does_not_end_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "CHECK_SECONDS", 0.01)
+
+    async def endless() -> list[Finding]:
+        await anyio.sleep_forever()
+        return []
+
+    lines: list[str] = []
+    assert await doctor.examine([("x", endless)], lines.append, Style()) == 1
+    assert "no result" in lines[0]
+
+
+async def test_this_machine_is_fine(tmp_path: Path) -> None:
+    assert statuses(await doctor.python()) == {"Python": "ok"}
+    assert statuses(await doctor.nats_server()) == {"nats-server": "ok", "durability": "ok"}
+    home = tmp_path / "new" / "home"
+    assert statuses(await doctor.disk(home)) == {"data directory": "ok", "disk": "ok", "in use": "ok"}
+    assert not home.parent.exists()
+
+
+async def test_a_full_disk_and_a_file_in_the_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    [finding] = await doctor.disk(tmp_path / "file" / "home")
+    assert finding.status == "fail"
+    assert "--home" in finding.advice
+    monkeypatch.setattr(doctor, "LOW_DISK", 1 << 60)
+    assert statuses(await doctor.disk(tmp_path))["disk"] == "warn"
+
+
+async def test_who_uses_the_data_directory(tmp_path: Path) -> None:
+    assert doctor.lock_holder(tmp_path) is None
+    (tmp_path / "lock").write_text("4711\n")
+    assert doctor.lock_holder(tmp_path) is None
+    with (tmp_path / "lock").open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert doctor.lock_holder(tmp_path) == "4711"
+        found = (await doctor.disk(tmp_path))[-1]
+        assert found.status == "warn"
+        assert "4711" in found.text
+        async with healthy_server(tmp_path) as url:
+            found = (await doctor.disk(tmp_path))[-1]
+            assert found.status == "ok"
+            assert url in found.text
+
+
+async def test_the_port(tmp_path: Path, listener: int) -> None:
+    assert statuses(await doctor.port(tmp_path, "127.0.0.1", free_port())) == {"port": "ok"}
+    [finding] = await doctor.port(tmp_path, "127.0.0.1", listener)
+    assert finding.status == "fail"
+    assert "--port" in finding.advice
+    async with healthy_server(tmp_path) as url:
+        [finding] = await doctor.port(tmp_path, "127.0.0.1", int(url.rpartition(":")[2]))
+        assert finding.status == "ok"
+
+
+async def test_the_configuration(tmp_path: Path) -> None:
+    assert statuses(await doctor.configuration(None, tmp_path)) == {"configuration": "ok"}
+    file = tmp_path / "config.yaml"
+    file.write_text("runs: {lease_secnds: 5}")
+    found = await doctor.configuration(None, tmp_path)
+    assert [finding.status for finding in found] == ["ok", "warn"]
+    assert "did you mean lease_seconds" in found[1].text
+    file.write_text("runs: {lease_seconds: many}")
+    [finding] = await doctor.configuration(None, tmp_path)
+    assert finding.status == "fail"
+    assert "runs.lease_seconds" in finding.text
+
+
+async def test_a_configuration_the_server_has_not_seen(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("log_level: debug")
+    async with healthy_server(tmp_path):
+        os.utime(tmp_path / "config.yaml", (2e9, 2e9))
+        found = await doctor.configuration(None, tmp_path)
+        assert [finding.status for finding in found] == ["ok", "warn"]
+        os.utime(tmp_path / "config.yaml", (1e9, 1e9))
+        assert len(await doctor.configuration(None, tmp_path)) == 1
+
+
+async def test_models(listener: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    [finding] = await doctor.models(parse(""))
+    assert finding.status == "ok"
+    assert "demo" in finding.text
+
+    def configured(url: str, key: str = "sk-secret") -> str:
+        return f"models: [{{name: a, model: m, base_url: '{url}', api_key: '{key}'}}]"
+
+    there = f"http://127.0.0.1:{listener}/v1"
+    [finding] = await doctor.models(parse(configured(there)))
+    assert (finding.status, "can be reached" in finding.text) == ("ok", True)
+    gone = f"http://127.0.0.1:{free_port()}/v1"
+    [finding] = await doctor.models(parse(configured(gone)))
+    assert finding.status == "fail"
+    assert "sk-secret" not in str(finding)
+    [finding] = await doctor.models(parse(configured(there, "")))
+    assert (finding.status, finding.advice) == ("fail", "its api_key is empty")
+    [finding] = await doctor.models(parse(configured("nonsense")))
+    assert finding.status == "fail"
+    monkeypatch.setenv("HTTPS_PROXY", "http://proxy")
+    [finding] = await doctor.models(parse(configured(gone)))
+    assert finding.status == "warn"
+
+
+async def test_models_of_other_classes_know_their_address() -> None:
+    [finding] = await doctor.models(parse("models: [{name: a, model: m, use: 'x:Y'}]"))
+    assert finding.status == "ok"
+
+
+# ── a NATS that is not ours ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_cluster_is_looked_at_and_left_alone(nats: Nats) -> None:
+    found = await cluster.examine(nats.endpoint("untouched"))
+    assert statuses(found) == {"NATS": "ok", "streams": "ok", "durability": "warn"}
+    assert "none yet" in found[1].text
+    assert "sync_interval: always" in found[2].text
+    assert await cluster.examine(nats.endpoint("untouched")) == found
+
+
+async def test_too_few_replicas(nats: Nats, log: EventLog) -> None:
+    endpoint = Endpoint(nats.url, prefix=log.bus.names.prefix, replicas=3)
+    assert statuses(await cluster.examine(endpoint))["streams"] == "warn"
+
+
+async def test_no_nats() -> None:
+    [finding] = await cluster.examine(Endpoint(f"nats://127.0.0.1:{free_port()}", token="secret-token"))
+    assert finding.status == "fail"
+    assert "secret-token" not in str(finding)
+
+
+class healthy_server:
+    """Something that answers /health, and says so in `server.json`."""
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
+        app = web.Application()
+
+        async def health(_: web.Request) -> web.Response:
+            return web.json_response({"status": "healthy"})
+
+        app.router.add_get("/health", health)
+        self._runner = web.AppRunner(app)
+
+    async def __aenter__(self) -> str:
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
+        url = f"http://127.0.0.1:{self._runner.addresses[0][1]}"
+        (self._home / "server.json").write_text(json.dumps({"url": url, "pid": os.getpid(), "nats": ""}))
+        return url
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._runner.cleanup()
+        (self._home / "server.json").unlink()
