@@ -43,6 +43,9 @@ BATCH_SECONDS = 0.25
 """How long rows may be gathered before they are committed: the delay of a search behind the log."""
 BATCH = 1000
 WAIT_SECONDS = 10.0
+WAL_PAGES = 100
+"""Pages of 4 KiB that SQLite's write-ahead log may have before it is folded in; the default of 1 000 is more than most
+views."""
 
 SCHEMA = """
 CREATE TABLE position (version INTEGER NOT NULL, seq INTEGER NOT NULL);
@@ -216,6 +219,7 @@ class Views:
         db = self._db = await aiosqlite.connect(self.path)
         await db.execute("PRAGMA journal_mode = WAL")
         await db.execute("PRAGMA synchronous = NORMAL")
+        await db.execute(f"PRAGMA wal_autocheckpoint = {WAL_PAGES}")
         if fresh:
             await db.executescript(SCHEMA)
             await db.execute("INSERT INTO position VALUES (?, 0)", (VERSION,))
