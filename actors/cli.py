@@ -240,7 +240,7 @@ async def _cluster(options: Options, config: Config) -> list[Finding]:
     from actors import compose
     from channels.terminal import cluster
 
-    async with compose._bus(options, config) as endpoint:
+    async with compose.endpoint(options, config) as endpoint:
         return await cluster.examine(endpoint)
 
 

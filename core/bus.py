@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
@@ -28,7 +29,7 @@ log = structlog.get_logger("sika.bus")
 
 ASK_SECONDS = 5.0
 """Deadline of one request to the server (its own API answers in milliseconds; a leader election takes up to 5 s)."""
-CONNECT_SECONDS = 15.0
+CONNECT_SECONDS = 10.0
 """How long a first connection may take before the start is given up with an error."""
 SECOND = 1_000_000_000
 """Nanoseconds: the unit of durations in the JetStream API."""
@@ -323,7 +324,10 @@ async def connect(endpoint: Endpoint, name: str = "sika") -> AsyncIterator[Bus]:
         log.info("nats reconnected", server=nc.connected_url.netloc if nc.connected_url else "?")
         bus.reconnected()
 
+    said: deque[str] = deque(maxlen=1)
+
     async def trouble(error: Exception) -> None:
+        said.append(str(error) or type(error).__name__)
         log.warning("nats", error=str(error) or type(error).__name__)
 
     try:
@@ -335,7 +339,7 @@ async def connect(endpoint: Endpoint, name: str = "sika") -> AsyncIterator[Bus]:
                 password=endpoint.password,
                 token=endpoint.token,
                 user_credentials=Path(endpoint.credentials) if endpoint.credentials else None,
-                tls=_tls(endpoint),
+                tls=tls_context(endpoint),
                 max_reconnect_attempts=-1,
                 reconnect_time_wait=1,
                 ping_interval=20,
@@ -351,14 +355,16 @@ async def connect(endpoint: Endpoint, name: str = "sika") -> AsyncIterator[Bus]:
         await bus.ensure_streams()
     except (nats.errors.Error, ApiError, OSError, TimeoutError, Unavailable) as error:
         await nc.close()
-        raise Unavailable(f"NATS at {endpoint.url}: {error or type(error).__name__}") from error
+        reason = str(error) or (f"no answer within {CONNECT_SECONDS:g} s" + (f" ({said[-1]})" if said else ""))
+        raise Unavailable(f"NATS at {endpoint.url}: {reason}") from error
     try:
         yield bus
     finally:
         await nc.close()
 
 
-def _tls(endpoint: Endpoint) -> ssl.SSLContext | None:
+def tls_context(endpoint: Endpoint) -> ssl.SSLContext | None:
+    """What a connection to this endpoint needs, None if it is not to be encrypted by us."""
     if not (endpoint.tls_ca or endpoint.tls_cert):
         return None
     context = ssl.create_default_context(cafile=endpoint.tls_ca)

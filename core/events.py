@@ -248,11 +248,11 @@ class Record:
 
     __slots__ = ("_event", "head", "raw", "seq")
 
-    def __init__(self, seq: int, raw: bytes, head: Envelope | None = None, event: Event | None = None) -> None:
+    def __init__(self, seq: int, raw: bytes, head: Envelope | None = None, event: Event | Opaque | None = None) -> None:
         self.seq = seq
         self.raw = raw
         self.head = head or _peek(raw)
-        self._event: Event | Opaque | None = event
+        self._event = event
 
     @property
     def event(self) -> Event | Opaque:
@@ -278,6 +278,14 @@ class Record:
 
     def __repr__(self) -> str:
         return f"Record({self.seq}, {self.type}, {self.head.kind}/{self.head.aggregate})"
+
+
+def unreadable(seq: int, raw: bytes, aggregate: Aggregate) -> Record:
+    """Stands for something in the log that is no event: folds as nothing, stops nobody."""
+    head = Envelope(
+        id=f"unreadable-{seq}", type="unreadable", kind=aggregate.kind, aggregate=aggregate.id, actor="?", at=""
+    )
+    return Record(seq, raw, head, Opaque("unreadable"))
 
 
 _head_decoder = msgspec.json.Decoder(Envelope)

@@ -39,14 +39,15 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 import msgspec
+import nats.errors
 import structlog
 from nats.aio.msg import Msg
 from nats.js.errors import NotFoundError
 from nats.js.object_store import ObjectStore
 
 from core.bus import ASK_SECONDS, MESSAGE_NOT_FOUND, ApiError, Bus
-from core.errors import Conflict, Unavailable
-from core.events import Aggregate, Blob, Event, Record, encode, written
+from core.errors import Conflict, Invalid, Unavailable
+from core.events import Aggregate, Blob, Event, Record, encode, unreadable, written
 from core.ids import now, uuid7
 
 log = structlog.get_logger("sika.log")
@@ -250,7 +251,7 @@ class EventLog:
                 if status == "503":
                     raise Unavailable("the log is not available")
                 pending = int((msg.headers or {}).get("Nats-Num-Pending", "0"))
-                records = [await self._record(m, "Nats-Sequence") for m in found]
+                records = [await self._record(m) for m in found]
                 return records, status == "204" and pending > 0
 
     async def _first_after(self, aggregate: Aggregate, seq: int) -> Record | None:
@@ -265,12 +266,22 @@ class EventLog:
         stored = msgspec.convert(reply["message"], _Stored, strict=False)
         return Record(stored.seq, stored.data)
 
-    async def _record(self, msg: Msg, header: str) -> Record:
+    async def _record(self, msg: Msg) -> Record:
+        """The record of a message, as the stream republished it or as direct get returned it."""
         assert msg.headers
-        record = Record(int(msg.headers[header]), msg.data)
-        if record.head.blob is None:
-            return record
-        return Record(record.seq, await self._blobs.get(record))
+        return await self._whole(int(msg.headers["Nats-Sequence"]), msg.headers["Nats-Subject"], msg.data)
+
+    async def _whole(self, seq: int, subject: str, data: bytes) -> Record:
+        """With its body, wherever that lies. What cannot be read as an event must not stop everybody else."""
+        try:
+            return await self.whole(Record(seq, data))
+        except Invalid as error:
+            log.error("not an event", seq=seq, subject=subject, error=str(error))
+            return unreadable(seq, data, self.bus.names.aggregate(subject))
+
+    async def whole(self, record: Record) -> Record:
+        """A record with its body in place of the reference to it. Raises `Invalid` if the body is lost or damaged."""
+        return record if record.head.blob is None else Record(record.seq, await self._blobs.get(record))
 
     # ── follow ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -336,7 +347,7 @@ class EventLog:
             except Unavailable as error:
                 log.warning("gap not healed yet", upto=seq - 1, error=str(error))
                 return
-        record = await self._record(msg, "Nats-Sequence")
+        record = await self._record(msg)
         if seq == self.position + 1:
             self._deliver(record)
             self.position = seq
@@ -370,9 +381,7 @@ class EventLog:
             stored = msgspec.convert(reply["message"], _Stored, strict=False)
             if stored.seq > upto:
                 return
-            record = Record(stored.seq, stored.data)
-            if record.head.blob is not None:
-                record = Record(record.seq, await self._blobs.get(record))
+            record = await self._whole(stored.seq, stored.subject, stored.data)
             if record.seq > self.position:
                 self._deliver(record)
                 self.position = record.seq
@@ -416,6 +425,7 @@ class _Stored(msgspec.Struct):
     """A message of the stream as `STREAM.MSG.GET` returns it; `data` is base64 on the wire."""
 
     seq: int
+    subject: str
     data: bytes = b""
 
 
@@ -446,9 +456,14 @@ class _Blobs:
         assert record.head.blob
         name = _blob_name(Aggregate(record.head.kind, record.head.aggregate), record.head.blob)
         if name not in self._recent:
-            body = (await (await self._open()).get(name)).data or b""
+            try:
+                body = (await (await self._open()).get(name)).data or b""
+            except NotFoundError as error:
+                raise Invalid(f"event {record.id}: its body {name} is not in the object store") from error
+            except (nats.errors.Error, OSError) as error:
+                raise Unavailable(f"object store: {error or type(error).__name__}") from error
             if hashlib.sha256(body).hexdigest() != record.head.blob.sha256:
-                raise Unavailable(f"blob of event {record.id}: content does not match its hash")
+                raise Invalid(f"event {record.id}: its body does not match its hash")
             self._recent[name] = body
             while len(self._recent) > 16:
                 self._recent.popitem(last=False)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import aiosqlite
+import anyio
 import msgspec
 import structlog
 
@@ -123,6 +124,8 @@ class Views:
         self.seq = 0
         """Everything up to this log sequence is in the rows."""
         self._db: aiosqlite.Connection | None = None
+        """Open and fit to be read."""
+        self._opened: aiosqlite.Connection | None = None
         self._progress = asyncio.Event()
 
     async def run(self) -> None:
@@ -150,9 +153,9 @@ class Views:
             await self._db.close()  # the follower stumbles, finds another version, and starts over
 
     async def close(self) -> None:
-        db, self._db = self._db, None
-        if db is not None:
-            await db.close()
+        opened, self._opened, self._db = self._opened, None, None
+        if opened is not None:
+            await opened.close()
 
     async def discard(self) -> None:
         await self.close()
@@ -216,7 +219,8 @@ class Views:
     async def _open(self) -> aiosqlite.Connection:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         fresh = not self.path.exists()
-        db = self._db = await aiosqlite.connect(self.path)
+        with anyio.CancelScope(shield=True):  # half a connection could not be closed
+            db = self._opened = await aiosqlite.connect(self.path)
         await db.execute("PRAGMA journal_mode = WAL")
         await db.execute("PRAGMA synchronous = NORMAL")
         await db.execute(f"PRAGMA wal_autocheckpoint = {WAL_PAGES}")
@@ -230,6 +234,7 @@ class Views:
         self.seq = int(found[0][1])
         if self.seq > await self.log.last():
             raise _Unfit("the log is another one")
+        self._db = db
         return db
 
     async def _follow(self, db: aiosqlite.Connection) -> None:

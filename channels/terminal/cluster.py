@@ -11,7 +11,7 @@ import nats.errors
 from nats.aio.client import Client
 
 from channels.terminal.doctor import Finding
-from core.bus import ASK_SECONDS, STREAM_NOT_FOUND, ApiError, Bus, Endpoint, _tls
+from core.bus import ASK_SECONDS, STREAM_NOT_FOUND, ApiError, Bus, Endpoint, tls_context
 from core.errors import Unavailable
 
 _DURABILITY = (
@@ -61,7 +61,7 @@ async def _connect(nc: Client, endpoint: Endpoint) -> None:
             password=endpoint.password,
             token=endpoint.token,
             user_credentials=Path(endpoint.credentials) if endpoint.credentials else None,
-            tls=_tls(endpoint),
+            tls=tls_context(endpoint),
             allow_reconnect=False,
             max_reconnect_attempts=0,
             inbox_prefix=b"_INBOX",

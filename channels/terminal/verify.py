@@ -76,7 +76,7 @@ async def _record(log: EventLog, message: Stored) -> Record:
     """The event, decoded with its schema; its body fetched if it lies elsewhere."""
     record = Record(message.seq, message.data)
     if record.head.blob is not None:  # not by `log.read`: it decodes the whole page, and another one may be broken
-        record = Record(message.seq, await log._blobs.get(record))
+        record = await log.whole(record)
     if record.event is None:
         raise Invalid("no event")
     return record

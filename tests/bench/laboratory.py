@@ -102,7 +102,9 @@ class Laboratory:
         return done
 
     def baseline(self, kind: str, model: str, *, runs: int, concurrency: int = 1, turns: int = 1) -> Figures:
-        figures = processes.baseline(kind, self.models, model, runs=runs, concurrency=concurrency, turns=turns)
+        figures = processes.baseline(
+            kind, self.models, model, self.folder, runs=runs, concurrency=concurrency, turns=turns
+        )
         self.loops[kind] = figures.loop
         return figures
 

@@ -85,11 +85,15 @@ def cold_start(home: Path, config: Path) -> Iterator[tuple[Sika, float]]:
         yield Sika(process, f"http://127.0.0.1:{port}", home), seconds
 
 
-def baseline(kind: str, url: str, model: str, *, runs: int, concurrency: int = 1, turns: int = 1) -> Figures:
-    """What one of the baselines measures in a process of its own."""
+def baseline(
+    kind: str, url: str, model: str, folder: Path, *, runs: int, concurrency: int = 1, turns: int = 1
+) -> Figures:
+    """What one of the baselines measures in a process of its own, with its files in `folder`: it cannot tidy up when
+    it is ended early.
+    """
     options = {"kind": kind, "url": url, "model": model, "runs": runs, "concurrency": concurrency, "turns": turns}
     words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
-    with _child([sys.executable, "-m", "tests.bench.baselines", *words, "--json"], None) as process:
+    with _child([sys.executable, "-m", "tests.bench.baselines", *words, "--json"], None, TMPDIR=str(folder)) as process:
         out, _ = process.communicate()
     if process.returncode:
         raise Broken(f"the baseline {kind} failed; see above")
@@ -114,11 +118,13 @@ def _serve(home: Path, config: Path, port: int) -> list[str]:
 
 
 @contextmanager
-def _child(command: Sequence[str], stderr: int | IO[bytes] | None) -> Iterator[subprocess.Popen[bytes]]:
+def _child(
+    command: Sequence[str], stderr: int | IO[bytes] | None, **variables: str
+) -> Iterator[subprocess.Popen[bytes]]:
     """In a session of its own: Ctrl-C is for us, and we end it. The environment must not configure it."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("SIKA_", "DEER_FLOW_"))}
     process = subprocess.Popen(
-        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=stderr, start_new_session=True
+        command, cwd=ROOT, env=environment | variables, stdout=subprocess.PIPE, stderr=stderr, start_new_session=True
     )
     try:
         yield process

@@ -207,8 +207,9 @@ WRONG = {
     "zero": "0 is false",
     "list": "a list is an absent key",
     "object": "an object is an absent key",
+    "nested": "an object is an absent key",
+    "backslash": "a backslash in a key escapes",
     "quoted": "quotes are cut out of keys",
-    "unquoted": "quotes are cut out of keys",
 }
 
 
@@ -216,7 +217,7 @@ WRONG = {
     "wanted",
     [
         pytest.param(name, marks=pytest.mark.xfail(strict=True, reason=f"projections._where: {WRONG[name]}"))
-        if name in WRONG and name != "unquoted"
+        if name in WRONG
         else name
         for name in METADATA
         if name != "empty"
@@ -291,7 +292,7 @@ async def filled(log: EventLog, count: int = 50) -> None:
     await asyncio.gather(*(made(log, {"n": n, "text": "x" * 200}) for n in range(count)))
 
 
-async def found(views: Views) -> int:
+async def found(views: Views, seconds: float = DEADLINE) -> int:
     """How many threads a search finds; it may take the views a while to see that they are damaged."""
 
     async def all_there() -> int:
@@ -299,7 +300,7 @@ async def found(views: Views) -> int:
         hits, total = await views.search(user="ada", limit=1000)
         return total if len(hits) == total and views.seq >= await views.log.last() else 0
 
-    return await eventually(all_there, seconds=10)
+    return await eventually(all_there, seconds)
 
 
 async def test_a_file_that_is_no_database(log: EventLog, path: Path) -> None:
@@ -327,7 +328,7 @@ async def test_garbage_in_the_middle_that_readers_find(log: EventLog, path: Path
         assert await found(views) == 50
     damage(path)
     async with views_of(log, path) as views:
-        assert await found(views) == 50
+        assert await found(views, 5) == 50
 
 
 async def test_garbage_in_the_middle_that_the_follower_finds(log: EventLog, path: Path) -> None:
@@ -355,27 +356,28 @@ async def test_another_version_is_built_again(log: EventLog, path: Path, monkeyp
         assert await found(views) == 5
 
 
-async def test_rebuilding_while_the_log_goes_on(views: Views, log: EventLog) -> None:
-    await filled(log, 5)
-    assert await found(views) == 5
-    writing = asyncio.ensure_future(filled(log, 20))
-    await views.rebuild()
-    await writing
-    await filled(log, 1)
-
-    async def healed() -> bool:
-        return (await views.search(user="ada", limit=100))[1] == 26
-
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(eventually, healed)
+CLOSES = "Views.rebuild closes the database under the follower: it fails at the next event with ValueError, which `run` lets out"
 
 
-@pytest.mark.xfail(strict=True, reason="Views.rebuild closes the database, and the follower sees it only at the next event")
-async def test_rebuilding_while_nothing_happens(views: Views, log: EventLog) -> None:
-    await filled(log, 5)
-    assert await found(views) == 5
-    await views.rebuild()
-    assert await found(views) == 5
+@pytest.mark.xfail(strict=True, reason=CLOSES)
+async def test_rebuilding_while_the_log_goes_on(log: EventLog, path: Path) -> None:
+    async with views_of(log, path) as views:
+        await filled(log, 5)
+        assert await found(views) == 5
+        writing = asyncio.ensure_future(filled(log, 20))
+        await views.rebuild()
+        await writing
+        await filled(log, 1)
+        assert await found(views, 5) == 26
+
+
+@pytest.mark.xfail(strict=True, reason=CLOSES + "; until then searches are refused")
+async def test_rebuilding_while_nothing_happens(log: EventLog, path: Path) -> None:
+    async with views_of(log, path) as views:
+        await filled(log, 5)
+        assert await found(views) == 5
+        await views.rebuild()
+        assert await found(views, 5) == 5
 
 
 async def test_a_shorter_log_is_another_one(log: EventLog, path: Path, bus: Bus) -> None:
@@ -401,7 +403,9 @@ async def test_a_longer_log_is_another_one_too(log: EventLog, path: Path, bus: B
     await replace_log(bus)
     await filled(log, 10)
     async with views_of(log, path) as views:
-        assert await found(views) == 10
+        await found(views)
+        shown = {row.thread_id for row in (await views.search(user="ada", limit=100))[0]}
+    assert shown == {r.head.aggregate async for r in log.between(0, await log.last())}
 
 
 # ── a kill ──────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -71,10 +71,6 @@ class Modes:
         self.announced = False
         """Whether `messages/metadata` of the message that is being made was sent."""
 
-    @property
-    def wants_previews(self) -> bool:
-        return wants_previews(self._wanted)
-
     def opened(self) -> None:
         """The next message begins."""
         self.announced = False

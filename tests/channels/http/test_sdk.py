@@ -121,11 +121,15 @@ async def test_cancel(sdk: Sdk, url: str, worker: Worker) -> None:
         await client.runs.cancel(thread, done)
 
 
-async def test_a_broken_connection_is_mended_by_the_client(
-    sdk: Sdk, url: str, worker: Worker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_broken_connection_is_mended_by_the_client(sdk: Sdk, url: str, worker: Worker) -> None:
     """The SDK reconnects by itself, with the last id it saw; nothing is doubled or lost."""
     client = sdk(f"{url}/api")
+    asked: list[str] = []
+
+    async def note(request: httpx.Request) -> None:
+        asked.append(f"{request.method} {request.url.path} {request.headers.get('Last-Event-ID', '')}")
+
+    client.http.client.event_hooks["request"].append(note)
     thread = (await client.threads.create())["thread_id"]
     seen: list[Any] = []
     async for part in client.runs.stream(thread, "lead_agent", input=INPUT, stream_mode=["values", "updates"]):
@@ -140,3 +144,5 @@ async def test_a_broken_connection_is_mended_by_the_client(
                 stream.shutdown(2)
             await worker.finish(thread, run.id)
     assert seen == ["metadata", "values", "updates", "values", "end"]
+    [again] = [one for one in asked if one.startswith("GET") and "/stream " in one]
+    assert again.split("-")[-2:] == ["0", "8"]  # the place of the `values` it saw last

@@ -7,6 +7,7 @@ import random
 import socket
 from collections.abc import Sequence
 from contextlib import AsyncExitStack, suppress
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -15,12 +16,13 @@ import pytest
 
 from channels.http import live
 from channels.http.app import Services, serve
+from core import system as core
 from core.events import ModelCompleted, RunCancelled, RunCompleted, RunFailed, ToolCompleted, ToolRequested, thread
 from core.previews import Progress
 from core.system import System
-from tests.channels.http.conftest import Api, Settings, Worker
+from tests.channels.http.conftest import Api, Settings, Worker, services_of
 from tests.channels.http.story import ai, answer, call, started
-from tests.support.nats import read
+from tests.support.nats import Nats, eventually, read
 
 pytestmark = pytest.mark.anyio
 
@@ -355,3 +357,31 @@ async def test_the_log_itself(api: Api, system: System, worker: Worker) -> None:
         assert last[1]["metadata"] == {"a": 1}
     async with api.stream("GET", f"/threads/{thread_id}/log", Accept="text/event-stream") as stream:
         assert len(await stream.rest()) == len(records) + 1
+
+
+async def test_any_replica_streams_resumes_and_cancels(
+    nats: Nats, system: System, config: Settings, api: Api, worker: Worker, tmp_path: Path
+) -> None:
+    """The run is asked for at one process, and watched, resumed and stopped at another."""
+    endpoint = nats.endpoint(system.bus.names.prefix)
+    async with (
+        core.start(endpoint, tmp_path / "other.db", lease_seconds=5, slots=4) as second,
+        serve(services_of(second, config), "127.0.0.1", 0) as port,
+    ):
+        await eventually(lambda: second.views.search(user="nobody"))
+        other = Api(api.session, f"http://127.0.0.1:{port}")
+        thread_id = await api.thread()
+        run = await api.run(thread_id, stream_mode=MODES)
+        path = f"/threads/{thread_id}/runs/{run}"
+        async with other.stream("GET", f"{path}/stream", **{"Last-Event-ID": "-1"}) as stream:
+            await worker.start(thread_id, run)
+            seen = await stream.until("values")
+            await say(system, run, "m1", "Hello wor")
+            seen += await stream.until("messages")
+        await other.ask("POST", f"{path}/cancel", status=202)
+        assert await worker.cancelled(thread_id) == "interrupt"
+        await worker.write(thread_id, run, ModelCompleted(message=ai("m1", "Hello world")), RunCancelled())
+        async with other.stream("GET", f"{path}/stream", **{"Last-Event-ID": seen[-1][2]}) as stream:
+            seen += await stream.rest()
+        assert text_of(seen) == "Hello world"
+        assert (await other.ask("GET", path))["status"] == "interrupted"

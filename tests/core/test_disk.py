@@ -1,0 +1,85 @@
+"""A full disk: appends say so, nothing acknowledged is lost, and with space again they work. Needs root, for a small tmpfs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from core import embedded
+from core import log as core_log
+from core.bus import Endpoint, connect
+from core.errors import Conflict, Unavailable
+from core.events import Aggregate, ThreadAnnotated
+from core.log import EventLog
+from tests.support.nats import append, fresh, read
+
+BODY = "x" * 40_000
+SIZE = "24m"
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[Path]:
+    """A data directory on a disk of a few megabytes."""
+    if sys.platform != "linux" or os.geteuid() != 0 or shutil.which("mount") is None:
+        pytest.skip("a small tmpfs needs Linux, root and mount")
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={SIZE},mode=700", "sika-test", str(disk)], capture_output=True, text=True
+    )
+    if done.returncode:
+        pytest.skip(f"no tmpfs can be mounted here: {done.stderr.strip()}")
+    try:
+        yield disk
+    finally:
+        subprocess.run(["umount", "--lazy", str(disk)], check=True)
+
+
+def fill(disk: Path, *, leave: int) -> Path:
+    """Take all space but a little."""
+    ballast = disk / "ballast"
+    free = shutil.disk_usage(disk).free
+    with ballast.open("wb") as file:
+        file.write(b"\0" * max(0, free - leave))
+    return ballast
+
+
+async def until_refused(log: EventLog, thread: Aggregate) -> tuple[list[str], Unavailable]:
+    """Append until the log refuses; what it acknowledged, and what it said."""
+    acknowledged: list[str] = []
+    last = 0
+    for n in range(2000):
+        try:
+            [record] = await append(log, thread, ThreadAnnotated(metadata={"n": n, "text": BODY}), expected=last)
+        except Unavailable as error:
+            return acknowledged, error
+        acknowledged.append(record.id)
+        last = record.seq
+    raise AssertionError("the disk never got full")
+
+
+async def test_a_full_disk(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(core_log, "APPEND_SECONDS", 2.0)
+    thread, home = fresh(), small / "home"
+    async with embedded.start(home) as server, connect(Endpoint(server.url, token=server.token)) as bus:
+        log = EventLog(bus)
+        ballast = fill(small, leave=2 << 20)
+        acknowledged, refusal = await until_refused(log, thread)
+        assert acknowledged
+        assert str(refusal)
+        with pytest.raises((Unavailable, Conflict)):
+            await append(log, fresh(), ThreadAnnotated(metadata={"text": BODY}))
+        ballast.unlink()
+    async with embedded.start(home) as server, connect(Endpoint(server.url, token=server.token)) as bus:
+        log = EventLog(bus)
+        found = [r.id for r in await read(log, thread)]
+        assert found[: len(acknowledged)] == acknowledged
+        assert len(found) <= len(acknowledged) + 1  # the last was stored, but not acknowledged
+        [after] = await append(log, thread, ThreadAnnotated(metadata={}), expected=await log.tip(thread))
+        assert [r.id for r in await read(log, thread)] == [*found, after.id]

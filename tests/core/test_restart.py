@@ -1,0 +1,112 @@
+"""A nats-server that dies or is stopped under load and comes back: writers and followers go on, nothing acknowledged is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from core.bus import STREAM_NOT_FOUND, ApiError, connect
+from core.errors import Unavailable
+from core.events import Aggregate, ThreadAnnotated
+from core.log import EventLog
+from tests.support.nats import append, bus_on, eventually, fresh, log_on, own, read, take
+
+WRITERS = 6
+EVENTS = 120
+
+
+class Writer:
+    def __init__(self, log: EventLog) -> None:
+        self.log, self.thread = log, fresh()
+        self.acknowledged: list[str] = []
+
+    async def write(self) -> None:
+        last = 0
+        while len(self.acknowledged) < EVENTS:
+            events = [ThreadAnnotated(metadata={"n": len(self.acknowledged)})] * (2 if last % 5 == 4 else 1)
+            records = await append(self.log, self.thread, *events, expected=last)
+            last = records[-1].seq
+            self.acknowledged += [r.id for r in records]
+
+    async def follow(self) -> None:
+        seen = await take(self.log.follow(self.thread), EVENTS)
+        assert all(a.seq < b.seq for a, b in pairwise(seen))
+        assert [r.id for r in seen] == [r.id for r in await read(self.log, self.thread)][:EVENTS]
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+async def test_writers_and_followers_go_on(tmp_path: Path, how: signal.Signals) -> None:
+    async with own(tmp_path) as nats, bus_on(nats) as bus, log_on(bus) as log:
+        writers = [Writer(log) for _ in range(WRITERS)]
+
+        async def written(share: float) -> None:
+            async def enough() -> bool:
+                return sum(len(w.acknowledged) for w in writers) >= share * WRITERS * EVENTS
+
+            await eventually(enough)
+
+        async with asyncio.TaskGroup() as tasks:
+            for writer in writers:
+                tasks.create_task(writer.write())
+                tasks.create_task(writer.follow())
+            for share in (0.2, 0.6):
+                await written(share)
+                await nats.kill(how=how)
+                await nats.restart()
+        for writer in writers:
+            assert [r.id for r in await read(log, writer.thread)] == writer.acknowledged
+
+
+async def test_what_is_asked_while_it_is_down_is_unavailable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with own(tmp_path) as nats, bus_on(nats) as bus:
+        log = EventLog(bus)
+        await nats.kill()
+        for asked in (log.tip(fresh()), read(log, fresh()), log.last(), log.purge(fresh())):
+            with pytest.raises(Unavailable):
+                await asked
+        await nats.restart()
+        assert await eventually(reachable(log))
+
+
+def reachable(log: EventLog):  # type: ignore[no-untyped-def]
+    async def reached() -> bool:
+        return await log.last() >= 0
+
+    return reached
+
+
+async def test_streams_on_disk_come_back_and_the_one_in_memory_is_made_anew(tmp_path: Path) -> None:
+    async with own(tmp_path) as nats, bus_on(nats) as bus:
+        await append(EventLog(bus), thread := fresh(), ThreadAnnotated(metadata={}))
+        await nats.kill()
+        await nats.restart()
+        await eventually(lambda: bus.api("INFO"))
+        with pytest.raises(ApiError) as missing:
+            await bus.api(f"STREAM.INFO.{bus.names.stream('tok')}")
+        assert missing.value.code == STREAM_NOT_FOUND
+        await bus.ensure_previews()
+        await bus.ensure_previews()  # harmless
+        await bus.api(f"STREAM.INFO.{bus.names.stream('tok')}")
+        assert len(await read(EventLog(bus), Aggregate("thread", thread.id))) == 1
+
+
+async def test_connecting_to_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("core.bus.CONNECT_SECONDS", 1.0)
+    async with own(tmp_path) as nats:
+        await nats.kill()
+        with pytest.raises(Unavailable, match=f"NATS at {nats.url}"):
+            async with connect(nats.endpoint()):
+                pass
+
+
+@pytest.mark.xfail(strict=True, raises=OSError, reason="connect() lets out what nats-py's close raises on a dead connection")
+async def test_leaving_while_the_server_is_down(tmp_path: Path) -> None:
+    """As when the server and we are stopped together: leaving is no error."""
+    async with own(tmp_path) as nats:
+        async with bus_on(nats) as bus:
+            await nats.kill()
+            await bus.publish("sika.nobody", b"")
