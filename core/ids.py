@@ -12,11 +12,21 @@ from core.errors import Invalid
 _SAFE = re.compile(r"[A-Za-z0-9_-]{1,128}")
 
 
+_last = (0, 0)
+
+
 def uuid7() -> str:
-    """A time-ordered UUID (RFC 9562 §5.7): 48 bits of Unix milliseconds, then random bits."""
-    value = (time.time_ns() // 1_000_000) << 80 | int.from_bytes(os.urandom(10))
-    value = value & ~(0xF << 76) | 0x7 << 76
-    value = value & ~(0x3 << 62) | 0x2 << 62
+    """A time-ordered UUID (RFC 9562 §5.7): 48 bits of Unix milliseconds, then 74 random bits.
+
+    Those of one process are strictly increasing: within a millisecond the random part counts up (§6.2, method 2).
+    """
+    global _last
+    moment = time.time_ns() // 1_000_000
+    chance = int.from_bytes(os.urandom(9))
+    if moment <= _last[0]:
+        moment, chance = _last[0], _last[1] + 1
+    _last = (moment, chance)
+    value = moment << 80 | 0x7 << 76 | (chance >> 62 & 0xFFF) << 64 | 0x2 << 62 | chance & (1 << 62) - 1
     digits = f"{value:032x}"
     return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 

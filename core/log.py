@@ -224,6 +224,14 @@ class EventLog:
             raise Unavailable(str(error)) from error
         return int(info["state"]["last_seq"])
 
+    async def identity(self) -> str:
+        """Tells this log from another one under the same name: when the stream was made."""
+        try:
+            info = await self.bus.api(f"STREAM.INFO.{self._stream}")
+        except ApiError as error:
+            raise Unavailable(str(error)) from error
+        return str(info["created"])
+
     async def purge(self, aggregate: Aggregate) -> None:
         """Forget all of an aggregate's events but the last (the tombstone), and its blobs."""
         request = {"filter": self.bus.names.log(aggregate), "keep": 1}

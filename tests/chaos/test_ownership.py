@@ -135,7 +135,7 @@ async def test_runs_survive_their_workers(tmp_path: Path) -> None:
             runs = await feeding
             async with asyncio.timeout(PATIENCE):
                 for run_id, thread_id in runs.items():
-                    await client.ended(thread_id, run_id)
+                    await client.ended(thread_id, run_id, PATIENCE)
                 await client.idle()
             alive = [process.returncode for process in workers.members]
             takeovers = 0

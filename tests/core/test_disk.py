@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -72,7 +73,7 @@ async def test_a_full_disk(small: Path, monkeypatch: pytest.MonkeyPatch) -> None
         ballast = fill(small, leave=2 << 20)
         acknowledged, refusal = await until_refused(log, thread)
         assert acknowledged
-        assert str(refusal)
+        assert "unknown whether it was stored" in str(refusal)
         with pytest.raises((Unavailable, Conflict)):
             await append(log, fresh(), ThreadAnnotated(metadata={"text": BODY}))
         ballast.unlink()
@@ -83,3 +84,12 @@ async def test_a_full_disk(small: Path, monkeypatch: pytest.MonkeyPatch) -> None
         assert len(found) <= len(acknowledged) + 1  # the last was stored, but not acknowledged
         [after] = await append(log, thread, ThreadAnnotated(metadata={}), expected=await log.tip(thread))
         assert [r.id for r in await read(log, thread)] == [*found, after.id]
+
+
+@pytest.mark.xfail(strict=True, reason="a full disk is reported as `no answer within 5 s`: nothing says that the disk is full")
+async def test_a_full_disk_is_named(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(core_log, "APPEND_SECONDS", 1.0)
+    async with embedded.start(small / "home") as server, connect(Endpoint(server.url, token=server.token)) as bus:
+        fill(small, leave=1 << 20)
+        _, refusal = await until_refused(EventLog(bus), fresh())
+        assert re.search(r"disk|space|resources|storage", str(refusal))

@@ -249,14 +249,24 @@ def nats_of(server: Server) -> list[int]:
     return found
 
 
+async def refused(path: Path, *arguments: str) -> list[str]:
+    """Start a server that must not start: what it says. The exit code is 2."""
+    stderr = path / "second.log"
+    second = await sika("serve", *arguments, ledger=path / "ledger.txt", stderr=stderr)
+    try:
+        async with asyncio.timeout(DEADLINE):
+            assert await second.wait() == 2, stderr.read_text()
+    finally:
+        if second.returncode is None:
+            second.kill()
+            await second.wait()
+    return stderr.read_text().splitlines()
+
+
 async def test_one_server_per_data_directory(tmp_path: Path) -> None:
     async with one_server(tmp_path) as (server, _, models):
         config = configure(tmp_path / "other.yaml", models)
-        arguments = ("serve", "--home", str(server.home), "--config", str(config), "--port", "0")
-        second = await sika(*arguments, ledger=tmp_path / "ledger", stderr=tmp_path / "second.log")
-        async with asyncio.timeout(DEADLINE):
-            assert await second.wait() == 2
-    [line] = (tmp_path / "second.log").read_text().splitlines()
+        [line] = await refused(tmp_path, "--home", str(server.home), "--config", str(config), "--port", "0")
     assert line.startswith("sika: data directory")
     assert "in use" in line
 
@@ -265,11 +275,8 @@ async def test_a_busy_port(tmp_path: Path) -> None:
     async with one_server(tmp_path) as (server, _, models):
         port = server.url.rpartition(":")[2]
         config = configure(tmp_path / "other.yaml", models)
-        arguments = ("serve", "--home", str(tmp_path / "else"), "--config", str(config), "--port", port)
-        second = await sika(*arguments, ledger=tmp_path / "ledger", stderr=tmp_path / "second.log")
-        async with asyncio.timeout(DEADLINE):
-            assert await second.wait() == 2
-    assert (tmp_path / "second.log").read_text().splitlines()[-1].startswith(f"sika: port {port} is in use")
+        lines = await refused(tmp_path, "--home", str(tmp_path / "else"), "--config", str(config), "--port", port)
+    assert lines[-1].startswith(f"sika: port {port} is in use")
 
 
 # ── two servers ─────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -36,7 +36,7 @@ from core.system import System
 from core.tools import Tool
 from tests.support.model_server import ModelServer, Script, Turn
 
-DEADLINE = 40.0
+DEADLINE = 25.0
 """Seconds after which something that a test waits for will not happen any more."""
 LEASE = 2
 STEPS = 20
@@ -78,9 +78,9 @@ plain_logs()
 class Power:
     """The mains of one worker. Once it is off nothing leaves the process any more, not even a farewell.
 
-    It goes off with the `last` append of the process: when that is stored but nobody here has learned of it (`unheard`),
-    as soon as it is known (`heard`), or as late as possible: when the next thing wants to be appended, or the wake-up
-    to be acked (`later`).
+    It goes off with the `last` append of the process: when that is stored but nobody here has learned of it
+    (`unheard`), as soon as it is known (`heard`), or as late as possible: when the next thing wants to be appended, or
+    the wake-up to be acked (`later`).
     """
 
     def __init__(self, last: int, mode: Literal["unheard", "heard", "later"]) -> None:
@@ -202,8 +202,11 @@ class Client:
                     return state
         raise AssertionError("follow never ends")
 
-    async def ended(self, thread_id: str, run_id: str) -> Run:
-        state = await self.until(thread_id, lambda state, _: run_id in state.runs and not state.runs[run_id].open)
+    async def ended(self, thread_id: str, run_id: str, seconds: float = DEADLINE) -> Run:
+        def over(state: ThreadState, _: Record) -> bool:
+            return run_id in state.runs and not state.runs[run_id].open
+
+        state = await self.until(thread_id, over, seconds)
         return state.runs[run_id]
 
     async def said(self, thread_id: str, text: str, model: str | None = None, **more: Any) -> list[Message]:

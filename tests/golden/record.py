@@ -1,0 +1,59 @@
+"""Record a real run into `tests/golden/`: a whole server, the demo model, the real tools.
+
+    python -m tests.golden.record            # all of STORIES that are not there yet
+    python -m tests.golden.record research   # this one, again
+
+Recorded logs are kept as they are, for ever: they are what users of that version have on their disks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from actors import compose
+from core.events import Record, RunRequested, thread
+from core.system import System
+from tests.golden.stories import FOLDER, STORIES, snapshot
+
+
+async def record(name: str, asked: Sequence[str]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        home = Path(folder)
+        config = home / "config.yaml"
+        config.write_text("sandbox: {provider: host, allow_host_bash: true}\n")
+        options = compose.Options(home=home, config=config, port=0)
+        async with compose.serve(options), compose.attach(options) as running:
+            records = await _talk(running, f"golden-{name}", asked)
+    (FOLDER / f"{name}.jsonl").write_bytes(b"".join(r.raw + b"\n" for r in records))
+    (FOLDER / f"{name}.state.json").write_bytes(snapshot(records))
+    print(f"{name}: {len(records)} events")
+
+
+async def _talk(running: System, name: str, asked: Sequence[str]) -> list[Record]:
+    await running.intake.create_thread(name, user="golden")
+    for number, text in enumerate(asked):
+        message = {"type": "human", "id": f"human-{number}", "content": text}
+        run = f"run-{name}-{number}"
+        _, requested = await running.intake.request_run(name, run, RunRequested(input={"messages": [message]}))
+        async with asyncio.timeout(120):
+            async for found in running.log.follow(thread(name), after=requested.seq):
+                if found.type in ("run.completed", "run.failed"):
+                    print(f"  {text}: {msgspec.json.encode(found.event).decode()}")
+                    break
+    return [r async for r in running.log.read(thread(name))]
+
+
+async def main() -> None:
+    wanted = sys.argv[1:] or [name for name in STORIES if not (FOLDER / f"{name}.jsonl").exists()]
+    for name in wanted:
+        await record(name, STORIES[name])
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
