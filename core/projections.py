@@ -197,8 +197,8 @@ class Views:
     # ── following ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _ready(self) -> aiosqlite.Connection:
-        """The file, open and fit; built anew beside the old one first, if that is wanted or there is none."""
-        if self._anew or not self.path.exists():
+        """The file, open and fit; if it is to be built anew, then beside the one that is read meanwhile."""
+        if self._anew and self.path.exists():
             draft = Views(self.path.with_name(f"{self.path.name}.new"), self.log)
             await draft.discard()
             try:
@@ -207,7 +207,7 @@ class Views:
                 await draft.close()
             await self.discard()
             draft.path.replace(self.path)
-            self._anew = False
+        self._anew = False
         return await self._open()
 
     async def _open(self) -> aiosqlite.Connection:
