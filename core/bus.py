@@ -9,7 +9,7 @@ import asyncio
 import ssl
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -354,13 +354,15 @@ async def connect(endpoint: Endpoint, name: str = "sika") -> AsyncIterator[Bus]:
         await bus.start()
         await bus.ensure_streams()
     except (nats.errors.Error, ApiError, OSError, TimeoutError, Unavailable) as error:
-        await nc.close()
+        with suppress(OSError, nats.errors.Error):
+            await nc.close()
         reason = str(error) or (f"no answer within {CONNECT_SECONDS:g} s" + (f" ({said[-1]})" if said else ""))
         raise Unavailable(f"NATS at {endpoint.url}: {reason}") from error
     try:
         yield bus
     finally:
-        await nc.close()
+        with suppress(OSError, nats.errors.Error):  # the connection may be dead already
+            await nc.close()
 
 
 def tls_context(endpoint: Endpoint) -> ssl.SSLContext | None:

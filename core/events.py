@@ -167,6 +167,8 @@ class ModelCompleted(Event, frozen=True):
     request: str | None = None
     """Short hash of the conversation that was sent (without the system prompt): the key of a replay."""
     duration_ms: int = 0
+    order: list[tuple[str, int, int]] = []
+    """Order in which the parts came, as (part, index of the call, characters), where it is not the one of `line_of`."""
     call_texts: dict[str, str] = {}
     """Raw argument text by call id, where it is not the compact JSON of the parsed arguments (clients saw the raw
     text).
@@ -347,5 +349,8 @@ def _upcast(cls: type[Event], version: int, stored: Json) -> Event:
     for step in range(version, cls.version):
         if step not in cls.upcasters:
             raise Invalid(f"{cls.__name__}: no upcaster from version {step}")
-        stored = cls.upcasters[step](stored)
+        try:
+            stored = cls.upcasters[step](stored)
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            raise Invalid(f"{cls.__name__}: version {step} does not fit its upcaster: {error!r}") from error
     return msgspec.convert(stored, cls)

@@ -99,6 +99,8 @@ class Intake:
         def decide(state: ThreadState) -> Sequence[Event]:
             _existing(thread_id, state)
             _checkpoint(state, request.base)
+            if run_id in state.runs:
+                raise Refused(f"Run {run_id} exists already")
             if request.multitask == "reject" and any(run.open for run in reversed(state.runs.values())):
                 raise Refused(f"Thread {thread_id} already has an active run")
             return [request]

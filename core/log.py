@@ -135,12 +135,15 @@ class EventLog:
                     return found.seq + len(messages) - 1
                 if found:
                     raise Conflict(str(aggregate), expected)
-                if isinstance(problem, ApiError) and expected and not await self.tip(aggregate):
+                if isinstance(problem, ApiError) and await self.tip(aggregate) < expected:
                     raise Conflict(str(aggregate), expected)
             except Unavailable as error:
                 problem = error
             if loop.time() + pause > deadline:
-                raise Unavailable(f"{aggregate}: unknown whether it was stored: {problem}") from problem
+                raise Unavailable(
+                    f"{aggregate}: unknown whether it was stored: {problem} "
+                    "(if this goes on, the disk of the nats-server may be full)"
+                ) from problem
             await asyncio.sleep(pause)
             pause = min(1.0, pause * 2 or 0.05)
 
@@ -456,8 +459,8 @@ class _Blobs:
 
     async def put(self, aggregate: Aggregate, body: bytes) -> Blob:
         blob = Blob(hashlib.sha256(body).hexdigest(), len(body))
-        store = await self._open()
-        await store.put(_blob_name(aggregate, blob), body)
+        with _reaching():
+            await (await self._open()).put(_blob_name(aggregate, blob), body)
         return blob
 
     async def get(self, record: Record) -> bytes:
@@ -465,11 +468,10 @@ class _Blobs:
         name = _blob_name(Aggregate(record.head.kind, record.head.aggregate), record.head.blob)
         if name not in self._recent:
             try:
-                body = (await (await self._open()).get(name)).data or b""
+                with _reaching():
+                    body = (await (await self._open()).get(name)).data or b""
             except NotFoundError as error:
                 raise Invalid(f"event {record.id}: its body {name} is not in the object store") from error
-            except (nats.errors.Error, OSError) as error:
-                raise Unavailable(f"object store: {error or type(error).__name__}") from error
             if hashlib.sha256(body).hexdigest() != record.head.blob.sha256:
                 raise Invalid(f"event {record.id}: its body does not match its hash")
             self._recent[name] = body
@@ -478,14 +480,12 @@ class _Blobs:
         return self._recent[name]
 
     async def delete(self, aggregate: Aggregate) -> None:
-        store = await self._open()
         prefix = f"{aggregate.kind}.{aggregate.id}."
-        try:
-            names = [info.name for info in await store.list() if info.name and info.name.startswith(prefix)]
-        except NotFoundError:
-            return
-        for name in names:
-            await store.delete(name)
+        with suppress(NotFoundError), _reaching():  # a store without objects has no list
+            store = await self._open()
+            for info in await store.list():
+                if info.name and info.name.startswith(prefix) and not info.deleted:
+                    await store.delete(info.name)
 
     async def _open(self) -> ObjectStore:
         if self._store is None:
@@ -495,6 +495,17 @@ class _Blobs:
             except NotFoundError:
                 self._store = await js.create_object_store(self._bus.names.blobs, replicas=self._bus.replicas)
         return self._store
+
+
+@contextmanager
+def _reaching() -> Iterator[None]:
+    """nats-py's errors as ours; that something is not there is for the caller."""
+    try:
+        yield
+    except NotFoundError:
+        raise
+    except (nats.errors.Error, OSError) as error:
+        raise Unavailable(f"object store: {str(error) or type(error).__name__}") from error
 
 
 def _blob_name(aggregate: Aggregate, blob: Blob) -> str:

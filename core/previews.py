@@ -2,14 +2,12 @@
 
 Theory of operation
 -------------------
-A message is one line of text to a reader: its reasoning, then its content, then the argument text of each tool call,
-in that order (`line_of`). A preview is a piece of that line with its offset, so pieces can be lost, doubled or cut
-anywhere and a reader still knows what it has: it drops what it knows, shows what follows directly, and waits where
-something is missing. When the finished message arrives, the reader shows the rest of the line. So whatever happens to
-the previews, what a reader has seen in the end is exactly the message, once.
-
-If a model sends the parts in another order (text after a tool call), previews of the message stop there and the fact
-brings the rest.
+A message is one line of text to a reader: its reasoning, then its content, then the argument text of each tool
+call, in that order, unless the model sent them in another, which is then recorded with the message (`line_of`). A
+preview is a piece of that line with its offset, so pieces can be lost, doubled or cut anywhere and a reader still
+knows what it has: it drops what it knows, shows what follows directly, and waits where something is missing. When
+the finished message arrives, the reader shows the rest of the line. So whatever happens to the previews, what a
+reader has seen in the end is exactly the message, once.
 
 Pieces are coalesced: the first is sent at once (time to first token), later ones every `FLUSH_SECONDS`, by one timer
 for all runs of the process.
@@ -18,7 +16,8 @@ for all runs of the process.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, Literal
 
 import msgspec
@@ -69,17 +68,30 @@ class Piece(msgspec.Struct, frozen=True):
     name: str | None = None
 
 
-def line_of(message: Message, call_texts: Mapping[str, str]) -> list[Piece]:
-    """The whole line of a finished message."""
-    pieces = []
+def line_of(message: Message, call_texts: Mapping[str, str], order: Sequence[tuple[str, int, int]] = ()) -> list[Piece]:
+    """The whole line of a finished message. `order`: how the model sent it, if not reasoning, content, calls."""
+    parts: dict[tuple[str, int], Piece] = {}
     if reasoning := message.get("additional_kwargs", {}).get("reasoning_content"):
-        pieces.append(Piece("reasoning", str(reasoning)))
+        parts["reasoning", 0] = Piece("reasoning", str(reasoning))
     if text := text_of(message.get("content", "")):
-        pieces.append(Piece("text", text))
+        parts["text", 0] = Piece("text", text)
     for index, call in enumerate(message.get("tool_calls", ())):
         text = call_texts.get(call["id"]) or call_text(call["args"])
-        pieces.append(Piece("call", text, index, call["id"], call["name"]))
-    return pieces
+        parts["call", index] = Piece("call", text, index, call["id"], call["name"])
+    return _reordered(parts, order) if order else list(parts.values())
+
+
+def _reordered(parts: dict[tuple[str, int], Piece], order: Sequence[tuple[str, int, int]]) -> list[Piece]:
+    """First what came, as it came, then what is left. A part that came and was dropped (an invalid call) is blank."""
+    line = []
+    for part, index, length in order:
+        whole = parts.get((part, index))
+        if whole is None:
+            line.append(Piece("call", " " * length, index))
+            continue
+        line.append(msgspec.structs.replace(whole, text=whole.text[:length]))
+        parts[part, index] = msgspec.structs.replace(whole, text=whole.text[length:], call_id=None, name=None)
+    return line + [piece for piece in parts.values() if piece.text]
 
 
 def rest_of(pieces: list[Piece], offset: int) -> Iterator[tuple[int, Piece]]:
@@ -118,19 +130,18 @@ class Previewer:
         self._offset = 0
         self._pending: list[Piece] = []
         self._size = 0
-        self._at: tuple[int, int] = (0, 0)
-        self._stopped = False
+        self._came: list[tuple[Part, int, int]] = []
         self._sent_at = 0.0
+        self._sending = asyncio.Lock()
 
     async def add(
         self, part: Part, text: str, *, index: int = 0, call_id: str | None = None, name: str | None = None
     ) -> None:
         """The next characters of a part, as the model sent them."""
-        place = (_ORDER[part], index)
-        if self._stopped or place < self._at:
-            self._stopped = True
-            return
-        self._at = place
+        if self._came and self._came[-1][:2] == (part, index):
+            self._came[-1] = (part, index, self._came[-1][2] + len(text))
+        else:
+            self._came.append((part, index, len(text)))
         last = self._pending[-1] if self._pending else None
         if last and (last.part, last.index) == (part, index) and call_id is None:
             self._pending[-1] = Piece(part, last.text + text, index, last.call_id, last.name)
@@ -148,18 +159,29 @@ class Previewer:
         waiting = self._pending[-1:] if self._pending and not self._pending[-1].text else []
         pending, self._pending, self._size = self._pending[: len(self._pending) - len(waiting)], waiting, 0
         self._sent_at = self._pump.clock()
+        previews = []
         for piece in pending:
-            preview = Preview(
-                message=self._message,
-                offset=self._offset,
-                text=piece.text,
-                part=piece.part,
-                index=piece.index,
-                call_id=piece.call_id,
-                name=piece.name,
+            previews.append(
+                Preview(
+                    message=self._message,
+                    offset=self._offset,
+                    text=piece.text,
+                    part=piece.part,
+                    index=piece.index,
+                    call_id=piece.call_id,
+                    name=piece.name,
+                )
             )
             self._offset += len(piece.text)
-            await self._pump.publish(self._subject, preview)
+        async with self._sending:
+            for preview in previews:
+                await self._pump.publish(self._subject, preview)
+
+    @property
+    def order(self) -> list[tuple[str, int, int]]:
+        """In which order the parts came; empty if it is the usual one."""
+        places = [(_ORDER[part], index) for part, index, _ in self._came]
+        return [] if all(a < b for a, b in pairwise(places)) else list(self._came)
 
 
 class Pump:

@@ -18,6 +18,7 @@ the first.
 from __future__ import annotations
 
 import copy
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -148,15 +149,9 @@ class ThreadState:
         return last.status if last and last.status in ("error", "interrupted") else "idle"
 
     def commit_at(self, seq: int) -> int:
-        """Index of the commit with this sequence, or -1."""
-        low, high = 0, len(self.commits)
-        while low < high:
-            middle = (low + high) // 2
-            if self.commits[middle].seq < seq:
-                low = middle + 1
-            else:
-                high = middle
-        return low if low < len(self.commits) and self.commits[low].seq == seq else -1
+        """Index of the last commit with this sequence (a fork brings many), or -1."""
+        after = bisect_right(self.commits, seq, key=lambda commit: commit.seq)
+        return after - 1 if after and self.commits[after - 1].seq == seq else -1
 
     def chain(self, index: int) -> list[int]:
         """Indices from a commit back to the root, newest first."""
@@ -367,16 +362,22 @@ def _reduce(values: Json, places: dict[str, int], patch: Mapping[str, Any]) -> N
             case "messages":
                 _add_messages(values.setdefault("messages", []), places, new)
             case "artifacts":
-                values[name] = list(dict.fromkeys([*(values.get(name) or ()), *(new or ())]))
+                shown = [path for path in new if isinstance(path, str)] if isinstance(new, list) else []
+                values[name] = list(dict.fromkeys([*values.get(name, ()), *shown]))
             case "viewed_images":
-                values[name] = {**(values.get(name) or {}), **new} if new else {}
+                values[name] = {**values.get(name, {}), **new} if new and isinstance(new, dict) else {}
             case _:
                 values[name] = new
 
 
-def _add_messages(messages: list[Message], places: dict[str, int], new: Sequence[Message]) -> None:
-    """LangGraph's `add_messages`: the same id replaces in place, `remove` deletes, everything else is appended."""
-    for message in new:
+def _add_messages(messages: list[Message], places: dict[str, int], new: Any) -> None:
+    """LangGraph's `add_messages`: the same id replaces in place, `remove` deletes, everything else is appended.
+
+    What is no message is passed over: whoever appends checks, and the fold is total.
+    """
+    for message in new if isinstance(new, list) else ():
+        if not isinstance(message, dict) or not isinstance(message.get("type"), str):
+            continue
         identity = str(message.get("id"))
         if message["type"] != "remove":
             if identity in places:

@@ -17,7 +17,7 @@ from anyio.abc import TaskStatus
 from core import calls
 from core.actor import Actor
 from core.bus import Bus, Endpoint, connect
-from core.dispatch import Dispatcher
+from core.dispatch import Dispatcher, ensure_timers, forward_timers
 from core.errors import Conflict, OwnershipLost, Refused, SikaError, Unavailable
 from core.events import Aggregate, Event, Record
 from core.ids import now, uuid7
@@ -80,23 +80,22 @@ class System:
         """Run actors until cancelled. `alone`: no other process can hold leases, so what is un-acked is taken up at
         once.
         """
-        dispatcher = Dispatcher(self.bus, self.queue, actors)
-        if any(actor.subscription for actor in actors):
+        readers = [actor for actor in actors if actor.subscription]
+        dispatchers = [Dispatcher(self.bus, self.queue, actor) for actor in readers]
+        for actor, dispatcher in zip(readers, dispatchers, strict=True):
             await dispatcher.ensure()
-        for actor in actors:
-            if actor.subscription:
-                await self.queue.ensure(actor.name, anew=alone)
+            await self.queue.ensure(actor.name, anew=alone)
+        await ensure_timers(self.bus)
         async with anyio.create_task_group() as tasks:
             for actor in actors:
                 if type(actor).answer is not Actor.answer:
-                    tasks.start_soon(
-                        self._supervise, f"{actor.name} (questions)", calls.serve, self.bus, actor.name, actor.answer
-                    )
-                if actor.subscription:
-                    tasks.start_soon(self._supervise, actor.name, self._serve_one, actor)
-            if any(actor.subscription for actor in actors):
-                tasks.start_soon(self._supervise, "dispatcher", dispatcher.events)
-                tasks.start_soon(self._supervise, "timers", dispatcher.timers)
+                    what = f"{actor.name} (questions)"
+                    tasks.start_soon(self._supervise, what, calls.serve, self.bus, actor.name, actor.answer)
+            for actor, dispatcher in zip(readers, dispatchers, strict=True):
+                tasks.start_soon(self._supervise, actor.name, self._serve_one, actor)
+                tasks.start_soon(self._supervise, f"dispatch to {actor.name}", dispatcher.run)
+            if readers:
+                tasks.start_soon(self._supervise, "timers", forward_timers, self.bus, self.queue)
             task_status.started()
 
     async def _serve_one(self, actor: Actor[Any]) -> None:
@@ -142,9 +141,12 @@ class System:
 
     async def _retry(self, wakeup: Wakeup, reason: str) -> None:
         if wakeup.delivery >= TRIES:
-            await self.queue.bury(wakeup, reason)
-        else:
-            await self._again(wakeup, PAUSES[min(wakeup.delivery, len(PAUSES)) - 1])
+            try:
+                await self.queue.bury(wakeup, reason)
+                return
+            except Unavailable as error:
+                log.warning("dead letter not stored yet", error=str(error))
+        await self._again(wakeup, PAUSES[min(wakeup.delivery, len(PAUSES)) - 1])
 
     async def _again(self, wakeup: Wakeup, seconds: float) -> None:
         try:

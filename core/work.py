@@ -79,9 +79,8 @@ class WorkQueue:
         """Wake an actor at a time, also if no process lives then (message schedule, ADR-51). The same key replaces."""
         subject = self.bus.names.timer(actor, aggregate, key)
         headers = {
-            "Nats-Schedule": f"@at {when.astimezone().isoformat(timespec='seconds')}",
+            "Nats-Schedule": f"@at {when.astimezone().isoformat(timespec='milliseconds')}",
             "Nats-Schedule-Target": self.bus.names.wake(actor, aggregate),
-            "Nats-Schedule-TTL": "1h",
             "Nats-Rollup": "sub",
         }
         reply = msgspec.json.decode((await self.bus.ask(subject, msgspec.json.encode(Hint()), headers)).data)
@@ -146,6 +145,8 @@ class WorkQueue:
         letter = {"actor": wakeup.actor, "aggregate": str(wakeup.aggregate), "reason": reason, "at": now()}
         body = msgspec.json.encode({**letter, "hint": wakeup.hint})
         subject = self.bus.names.dlq(wakeup.actor, wakeup.aggregate)
-        await self.bus.ask(subject, body, {"Nats-Msg-Id": f"{wakeup.actor}-{wakeup.seq}"})
+        reply = await self.bus.ask(subject, body, {"Nats-Msg-Id": f"{wakeup.actor}-{wakeup.seq}"})
+        if error := msgspec.json.decode(reply.data).get("error"):
+            raise Unavailable(f"{subject}: {error.get('description')}")
         await wakeup.done()
         log.error("dead letter", actor=wakeup.actor, aggregate=str(wakeup.aggregate), reason=reason)

@@ -186,13 +186,13 @@ async def _ask(ask: Ask, messages: Sequence[BaseMessage], journal: Journal, key:
     except asyncio.CancelledError:
         if journal.stopping and chunks:
             with anyio.CancelScope(shield=True):
-                event = _event(_merge(chunks), identity, key, started, stopped=True)
+                event = _event(_merge(chunks), identity, key, started, previewer, stopped=True)
                 if text_of(event.message["content"]):
                     await journal.model_completed(event)
         raise
     if not chunks:
         raise ValueError("the model sent an empty answer")
-    return _event(_merge(chunks), identity, key, started)
+    return _event(_merge(chunks), identity, key, started, previewer)
 
 
 async def _collect(stream: AsyncIterator[AIMessage], previewer: Previewer | None, chunks: list[AIMessageChunk]) -> None:
@@ -220,7 +220,15 @@ def _merge(chunks: list[AIMessageChunk]) -> AIMessageChunk:
     return chunks[0] if len(chunks) == 1 else chunks[0] + chunks[1:]
 
 
-def _event(merged: AIMessageChunk, identity: str, key: str, started: float, stopped: bool = False) -> ModelCompleted:
+def _event(
+    merged: AIMessageChunk,
+    identity: str,
+    key: str,
+    started: float,
+    previewer: Previewer | None,
+    *,
+    stopped: bool = False,
+) -> ModelCompleted:
     """What is recorded of an answer."""
     texts = {str(part["id"]): part["args"] or "" for part in merged.tool_call_chunks}
     merged.additional_kwargs.pop("tool_calls", None)
@@ -234,7 +242,11 @@ def _event(merged: AIMessageChunk, identity: str, key: str, started: float, stop
         call["id"] = call.get("id") or f"call_{identity[-12:]}_{place}"
     raw = {c["id"]: texts[c["id"]] for c in calls if texts.get(c["id"], "") not in ("", call_text(c["args"]))}
     return ModelCompleted(
-        message=message, request=key, duration_ms=int((time.monotonic() - started) * 1000), call_texts=raw
+        message=message,
+        request=key,
+        duration_ms=int((time.monotonic() - started) * 1000),
+        order=previewer.order if previewer else [],
+        call_texts=raw,
     )
 
 

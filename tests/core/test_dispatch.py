@@ -23,7 +23,7 @@ from core.run import OwnedRun, RunActor
 from core.state import ThreadState
 from core.system import System
 from core.work import WorkQueue
-from tests.support.nats import DEADLINE, Nats, append, eventually, fresh, own, read, running_tasks
+from tests.support.nats import Nats, append, eventually, fresh, own, read, running_tasks
 
 
 class PebbleThrown(Event, frozen=True):
@@ -339,7 +339,11 @@ async def test_a_handler_that_always_fails_ends_in_the_dead_letters(endpoint: En
 
         [letter] = await eventually(buried)
         await queue_is_empty(running)
-        assert (letter["actor"], letter["aggregate"], letter["reason"]) == ("pond", str(aggregate), "ValueError: no way")
+        assert (letter["actor"], letter["aggregate"], letter["reason"]) == (
+            "pond",
+            str(aggregate),
+            "ValueError: no way",
+        )
         assert letter["hint"] == {"seq": pebble.seq, "type": "pebble.thrown", "id": pebble.id}
     assert len(pond.handled) == system.TRIES
 
@@ -479,7 +483,9 @@ async def test_a_timer_that_fires_while_nobody_is_there(endpoint: Endpoint, tmp_
         assert (await ended(running, name, run)).runs[run].status == "success"
 
 
-@pytest.mark.xfail(strict=True, reason="WorkQueue.wake_at gives the wake a TTL of 1 h: after a longer outage it is lost")
+@pytest.mark.xfail(
+    strict=True, reason="WorkQueue.wake_at gives the wake a TTL of 1 h: after a longer outage it is lost"
+)
 async def test_a_timer_that_fired_waits_for_as_long_as_it_takes(bus: Bus) -> None:
     aggregate = fresh()
     await WorkQueue(bus, 2).wake_at(datetime.now(UTC), "lead", aggregate, key="a")
@@ -492,5 +498,3 @@ async def test_a_timer_that_fired_waits_for_as_long_as_it_takes(bus: Bus) -> Non
     await eventually(fired)
     message = await js.get_last_msg(stream, bus.names.wake("lead", aggregate))
     assert "Nats-TTL" not in (message.headers or {})
-
-

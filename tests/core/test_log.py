@@ -64,7 +64,9 @@ async def test_a_stale_guard_is_a_conflict_and_stores_nothing(any_log: EventLog,
     assert [r.id for r in await read(any_log, thread)] == before
 
 
-@pytest.mark.xfail(strict=True, reason="EventLog._store asks for 30 s, then raises Unavailable, if `expected` is past the tip")
+@pytest.mark.xfail(
+    strict=True, reason="EventLog._store asks for 30 s, then raises Unavailable, if `expected` is past the tip"
+)
 async def test_a_guard_from_the_future_is_a_conflict(any_log: EventLog, monkeypatch: pytest.MonkeyPatch) -> None:
     """As after a restore of the log from a backup: the state that was kept in memory is newer than the log."""
     monkeypatch.setattr(core_log, "APPEND_SECONDS", 1.0)
@@ -136,7 +138,9 @@ async def expect_once(log: EventLog, thread: Aggregate, written: list[str], befo
 
 
 @pytest.mark.parametrize("count", [1, 2])
-async def test_an_acknowledgement_that_comes_too_late(any_log: EventLog, far: EventLog, line: Proxy, count: int) -> None:
+async def test_an_acknowledgement_that_comes_too_late(
+    any_log: EventLog, far: EventLog, line: Proxy, count: int
+) -> None:
     """Stored, but the answer is held back until the writer asks what became of it."""
     thread = fresh()
     [first] = await append(any_log, thread, CREATED)
@@ -174,7 +178,9 @@ async def test_a_connection_that_breaks_before_the_acknowledgement(
 
 
 @pytest.mark.parametrize("count", [1, 2])
-async def test_a_request_that_gets_lost_is_sent_again(any_log: EventLog, far: EventLog, line: Proxy, count: int) -> None:
+async def test_a_request_that_gets_lost_is_sent_again(
+    any_log: EventLog, far: EventLog, line: Proxy, count: int
+) -> None:
     thread = fresh()
     line.silence()
     writing = asyncio.ensure_future(append(far, thread, *[note(n) for n in range(count)]))
@@ -265,7 +271,9 @@ async def test_purging_keeps_the_tombstone_and_deletes_the_blobs(any_log: EventL
     await append(any_log, thread, note(3), expected=records[-1].seq)
 
 
-@pytest.mark.xfail(strict=True, reason="_Blobs.delete deletes what is deleted: nats-py lists it, and raises ObjectNotFoundError")
+@pytest.mark.xfail(
+    strict=True, reason="_Blobs.delete deletes what is deleted: nats-py lists it, and raises ObjectNotFoundError"
+)
 async def test_purging_twice(any_log: EventLog) -> None:
     """A purge that was interrupted is repeated (`Intake.erase`: repeating it is fine)."""
     thread = fresh()

@@ -160,7 +160,8 @@ OTHER_ORDERS: dict[str, tuple[Stream, Json]] = {
 
 
 @pytest.mark.xfail(
-    strict=True, reason="parts that come back have already moved the offset: the reader's place in the line is another one"
+    strict=True,
+    reason="parts that come back have already moved the offset: the reader's place in the line is another one",
 )
 @pytest.mark.parametrize("name", OTHER_ORDERS)
 async def test_a_model_with_another_order(pump: Pump, heard: Heard, name: str) -> None:
@@ -191,7 +192,9 @@ class Congested(Pump):
         await super().publish(subject, preview)
 
 
-@pytest.mark.xfail(strict=True, reason="Previewer.flush counts offsets between its awaits: two flushes at once mix them up")
+@pytest.mark.xfail(
+    strict=True, reason="Previewer.flush counts offsets between its awaits: two flushes at once mix them up"
+)
 async def test_flushes_at_once_keep_the_offsets(bus: Bus, heard: Heard, monkeypatch: pytest.MonkeyPatch) -> None:
     """The pump's timer flushes while the model's stream does."""
     monkeypatch.setattr(previews, "FLUSH_SECONDS", 3600.0)
@@ -269,7 +272,9 @@ async def test_a_server_that_is_gone_costs_only_the_previews(tmp_path: Path) -> 
         await eventually(lambda: bus.api("INFO"))
 
 
-@pytest.mark.xfail(strict=True, reason="nobody calls Bus.ensure_previews: after a restart of its server there is no TOK stream")
+@pytest.mark.xfail(
+    strict=True, reason="nobody calls Bus.ensure_previews: after a restart of its server there is no TOK stream"
+)
 async def test_the_stream_is_there_again_after_a_restart(tmp_path: Path) -> None:
     async with own(tmp_path) as nats, bus_on(nats) as bus:
         pump = Pump(bus)

@@ -147,7 +147,9 @@ async def test_the_status_of_a_thread_is_the_folds(
     assert await status_of(views, name) == "busy"
 
 
-@pytest.mark.xfail(strict=True, reason="the row's status is that of the run that ended last, the fold's that of the last run")
+@pytest.mark.xfail(
+    strict=True, reason="the row's status is that of the run that ended last, the fold's that of the last run"
+)
 async def test_a_queued_run_that_is_cancelled_before_the_one_at_work_ends(views: Views, log: EventLog) -> None:
     name = await made(log)
     await write(log, name, (RunRequested(), "r1"), (STARTED, "r1"), (RunRequested(multitask="enqueue"), "r2"))
@@ -321,7 +323,9 @@ def damage(path: Path) -> None:
     path.write_bytes(data)
 
 
-@pytest.mark.xfail(strict=True, reason="damage that only readers meet is reported as `is being repaired`, and nobody repairs")
+@pytest.mark.xfail(
+    strict=True, reason="damage that only readers meet is reported as `is being repaired`, and nobody repairs"
+)
 async def test_garbage_in_the_middle_that_readers_find(log: EventLog, path: Path) -> None:
     await filled(log)
     async with views_of(log, path) as views:

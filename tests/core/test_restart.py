@@ -96,10 +96,11 @@ async def test_connecting_to_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyP
                 pass
 
 
-@pytest.mark.xfail(strict=True, raises=OSError, reason="connect() lets out what nats-py's close raises on a dead connection")
+@pytest.mark.xfail(
+    strict=True, raises=OSError, reason="connect() lets out what nats-py's close raises on a dead connection"
+)
 async def test_leaving_while_the_server_is_down(tmp_path: Path) -> None:
     """As when the server and we are stopped together: leaving is no error."""
-    async with own(tmp_path) as nats:
-        async with bus_on(nats) as bus:
-            await nats.kill()
-            await bus.publish("sika.nobody", b"")
+    async with own(tmp_path) as nats, bus_on(nats) as bus:
+        await nats.kill()
+        await bus.publish("sika.nobody", b"")

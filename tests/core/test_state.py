@@ -110,7 +110,9 @@ def test_a_second_attempt_goes_on_and_does_not_apply_the_input_again() -> None:
 
 def test_intents_are_open_until_their_outcome() -> None:
     asked = ToolRequested(call_id="c1", name="bash", effect="once")
-    done = ToolCompleted(call_id="c1", message={"type": "tool", "id": "t1", "tool_call_id": "c1"}, update={"todos": [1]})
+    done = ToolCompleted(
+        call_id="c1", message={"type": "tool", "id": "t1", "tool_call_id": "c1"}, update={"todos": [1]}
+    )
     log = log_of(*TURN[:3], (said("a1", call("c1"), call("c2")), "r1"), (asked, "r1"), (done, "r1"))
     before, after = fold(log[:-1]), fold(log)
     assert {k: (i.id, i.event) for k, i in before.runs["r1"].intents.items()} == {"c1": ("e50", asked)}
@@ -169,7 +171,9 @@ def test_a_fork_has_the_commits_of_its_source() -> None:
     assert [(c.source, c.parent) for c in state.commits] == [("fork", -1), ("fork", 0)]
 
 
-@pytest.mark.xfail(strict=True, reason="all commits of a fork have one sequence, and `commit_at` finds the first of them")
+@pytest.mark.xfail(
+    strict=True, reason="all commits of a fork have one sequence, and `commit_at` finds the first of them"
+)
 def test_the_head_of_a_fork_is_a_checkpoint_to_start_from() -> None:
     patches: list[Json] = [{"messages": [human("h1")]}, {"messages": [ai("a1")]}]
     state = fold(log_of(CREATED, ThreadForked(source="s", source_seq=40, patches=patches)))
@@ -203,7 +207,9 @@ def remove(identity: str) -> Json:
     ],
 )
 def test_messages(new: list[Json], expected: list[str]) -> None:
-    state = fold(log_of(StatePatched(values={"messages": [human("a"), human("b")]}), StatePatched(values={"messages": new})))
+    state = fold(
+        log_of(StatePatched(values={"messages": [human("a"), human("b")]}), StatePatched(values={"messages": new}))
+    )
     assert ids(state) == expected
     for message in new:
         if message["type"] != "remove":
@@ -229,7 +235,9 @@ def test_other_fields(field: str, first: object, second: object, expected: objec
 
 
 def test_an_erased_thread_is_empty_and_stays_so() -> None:
-    state = fold(log_of(*TURN, ThreadErased(by="ada"), StatePatched(values={"a": 1}), (asks("h"), "r9"), (STARTED, "r9")))
+    state = fold(
+        log_of(*TURN, ThreadErased(by="ada"), StatePatched(values={"a": 1}), (asks("h"), "r9"), (STARTED, "r9"))
+    )
     assert (state.exists, state.erased, state.values, state.runs, state.commits, state.metadata) == (
         *(False, True, {}, {}, [], {}),
     )
@@ -244,6 +252,8 @@ def test_the_tombstone_alone_is_enough() -> None:
 
 def test_events_without_a_start() -> None:
     """A log that was cut: nothing is known of the run, nothing is made up."""
-    state = fold(log_of((said("a1"), "r1"), (RunCompleted(), "r1"), (ToolRequested(call_id="c", name="n", effect="pure"), None)))
+    state = fold(
+        log_of((said("a1"), "r1"), (RunCompleted(), "r1"), (ToolRequested(call_id="c", name="n", effect="pure"), None))
+    )
     assert (state.exists, state.runs, state.values) == (False, {}, {})
     assert fold([opaque(10, "run.completed")]).runs == {}

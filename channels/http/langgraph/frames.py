@@ -172,7 +172,7 @@ class Frames:
         message = str(event.message.get("id"))
         offset = self._reader.offset if self._reader.message in (None, message) else 0
         frames: list[Frame] = []
-        for end, piece in rest_of(line_of(event.message, event.call_texts), offset):
+        for end, piece in rest_of(line_of(event.message, event.call_texts, event.order), offset):
             frames += self._delta(message, piece, end, previous)
         return frames
 

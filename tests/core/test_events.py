@@ -1,0 +1,151 @@
+"""Envelope, catalogue, decoding: two steps, unknown types, old versions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+import msgspec
+import pytest
+
+from core.errors import Invalid
+from core.events import (
+    Aggregate,
+    Event,
+    Json,
+    Opaque,
+    Record,
+    RunCancelRequested,
+    ThreadCreated,
+    ToolRequested,
+    catalogue,
+    thread,
+    type_of,
+)
+from tests.support.records import opaque, record
+
+
+def _renamed(stored: Json) -> Json:
+    return {**stored, "colour": stored.pop("color")}
+
+
+def _split(stored: Json) -> Json:
+    return {**stored, "shades": [stored.pop("colour")]}
+
+
+class CanvasPainted(Event, frozen=True):
+    """A test's own event, in its third version."""
+
+    version: ClassVar[int] = 3
+    upcasters: ClassVar[Mapping[int, Callable[[Json], Json]]] = {1: _renamed, 2: _split}
+    shades: list[str]
+
+
+class GapLeft(Event, frozen=True):
+    """A test's own event: nobody knows how to read its first version."""
+
+    version: ClassVar[int] = 2
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("RunCancelRequested", "run.cancel_requested"),
+        ("ToolRequested", "tool.requested"),
+        ("RunRolledBack", "run.rolled_back"),
+        ("Ping", "ping"),
+    ],
+)
+def test_names(name: str, kind: str) -> None:
+    assert type_of(name) == kind
+
+
+def test_an_event_is_one_flat_object_and_comes_back() -> None:
+    event = ToolRequested(call_id="c1", name="bash", effect="once", args={"a": [1, "ü"]})
+    found = record(5, event, "r1", "e1")
+    assert msgspec.json.decode(found.raw) == {
+        **{"id": "e5", "type": "tool.requested", "kind": "thread", "aggregate": "t", "actor": "test", "at": found.at},
+        **{"run": "r1", "cause": "e1", "call_id": "c1", "name": "bash", "effect": "once", "args": {"a": [1, "ü"]}},
+    }
+    assert (found.event, found.type, found.run, found.head.cause) == (event, "tool.requested", "r1", "e1")
+    assert repr(found) == "Record(5, tool.requested, thread/t)"
+    assert str(thread("x")) == str(Aggregate("thread", "x")) == "thread/x"
+
+
+def test_what_has_no_value_is_not_written() -> None:
+    assert set(msgspec.json.decode(record(1, RunCancelRequested()).raw)) == {
+        *("id", "type", "kind", "aggregate", "actor", "at"),
+    }
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        opaque(1, "rocket.launched", fuel=1),
+        opaque(1, "thread.created", v=2, user="ada"),
+        opaque(1, "run.exploded", "r"),
+    ],
+)
+def test_unknown_types_and_newer_versions_are_opaque(found: Record) -> None:
+    assert found.event == Opaque(found.type)
+
+
+def test_unknown_fields_are_ignored() -> None:
+    assert opaque(1, "thread.created", user="ada", mood="good").event == ThreadCreated(user="ada")
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        opaque(1, "canvas.painted", color="red"),
+        opaque(1, "canvas.painted", v=2, colour="red"),
+        opaque(1, "canvas.painted", v=3, shades=["red"]),
+    ],
+)
+def test_old_versions_are_brought_up(found: Record) -> None:
+    assert found.event == CanvasPainted(shades=["red"])
+    assert record(1, CanvasPainted(shades=[])).head.v == 3
+
+
+def test_no_way_up() -> None:
+    with pytest.raises(Invalid, match="GapLeft: no upcaster from version 1"):
+        _ = opaque(1, "gap.left").event
+
+
+@pytest.mark.parametrize(
+    ("found", "place"),
+    [
+        (opaque(1, "thread.created", user=5), r"e1 \(thread.created\): Expected `str`, got `int` - at `\$.user`"),
+        (opaque(1, "thread.created"), "missing required field `user`"),
+        (opaque(1, "canvas.painted", v=2, colour=5), "got `int`"),
+    ],
+)
+def test_a_known_type_that_does_not_fit_is_invalid(found: Record, place: str) -> None:
+    with pytest.raises(Invalid, match=place):
+        _ = found.event
+
+
+@pytest.mark.xfail(
+    strict=True,
+    raises=KeyError,
+    reason="_upcast lets out what an upcaster raises on a stored dict that it does not expect",
+)
+def test_an_old_version_that_does_not_fit_is_invalid() -> None:
+    with pytest.raises(Invalid):
+        _ = opaque(1, "canvas.painted", v=1).event
+
+
+@pytest.mark.parametrize("raw", [b"", b"{}", b"[]", b"null", b"{", b'{"id":1}', b"\xff"])
+def test_what_is_no_event(raw: bytes) -> None:
+    with pytest.raises(Invalid, match="not an event"):
+        Record(1, raw)
+
+
+def test_the_catalogue_has_them_all_and_each_name_once() -> None:
+    found = catalogue()
+    assert (found["canvas.painted"], found["thread.created"]) == (CanvasPainted, ThreadCreated)
+    elsewhere: Any = type("CanvasPainted", (Event,), {"__module__": "elsewhere"}, frozen=True)
+    with pytest.raises(Invalid, match=r"canvas\.painted: declared in .*test_events and in elsewhere"):
+        catalogue()
+    elsewhere.__module__ = CanvasPainted.__module__  # for the tests after this one
+    catalogue()
