@@ -10,7 +10,7 @@ import anyio
 import msgspec
 
 from core.actor import Actor, Progress
-from core.errors import Invalid
+from core.errors import Invalid, ungrouped
 from core.sandbox import ExecResult, SandboxProvider
 from core.sandbox import Sandbox as Port
 
@@ -170,10 +170,11 @@ async def shown(progress: Progress, work: Callable[[Callable[[str], None]], Awai
                     pieces.append(receive.receive_nowait())
                 await progress("".join(pieces))
 
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(pass_on)
-        with send:
-            result = await work(send.send_nowait)
+    with ungrouped():
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(pass_on)
+            with send:
+                result = await work(send.send_nowait)
     return result
 
 

@@ -15,7 +15,7 @@ import structlog
 from nats.aio.msg import Msg
 
 from core.actor import Actor
-from core.bus import ApiError, Bus
+from core.bus import SECOND, ApiError, Bus
 from core.errors import Unavailable
 from core.events import Event
 from core.pull import Room, pull
@@ -27,7 +27,14 @@ GATHER_SECONDS = 0.25
 """How long events are gathered: by then most wake-ups have been answered and need not be sent."""
 BATCH = 500
 RETRY_SECONDS = 1.0
-_CONSUMER = {"ack_policy": "explicit", "max_deliver": -1, "max_ack_pending": 10_000}
+ACK_SECONDS = 5
+"""What a process that died was about to dispatch, another one does after this."""
+_CONSUMER = {
+    "ack_policy": "explicit",
+    "ack_wait": ACK_SECONDS * SECOND,
+    "max_deliver": -1,
+    "max_ack_pending": 10_000,
+}
 
 
 class Dispatcher:

@@ -99,6 +99,13 @@ class Views:
 
     async def run(self) -> None:
         """Runs for as long as the process: applies events as they come; builds the rows anew if they are damaged."""
+        try:
+            await self._keep()
+        finally:
+            with anyio.CancelScope(shield=True):  # a connection's thread would keep the process alive
+                await self.close()
+
+    async def _keep(self) -> None:
         while True:
             try:
                 db = self._db if self._db and not self._anew else await self._ready()

@@ -85,6 +85,8 @@ class ReplayJournal:
         if asked.name != name or (asked.args is not None and asked.args != args):
             shown = msgspec.json.encode(args).decode()[:200]
             raise Divergence(f"{intent.seq} tool.requested: {asked.name} was called, the loop calls {name} {shown}")
+        if asked.effect != effect:
+            raise Divergence(f"{intent.seq} tool.requested: {name} was {asked.effect}, here it is {effect}")
         if outcome is None:
             raise Divergence(f"{intent.seq} tool.requested: {name} has no recorded outcome")
         self._took(outcome)

@@ -237,7 +237,9 @@ class OwnedRun:
             f"Error: the outcome of this {name} call is unknown: the server stopped while it ran. "
             "It was not repeated. Check what it did before trying again."
         )
-        outcome = ToolCompleted(call_id=call_id, message=tool_message(call_id, name, text, "error"), unknown=True)
+        outcome = ToolCompleted(
+            call_id=call_id, message=tool_message(self.said_seq(), call_id, name, text, "error"), unknown=True
+        )
         await self.append(outcome, intent.id)
         return outcome
 
@@ -252,11 +254,13 @@ class OwnedRun:
         await self._pump.progress(self.id, Progress(call_id=call_id, name=name, text=text))
 
 
-def tool_message(call_id: str, name: str, content: str, status: str = "success") -> Message:
-    """A tool message as it is recorded; its id is derived, so that repeating it replaces."""
+def tool_message(said: int, call_id: str, name: str, content: str, status: str = "success") -> Message:
+    """A tool message as it is recorded. Its id is derived from the call and the answer that made it (some models repeat
+    call ids), so that repeating it replaces it, and nothing else does.
+    """
     message: Message = {
         "type": "tool",
-        "id": f"tool-{call_id}",
+        "id": f"tool-{said}-{call_id}",
         "tool_call_id": call_id,
         "name": name,
         "content": content,
@@ -343,6 +347,8 @@ class RunActor(Actor[RunRequested]):
         outcome = None if owned.stopping else await self._attempt(owned, ear)
         if owned.broken:
             raise owned.broken
+        if isinstance(outcome, RunFailed):
+            await self._close_calls(owned, "Error: the run failed before this was done.")
         await owned.append(outcome or await self._stop(owned))
         return owned.state
 
@@ -370,16 +376,17 @@ class RunActor(Actor[RunRequested]):
 
     async def _stop(self, owned: OwnedRun) -> Event:
         """Close what is open, as a person asked the run to stop."""
-        calls = unanswered(owned.state.messages) if owned.run.attempt else []
-        await self.stopped(owned, calls)
+        await self.stopped(owned, unanswered(owned.state.messages) if owned.run.attempt else [])
         if owned.run.cancel == "rollback":
             return RunRolledBack()
-        for call in calls:
-            message = tool_message(
-                call["id"], call["name"], "Error: cancelled by the user before it finished.", "error"
-            )
-            await owned.tool_completed(ToolCompleted(call_id=call["id"], message=message))
+        await self._close_calls(owned, "Error: cancelled by the user before it finished.")
         return RunCancelled()
+
+    async def _close_calls(self, owned: OwnedRun, text: str) -> None:
+        """No provider takes a conversation with calls that have no outcome."""
+        for call in unanswered(owned.state.messages) if owned.run.attempt else []:
+            message = tool_message(owned.said_seq(), call["id"], call["name"], text, "error")
+            await owned.tool_completed(ToolCompleted(call_id=call["id"], message=message))
 
 
 def _seconds_until(moment: str) -> float:

@@ -257,5 +257,3 @@ async def start(
                 yield system
             finally:
                 tasks.cancel_scope.cancel()
-                with anyio.CancelScope(shield=True):
-                    await system.views.close()

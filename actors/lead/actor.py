@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import structlog
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import BaseMessage
+from langgraph.errors import GraphRecursionError
 
 from actors.lead.agent import Agents, as_langchain
 from actors.lead.messages import Loaded
@@ -25,6 +26,12 @@ log = structlog.get_logger("sika.lead")
 DEMO = "demo"
 """The demo model likes to plan; others do when they are asked to (contract runtime §1.1: `is_plan_mode`)."""
 TODO_TOOL = "write_todos"
+
+
+class TooManySteps(SikaError):
+    """The agent did not come to an end within `recursion_limit`."""
+
+    code = "too_many_steps"
 
 
 class Models(Protocol):
@@ -87,9 +94,13 @@ class Lead(RunActor):
         )
         state = {name: value for name, value in journal.state.values.items() if name in agent.channels}
         state["messages"] = self._seed(thread_id, journal)
-        await agent.ainvoke(
-            state, config={"recursion_limit": _recursion_limit(request, limits.recursion_limit)}, context=turn
-        )
+        steps = _recursion_limit(request, limits.recursion_limit)
+        try:
+            await agent.ainvoke(state, config={"recursion_limit": steps}, context=turn)
+        except GraphRecursionError as error:
+            raise TooManySteps(f"The agent had not finished at its recursion limit of {steps} steps.") from error
+        finally:
+            await turn.end()
 
     def _seed(self, thread_id: str, journal: Journal) -> list[BaseMessage]:
         """The messages to start from. An answer with open tool calls is left out: the first model call gives it

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
@@ -36,7 +37,7 @@ def pause_ms(error: BaseException, attempt: int) -> int:
     """The pause before the next try: what the provider asks for, else doubling from one second to eight."""
     headers = getattr(getattr(error, "response", None), "headers", None) or {}
     wished = _wished_ms(headers.get("retry-after-ms"), headers.get("retry-after"))
-    if wished is not None:
+    if wished is not None and not math.isnan(wished):
         return int(min(max(wished, 0), LONGEST_MS))
     return int(min(BASE_MS * 2 ** (attempt - 1), CAP_MS))
 

@@ -33,6 +33,8 @@ def load(message: Message) -> BaseMessage:
     """The LangChain object of a recorded message. Unknown types are shown to the model as what a person said."""
     fields = {key: value for key, value in message.items() if key != "type"}
     fields.setdefault("content", "")
+    if "tool_calls" in fields:
+        fields["tool_calls"] = [{name: call[name] for name in ("name", "args", "id")} for call in fields["tool_calls"]]
     return _CLASSES.get(message["type"], HumanMessage)(**fields)
 
 

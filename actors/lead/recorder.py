@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, cast
 
@@ -25,17 +26,20 @@ from langgraph.errors import GraphBubbleUp
 from langgraph.prebuilt.tool_node import ToolCallRequest
 from langgraph.types import Command
 
+from actors.lead.answers import completed, merge
 from actors.lead.failures import classify, pause_ms
 from actors.lead.messages import dump, key_of, load
 from core.errors import SikaError
 from core.events import Json, Message, ModelCompleted, ModelFailed, ToolCompleted
 from core.ids import uuid7
-from core.previews import Previewer, call_text, text_of
+from core.previews import Previewer, text_of
 from core.run import Journal, tool_message
+from core.state import unanswered
 from core.tools import Effect
 
 Call = Callable[[str, Mapping[str, Any], Callable[[str], Awaitable[None]]], Awaitable[Any]]
 
+END_SECONDS = 10.0
 ERROR_CHARACTERS = 500
 """How much of an exception's text the model is shown (contract runtime §5.8)."""
 
@@ -51,6 +55,27 @@ class Turn:
     call: Call
     attempts: int
     effects: Mapping[str, Effect]
+    working: set[asyncio.Task[Any]] = field(default_factory=set)
+    """Tasks of model and tool calls. LangGraph does not end them all when the run is cancelled: `end` does."""
+
+    @contextmanager
+    def at_work(self) -> Iterator[None]:
+        task = asyncio.current_task()
+        assert task is not None
+        self.working.add(task)
+        try:
+            yield
+        finally:
+            self.working.discard(task)
+
+    async def end(self) -> None:
+        """Cancel what is still at work, and wait for it: it must not append after the run's last event."""
+        tasks = set(self.working)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            with anyio.CancelScope(shield=True):
+                await asyncio.wait(tasks, timeout=END_SECONDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +112,18 @@ class Recorder(AgentMiddleware[Any, Turn, Any]):
     async def awrap_model_call(
         self, request: ModelRequest[Turn], handler: Callable[[ModelRequest[Turn]], Awaitable[ModelResponse[Any]]]
     ) -> ModelResponse[Any]:
+        with request.runtime.context.at_work():
+            return await self._model_call(request)
+
+    async def _model_call(self, request: ModelRequest[Turn]) -> ModelResponse[Any]:
         turn = request.runtime.context
         key = request_key(request.messages)
         recorded = await turn.journal.model_recorded(key)
         if recorded is not None:
             return ModelResponse(result=[load(recorded.message)])
-        messages = [request.system_message, *request.messages] if request.system_message else request.messages
+        messages = closed(request.messages)
+        if request.system_message:
+            messages = [request.system_message, *messages]
         model = self._bind(request)
         for attempt in range(1, turn.attempts + 1):
             try:
@@ -135,14 +166,28 @@ class Recorder(AgentMiddleware[Any, Turn, Any]):
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[ToolMessage | Command[Any]]]
     ) -> ToolMessage | Command[Any]:
         turn = cast(Turn, request.runtime.context)
+        with turn.at_work():
+            return await self._tool_call(turn, request, handler)
+
+    async def _tool_call(
+        self,
+        turn: Turn,
+        request: ToolCallRequest,
+        handler: Callable[[ToolCallRequest], Awaitable[ToolMessage | Command[Any]]],
+    ) -> ToolMessage | Command[Any]:
         call = request.tool_call
         call_id, name = str(call["id"]), call["name"]
-        effect = turn.effects.get(name, "once")
+        effect = turn.effects.get(name, "once") if request.tool is not None else "pure"
         outcome = await turn.journal.tool_requested(call_id, name, effect, call["args"])
         if outcome is None:
             started = time.monotonic()
             tool_context.set(self._context(turn, call_id, name))
-            message, update = await _outcome(request, handler)
+            said = turn.journal.said_seq()
+            broken = next((c.get("error") for c in unanswered(turn.journal.state.messages) if c["id"] == call_id), None)
+            if broken:
+                message, update = tool_message(said, call_id, name, f"Error: {broken}", "error"), dict[str, Any]()
+            else:
+                message, update = await _outcome(request, handler, said)
             duration = int((time.monotonic() - started) * 1000)
             outcome = ToolCompleted(call_id=call_id, message=message, update=update, duration_ms=duration)
             await turn.journal.tool_completed(outcome)
@@ -158,6 +203,22 @@ class Recorder(AgentMiddleware[Any, Turn, Any]):
             return await turn.call(actor, request, progress)
 
         return _ToolContext(turn.thread, turn.user, turn.run, f"{turn.journal.said_seq()}-{call_id}", ask)
+
+
+def closed(messages: Sequence[BaseMessage]) -> list[BaseMessage]:
+    """The conversation with an outcome for every tool call, as providers want it (contract runtime §5.4).
+
+    A run may start from a checkpoint where there was none yet.
+    """
+    answered = {message.tool_call_id for message in messages if isinstance(message, ToolMessage)}
+    found: list[BaseMessage] = []
+    for message in messages:
+        found.append(message)
+        for call in message.tool_calls if isinstance(message, AIMessage) else ():
+            if call["id"] not in answered:
+                text = "Error: interrupted before this call had a result."
+                found.append(ToolMessage(text, tool_call_id=str(call["id"]), name=call["name"], status="error"))
+    return found
 
 
 def request_key(messages: Sequence[BaseMessage]) -> str:
@@ -186,13 +247,13 @@ async def _ask(ask: Ask, messages: Sequence[BaseMessage], journal: Journal, key:
     except asyncio.CancelledError:
         if journal.stopping and chunks:
             with anyio.CancelScope(shield=True):
-                event = _event(_merge(chunks), identity, key, started, previewer, stopped=True)
+                event = completed(merge(chunks), identity, key, started, previewer, stopped=True)
                 if text_of(event.message["content"]):
                     await journal.model_completed(event)
         raise
     if not chunks:
         raise ValueError("the model sent an empty answer")
-    return _event(_merge(chunks), identity, key, started, previewer)
+    return completed(merge(chunks), identity, key, started, previewer)
 
 
 async def _collect(stream: AsyncIterator[AIMessage], previewer: Previewer | None, chunks: list[AIMessageChunk]) -> None:
@@ -216,40 +277,6 @@ async def _collect(stream: AsyncIterator[AIMessage], previewer: Previewer | None
             )
 
 
-def _merge(chunks: list[AIMessageChunk]) -> AIMessageChunk:
-    return chunks[0] if len(chunks) == 1 else chunks[0] + chunks[1:]
-
-
-def _event(
-    merged: AIMessageChunk,
-    identity: str,
-    key: str,
-    started: float,
-    previewer: Previewer | None,
-    *,
-    stopped: bool = False,
-) -> ModelCompleted:
-    """What is recorded of an answer."""
-    texts = {str(part["id"]): part["args"] or "" for part in merged.tool_call_chunks}
-    merged.additional_kwargs.pop("tool_calls", None)
-    message = dump(merged)
-    message["id"] = identity
-    calls: list[Json] = [] if stopped else message.get("tool_calls", [])
-    if stopped:
-        message.pop("tool_calls", None)
-        message["response_metadata"] = {**message.get("response_metadata", {}), "finish_reason": "cancelled"}
-    for place, call in enumerate(calls):
-        call["id"] = call.get("id") or f"call_{identity[-12:]}_{place}"
-    raw = {c["id"]: texts[c["id"]] for c in calls if texts.get(c["id"], "") not in ("", call_text(c["args"]))}
-    return ModelCompleted(
-        message=message,
-        request=key,
-        duration_ms=int((time.monotonic() - started) * 1000),
-        order=previewer.order if previewer else [],
-        call_texts=raw,
-    )
-
-
 def _failure(error: Exception, attempt: int, attempts: int) -> ModelFailed:
     reason, retriable = classify(error)
     wait = pause_ms(error, attempt) if retriable and attempt < attempts else None
@@ -264,7 +291,7 @@ def _failure(error: Exception, attempt: int, attempts: int) -> ModelFailed:
 
 
 async def _outcome(
-    request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[ToolMessage | Command[Any]]]
+    request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[ToolMessage | Command[Any]]], said: int
 ) -> tuple[Message, Json]:
     """Make the call: the tool message to record, and what else it changes in the state. Errors are for the model."""
     call_id, name = str(request.tool_call["id"]), request.tool_call["name"]
@@ -273,20 +300,20 @@ async def _outcome(
     except GraphBubbleUp:
         raise
     except SikaError as error:
-        return tool_message(call_id, name, f"Error: {error}", "error"), {}
+        return tool_message(said, call_id, name, f"Error: {error}", "error"), {}
     except Exception as error:
         detail = str(error)[:ERROR_CHARACTERS]
         advice = "Go on with what you have, or try another way."
         text = f"Error: Tool '{name}' failed with {type(error).__name__}: {detail}. {advice}"
-        return tool_message(call_id, name, text, "error"), {}
+        return tool_message(said, call_id, name, text, "error"), {}
     if isinstance(result, ToolMessage):
-        return _identified(dump(result), call_id), {}
+        return _identified(dump(result), said, call_id), {}
     update = dict(result.update) if isinstance(result.update, dict) else {}
     messages = [m for m in update.pop("messages", ()) if isinstance(m, ToolMessage)]
-    message = dump(messages[0]) if messages else tool_message(call_id, name, "OK")
-    return _identified(message, call_id), update
+    message = dump(messages[0]) if messages else tool_message(said, call_id, name, "OK")
+    return _identified(message, said, call_id), update
 
 
-def _identified(message: Message, call_id: str) -> Message:
-    message["id"] = message.get("id") or f"tool-{call_id}"
+def _identified(message: Message, said: int, call_id: str) -> Message:
+    message["id"] = message.get("id") or f"tool-{said}-{call_id}"
     return message

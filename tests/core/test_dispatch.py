@@ -89,11 +89,13 @@ class Worker(RunActor):
 @asynccontextmanager
 async def process(endpoint: Endpoint, home: Path, *actors: Actor[Any], alone: bool = True) -> AsyncIterator[System]:
     """A process as the composition root makes it, without channels."""
-    async with system.start(endpoint, home / "views.db", lease_seconds=2, slots=4) as running:
-        async with anyio.create_task_group() as tasks:
-            await tasks.start(lambda task_status: running.serve(actors, alone=alone, task_status=task_status))
-            yield running
-            tasks.cancel_scope.cancel()
+    async with (
+        system.start(endpoint, home / "views.db", lease_seconds=2, slots=4) as running,
+        anyio.create_task_group() as tasks,
+    ):
+        await tasks.start(lambda task_status: running.serve(actors, alone=alone, task_status=task_status))
+        yield running
+        tasks.cancel_scope.cancel()
 
 
 @pytest.fixture
@@ -123,11 +125,11 @@ async def queue_is_empty(running: System) -> None:
     await eventually(empty)
 
 
-async def everything_dispatched(bus: Bus) -> None:
-    """Every event of the log has been looked at, and acked."""
+async def everything_dispatched(bus: Bus, actor: str) -> None:
+    """Every event of the log has been looked at for an actor, and acked."""
 
     async def settled() -> bool:
-        info = await bus.api(f"CONSUMER.INFO.{bus.names.stream('log')}.dispatch")
+        info = await bus.api(f"CONSUMER.INFO.{bus.names.stream('log')}.dispatch-{actor}")
         last = (await bus.api(f"STREAM.INFO.{bus.names.stream('log')}"))["state"]["last_seq"]
         return bool(last and info["ack_floor"]["stream_seq"] == last)
 
@@ -189,12 +191,32 @@ async def test_an_event_without_a_wakeup_wakes_its_readers(endpoint: Endpoint, t
     assert pond.handled == [PebbleThrown(n=7), StoneThrown()]
 
 
-async def test_events_from_before_the_first_start_are_handled(endpoint: Endpoint, tmp_path: Path) -> None:
-    pond, aggregate = Pond(), fresh("pond")
+async def test_a_new_actor_begins_with_what_is_new_and_misses_nothing_from_then_on(
+    endpoint: Endpoint, tmp_path: Path
+) -> None:
+    old, missed, new = fresh("pond"), fresh("pond"), fresh("pond")
     async with process(endpoint, tmp_path) as running:
-        await append(running.log, aggregate, PebbleThrown(n=1))
-    async with process(endpoint, tmp_path, pond) as running:
-        assert await answers(running, aggregate, 1) == [WaterRippled(n=1)]
+        await append(running.log, old, PebbleThrown(n=1))
+    async with process(endpoint, tmp_path, Pond()):
+        pass
+    async with process(endpoint, tmp_path) as running:  # nobody of that name is there
+        await append(running.log, missed, PebbleThrown(n=2))
+    async with process(endpoint, tmp_path, Pond()) as running:
+        await append(running.log, new, PebbleThrown(n=3))
+        assert await answers(running, missed, 1) == [WaterRippled(n=2)]
+        assert await answers(running, new, 1) == [WaterRippled(n=3)]
+        assert len(await read(running.log, old)) == 1
+
+
+async def test_runs_from_before_the_first_worker_are_done(endpoint: Endpoint, tmp_path: Path, bus: Bus) -> None:
+    """Also if their wake-up was never sent."""
+    async with process(endpoint, tmp_path) as running:
+        name, run = await requested(running)
+        await bus.api(f"STREAM.PURGE.{bus.names.stream('cmd')}")
+    worker = Worker()
+    async with process(endpoint, tmp_path, worker) as running:
+        await ended(running, name, run)
+    assert worker.performed == [run]
 
 
 async def test_many_events_on_many_aggregates(endpoint: Endpoint, tmp_path: Path) -> None:
@@ -226,9 +248,6 @@ async def test_two_actors_on_one_event_both_answer(endpoint: Endpoint, tmp_path:
             assert sorted(r.head.actor for r in records) == ["echo", "pond", "test"]
 
 
-@pytest.mark.xfail(
-    strict=True, reason="the `dispatch` consumer is shared, but each process wakes only its own actors and acks for all"
-)
 async def test_processes_with_different_actors(endpoint: Endpoint, bus: Bus, log: Any) -> None:
     """`sika serve --actors a` here, `--actors b` there: every event must wake the readers of both."""
 
@@ -236,13 +255,14 @@ async def test_processes_with_different_actors(endpoint: Endpoint, bus: Bus, log
         name = "shore"
 
     queue = WorkQueue(bus, 2)
-    here, there = Dispatcher(bus, queue, [Pond()]), Dispatcher(bus, queue, [Shore()])
+    here, there = Dispatcher(bus, queue, Pond()), Dispatcher(bus, queue, Shore())
     await here.ensure()
     await there.ensure()
-    async with running_tasks(here.events, there.events):
+    async with running_tasks(here.run, there.run):
         for n in range(10):
             await append(log, fresh("pond"), PebbleThrown(n=n))
-        await everything_dispatched(bus)
+        await everything_dispatched(bus, "pond")
+        await everything_dispatched(bus, "shore")
     info = await bus.api(f"STREAM.INFO.{bus.names.stream('cmd')}")
     assert info["state"]["messages"] == 20
 
@@ -257,10 +277,10 @@ async def test_a_wakeup_is_not_sent_if_the_proof_is_there(bus: Bus, log: Any) ->
     [last] = [r async for r in log.read(started, after=await log.tip(started) - 1)]
     event = msgspec.json.decode(b'{"type":"run.started","attempt":1,"worker":"w","lease":1}', type=worker.proof)
     await log.append(started, [event], expected=last.seq, actor="lead", run="r")
-    dispatcher = Dispatcher(bus, queue, [worker])
+    dispatcher = Dispatcher(bus, queue, worker)
     await dispatcher.ensure()
-    async with running_tasks(dispatcher.events):
-        await everything_dispatched(bus)
+    async with running_tasks(dispatcher.run):
+        await everything_dispatched(bus, "lead")
     info = await bus.api(f"STREAM.INFO.{bus.names.stream('cmd')}", {"subjects_filter": ">"})
     assert list(info["state"]["subjects"]) == [bus.names.cmd("lead", waiting)]
 
@@ -483,9 +503,6 @@ async def test_a_timer_that_fires_while_nobody_is_there(endpoint: Endpoint, tmp_
         assert (await ended(running, name, run)).runs[run].status == "success"
 
 
-@pytest.mark.xfail(
-    strict=True, reason="WorkQueue.wake_at gives the wake a TTL of 1 h: after a longer outage it is lost"
-)
 async def test_a_timer_that_fired_waits_for_as_long_as_it_takes(bus: Bus) -> None:
     aggregate = fresh()
     await WorkQueue(bus, 2).wake_at(datetime.now(UTC), "lead", aggregate, key="a")

@@ -125,11 +125,6 @@ def test_a_known_type_that_does_not_fit_is_invalid(found: Record, place: str) ->
         _ = found.event
 
 
-@pytest.mark.xfail(
-    strict=True,
-    raises=KeyError,
-    reason="_upcast lets out what an upcaster raises on a stored dict that it does not expect",
-)
 def test_an_old_version_that_does_not_fit_is_invalid() -> None:
     with pytest.raises(Invalid):
         _ = opaque(1, "canvas.painted", v=1).event

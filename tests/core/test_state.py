@@ -171,9 +171,6 @@ def test_a_fork_has_the_commits_of_its_source() -> None:
     assert [(c.source, c.parent) for c in state.commits] == [("fork", -1), ("fork", 0)]
 
 
-@pytest.mark.xfail(
-    strict=True, reason="all commits of a fork have one sequence, and `commit_at` finds the first of them"
-)
 def test_the_head_of_a_fork_is_a_checkpoint_to_start_from() -> None:
     patches: list[Json] = [{"messages": [human("h1")]}, {"messages": [ai("a1")]}]
     state = fold(log_of(CREATED, ThreadForked(source="s", source_seq=40, patches=patches)))

@@ -216,10 +216,6 @@ async def test_of_runs_asked_for_at_once_one_gets_in(intake: Intake, log: EventL
     assert sorted(type(outcome).__name__ for outcome in outcomes) == ["Refused"] * 5 + ["tuple"]
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="a run id that is there already is appended again: the fold ignores it, the caller is told nothing",
-)
 async def test_a_run_id_is_used_once(intake: Intake, name: str) -> None:
     await intake.request_run(name, "r1", RunRequested(multitask="enqueue"))
     with pytest.raises((Refused, Invalid)):

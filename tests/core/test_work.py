@@ -237,9 +237,6 @@ async def test_a_buried_wakeup_is_a_letter_and_gone(queue: WorkQueue, bus: Bus) 
     }
 
 
-@pytest.mark.xfail(
-    strict=True, reason="WorkQueue.bury does not look at the answer: a refused letter is acked all the same"
-)
 async def test_a_letter_that_cannot_be_stored_is_not_lost(queue: WorkQueue, bus: Bus) -> None:
     stream = bus.names.stream("dlq")
     config = (await bus.api(f"STREAM.INFO.{stream}"))["config"]
@@ -280,9 +277,6 @@ async def test_a_timer_that_is_due_becomes_a_wake(queue: WorkQueue, bus: Bus) ->
     await eventually(fired)
 
 
-@pytest.mark.xfail(
-    strict=True, reason="WorkQueue.wake_at cuts the fraction of the second: the timer is due before its time"
-)
 async def test_a_timer_does_not_fire_early(queue: WorkQueue, bus: Bus) -> None:
     now = datetime.now(UTC)
     when = now.replace(microsecond=999_000) + timedelta(hours=1)

@@ -1,4 +1,4 @@
-"""Recorded logs of real runs: they fold to what they folded to, and run again as they ran. And the schema they were written in."""
+"""Recorded logs of real runs: they fold to what they folded to, and run again as they ran. And their schema."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import importlib
 import inspect
 import pkgutil
 import re
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,15 +24,17 @@ from core.ids import uuid7
 from core.log import EventLog
 from core.system import System
 from tests.golden.stories import FOLDER, load, snapshot
-from tests.support.nats import bus_on, own
+from tests.support.nats import own
 
 LOGS = sorted(path.stem for path in FOLDER.glob("*.jsonl"))
 SCHEMA = FOLDER / "schema.json"
 HELP = """
 The schema of the events is frozen: logs that people have must stay readable (rules at the top of core/events.py).
-- New event types and new fields with a default are fine: write the schema anew, `python -m tests.golden.schema`, and commit it.
-- Never remove, rename or re-type a field, or make one required. New meaning is a new event type. If a field must change all
-  the same: raise the class's `version`, add an upcaster and a test with a stored event of the old version; then as above.
+- New event types and new fields with a default are fine: write the schema anew (`python -m tests.golden.schema`) and
+  commit it.
+- Never remove, rename or re-type a field, or make one required. New meaning is a new event type. If a field must change
+  all the same: raise the class's `version`, add an upcaster and a test with a stored event of the old version; then as
+  above.
 """
 
 
@@ -70,10 +72,12 @@ async def restored(running: System, name: str) -> str:
 
 
 @pytest.fixture
-async def running(tmp_path: Path) -> Any:
-    async with own(tmp_path / "nats") as nats, bus_on(nats):
-        async with system.start(nats.endpoint(), tmp_path / "views.db", lease_seconds=5, slots=1) as running:
-            yield running
+async def running(tmp_path: Path) -> AsyncIterator[System]:
+    async with (
+        own(tmp_path / "nats") as nats,
+        system.start(nats.endpoint(), tmp_path / "views.db", lease_seconds=5, slots=1) as running,
+    ):
+        yield running
 
 
 @pytest.mark.parametrize("name", LOGS)

@@ -1,4 +1,4 @@
-"""The laws of the fold, on well-formed and odd logs: total, deterministic, incremental; what it is given stays as it was."""
+"""The laws of the fold, on well-formed and odd logs: total, deterministic, incremental, and it changes nothing."""
 
 from __future__ import annotations
 
@@ -110,10 +110,11 @@ def logs(draw: st.DrawFn) -> list[Record]:
     """A log with anything in it: also events that this build does not know."""
     pairs = draw(beginnings()) + draw(st.lists(events(), max_size=14))
     records = log_of(*pairs)
-    if records and draw(st.booleans()):
+    odd, twice = draw(st.tuples(st.booleans(), st.booleans()))
+    if records and odd:
         place = draw(st.integers(0, len(records) - 1))
         records[place] = opaque(records[place].seq, "rocket.launched", draw(RUNS | st.none()), fuel=1)
-    if records and draw(st.booleans()):  # the same event twice
+    if records and twice:  # the same event twice
         again = draw(st.integers(0, len(records) - 1))
         records.append(Record(records[-1].seq + 10, records[again].raw))
     return records
@@ -212,7 +213,6 @@ ODD: list[Callable[[Any], Event]] = [
 ]
 
 
-@pytest.mark.xfail(strict=True, reason="fold raises on patches whose reduced fields are not of the expected shape")
 @pytest.mark.parametrize("event", ODD, ids=["messages", "message", "artifacts", "viewed_images", "fork"])
 @settings(max_examples=30)
 @given(value=JSON)

@@ -28,7 +28,7 @@ def lines(draw: st.DrawFn) -> tuple[Message, dict[str, str]]:
 
 
 def previews(line: Sequence[Piece], cuts: set[int], message: str = "m") -> list[Preview]:
-    """The line as the writer sends it, cut at these places and between its parts; the first piece of a call announces it."""
+    """The line as the writer sends it, cut at these places and between its parts; a call begins by its announcement."""
     found, offset = [], 0
     for piece in line:
         start = 0

@@ -1,6 +1,7 @@
-"""Real nats-servers for tests: one, or a JetStream cluster of three; they can be killed and come back on the same address.
+"""Real nats-servers for tests: one, or a JetStream cluster of three; they can be killed and come back where they were.
 
-A server is shared by the tests of a session; each test has a prefix, hence streams, of its own. A test that kills servers starts its own.
+A server is shared by the tests of a session; each test has a prefix, hence streams, of its own. A test that kills
+servers starts its own.
 """
 
 from __future__ import annotations
@@ -133,7 +134,7 @@ class Nats:
 
 @contextmanager
 def running(folder: Path, nodes: int = 1) -> Iterator[Nats]:
-    """Servers for as long as the block lasts; for fixtures of a session. A cluster has elected its leader when the block begins."""
+    """Servers for a session's fixtures. A cluster has elected its leader when the block begins."""
     with _launched(folder, nodes) as made:
         asyncio.run(_formed(made))
         yield made

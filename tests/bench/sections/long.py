@@ -37,7 +37,9 @@ class Conversation:
     thread: str
     seconds: list[float] = field(default_factory=list)
     disk: list[int] = field(default_factory=list)
-    """Bytes after each turn, the first entry before the first."""
+    """Bytes after each turn, the first entry before the first: the log and the rows."""
+    log: list[int] = field(default_factory=list)
+    """The same, the log alone."""
     said: list[int] = field(default_factory=list)
     """Bytes of the two messages as the least JSON that a client could have kept."""
 
@@ -55,18 +57,19 @@ def conversation(lab: Laboratory) -> Conversation:
 
 
 async def _talk(server: Sika, made: Conversation, turns: int) -> None:
-    made.disk.append(_disk(made.home))
+    _weigh(made)
     for number in range(turns):
         question = f"Question {number} of {made.thread}?"
         made.seconds.append((await ask(server, made.thread, question, _MODEL)).total)
-        made.disk.append(_disk(made.home))
+        _weigh(made)
         pair = [{"role": "user", "content": question}, {"role": "assistant", "content": words(_TOKENS)}]
         made.said.append(sum(len(msgspec.json.encode(message)) for message in pair))
 
 
-def _disk(home: Path) -> int:
-    """The log and the rows. SQLite's write-ahead log is not counted: it has a fixed size, about 4 MB."""
-    return size_of(home / "nats", home / "views.db")
+def _weigh(made: Conversation) -> None:
+    """SQLite's write-ahead log is bounded and not counted; so `views.db` grows by leaps, when that is written back."""
+    made.log.append(size_of(made.home / "nats"))
+    made.disk.append(made.log[-1] + size_of(made.home / "views.db"))
 
 
 def turns(lab: Laboratory) -> Iterator[Row]:
@@ -88,6 +91,7 @@ def _disk_rows(ours: Conversation, sqlite: Mapping[int, float]) -> Iterator[Row]
     for turn, (first, last) in {10: (0, 20), 100: (50, 150), count: (count - 100, count)}.items():
         each[turn] = (ours.disk[last] - ours.disk[first]) / (last - first)
         own = sum(ours.said[first:last]) / (last - first)
+        log = (ours.log[last] - ours.log[first]) / (last - first)
         yield Row(
             f"bytes on disk around turn {turn}, × the messages' own",
             each[turn] / own,
@@ -96,7 +100,7 @@ def _disk_rows(ours: Conversation, sqlite: Mapping[int, float]) -> Iterator[Row]
             each[turn],
             None,
             sqlite.get(turn),
-            note=f"own: {own:.0f} B/turn",
+            note=f"own: {own:.0f}, the log alone: {log:.0f} B/turn",
         )
     for turn in (100, count):
         yield Row(f"bytes on disk, turn {turn} against turn 10", each[turn] / each[10], flat(0.2))

@@ -1,0 +1,76 @@
+"""What is recorded of a model's answer: one message of its chunks, its calls made safe to execute."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+
+from langchain_core.messages import AIMessageChunk
+
+from actors.lead.messages import dump
+from core.events import Json, Message, ModelCompleted
+from core.previews import Previewer, call_text
+
+UNREADABLE = "the arguments of this call were cut off or are not a JSON object; nothing was done."
+
+
+def merge(chunks: list[AIMessageChunk]) -> AIMessageChunk:
+    return chunks[0] if len(chunks) == 1 else chunks[0] + chunks[1:]
+
+
+def completed(
+    merged: AIMessageChunk,
+    identity: str,
+    key: str,
+    started: float,
+    previewer: Previewer | None,
+    *,
+    stopped: bool = False,
+) -> ModelCompleted:
+    """What is recorded of an answer."""
+    texts = {str(part["id"]): part["args"] or "" for part in merged.tool_call_chunks}
+    merged.additional_kwargs.pop("tool_calls", None)
+    message = dump(merged)
+    message["id"] = identity
+    calls = _calls(message, texts, identity)
+    if stopped:
+        calls = []
+        message["response_metadata"] = {**message.get("response_metadata", {}), "finish_reason": "cancelled"}
+    if calls:
+        message["tool_calls"] = calls
+    raw = {c["id"]: texts[c["id"]] for c in calls if texts.get(c["id"], "") not in ("", call_text(c["args"]))}
+    return ModelCompleted(
+        message=message,
+        request=key,
+        duration_ms=int((time.monotonic() - started) * 1000),
+        order=previewer.order if previewer else [],
+        call_texts=raw,
+    )
+
+
+def _calls(message: Message, texts: Mapping[str, str], identity: str) -> list[Json]:
+    """The calls of an answer, each with an id of its own.
+
+    One whose arguments are no JSON has an `error` instead of them: it is answered with that; the model can try again.
+    """
+    calls: list[Json] = message.pop("tool_calls", [])
+    calls += [{**call, "args": {}, "error": UNREADABLE} for call in message.pop("invalid_tool_calls", [])]
+    for call in calls:
+        if not _is_object(
+            texts.get(str(call.get("id"))) or "{}"
+        ):  # LangChain repairs what was cut off, and would run it
+            call |= {"args": {}, "error": UNREADABLE}
+    seen: set[str] = set()
+    for place, call in enumerate(calls):
+        if not call.get("id") or call["id"] in seen:
+            call["id"] = f"call_{identity[-12:]}_{place}"
+        seen.add(call["id"])
+    return calls
+
+
+def _is_object(text: str) -> bool:
+    try:
+        return isinstance(json.loads(text, strict=False), dict)
+    except ValueError:
+        return False
