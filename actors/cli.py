@@ -438,7 +438,8 @@ def _log_to_stderr(level: str) -> None:
     import structlog
 
     people = sys.stderr.isatty()
-    renderer = structlog.dev.ConsoleRenderer() if people else structlog.processors.JSONRenderer()
+    console = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)  # no locals: secrets
+    renderer = console if people else structlog.processors.JSONRenderer()
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,

@@ -208,11 +208,12 @@ async def test_a_new_actor_begins_with_what_is_new_and_misses_nothing_from_then_
         assert len(await read(running.log, old)) == 1
 
 
-async def test_runs_from_before_the_first_worker_are_done(endpoint: Endpoint, tmp_path: Path, bus: Bus) -> None:
-    """Also if their wake-up was never sent."""
+async def test_runs_from_before_the_first_worker_are_done(endpoint: Endpoint, tmp_path: Path) -> None:
+    """Also if whoever asked for them died before sending the wake-up."""
+    name, run = fresh().id, fresh().id
     async with process(endpoint, tmp_path) as running:
-        name, run = await requested(running)
-        await bus.api(f"STREAM.PURGE.{bus.names.stream('cmd')}")
+        await running.intake.create_thread(name, user="ada")
+        await running.threads.decide(name, lambda _: [RunRequested()], actor="http", run=run)
     worker = Worker()
     async with process(endpoint, tmp_path, worker) as running:
         await ended(running, name, run)

@@ -228,11 +228,12 @@ async def running_tasks(*loops: Callable[[], Awaitable[None]]) -> AsyncIterator[
     try:
         yield
     finally:
-        for task in tasks:
-            task.cancel()
-        ended = await asyncio.gather(*tasks, return_exceptions=True)
-    for error in ended:
-        if isinstance(error, BaseException) and not isinstance(error, asyncio.CancelledError):
+        while any(not task.done() for task in tasks):  # again and again, as anyio does: nats-py swallows some
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks, timeout=0.1)
+    for task in tasks:
+        if not task.cancelled() and (error := task.exception()):
             raise error
 
 
