@@ -58,7 +58,7 @@ async def call(
             frame = msgspec.json.decode(msg.data, type=_Frame)
             if frame.error is not None:
                 code, text = frame.error
-                raise Invalid(text) if code == Invalid.code else Unavailable(text)
+                raise Unavailable(text) if code == Unavailable.code else Invalid(text)
             if frame.answer:
                 return msgspec.json.decode(frame.answer)
             if frame.progress and on_progress is not None:

@@ -53,7 +53,10 @@ from core.ids import now, uuid7
 log = structlog.get_logger("sika.log")
 
 WRONG_LAST_SEQUENCE = frozenset({10071, 10164})
-DUPLICATE_IN_BATCH = 10201
+SEND_AGAIN = frozenset({10201, 10176, 10008})
+"""Answers that leave open what became of it: an id of the batch is there already; the server that had the beginning of
+the batch is gone; the server is not ready. The leader is asked, and if nothing is there, all is sent again.
+"""
 INLINE_BYTES = 64 * 1024
 """Bigger bodies go to the object store, the event holds the reference (claim check). The server's limit is 1 MiB."""
 APPEND_SECONDS = 30.0
@@ -124,7 +127,7 @@ class EventLog:
                     aggregate, messages, expected
                 )
             except ApiError as error:
-                if error.code not in WRONG_LAST_SEQUENCE and error.code != DUPLICATE_IN_BATCH:
+                if error.code not in WRONG_LAST_SEQUENCE | SEND_AGAIN:
                     raise Unavailable(f"the log refuses to store: {error}") from error
                 problem: Exception = error
             except Unavailable as error:
@@ -135,7 +138,8 @@ class EventLog:
                     return found.seq + len(messages) - 1
                 if found:
                     raise Conflict(str(aggregate), expected)
-                if isinstance(problem, ApiError) and await self.tip(aggregate) < expected:
+                refused = isinstance(problem, ApiError) and problem.code in WRONG_LAST_SEQUENCE
+                if refused and await self.tip(aggregate) < expected:
                     raise Conflict(str(aggregate), expected)
             except Unavailable as error:
                 problem = error

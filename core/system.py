@@ -16,7 +16,7 @@ from anyio.abc import TaskStatus
 
 from core import calls
 from core.actor import Actor
-from core.bus import Bus, Endpoint, connect
+from core.bus import ApiError, Bus, Endpoint, connect
 from core.dispatch import Dispatcher, ensure_timers, forward_timers
 from core.errors import Conflict, OwnershipLost, Refused, SikaError, Unavailable
 from core.events import Aggregate, Event, Record
@@ -171,8 +171,12 @@ class System:
         with self.bus.on_reconnect(lambda: again.set()):
             while True:
                 await again.wait()
-                again = anyio.Event()
-                await self.bus.ensure_previews()
+                try:
+                    await self.bus.ensure_previews()
+                    again = anyio.Event()
+                except (Unavailable, ApiError) as error:
+                    log.warning("no previews yet", error=str(error))
+                    await anyio.sleep(PAUSES[0])
 
     async def _supervise(self, what: str, loop: Callable[..., Awaitable[None]], *arguments: Any) -> None:
         """Start a loop again when it fails, with growing pauses; a loop that ran for a minute starts over with the

@@ -332,3 +332,25 @@ async def test_appending_a_big_body_to_a_server_that_stays_down(
         await nats.restart()
         await eventually(log.last)
         assert isinstance(outcome, Unavailable), repr(outcome)
+
+
+async def test_a_restart_between_the_opening_and_the_commit_of_a_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server has forgotten the opening; nothing was stored."""
+    async with own(tmp_path) as nats, bus_on(nats) as bus:
+        log, thread, ask, commits = EventLog(bus), fresh(), bus.ask, 0
+
+        async def interrupted(subject: str, body: bytes, headers: dict[str, str] | None = None, **rest: Any) -> Any:
+            nonlocal commits
+            if headers and "Nats-Batch-Commit" in headers:
+                commits += 1
+                if commits == 1:
+                    await nats.kill()
+                    await nats.restart()
+            return await ask(subject, body, headers, **rest)
+
+        monkeypatch.setattr(bus, "ask", interrupted)
+        records = await append(log, thread, CREATED, note(1), note(2))
+        assert commits == 2
+        assert [(r.seq, r.id) for r in await read(log, thread)] == [(r.seq, r.id) for r in records]
