@@ -138,7 +138,7 @@ class Intake:
         """Wake a worker at once. If that fails the dispatcher does it: the decision is in the log."""
         try:
             hint = Hint(seq=record.seq, type=record.type, id=record.id)
-            await self.queue.wake(RUNS_BY, thread(thread_id), hint, key=record.id)
+            await self.queue.nudge(RUNS_BY, thread(thread_id), hint, key=record.id)
         except Unavailable as error:
             log.warning("not woken at once", thread=thread_id, error=str(error))
 

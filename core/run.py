@@ -113,17 +113,28 @@ class Journal(Protocol):
         ...
 
 
+class Worker:
+    """What a run actor needs of its process."""
+
+    def __init__(self, threads: Threads, queue: WorkQueue, pump: Pump, name: str) -> None:
+        self.threads = threads
+        self.queue = queue
+        self.pump = pump
+        self.name = name
+
+
 class OwnedRun:
     """A run this process owns, as long as `append` does not raise `OwnershipLost`."""
 
-    def __init__(self, threads: Threads, pump: Pump, thread_id: str, state: ThreadState, run: Run, worker: str) -> None:
-        self._threads = threads
-        self._pump = pump
+    def __init__(self, actor: str, process: Worker, thread_id: str, state: ThreadState, run: Run) -> None:
+        self._actor = actor
+        self._threads = process.threads
+        self._pump = process.pump
         self._lock = asyncio.Lock()
         self.state = state
         self.id = run.id
         self.thread_id = thread_id
-        self.worker = worker
+        self.worker = process.name
         self.attempt = run.attempt + 1
         self.claimed = False
         self.broken: OwnershipLost | Unavailable | None = None
@@ -162,7 +173,7 @@ class OwnedRun:
 
     async def _write(self, event: Event, cause: str) -> Record:
         [record] = await self._threads.log.append(
-            thread(self.thread_id), [event], expected=self.state.seq, actor="lead", run=self.id, cause=cause
+            thread(self.thread_id), [event], expected=self.state.seq, actor=self._actor, run=self.id, cause=cause
         )
         return record
 
@@ -270,16 +281,6 @@ def tool_message(said: int, call_id: str, name: str, content: str, status: str =
     return message
 
 
-class Worker:
-    """What a run actor needs of its process."""
-
-    def __init__(self, threads: Threads, queue: WorkQueue, pump: Pump, name: str) -> None:
-        self.threads = threads
-        self.queue = queue
-        self.pump = pump
-        self.name = name
-
-
 class RunActor(Actor[RunRequested]):
     """An actor that works through the runs of a thread, one at a time. Subclasses implement `perform`."""
 
@@ -329,7 +330,7 @@ class RunActor(Actor[RunRequested]):
         """Claim a run and bring it to its end. Raises `Conflict` if the claim failed, `OwnershipLost` if it was taken
         away.
         """
-        owned = OwnedRun(worker.threads, worker.pump, wakeup.aggregate.id, state, run, worker.name)
+        owned = OwnedRun(self.name, worker, wakeup.aggregate.id, state, run)
         with worker.threads.log.listen(wakeup.aggregate) as ear:  # before the claim: nothing after it can be missed
             return await self._own(owned, ear, wakeup, worker)
 
@@ -363,9 +364,7 @@ class RunActor(Actor[RunRequested]):
                     outcome = RunCompleted()
                 except (OwnershipLost, Unavailable) as error:
                     owned.broken = error
-                except (
-                    Exception
-                ) as error:  # whatever a model, a tool or a policy raised: the run failed, the worker did not
+                except Exception as error:  # of a model, a tool, a policy: the run failed, the worker did not
                     expected = isinstance(error, SikaError)
                     log.warning(
                         "run failed", run=owned.id, thread=owned.thread_id, error=str(error), exc_info=not expected

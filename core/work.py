@@ -75,6 +75,11 @@ class WorkQueue:
         if error := msgspec.json.decode(reply.data).get("error"):
             raise Unavailable(f"{subject}: {error.get('description')}")
 
+    async def nudge(self, actor: str, aggregate: Aggregate, hint: Hint, *, key: str) -> None:
+        """Wake an actor without waiting to hear whether that was stored: the dispatcher sends the same again if not."""
+        subject = self.bus.names.cmd(actor, aggregate)
+        await self.bus.publish(subject, msgspec.json.encode(hint), {"Nats-Msg-Id": f"{actor}-{key}"})
+
     async def wake_at(self, when: datetime, actor: str, aggregate: Aggregate, *, key: str) -> None:
         """Wake an actor at a time, also if no process lives then (message schedule, ADR-51). The same key replaces."""
         subject = self.bus.names.timer(actor, aggregate, key)

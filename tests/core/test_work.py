@@ -194,10 +194,13 @@ async def test_a_server_restart_between_wakeups(tmp_path: Path) -> None:
         queue = WorkQueue(bus, LEASE)
         await queue.ensure(ACTOR)
         async with serving(queue) as deliveries:
+            known = set()
             for key in ("one", "two", "three"):
                 aggregate = await wake(queue, key)
-                wakeup = await deliveries.next()
-                assert wakeup.aggregate == aggregate
+                known.add(aggregate)
+                while (wakeup := await deliveries.next()).aggregate != aggregate:
+                    assert wakeup.aggregate in known, "only what was acked just before the kill may come again"
+                    await wakeup.done()
                 await wakeup.done()
                 await nats.kill()
                 await nats.restart()
