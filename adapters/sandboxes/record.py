@@ -41,6 +41,7 @@ thing to supervise).
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import fcntl
 import hashlib
@@ -74,6 +75,13 @@ PATIENCE = 5.0
 
 _PLAIN = re.compile(r"[A-Za-z0-9_-]{1,100}\Z")
 _supervisors: list[subprocess.Popen[bytes]] = []
+
+
+@atexit.register
+def _let_go() -> None:
+    """Supervisors outlive us on purpose: Python need not warn of those that still run."""
+    for process in _supervisors:
+        process.returncode = process.poll() or 0
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
