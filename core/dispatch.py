@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import structlog
@@ -30,11 +31,13 @@ RETRY_SECONDS = 1.0
 ACK_SECONDS = 5
 """What a process that died was about to dispatch, another one does after this."""
 _CONSUMER = {
-    "ack_policy": "explicit",
     "ack_wait": ACK_SECONDS * SECOND,
     "max_deliver": -1,
     "max_ack_pending": 10_000,
 }
+GROUP = "one"
+_PINNED = {"ack_policy": "all", "priority_policy": "pinned_client", "priority_groups": [GROUP]}
+"""One process at a time dispatches for an actor, so it may ack a whole batch at once."""
 
 
 class Dispatcher:
@@ -51,7 +54,8 @@ class Dispatcher:
     async def ensure(self) -> None:
         """Its place in the log. An actor that is new begins with what is new; one that can prove what it has seen, at
         the beginning."""
-        config = {**_CONSUMER, "durable_name": f"dispatch-{self._actor}", "headers_only": True}
+        config = {**_CONSUMER, **_PINNED, "priority_timeout": ACK_SECONDS * SECOND}
+        config |= {"durable_name": f"dispatch-{self._actor}", "headers_only": True}
         await self.bus.ensure_consumer(self._stream, {**config, "deliver_policy": "all" if self._proof else "new"})
 
     async def run(self) -> None:
@@ -61,7 +65,7 @@ class Dispatcher:
         some = asyncio.Event()
 
         async def gather() -> None:
-            async for msg in pull(self.bus, self._stream, f"dispatch-{self._actor}", room):
+            async for msg in pull(self.bus, self._stream, f"dispatch-{self._actor}", room, GROUP):
                 arrived.append(msg)
                 some.set()
 
@@ -78,16 +82,20 @@ class Dispatcher:
                     room.free()
 
     async def _dispatch(self, batch: Sequence[Msg]) -> None:
-        """Wake-ups for a batch of events, in order; what could not be sent is not acked, and comes again."""
+        """Wake-ups for a batch of events, in order. From the first that could not be sent on, they come again."""
         proven = {msg.subject: n for n, msg in enumerate(batch) if _type(msg) == self._proof}
-        for number, msg in enumerate(batch):
-            try:
+        done: Msg | None = None
+        try:
+            for number, msg in enumerate(batch):
                 if _type(msg) in self._wanted and proven.get(msg.subject, -1) < number:
                     await self._wake(msg)
-                await self.bus.publish(msg.reply, b"+ACK")
-            except Unavailable as error:
-                log.warning("not dispatched yet", subject=msg.subject, error=str(error))
-                await asyncio.sleep(RETRY_SECONDS)
+                done = msg
+        except Unavailable as error:
+            log.warning("not dispatched yet", subject=msg.subject, error=str(error))
+            await asyncio.sleep(RETRY_SECONDS)
+        if done is not None:
+            with suppress(Unavailable):  # unacked ones come again
+                await self.bus.publish(done.reply, b"+ACK")
 
     async def _wake(self, msg: Msg) -> None:
         identity = (msg.headers or {}).get("Nats-Msg-Id", "")
@@ -96,7 +104,12 @@ class Dispatcher:
 
 
 async def ensure_timers(bus: Bus) -> None:
-    config: Mapping[str, Any] = {**_CONSUMER, "durable_name": "timers", "filter_subject": bus.names.all_wakes}
+    config: Mapping[str, Any] = {
+        **_CONSUMER,
+        "ack_policy": "explicit",
+        "durable_name": "timers",
+        "filter_subject": bus.names.all_wakes,
+    }
     await bus.ensure_consumer(bus.names.stream("timer"), config)
 
 

@@ -493,13 +493,15 @@ async def test_a_run_for_later_is_started_by_its_timer(endpoint: Endpoint, tmp_p
 async def test_a_timer_that_fires_while_nobody_is_there(endpoint: Endpoint, tmp_path: Path, bus: Bus) -> None:
     async with process(endpoint, tmp_path, Worker()) as running:
         name, run = await requested(running, RunRequested(not_before=soon(1.5)))
+
+        async def there(subject: str) -> bool:
+            info = await bus.api(f"STREAM.INFO.{bus.names.stream('timer')}", {"subjects_filter": ">"})
+            return subject in (info["state"].get("subjects") or {})
+
+        await eventually(lambda: there(bus.names.timer("lead", thread(name), run)))
         await queue_is_empty(running)  # the worker has set the timer and let go
 
-    async def fired() -> bool:
-        info = await bus.api(f"STREAM.INFO.{bus.names.stream('timer')}", {"subjects_filter": ">"})
-        return bus.names.wake("lead", thread(name)) in (info["state"].get("subjects") or {})
-
-    await eventually(fired)
+    await eventually(lambda: there(bus.names.wake("lead", thread(name))))
     async with process(endpoint, tmp_path, Worker()) as running:
         assert (await ended(running, name, run)).runs[run].status == "success"
 
