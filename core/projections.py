@@ -135,7 +135,8 @@ class Views:
         self._readable.clear()
         opened, self._opened, self._db = self._opened, None, None
         if opened is not None:
-            await opened.close()
+            with anyio.CancelScope(shield=True):  # its thread must not outlive the event loop
+                await opened.close()
 
     async def discard(self) -> None:
         await self.close()

@@ -28,7 +28,7 @@ from core.log import EventLog
 from core.state import ThreadState, fold
 from core.threads import Threads
 from core.work import WorkQueue
-from tests.support.nats import append, fresh, read
+from tests.support.nats import append, eventually, fresh, read
 from tests.support.records import human
 
 STARTED = RunStarted(attempt=1, worker="w", lease=1)
@@ -62,6 +62,15 @@ async def types(log: EventLog, name: str) -> list[str]:
 
 async def wakeups(bus: Bus) -> int:
     return int((await bus.api(f"STREAM.INFO.{bus.names.stream('cmd')}"))["state"]["messages"])
+
+
+async def woken(bus: Bus, count: int) -> None:
+    """A wake-up is sent without waiting until it is stored."""
+
+    async def there() -> bool:
+        return await wakeups(bus) == count
+
+    await eventually(there)
 
 
 # ── kept states ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -194,7 +203,7 @@ async def test_patching(intake: Intake, log: EventLog, name: str) -> None:
 async def test_asking_for_a_run(intake: Intake, bus: Bus, name: str) -> None:
     state, record = await intake.request_run(name, "r1", RunRequested(), actor="slack")
     assert (state.runs["r1"].status, record.run, record.head.actor) == ("pending", "r1", "slack")
-    assert await wakeups(bus) == 1
+    await woken(bus, 1)
     with pytest.raises(Refused, match="already has an active run"):
         await intake.request_run(name, "r2", RunRequested())
     await intake.request_run(name, "r3", RunRequested(multitask="enqueue"))
@@ -225,7 +234,7 @@ async def test_a_run_id_is_used_once(intake: Intake, name: str) -> None:
 async def test_cancelling(intake: Intake, log: EventLog, bus: Bus, name: str) -> None:
     await intake.request_run(name, "r1", RunRequested())
     assert (await intake.cancel(name, "r1")).runs["r1"].cancel == "interrupt"
-    assert await wakeups(bus) == 2
+    await woken(bus, 2)
     await intake.cancel(name, "r1", "rollback")  # again: nothing new
     assert await types(log, name) == ["thread.created", "run.requested", "run.cancel_requested"]
     await later(log, name, RunCancelled(), run="r1")
