@@ -34,7 +34,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import OrderedDict, deque
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -182,15 +182,8 @@ class EventLog:
 
     async def tip(self, aggregate: Aggregate) -> int:
         """The aggregate's last sequence, from the stream's leader; 0 if it has no events."""
-        try:
-            reply = await self.bus.api(
-                f"STREAM.MSG.GET.{self._stream}", {"last_by_subj": self.bus.names.log(aggregate)}
-            )
-        except ApiError as error:
-            if error.code == MESSAGE_NOT_FOUND:
-                return 0
-            raise Unavailable(str(error)) from error
-        return int(reply["message"]["seq"])
+        stored = await self._from_leader({"last_by_subj": self.bus.names.log(aggregate)})
+        return stored.seq if stored else 0
 
     async def read(self, aggregate: Aggregate, *, after: int = 0, upto: int | None = None) -> AsyncIterator[Record]:
         """The aggregate's events after a sequence (and up to one), oldest first, complete as of the call."""
@@ -225,19 +218,17 @@ class EventLog:
 
     async def last(self) -> int:
         """The stream's last sequence."""
-        try:
-            info = await self.bus.api(f"STREAM.INFO.{self._stream}")
-        except ApiError as error:
-            raise Unavailable(str(error)) from error
-        return int(info["state"]["last_seq"])
+        return int((await self._info())["state"]["last_seq"])
 
     async def identity(self) -> str:
         """Tells this log from another one under the same name: when the stream was made."""
+        return str((await self._info())["created"])
+
+    async def _info(self) -> Any:
         try:
-            info = await self.bus.api(f"STREAM.INFO.{self._stream}")
+            return await self.bus.api(f"STREAM.INFO.{self._stream}")
         except ApiError as error:
             raise Unavailable(str(error)) from error
-        return str(info["created"])
 
     async def purge(self, aggregate: Aggregate) -> None:
         """Forget all of an aggregate's events but the last (the tombstone), and its blobs."""
@@ -271,15 +262,18 @@ class EventLog:
 
     async def _first_after(self, aggregate: Aggregate, seq: int) -> Record | None:
         """The aggregate's first event after a sequence, from the stream's leader."""
-        request = {"seq": seq + 1, "next_by_subj": self.bus.names.log(aggregate)}
+        stored = await self._from_leader({"seq": seq + 1, "next_by_subj": self.bus.names.log(aggregate)})
+        return Record(stored.seq, stored.data) if stored else None
+
+    async def _from_leader(self, request: Mapping[str, Any]) -> _Stored | None:
+        """One message, as the stream's leader has it; None if there is no such message."""
         try:
             reply = await self.bus.api(f"STREAM.MSG.GET.{self._stream}", request)
         except ApiError as error:
             if error.code == MESSAGE_NOT_FOUND:
                 return None
             raise Unavailable(str(error)) from error
-        stored = msgspec.convert(reply["message"], _Stored, strict=False)
-        return Record(stored.seq, stored.data)
+        return msgspec.convert(reply["message"], _Stored, strict=False)
 
     async def _record(self, msg: Msg) -> Record:
         """The record of a message, as the stream republished it or as direct get returned it."""
@@ -386,15 +380,8 @@ class EventLog:
 
     async def _heal_from_leader(self, upto: int) -> None:
         while self.position < upto:
-            request = {"seq": self.position + 1, "next_by_subj": self.bus.names.all_log}
-            try:
-                reply = await self.bus.api(f"STREAM.MSG.GET.{self._stream}", request)
-            except ApiError as error:
-                if error.code == MESSAGE_NOT_FOUND:
-                    return
-                raise Unavailable(str(error)) from error
-            stored = msgspec.convert(reply["message"], _Stored, strict=False)
-            if stored.seq > upto:
+            stored = await self._from_leader({"seq": self.position + 1, "next_by_subj": self.bus.names.all_log})
+            if stored is None or stored.seq > upto:
                 return
             record = await self._whole(stored.seq, stored.subject, stored.data)
             if record.seq > self.position:

@@ -248,9 +248,9 @@ def _apply(state: ThreadState, record: Record) -> None:
         case ThreadErased():
             _forget(state)
         case StatePatched():
-            patch, source, node = event.values, "update", event.as_node or "__start__"
-            parent = state.head if event.base is None else state.commit_at(event.base)
-            _commit(state, record, patch, source, node, parent)
+            patched = patch_of(record, state)
+            assert patched is not None
+            _commit(state, record, *patched, state.head if event.base is None else state.commit_at(event.base))
         case _ if record.run is not None:
             _apply_to_run(state, record, record.run)
     state.updated_at = record.at
