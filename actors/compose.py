@@ -88,6 +88,8 @@ async def _server(options: Options, source: ConfigSource) -> AsyncIterator[str]:
             intake=running.intake,
             views=running.views,
             config=source.current,
+            call=running.call,
+            home=options.home,
         )
         host = options.host or config.http.host
         port = config.http.port if options.port is None else options.port
@@ -219,6 +221,11 @@ def _load(running: System, source: ConfigSource, options: Options, provider: San
         "models": Configured(source),
         "tools": load_tools(),
         "call": running.call,
+        "log": running.log,
+        "threads": running.threads,
+        "intake": running.intake,
+        "views": running.views,
+        "home": options.home,
         "provider": provider,
         "limits": _limits(source.current()),
     }

@@ -14,6 +14,7 @@ from __future__ import annotations
 import types
 import typing
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import datetime
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from core.events import Aggregate, Event, Record
@@ -38,6 +39,11 @@ class Context(Protocol):
     async def append(self, *events: Event, aggregate: Aggregate | None = None) -> None:
         """Append, caused by the event being handled. If the handler is run again after a crash, events that are
         already there are not appended twice."""
+        ...
+
+    async def wake_at(self, when: datetime, key: str, aggregate: Aggregate | None = None) -> None:
+        """Have `Actor.wake` called at a time, also if no process lives then. The same key (of an aggregate)
+        replaces."""
         ...
 
     async def call(self, actor: str, request: Mapping[str, Any]) -> Any: ...
@@ -73,6 +79,11 @@ class Actor(Generic[E]):
 
     async def handle(self, event: E, ctx: Context) -> None:
         """Decide on one event. Actors without a subscription need not override it."""
+        raise NotImplementedError
+
+    async def wake(self, aggregate: Aggregate, ctx: Context) -> None:
+        """A timer of this actor's (`WorkQueue.wake_at`) has fired for an aggregate. May happen more than once, and
+        late: read, see what is due, and decide under the guard. `ctx.record` cannot be asked for here."""
         raise NotImplementedError
 
     async def answer(self, request: Mapping[str, Any], progress: Progress) -> Any:

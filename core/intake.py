@@ -31,7 +31,10 @@ RUNS_BY = "lead"
 
 
 class Intake:
-    """Decisions of people and programs about threads. Nothing here waits for a run to do anything."""
+    """Decisions of people and programs about threads. Nothing here waits for a run to do anything.
+
+    `user` is who asks: somebody else's thread does not exist for them. None: the system itself.
+    """
 
     def __init__(self, threads: Threads, queue: WorkQueue) -> None:
         self.threads = threads
@@ -44,6 +47,8 @@ class Intake:
         safe_id(thread_id, "thread_id")
 
         def decide(state: ThreadState) -> Sequence[Event]:
+            if state.exists and state.user != user:
+                raise Refused(f"Thread {thread_id}: the id is taken")
             if state.erased:
                 raise Refused(f"Thread {thread_id} was deleted; its id is not used again")
             return [] if state.exists else [ThreadCreated(user=user, metadata=metadata or {})]
@@ -51,24 +56,33 @@ class Intake:
         state, records = await self.threads.decide(thread_id, decide, actor=actor)
         return state, bool(records)
 
-    async def annotate(self, thread_id: str, metadata: Json, *, actor: str = "http") -> ThreadState:
+    async def annotate(
+        self, thread_id: str, metadata: Json, *, user: str | None = None, actor: str = "http"
+    ) -> ThreadState:
         """Merge metadata into the thread's."""
         state, _ = await self.threads.decide(
             thread_id,
-            lambda state: [ThreadAnnotated(metadata=metadata)] if _existing(thread_id, state) else [],
+            lambda state: [ThreadAnnotated(metadata=metadata)] if _existing(thread_id, state, user) else [],
             actor=actor,
         )
         return state
 
     async def patch(
-        self, thread_id: str, values: Json, *, as_node: str | None = None, base: int | None = None, actor: str = "http"
+        self,
+        thread_id: str,
+        values: Json,
+        *,
+        as_node: str | None = None,
+        base: int | None = None,
+        user: str | None = None,
+        actor: str = "http",
     ) -> tuple[ThreadState, Record]:
         """Write state through the reducers, from the head or from an older checkpoint. Refused while a run is at
         work.
         """
 
         def decide(state: ThreadState) -> Sequence[Event]:
-            _existing(thread_id, state)
+            _existing(thread_id, state, user)
             _checkpoint(state, base)
             if state.active is not None and "messages" in values:
                 raise Refused(f"Thread {thread_id} has an active run; its messages cannot be changed meanwhile")
@@ -87,7 +101,7 @@ class Intake:
         await self.threads.log.purge(thread(thread_id))
 
     async def request_run(
-        self, thread_id: str, run_id: str, request: RunRequested, *, actor: str = "http"
+        self, thread_id: str, run_id: str, request: RunRequested, *, user: str | None = None, actor: str = "http"
     ) -> tuple[ThreadState, Record]:
         """Ask for a run and wake a worker. Returns at once; the run is durable.
 
@@ -97,7 +111,7 @@ class Intake:
         safe_id(run_id, "run_id")
 
         def decide(state: ThreadState) -> Sequence[Event]:
-            _existing(thread_id, state)
+            _existing(thread_id, state, user)
             _checkpoint(state, request.base)
             if run_id in state.runs:
                 raise Refused(f"Run {run_id} exists already")
@@ -110,7 +124,7 @@ class Intake:
         return state, record
 
     async def cancel(
-        self, thread_id: str, run_id: str, action: str = "interrupt", *, actor: str = "http"
+        self, thread_id: str, run_id: str, action: str = "interrupt", *, user: str | None = None, actor: str = "http"
     ) -> ThreadState:
         """Ask a run to stop. Asking again is fine.
 
@@ -120,6 +134,7 @@ class Intake:
             raise Invalid(f"action: interrupt or rollback, got {action!r}")
 
         def decide(state: ThreadState) -> Sequence[Event]:
+            _existing(thread_id, state, user)
             run = state.runs.get(run_id)
             if run is None:
                 raise NotFound(f"Run {run_id} not found")
@@ -143,8 +158,8 @@ class Intake:
             log.warning("not woken at once", thread=thread_id, error=str(error))
 
 
-def _existing(thread_id: str, state: ThreadState) -> bool:
-    if not state.exists:
+def _existing(thread_id: str, state: ThreadState, user: str | None) -> bool:
+    if not state.exists or user not in (None, state.user):
         raise NotFound(f"Thread {thread_id} not found")
     return True
 

@@ -247,6 +247,7 @@ def _apply(state: ThreadState, record: Record) -> None:
                 _commit(state, record, patch, "fork", "__start__", state.head)
         case ThreadErased():
             _forget(state)
+            state.user = event.by
         case StatePatched():
             patched = patch_of(record, state)
             assert patched is not None

@@ -7,6 +7,7 @@ import secrets
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -130,9 +131,14 @@ class System:
 
     async def _work_on_event(self, actor: Actor[Any], wakeup: Wakeup) -> None:
         try:
+            if not wakeup.hint.seq:
+                await actor.wake(wakeup.aggregate, _Context(self, actor.name, wakeup.aggregate))
+                await wakeup.done()
+                return
             records = [record async for record in self.log.read(wakeup.aggregate, after=wakeup.hint.seq - 1)]
             if records and records[0].seq == wakeup.hint.seq and not _answered(actor.name, records):
-                await actor.handle(records[0].event, _Context(self, actor.name, records[0]))
+                context = _Context(self, actor.name, wakeup.aggregate, records[0])
+                await actor.handle(records[0].event, context)
         except Exception as error:
             log.warning("handler failed", actor=actor.name, aggregate=str(wakeup.aggregate), exc_info=True)
             await self._retry(wakeup, f"{type(error).__name__}: {error}")
@@ -199,36 +205,40 @@ class System:
 class _Context:
     """The handler's context: see `core.actor.Context`."""
 
-    def __init__(self, system: System, actor: str, record: Record) -> None:
+    def __init__(self, system: System, actor: str, aggregate: Aggregate, record: Record | None = None) -> None:
         self._system = system
         self._actor = actor
-        self.record = record
+        self._own = aggregate
+        self._record = record
 
     @property
-    def _own(self) -> Aggregate:
-        return Aggregate(self.record.head.kind, self.record.head.aggregate)
+    def record(self) -> Record:
+        if self._record is None:
+            raise Refused("a timer has no event")
+        return self._record
 
     async def read(self, aggregate: Aggregate | None = None) -> Sequence[Record]:
         return [record async for record in self._system.log.read(aggregate or self._own)]
 
     async def append(self, *events: Event, aggregate: Aggregate | None = None) -> None:
-        target = aggregate or self._own
+        target, cause, run = aggregate or self._own, None, None
+        if self._record is not None:
+            cause, run = self._record.id, self._record.run
         while True:
             records = await self.read(target)
-            if any(r.head.cause == self.record.id and r.head.actor == self._actor for r in records):
+            if cause and any(r.head.cause == cause and r.head.actor == self._actor for r in records):
                 return
+            expected = records[-1].seq if records else 0
             try:
                 await self._system.log.append(
-                    target,
-                    events,
-                    expected=records[-1].seq if records else 0,
-                    actor=self._actor,
-                    run=self.record.run,
-                    cause=self.record.id,
+                    target, events, expected=expected, actor=self._actor, run=run, cause=cause
                 )
                 return
             except Conflict:
                 continue
+
+    async def wake_at(self, when: datetime, key: str, aggregate: Aggregate | None = None) -> None:
+        await self._system.queue.wake_at(when, self._actor, aggregate or self._own, key=key)
 
     async def call(self, actor: str, request: Mapping[str, Any]) -> Any:
         return await self._system.call(actor, request)

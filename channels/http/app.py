@@ -6,54 +6,25 @@ import errno
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from types import ModuleType
+from typing import Any
 
 from aiohttp import web
 
-from channels.http import errors, guard, native
+from channels.http import access, errors, guard, native
 from channels.http.bodies import plain
 from channels.http.langgraph import assistants as agents
 from channels.http.langgraph import runs, states, threads
 from channels.http.live import LIVE, Live, Services
+from channels.http.routes import MOUNTS, ROOT, Route, mount
 from core.errors import Invalid, Refused
 
 __all__ = ["Services", "build", "serve"]
 
-MOUNTS = ("/api", "/api/langgraph")
 STOP_SECONDS = 5.0
 
-_T, _R = "/threads/{thread_id}", "/threads/{thread_id}/runs/{run_id}"
-_ROUTES: tuple[tuple[str, str, errors.Handler], ...] = (
-    ("POST", f"{_T}/runs/stream", runs.create_stream),
-    ("POST", f"{_T}/runs/wait", runs.create_wait),
-    ("POST", f"{_T}/runs", runs.create),
-    ("GET", f"{_T}/runs", runs.get_list),
-    ("GET", _R, runs.get),
-    ("GET", f"{_R}/join", runs.join),
-    ("GET", f"{_R}/stream", runs.join_stream),
-    ("POST", f"{_R}/stream", runs.join_stream),
-    ("POST", f"{_R}/cancel", runs.cancel),
-    ("GET", f"{_T}/state", states.get),
-    ("POST", f"{_T}/state", states.update),
-    ("POST", f"{_T}/state/checkpoint", states.post_checkpoint),
-    ("GET", f"{_T}/state/{{checkpoint_id}}", states.get_at),
-    ("GET", f"{_T}/history", states.get_history),
-    ("POST", f"{_T}/history", states.post_history),
-    ("GET", f"{_T}/log", native.get_log),
-    ("POST", "/threads", threads.create),
-    ("POST", "/threads/search", threads.search),
-    ("POST", "/threads/count", threads.count),
-    ("GET", _T, threads.get),
-    ("PATCH", _T, threads.patch),
-    ("DELETE", _T, threads.delete),
-    ("POST", "/runs", runs.create_alone),
-    ("POST", "/runs/stream", runs.create_stream_alone),
-    ("POST", "/runs/wait", runs.create_wait_alone),
-    ("POST", "/assistants/search", agents.search),
-    ("GET", "/assistants/{assistant_id}", agents.get),
-    ("GET", "/assistants/{assistant_id}/graph", agents.graph),
-    ("GET", "/assistants/{assistant_id}/schemas", agents.schemas),
-    ("POST", "/projections/rebuild", native.rebuild),
-)
+MODULES: tuple[ModuleType, ...] = (agents, native, runs, states, threads)
+"""Where the routes are: each has a `ROUTES`."""
 
 
 def build(services: Services, *, trusted: bool = False) -> web.Application:
@@ -61,19 +32,19 @@ def build(services: Services, *, trusted: bool = False) -> web.Application:
     http = services.config().http
     rules = guard.Rules(lambda: services.config().http.cors_origins, trusted=trusted)
     app = web.Application(
-        middlewares=[errors.middleware(rules, http.max_body_bytes)], client_max_size=http.max_body_bytes
+        middlewares=[errors.middleware(rules, http.max_body_bytes), access.middleware()],
+        client_max_size=http.max_body_bytes,
     )
     live = app[LIVE] = Live(services)
     app[agents.ASSISTANTS] = agents.Assistants(services.assistants)
     app.cleanup_ctx.append(live.running)
-    for method, path, handler in _ROUTES:
-        for mount in MOUNTS:
-            app.router.add_route(method, mount + path, handler)
-    for root in ("", *MOUNTS):
-        app.router.add_get(f"{root}/ok", _ok)
-        app.router.add_get(f"{root}/info", _info)
-    app.router.add_get("/health", _health)
+    app[access.MOUNTED] = mount(app.router, all_routes())
     return app
+
+
+def all_routes() -> tuple[Route, ...]:
+    """Everything that is served."""
+    return (*_ROUTES, *(route for module in MODULES for route in module.ROUTES))
 
 
 @asynccontextmanager
@@ -111,13 +82,23 @@ async def _listen(runner: web.AppRunner, host: str, port: int) -> None:
 
 
 async def _health(request: web.Request) -> web.Response:
+    """Whether the server answers."""
     return plain({"status": "healthy", "service": "sika", "version": request.app[LIVE].services.version})
 
 
 async def _ok(_: web.Request) -> web.Response:
+    """Whether the server answers, as LangGraph's clients ask it."""
     return plain({"ok": True})
 
 
 async def _info(request: web.Request) -> web.Response:
+    """Version and abilities."""
     flags = {"assistants": True, "crons": False, "langsmith": False}
     return plain({"version": request.app[LIVE].services.version, "service": "sika", "flags": flags})
+
+
+_ROUTES = (
+    Route("GET", "/ok", _ok, {200: dict[str, bool]}, public=True, mounts=("", *MOUNTS)),
+    Route("GET", "/info", _info, {200: dict[str, Any]}, public=True, mounts=("", *MOUNTS)),
+    Route("GET", "/health", _health, {200: dict[str, str]}, public=True, mounts=ROOT),
+)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 
 import msgspec
 import structlog
@@ -10,11 +10,10 @@ from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from channels.http import guard
+from channels.http.routes import Handler
 from core.errors import Conflict, Invalid, NotFound, Refused, SikaError, Unavailable
 
 log = structlog.get_logger("sika.http")
-
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 RETRY_SECONDS = 2
 """What a 503 tells the client to wait."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol
 
 import nats.errors
@@ -16,12 +17,14 @@ from nats.aio.msg import Msg
 from channels.http import guard
 from core.bus import Bus
 from core.config import Config
-from core.errors import SikaError
+from core.errors import NotFound, SikaError, Unavailable
 from core.events import thread
+from core.identity.principal import Principal
 from core.ids import safe_id
 from core.intake import Intake
 from core.log import EventLog
 from core.projections import Views
+from core.state import ThreadState
 from core.threads import Threads
 
 log = structlog.get_logger("sika.http")
@@ -34,6 +37,13 @@ BEAT = b"beat"
 STOP = b"stop"
 
 
+Ask = Callable[[str, Mapping[str, Any]], Awaitable[Any]]
+
+
+async def _nobody(actor: str, request: Mapping[str, Any]) -> Any:
+    raise Unavailable(f"no {actor} here")
+
+
 @dataclass(frozen=True, slots=True)
 class Services:
     """What HTTP needs of the process."""
@@ -44,7 +54,9 @@ class Services:
     intake: Intake
     views: Views
     config: Callable[[], Config]
-    user: str = "default"
+    call: Ask = _nobody
+    """Asks an actor, wherever it runs."""
+    home: Path = Path(".sika")
     assistants: Mapping[str, str] = field(default_factory=lambda: {"lead_agent": "Plans, uses tools, delegates."})
     """Name → description."""
     version: str = "0.1.0"
@@ -136,6 +148,28 @@ LIVE: web.AppKey[Live] = web.AppKey("live", Live)
 
 def of(request: web.Request) -> Live:
     return request.app[LIVE]
+
+
+PRINCIPAL: web.RequestKey[Principal] = web.RequestKey("principal", Principal)
+
+
+def principal(request: web.Request) -> Principal:
+    """Who asks."""
+    return request[PRINCIPAL]
+
+
+def user(request: web.Request) -> str:
+    """Whose things the request is about: everything it makes is theirs, and everything else does not exist for it."""
+    return principal(request).user
+
+
+async def owned(request: web.Request) -> tuple[str, ThreadState]:
+    """The request's thread as it stands. Raises `NotFound` also if it is somebody else's."""
+    found = thread_id(request)
+    state = await of(request).services.threads.existing(found)
+    if state.user != user(request):
+        raise NotFound(f"Thread {found} not found")
+    return found, state
 
 
 def thread_id(request: web.Request) -> str:

@@ -11,8 +11,9 @@ from channels.http import live as alive
 from channels.http.bodies import flag, number
 from channels.http.langgraph.stream import HEARTBEAT
 from channels.http.live import BEAT, STOP, Ear, Live, Outlet
+from channels.http.routes import SSE, Param, Route
 from core.errors import SikaError
-from core.events import Record, thread
+from core.events import Json, Record, thread
 
 log = structlog.get_logger("sika.http")
 
@@ -21,9 +22,8 @@ BATCH = 256
 
 async def get_log(request: web.Request) -> web.StreamResponse:
     """A thread's raw events: a JSON array (each with its `seq`), or SSE with that as id; `follow=1`: without end."""
-    live, thread_id = alive.of(request), alive.thread_id(request)
-    after = number(request, "after", 0)
-    await live.services.threads.existing(thread_id)
+    live, after = alive.of(request), number(request, "after", 0)
+    thread_id, _ = await alive.owned(request)
     follow = flag(request, "follow")
     if not follow and "text/event-stream" not in request.headers.get("Accept", ""):
         records = live.services.log.read(thread(thread_id), after=after)
@@ -34,6 +34,7 @@ async def get_log(request: web.Request) -> web.StreamResponse:
 
 
 async def rebuild(request: web.Request) -> web.Response:
+    """Have the search index built again from the log."""
     live = alive.of(request)
     await live.services.views.rebuild()
     return web.json_response({"status": "rebuilding"}, status=202)
@@ -79,3 +80,17 @@ async def _events(live: Live, ear: Ear, thread_id: str, after: int, follow: bool
 
 def _framed(records: Sequence[Record]) -> bytes:
     return b"".join(b"id: %d\nevent: %b\ndata: %b\n\n" % (r.seq, r.type.encode(), r.raw) for r in records)
+
+
+ROUTES = (
+    Route(
+        "GET",
+        "/threads/{thread_id}/log",
+        get_log,
+        {200: (list[Json], SSE)},
+        query=(Param("after", int, "Only events after this sequence"), Param("follow", bool, "Without end, as SSE")),
+        errors=(404,),
+        scope="threads:read",
+    ),
+    Route("POST", "/projections/rebuild", rebuild, {202: Json}, role="admin"),
+)

@@ -9,7 +9,9 @@ from typing import Any, NamedTuple
 import msgspec
 from aiohttp import web
 
+from channels.http import shapes
 from channels.http.bodies import body, plain, within
+from channels.http.routes import Route
 from core.errors import Invalid, NotFound
 from core.events import Json
 from core.ids import now
@@ -135,3 +137,12 @@ def _object(one: Assistant) -> Json:
         "created_at": one.created_at,
         "updated_at": one.created_at,
     }
+
+
+_A = "/assistants/{assistant_id}"
+ROUTES = (
+    Route("POST", "/assistants/search", search, {200: list[shapes.Assistant]}, SearchBody, scope="assistants:read"),
+    Route("GET", _A, get, {200: shapes.Assistant}, errors=(404,), scope="assistants:read"),
+    Route("GET", f"{_A}/graph", graph, {200: Json}, errors=(404,), scope="assistants:read"),
+    Route("GET", f"{_A}/schemas", schemas, {200: Json}, errors=(404,), scope="assistants:read"),
+)

@@ -13,10 +13,13 @@ from channels.http.bodies import body, number, plain, within
 from channels.http.langgraph import inputs
 from channels.http.langgraph.asked import checkpoint_seq
 from channels.http.langgraph.snapshots import history, metadata, snapshot
+from channels.http.routes import Param, Route
+from channels.http.shapes import State, Updated
 from core.errors import Invalid, NotFound
 from core.events import Json
 from core.state import ThreadState
 
+THREAD = "/threads/{thread_id}"
 MOST = 1000
 """States in one answer of the history."""
 
@@ -40,18 +43,18 @@ class HistoryBody(msgspec.Struct):
 
 
 async def get(request: web.Request) -> web.Response:
-    thread_id, state = await _state(request)
+    thread_id, state = await alive.owned(request)
     return plain(snapshot(thread_id, state, state.head))
 
 
 async def get_at(request: web.Request) -> web.Response:
-    thread_id, state = await _state(request)
+    thread_id, state = await alive.owned(request)
     return plain(snapshot(thread_id, state, _found(state, request.match_info["checkpoint_id"])))
 
 
 async def post_checkpoint(request: web.Request) -> web.Response:
     wanted = await body(request, CheckpointBody)
-    thread_id, state = await _state(request)
+    thread_id, state = await alive.owned(request)
     named = (wanted.checkpoint or {}).get("checkpoint_id")
     return plain(snapshot(thread_id, state, state.head if named is None else _found(state, named)))
 
@@ -66,7 +69,9 @@ async def update(request: web.Request) -> web.Response:
     writes = wanted.values if isinstance(wanted.values, list) else [wanted.values or {}]
     checked = [inputs.with_messages(values, "values") for values in writes] or [{}]
     for values in checked:
-        state, record = await live.services.intake.patch(thread_id, values, as_node=wanted.as_node, base=base)
+        state, record = await live.services.intake.patch(
+            thread_id, values, as_node=wanted.as_node, base=base, user=alive.user(request)
+        )
         base = None
     live.written = max(live.written, state.seq)
     made = snapshot(thread_id, state, state.commit_at(record.seq))
@@ -85,7 +90,7 @@ async def post_history(request: web.Request) -> web.Response:
 async def _history(request: web.Request, wanted: HistoryBody) -> web.Response:
     limit = 10 if wanted.limit is None else within("limit", wanted.limit, 1, MOST)
     before, newest = _before(wanted.before), _before(wanted.checkpoint)
-    thread_id, state = await _state(request)
+    thread_id, state = await alive.owned(request)
     shown: list[Json] = []
     for index in history(state):
         commit = state.commits[index]
@@ -121,6 +126,21 @@ def _found(state: ThreadState, named: Any) -> int:
     return index
 
 
-async def _state(request: web.Request) -> tuple[str, ThreadState]:
-    thread_id = alive.thread_id(request)
-    return thread_id, await alive.of(request).services.threads.existing(thread_id)
+ROUTES = (
+    Route("GET", f"{THREAD}/state", get, {200: State}, errors=(404,), scope="threads:read"),
+    Route("POST", f"{THREAD}/state", update, {200: Updated}, UpdateBody, errors=(400, 404, 409), scope="threads:write"),
+    Route(
+        "POST", f"{THREAD}/state/checkpoint", post_checkpoint, {200: State}, CheckpointBody, (), (404,), "threads:read"
+    ),
+    Route("GET", f"{THREAD}/state/{{checkpoint_id}}", get_at, {200: State}, errors=(404,), scope="threads:read"),
+    Route(
+        "GET",
+        f"{THREAD}/history",
+        get_history,
+        {200: list[State]},
+        query=(Param("limit", int, "1 to 1000"), Param("before", str, "A checkpoint id; exclusive")),
+        errors=(404,),
+        scope="threads:read",
+    ),
+    Route("POST", f"{THREAD}/history", post_history, {200: list[State]}, HistoryBody, (), (404,), "threads:read"),
+)

@@ -14,6 +14,8 @@ from channels.http.bodies import body, plain, within
 from channels.http.langgraph import dumps, inputs
 from channels.http.langgraph.assistants import ASSISTANTS, DEFAULT
 from channels.http.live import Live
+from channels.http.routes import Route
+from channels.http.shapes import Thread
 from core.errors import Invalid, NotFound, Refused
 from core.events import Json
 from core.ids import safe_id, uuid7
@@ -73,7 +75,7 @@ async def create(request: web.Request) -> web.Response:
         metadata = {"graph_id": assistant.name, "assistant_id": assistant.id, **metadata}
     steps = [_values(update) for step in wanted.supersteps or () for update in step.updates]
     intake = live.services.intake
-    state, new = await intake.create_thread(thread_id, user=live.services.user, metadata=metadata)
+    state, new = await intake.create_thread(thread_id, user=alive.user(request), metadata=metadata)
     if not new and wanted.if_exists == "raise":
         raise Refused(f"Thread {thread_id} already exists")
     for values, node in steps if new else ():
@@ -83,8 +85,7 @@ async def create(request: web.Request) -> web.Response:
 
 
 async def get(request: web.Request) -> web.Response:
-    thread_id = alive.thread_id(request)
-    return plain(thread_object(thread_id, await alive.of(request).services.threads.existing(thread_id)))
+    return plain(thread_object(*await alive.owned(request)))
 
 
 async def patch(request: web.Request) -> web.Response:
@@ -92,10 +93,10 @@ async def patch(request: web.Request) -> web.Response:
     wanted = await body(request, PatchBody)
     metadata = _unreserved(wanted.metadata)
     if metadata:
-        state = await live.services.intake.annotate(thread_id, metadata)
+        state = await live.services.intake.annotate(thread_id, metadata, user=alive.user(request))
         _wrote(live, state)
     else:
-        state = await live.services.threads.existing(thread_id)
+        _, state = await alive.owned(request)
     if "return=minimal" in request.headers.get("Prefer", ""):
         return web.Response(status=204)
     return plain(thread_object(thread_id, state))
@@ -105,10 +106,10 @@ async def delete(request: web.Request) -> web.Response:
     """Deleting twice is fine; what never was is not found. Goes on to its end even if the client leaves."""
     live, thread_id = alive.of(request), alive.thread_id(request)
     state = await live.services.threads.load(thread_id)
-    if not state.seq:
+    if not state.seq or state.user != alive.user(request):
         raise NotFound(f"Thread {thread_id} not found")
     with anyio.CancelScope(shield=True):
-        await live.services.intake.erase(thread_id, by=live.services.user)
+        await live.services.intake.erase(thread_id, by=alive.user(request))
         _wrote(live, await live.services.threads.load(thread_id))
     return web.Response(status=204)
 
@@ -118,7 +119,7 @@ async def search(request: web.Request) -> web.Response:
     limit, offset = within("limit", wanted.limit, 1, 1000), within("offset", wanted.offset, 0, 2**31)
     await live.services.views.reached(live.written)
     rows, total = await live.services.views.search(
-        user=live.services.user,
+        user=alive.user(request),
         metadata=_filter(request, wanted),
         status=wanted.status,
         ids=wanted.ids,
@@ -139,7 +140,7 @@ async def count(request: web.Request) -> web.Response:
     await live.services.views.reached(live.written)
     metadata = _filter(request, wanted)
     _, total = await live.services.views.search(
-        user=live.services.user, metadata=metadata, status=wanted.status, limit=1
+        user=alive.user(request), metadata=metadata, status=wanted.status, limit=1
     )
     return plain(total)
 
@@ -206,3 +207,14 @@ def _unreserved(metadata: Json | None) -> Json:
 
 def _wrote(live: Live, state: ThreadState) -> None:
     live.written = max(live.written, state.seq)
+
+
+_T = "/threads/{thread_id}"
+ROUTES = (
+    Route("POST", "/threads", create, {200: Thread}, CreateBody, errors=(400, 409), scope="threads:write"),
+    Route("POST", "/threads/search", search, {200: list[Json]}, SearchBody, scope="threads:read"),
+    Route("POST", "/threads/count", count, {200: int}, CountBody, scope="threads:read"),
+    Route("GET", _T, get, {200: Thread}, errors=(404,), scope="threads:read"),
+    Route("PATCH", _T, patch, {200: Thread, 204: None}, PatchBody, errors=(404,), scope="threads:write"),
+    Route("DELETE", _T, delete, {204: None}, errors=(404,), scope="threads:delete"),
+)

@@ -10,9 +10,10 @@ import anyio
 import msgspec
 import pytest
 
-from channels.http import app, guard
+from channels.http import guard
 from channels.http.app import Services, serve
 from channels.http.langgraph import inputs
+from channels.http.routes import MOUNTS
 from core.errors import Invalid, Refused
 from core.events import Json
 from core.settings import Http
@@ -263,4 +264,4 @@ async def test_startup_is_light() -> None:
     result = await anyio.run_process([__import__("sys").executable, "-c", code])
     assert result.stdout.strip() == b"[]"
     assert msgspec.json.decode(result.stdout) == []
-    assert app.MOUNTS == ("/api", "/api/langgraph")
+    assert MOUNTS == ("/api", "/api/langgraph")

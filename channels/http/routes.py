@@ -1,0 +1,90 @@
+"""What a route is: the one table from which the application, its permissions and its OpenAPI document are made.
+
+Every module of handlers has a `ROUTES`; `app` lists the modules. Order does not matter: a fixed segment of a path goes
+before a variable one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from aiohttp import web
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+MOUNTS = ("/api", "/api/langgraph")
+"""LangGraph's clients get either as their base address; DeerFlow's web UI uses both."""
+API = ("/api",)
+ROOT = ("",)
+
+SSE = "text/event-stream"
+BYTES = "application/octet-stream"
+
+
+@dataclass(frozen=True, slots=True)
+class Param:
+    """A parameter of the query string (or a header, by `where`), for people and for OpenAPI; the handler checks it."""
+
+    name: str
+    type: Any = str
+    text: str = ""
+    where: str = "query"
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """A multipart or URL-encoded body. `files`: fields that are files; `fields`: text fields."""
+
+    files: tuple[str, ...] = ()
+    fields: tuple[str, ...] = ()
+    media: str = "multipart/form-data"
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One route. The handler's docstring is its description: its first sentence the summary.
+
+    `answers`: what is sent, by status: a type that msgspec has a schema for (JSON), a media type (anything else), a
+    pair of both (JSON or that, by `Accept`), or None (no body). Errors (`{"detail", "code"}`) are named by status in
+    `errors`; those that any route may give (401, 403, 413, 422, 429, 500, 503) need not be.
+    """
+
+    method: str
+    path: str
+    handler: Handler
+    answers: Mapping[int, Any]
+    body: Any = None
+    """A msgspec type (JSON), or a `Form`."""
+    query: tuple[Param, ...] = ()
+    errors: tuple[int, ...] = ()
+    scope: str = ""
+    """What an API key must have been granted, as `threads:read`; "" for anybody who is signed in."""
+    public: bool = False
+    """Whether it is answered to anybody."""
+    role: str = ""
+    """`admin`: nobody else."""
+    mounts: tuple[str, ...] = MOUNTS
+    tag: str = ""
+
+
+ROUTE: web.RequestKey[Route] = web.RequestKey("route", Route)
+"""The route of a request, once it is resolved."""
+
+
+def mount(router: web.UrlDispatcher, routes: Iterable[Route]) -> dict[web.AbstractRoute, Route]:
+    """Add routes to a router, fixed segments first; which of ours each of its routes is."""
+    mounted: dict[web.AbstractRoute, Route] = {}
+    for route in sorted(routes, key=_specific):
+        for prefix in route.mounts:
+            mounted[router.add_route(route.method, prefix + route.path, route.handler)] = route
+    return mounted
+
+
+def _specific(route: Route) -> list[tuple[int, str]]:
+    """Segments as sorting keys: fixed ones, then variables, then those that take all the rest."""
+    return [
+        (2 if ":.*" in part or ":.+" in part else 1 if part.startswith("{") else 0, part)
+        for part in route.path.split("/")
+    ]

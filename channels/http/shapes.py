@@ -1,0 +1,95 @@
+"""The shapes of what is sent, for the OpenAPI document. Handlers build dicts; tests hold them against these."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+Json = dict[str, Any]
+
+
+class Error(msgspec.Struct):
+    """Every error: `detail` is for people, `code` for programs."""
+
+    detail: str
+    code: str
+
+
+class Interrupt(msgspec.Struct):
+    id: str
+    value: Any
+
+
+class Thread(msgspec.Struct):
+    thread_id: str
+    created_at: str
+    updated_at: str
+    state_updated_at: str
+    metadata: Json
+    status: Literal["idle", "busy", "interrupted", "error"]
+    config: Json
+    values: Json
+    interrupts: dict[str, list[Interrupt]]
+    error: Json | None
+
+
+class Checkpoint(msgspec.Struct):
+    thread_id: str
+    checkpoint_ns: str
+    checkpoint_id: str
+
+
+class Task(msgspec.Struct):
+    id: str
+    name: str
+    path: list[str]
+    error: str | None
+    interrupts: list[Interrupt]
+    checkpoint: Json | None
+    state: Json | None
+    result: Any
+
+
+class State(msgspec.Struct):
+    values: Json
+    next: list[str]
+    tasks: list[Task]
+    metadata: Json
+    created_at: str | None
+    checkpoint: Checkpoint | None
+    parent_checkpoint: Checkpoint | None
+    checkpoint_id: str | None
+    parent_checkpoint_id: str | None
+    interrupts: list[Interrupt]
+
+
+class Updated(State):
+    """A state that was just written; `configurable` names it as older clients expect."""
+
+    configurable: Checkpoint | None
+
+
+class Run(msgspec.Struct):
+    run_id: str
+    thread_id: str
+    assistant_id: str
+    status: Literal["pending", "running", "success", "error", "timeout", "interrupted"]
+    metadata: Json
+    created_at: str
+    updated_at: str
+    multitask_strategy: Literal["reject", "enqueue", "interrupt", "rollback"]
+    kwargs: Json
+
+
+class Assistant(msgspec.Struct):
+    assistant_id: str
+    graph_id: str
+    name: str
+    description: str | None
+    config: Json
+    context: Json
+    metadata: Json
+    version: int
+    created_at: str
+    updated_at: str
