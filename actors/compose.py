@@ -214,6 +214,7 @@ def _limits(config: Config) -> Limits:
 
 
 def _load(running: System, source: ConfigSource, options: Options, provider: SandboxProvider) -> list[Actor[Any]]:
+    from adapters.egress import Poster
     from adapters.models.configured import Configured
 
     given = {
@@ -226,6 +227,7 @@ def _load(running: System, source: ConfigSource, options: Options, provider: San
         "intake": running.intake,
         "views": running.views,
         "home": options.home,
+        "poster": Poster(),
         "provider": provider,
         "limits": _limits(source.current()),
     }

@@ -69,6 +69,11 @@ class Actor(Generic[E]):
     not needed.
     """
 
+    summoned: ClassVar[tuple[type[Event], ...]] = ()
+    """Events of the subscription that this actor hears of only if they were appended with its name in the `audience`:
+    most runs have no webhook, and nobody need be woken to find that out.
+    """
+
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         cls.name = cls.__dict__.get("name") or cls.__module__.rpartition(".")[2]

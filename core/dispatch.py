@@ -19,6 +19,7 @@ from core.actor import Actor
 from core.bus import SECOND, ApiError, Bus
 from core.errors import Unavailable
 from core.events import Event
+from core.log import AUDIENCE
 from core.pull import Room, pull
 from core.work import Hint, WorkQueue
 
@@ -48,6 +49,7 @@ class Dispatcher:
         self.queue = queue
         self._actor = actor.name
         self._wanted = {_name(event) for event in actor.subscription}
+        self._summoned = {_name(event) for event in actor.summoned}
         self._proof = _name(actor.proof) if actor.proof else None
         self._stream = bus.names.stream("log")
 
@@ -87,7 +89,7 @@ class Dispatcher:
         done: Msg | None = None
         try:
             for number, msg in enumerate(batch):
-                if _type(msg) in self._wanted and proven.get(msg.subject, -1) < number:
+                if self._is_wanted(msg) and proven.get(msg.subject, -1) < number:
                     await self._wake(msg)
                 done = msg
         except Unavailable as error:
@@ -96,6 +98,12 @@ class Dispatcher:
         if done is not None:
             with suppress(Unavailable):  # unacked ones come again
                 await self.bus.publish(done.reply, b"+ACK")
+
+    def _is_wanted(self, msg: Msg) -> bool:
+        name = _type(msg)
+        if name in self._summoned:
+            return self._actor in (msg.headers or {}).get(AUDIENCE, "").split(",")
+        return name in self._wanted
 
     async def _wake(self, msg: Msg) -> None:
         identity = (msg.headers or {}).get("Nats-Msg-Id", "")

@@ -78,6 +78,24 @@ class ThreadForked(Event, frozen=True):
     patches: list[Json]
 
 
+class ThreadExpirySet(Event, frozen=True):
+    """The thread goes (`delete`), or its past does (`keep_latest`), when nothing has happened in it for so many
+    minutes. None: it stays.
+    """
+
+    minutes: float | None
+    strategy: Literal["delete", "keep_latest"] = "delete"
+
+
+class ThreadPruned(Event, frozen=True):
+    """Everything before was forgotten but what the thread amounted to, which is here."""
+
+    user: str
+    metadata: Json
+    created_at: str
+    values: Json
+
+
 class ThreadErased(Event, frozen=True):
     """The thread's content was erased at a person's wish; only this tombstone stays."""
 
@@ -92,9 +110,27 @@ class StatePatched(Event, frozen=True):
     values: Json
     as_node: str | None = None
     base: int | None = None
+    source: Literal["update", "input", "loop", "fork"] = "update"
+    """What the checkpoint was in the thread it was copied from."""
 
 
 # ── run ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Resume(msgspec.Struct, frozen=True):
+    """What an interrupted run gets: a value for every question it waits on, or, if the value's keys are ids of
+    questions, one for each.
+    """
+
+    value: Any = None
+
+
+class Interrupt(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A question a paused run waits on. `call_id`: the tool call that asked it."""
+
+    id: str
+    value: Any
+    call_id: str | None = None
 
 
 class RunRequested(Event, frozen=True):
@@ -116,6 +152,16 @@ class RunRequested(Event, frozen=True):
     on_disconnect: Literal["continue", "cancel"] = "continue"
     not_before: str | None = None
     """Earliest start, ISO 8601 (from `after_seconds`)."""
+    on_completion: Literal["keep", "delete"] = "keep"
+    """`delete`: the thread was made for this run and goes some time after it."""
+    interrupt_before: list[str] = []
+    """Nodes (`model`, `tools`, or `*` for all) before which the run pauses."""
+    interrupt_after: list[str] = []
+    resume: Resume | None = None
+    """The answer to what the thread is paused at. The run goes on from there and has no input."""
+    webhook: str | None = None
+    """Where the outcome is posted to. Its query string may hold a secret: it is not shown."""
+    feedback_keys: list[str] = []
 
 
 class RunStarted(Event, frozen=True):
@@ -142,6 +188,15 @@ class RunCompleted(Event, frozen=True):
     """The run ended by itself."""
 
 
+class RunPaused(Event, frozen=True):
+    """The run ended at a breakpoint (`next` is what it would do), or at questions of tools (`interrupts`). A run with
+    `resume`, or without input, goes on from here.
+    """
+
+    next: list[str]
+    interrupts: list[Interrupt] = []
+
+
 class RunFailed(Event, frozen=True):
     """The run ended by an error. `error` is a class name, `text` is fit for people."""
 
@@ -155,6 +210,90 @@ class RunCancelled(Event, frozen=True):
 
 class RunRolledBack(Event, frozen=True):
     """The run ended because somebody asked, and the state is as it was before it started."""
+
+
+class RunSteered(Event, frozen=True):
+    """Somebody has a message for the agent while it is at work: it sees it before its next model call."""
+
+    message: Message
+
+
+class MessageAdded(Event, frozen=True):
+    """The agent has taken in what it was steered with: the messages are part of the conversation from here on."""
+
+    messages: list[Message]
+
+
+class RunRemoved(Event, frozen=True):
+    """The record of an ended run is not shown any more. What it did stays."""
+
+
+# ── about runs and threads ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+class FeedbackGiven(Event, frozen=True):
+    """Somebody rated a run (or one message of it): 1 or -1. The same `feedback_id` replaces."""
+
+    feedback_id: str
+    rating: int
+    user: str
+    comment: str | None = None
+    message_id: str | None = None
+
+
+class FeedbackRemoved(Event, frozen=True):
+    """A rating was taken back."""
+
+    feedback_id: str
+
+
+class FileUploaded(Event, frozen=True):
+    """A file lies in the thread's uploads as `name`. `size` in bytes; `original`: its name as the client sent it."""
+
+    name: str
+    size: int
+    sha256: str
+    original: str | None = None
+
+
+class FileConverted(Event, frozen=True):
+    """A file's text lies beside it as the Markdown file `markdown`. `pages`: how many there were, if it has such."""
+
+    name: str
+    markdown: str
+    source_sha256: str
+    pages: int | None = None
+
+
+class FileRejected(Event, frozen=True):
+    """A file could not be converted. It stays as it is; `reason` is fit for people."""
+
+    name: str
+    reason: str
+    source_sha256: str = ""
+
+
+class FileRemoved(Event, frozen=True):
+    """A file was deleted from the thread's uploads, with its Markdown companion."""
+
+    name: str
+
+
+class WebhookDelivered(Event, frozen=True):
+    """The outcome of the run was posted to its webhook, and taken: `status` is the HTTP status."""
+
+    status: int
+    attempt: int
+
+
+class WebhookFailed(Event, frozen=True):
+    """The outcome of the run could not be posted to its webhook. `again_at`: when it is tried again, None if it is
+    not.
+    """
+
+    reason: str
+    attempt: int
+    again_at: str | None = None
 
 
 # ── model and tools ──────────────────────────────────────────────────────────────────────────────────────────────────

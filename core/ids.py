@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import time
+import uuid
 from datetime import UTC, datetime
 
 from core.errors import Invalid
@@ -43,3 +44,15 @@ def safe_id(value: str, what: str) -> str:
     if not _SAFE.fullmatch(value):
         raise Invalid(f"{what}: must be 1 to 128 characters of A-Z a-z 0-9 _ -, got {value[:40]!r}")
     return value
+
+
+_ASSISTANTS = uuid.UUID("6ba7b821-9dad-11d1-80b4-00c04fd430c8")
+"""The namespace in which LangGraph's server derives an assistant's id from the name of its graph."""
+
+
+def assistant_id(name: str) -> str:
+    """The id of an assistant: its own, or what LangGraph's clients expect for the name of a graph."""
+    try:
+        return str(uuid.UUID(name))
+    except ValueError:
+        return str(uuid.uuid5(_ASSISTANTS, name))

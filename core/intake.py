@@ -10,9 +10,12 @@ from core.errors import Invalid, NotFound, Refused, Unavailable
 from core.events import (
     Event,
     Json,
+    Message,
     Record,
     RunCancelRequested,
+    RunRemoved,
     RunRequested,
+    RunSteered,
     StatePatched,
     ThreadAnnotated,
     ThreadCreated,
@@ -20,7 +23,7 @@ from core.events import (
     thread,
 )
 from core.ids import safe_id
-from core.state import ThreadState
+from core.state import Run, ThreadState
 from core.threads import Threads
 from core.work import Hint, WorkQueue
 
@@ -117,6 +120,8 @@ class Intake:
                 raise Refused(f"Run {run_id} exists already")
             if request.multitask == "reject" and any(run.open for run in reversed(state.runs.values())):
                 raise Refused(f"Thread {thread_id} already has an active run")
+            if request.resume is not None and state.paused is None and not any(run.open for run in state.runs.values()):
+                raise Refused(f"Thread {thread_id} is not interrupted: there is nothing to resume")
             return [request]
 
         state, [record] = await self.threads.decide(thread_id, decide, actor=actor, run=run_id)
@@ -134,10 +139,7 @@ class Intake:
             raise Invalid(f"action: interrupt or rollback, got {action!r}")
 
         def decide(state: ThreadState) -> Sequence[Event]:
-            _existing(thread_id, state, user)
-            run = state.runs.get(run_id)
-            if run is None:
-                raise NotFound(f"Run {run_id} not found")
+            run = _run(thread_id, run_id, state, user)
             if run.cancel is not None or run.status == "interrupted":
                 return []
             if not run.open:
@@ -147,6 +149,39 @@ class Intake:
         state, records = await self.threads.decide(thread_id, decide, actor=actor, run=run_id)
         if records and state.runs[run_id].status == "pending":
             await self._wake(thread_id, records[0])
+        return state
+
+    async def steer(
+        self, thread_id: str, run_id: str, message: Message, *, user: str | None = None, actor: str = "http"
+    ) -> ThreadState:
+        """Give the agent a message that it sees before its next model call. The same message id is taken once.
+
+        Raises `NotFound`, or `Refused` if the run has ended or is to stop.
+        """
+
+        def decide(state: ThreadState) -> Sequence[Event]:
+            run = _run(thread_id, run_id, state, user)
+            if any(steer.get("id") == message.get("id") for steer in run.steers) or message.get("id") in state.places:
+                return []
+            if not run.open or run.cancel is not None:
+                raise Refused(f"Run {run_id} is not at work (status: {run.status}); send the message as a new run")
+            return [RunSteered(message=message)]
+
+        state, _ = await self.threads.decide(thread_id, decide, actor=actor, run=run_id)
+        return state
+
+    async def remove_run(
+        self, thread_id: str, run_id: str, *, user: str | None = None, actor: str = "http"
+    ) -> ThreadState:
+        """Show a run's record no more; repeating it is fine. Raises `NotFound`, or `Refused` while it is open."""
+
+        def decide(state: ThreadState) -> Sequence[Event]:
+            run = _run(thread_id, run_id, state, user)
+            if run.open:
+                raise Refused(f"Run {run_id} is {run.status}; cancel it first")
+            return [] if run.removed else [RunRemoved()]
+
+        state, _ = await self.threads.decide(thread_id, decide, actor=actor, run=run_id)
         return state
 
     async def _wake(self, thread_id: str, record: Record) -> None:
@@ -162,6 +197,13 @@ def _existing(thread_id: str, state: ThreadState, user: str | None) -> bool:
     if not state.exists or user not in (None, state.user):
         raise NotFound(f"Thread {thread_id} not found")
     return True
+
+
+def _run(thread_id: str, run_id: str, state: ThreadState, user: str | None) -> Run:
+    _existing(thread_id, state, user)
+    if run_id not in state.runs:
+        raise NotFound(f"Run {run_id} not found")
+    return state.runs[run_id]
 
 
 def _checkpoint(state: ThreadState, base: int | None) -> None:

@@ -52,6 +52,8 @@ from core.ids import now, uuid7
 
 log = structlog.get_logger("sika.log")
 
+AUDIENCE = "Sika-Audience"
+"""Header: the actors an event was appended for, joined by commas."""
 WRONG_LAST_SEQUENCE = frozenset({10071, 10164})
 SEND_AGAIN = frozenset({10201, 10176, 10008})
 """Answers that leave open what became of it: an id of the batch is there already; the server that had the beginning of
@@ -92,8 +94,10 @@ class EventLog:
         actor: str,
         run: str | None = None,
         cause: str | None = None,
+        audience: Sequence[str] = (),
     ) -> list[Record]:
-        """Append all or nothing, if `expected` (0: no event yet) is the aggregate's last sequence.
+        """Append all or nothing, if `expected` (0: no event yet) is the aggregate's last sequence. `audience`: actors
+        that need to hear of it, where most events of the type concern nobody (`Actor.summoned`).
 
         Returns the records as stored. Raises `Conflict` if somebody else was first; `Unavailable` if the log did not
         answer for 30 s (then nobody can say whether it was stored: read before deciding again).
@@ -105,7 +109,7 @@ class EventLog:
             body = encode(event, envelope)
             bodies.append((event, envelope, body, await self._claim(aggregate, event, envelope, body)))
         messages = [(envelope.id, str(event.__struct_config__.tag), wire) for event, envelope, _, wire in bodies]
-        last = await self._store(aggregate, messages, expected)
+        last = await self._store(aggregate, messages, expected, {AUDIENCE: ",".join(audience)} if audience else {})
         first = last - len(bodies) + 1
         return [Record(first + n, body, None, event) for n, (event, _, body, _) in enumerate(bodies)]
 
@@ -116,7 +120,13 @@ class EventLog:
         head = msgspec.structs.replace(envelope, type=str(event.__struct_config__.tag), blob=blob)
         return msgspec.json.encode(head)
 
-    async def _store(self, aggregate: Aggregate, messages: Sequence[tuple[str, str, bytes]], expected: int) -> int:
+    async def _store(
+        self,
+        aggregate: Aggregate,
+        messages: Sequence[tuple[str, str, bytes]],
+        expected: int,
+        extra: Mapping[str, str],
+    ) -> int:
         """Send until it is known what became of it; the sequence of the last message."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + APPEND_SECONDS
@@ -124,7 +134,7 @@ class EventLog:
         while True:
             try:
                 return await (self._publish if len(messages) == 1 else self._publish_batch)(
-                    aggregate, messages, expected
+                    aggregate, messages, expected, extra
                 )
             except ApiError as error:
                 if error.code not in WRONG_LAST_SEQUENCE | SEND_AGAIN:
@@ -151,13 +161,28 @@ class EventLog:
             await asyncio.sleep(pause)
             pause = min(1.0, pause * 2 or 0.05)
 
-    async def _publish(self, aggregate: Aggregate, messages: Sequence[tuple[str, str, bytes]], expected: int) -> int:
+    async def _publish(
+        self,
+        aggregate: Aggregate,
+        messages: Sequence[tuple[str, str, bytes]],
+        expected: int,
+        extra: Mapping[str, str],
+    ) -> int:
         [(identity, name, body)] = messages
-        headers = {"Nats-Msg-Id": identity, "Nats-Expected-Last-Subject-Sequence": str(expected), "Sika-Type": name}
+        headers = {
+            "Nats-Msg-Id": identity,
+            "Nats-Expected-Last-Subject-Sequence": str(expected),
+            "Sika-Type": name,
+            **extra,
+        }
         return _acknowledged(await self.bus.ask(self.bus.names.log(aggregate), body, headers))
 
     async def _publish_batch(
-        self, aggregate: Aggregate, messages: Sequence[tuple[str, str, bytes]], expected: int
+        self,
+        aggregate: Aggregate,
+        messages: Sequence[tuple[str, str, bytes]],
+        expected: int,
+        extra: Mapping[str, str],
     ) -> int:
         """ADR-50. The expectation may only be on the first message of a subject; the commit is answered for all."""
         subject, batch = self.bus.names.log(aggregate), uuid7()
@@ -167,6 +192,7 @@ class EventLog:
                 "Nats-Batch-Id": batch,
                 "Nats-Batch-Sequence": str(number),
                 "Sika-Type": name,
+                **extra,
             }
             if number == 1:
                 headers["Nats-Expected-Last-Subject-Sequence"] = str(expected)

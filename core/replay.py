@@ -7,7 +7,7 @@ not one (its hash is reported by the run), a changed tool, policy or order is.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -15,10 +15,13 @@ import msgspec
 from core.errors import Divergence, NotFound
 from core.events import (
     Json,
+    Message,
+    MessageAdded,
     ModelCompleted,
     ModelFailed,
     Record,
     RunFailed,
+    RunPaused,
     RunRequested,
     RunStarted,
     ToolCompleted,
@@ -27,7 +30,8 @@ from core.events import (
 )
 from core.log import EventLog
 from core.previews import Previewer
-from core.state import ThreadState, fold
+from core.run import Paused, outcome_of
+from core.state import ThreadState, fold, unanswered
 from core.tools import Effect
 
 Call = Callable[[str, Mapping[str, Any], Callable[[str], Awaitable[None]]], Awaitable[Any]]
@@ -55,6 +59,8 @@ class ReplayJournal:
         self._models = [r for r in records if isinstance(r.event, ModelCompleted)]
         self._intents = {r.event.call_id: r for r in records if isinstance(r.event, ToolRequested)}
         self._outcomes = {r.event.call_id: r for r in records if isinstance(r.event, ToolCompleted)}
+        self._added = [r for r in records if isinstance(r.event, MessageAdded)]
+        self._paused = next((r.event for r in records if isinstance(r.event, RunPaused)), None)
         self._asked = 0
 
     stopping = False
@@ -62,7 +68,24 @@ class ReplayJournal:
     def said_seq(self) -> int:
         return self.state.said_seq()
 
+    async def steered(self) -> list[Message]:
+        if unanswered(self.state.messages):
+            return []
+        ahead = self._models[self._asked].seq if self._asked < len(self._models) else self._records[-1].seq + 1
+        found: list[Message] = []
+        while self._added and self._added[0].seq < ahead:
+            record = self._added.pop(0)
+            assert isinstance(record.event, MessageAdded)
+            found += record.event.messages
+            self._took(record)
+        return found
+
+    def answers(self, call_id: str) -> Sequence[Any]:
+        return self.state.runs[self.id].answers.get(call_id, ())
+
     async def model_recorded(self, request: str) -> ModelCompleted:
+        if unanswered(self.state.messages):
+            return ModelCompleted(message=next(m for m in reversed(self.state.messages) if m["type"] == "ai"))
         if self._asked >= len(self._models):
             raise Divergence(f"after {self._end()}: the loop asks the model once more; the run did not")
         record = self._models[self._asked]
@@ -77,6 +100,8 @@ class ReplayJournal:
         return event
 
     async def tool_requested(self, call_id: str, name: str, effect: Effect, args: Json) -> ToolCompleted | None:
+        if done := outcome_of(self.state, call_id):
+            return done  # in the run that paused here
         intent, outcome = self._intents.get(call_id), self._outcomes.get(call_id)
         if intent is None:
             raise Divergence(f"after {self._end()}: the loop calls {name} ({call_id}); the run did not")
@@ -87,6 +112,8 @@ class ReplayJournal:
             raise Divergence(f"{intent.seq} tool.requested: {asked.name} was called, the loop calls {name} {shown}")
         if asked.effect != effect:
             raise Divergence(f"{intent.seq} tool.requested: {name} was {asked.effect}, here it is {effect}")
+        if outcome is None and self._paused is not None:
+            raise Paused(self._paused.next, self._paused.interrupts)
         if outcome is None:
             raise Divergence(f"{intent.seq} tool.requested: {name} has no recorded outcome")
         self._took(outcome)
@@ -153,12 +180,15 @@ async def _replay_run(
             divergence = f"{left.seq} model.completed: the run asked the model, the loop ends before it"
     except Divergence as error:
         divergence = str(error)
+    except Paused as paused:
+        if ended != "run.paused":
+            divergence = f"the loop pauses before {', '.join(paused.event.next)}; the run did not"
     except Exception as error:
         if not (mine and isinstance(mine[-1].event, RunFailed)):
             divergence = f"the loop failed: {type(error).__name__}: {error}"
     report.runs += 1
     report.steps += journal.steps
-    if divergence and (ended == "run.completed" or journal.rest() is not None):
+    if divergence and (ended in ("run.completed", "run.paused") or journal.rest() is not None):
         report.divergence = f"run {run}: {divergence}"
 
 

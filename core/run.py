@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
@@ -40,14 +40,17 @@ from core.actor import Actor
 from core.errors import Conflict, OwnershipLost, SikaError, Unavailable
 from core.events import (
     Event,
+    Interrupt,
     Json,
     Message,
+    MessageAdded,
     ModelCompleted,
     ModelFailed,
     Record,
     RunCancelled,
     RunCompleted,
     RunFailed,
+    RunPaused,
     RunRequested,
     RunRolledBack,
     RunStarted,
@@ -95,6 +98,16 @@ class Journal(Protocol):
 
     async def model_failed(self, event: ModelFailed) -> None: ...
 
+    async def steered(self) -> list[Message]:
+        """Take in what people have told the agent meanwhile: record it as part of the conversation. Not between a
+        tool call and its outcome: no provider takes that.
+        """
+        ...
+
+    def answers(self, call_id: str) -> Sequence[Any]:
+        """What people answered to a tool call's questions, in the order of the questions."""
+        ...
+
     async def tool_requested(self, call_id: str, name: str, effect: Effect, args: Json) -> ToolCompleted | None:
         """Record the intent and return None: go ahead. Or return the outcome, if the call must not be made (again)."""
         ...
@@ -111,6 +124,14 @@ class Journal(Protocol):
     def stopping(self) -> bool:
         """Whether a person asked the run to stop (and not the process)."""
         ...
+
+
+class Paused(Exception):
+    """Raised by `perform`: the run stops at a breakpoint, or at questions of tools; another run goes on from here."""
+
+    def __init__(self, next: Sequence[str], interrupts: Sequence[Interrupt] = ()) -> None:
+        super().__init__(f"paused before {', '.join(next)}")
+        self.event = RunPaused(next=list(next), interrupts=list(interrupts))
 
 
 class Worker:
@@ -157,23 +178,33 @@ class OwnedRun:
         self._took(await self._write(event, self.run.last_id))
         self.claimed = True
 
-    async def append(self, event: Event, cause: str | None = None) -> None:
+    async def append(
+        self, event: Event, cause: str | None = None, *, unsteered: bool = False, audience: Sequence[str] = ()
+    ) -> bool:
         """Append one event of the run. Goes on when something else was written to the thread; raises `OwnershipLost`,
-        `Unavailable`.
+        `Unavailable`. `unsteered`: not if somebody has a message for the agent; whether it was appended.
         """
         async with self._lock:
             while True:
+                if unsteered and self.run.steers:
+                    return False
                 try:
-                    record = await self._write(event, cause or self.run.last_id)
+                    record = await self._write(event, cause or self.run.last_id, audience)
                 except Conflict:
                     self._adopt(await self._threads.load(self.thread_id))
                     continue
                 self._took(record)
-                return
+                return True
 
-    async def _write(self, event: Event, cause: str) -> Record:
+    async def _write(self, event: Event, cause: str, audience: Sequence[str] = ()) -> Record:
         [record] = await self._threads.log.append(
-            thread(self.thread_id), [event], expected=self.state.seq, actor=self._actor, run=self.id, cause=cause
+            thread(self.thread_id),
+            [event],
+            expected=self.state.seq,
+            actor=self._actor,
+            run=self.id,
+            cause=cause,
+            audience=audience,
         )
         return record
 
@@ -228,12 +259,18 @@ class OwnedRun:
     async def model_failed(self, event: ModelFailed) -> None:
         await self.append(event)
 
+    async def steered(self) -> list[Message]:
+        messages = [] if unanswered(self.state.messages) else list(self.run.steers)
+        if messages:
+            await self.append(MessageAdded(messages=messages))
+        return messages
+
+    def answers(self, call_id: str) -> Sequence[Any]:
+        return self.run.answers.get(call_id, ())
+
     async def tool_requested(self, call_id: str, name: str, effect: Effect, args: Json) -> ToolCompleted | None:
-        for message in reversed(self.state.messages):
-            if message["type"] != "tool":
-                break
-            if message.get("tool_call_id") == call_id:
-                return ToolCompleted(call_id=call_id, message=message)
+        if done := outcome_of(self.state, call_id):
+            return done
         intent = self.run.intents.get(call_id)
         if intent is None:
             asked = next((c["args"] for c in unanswered(self.state.messages) if c["id"] == call_id), None)
@@ -263,6 +300,16 @@ class OwnedRun:
 
     async def progress(self, call_id: str, name: str, text: str) -> None:
         await self._pump.progress(self.id, Progress(call_id=call_id, name=name, text=text))
+
+
+def outcome_of(state: ThreadState, call_id: str) -> ToolCompleted | None:
+    """The outcome of a call of the last answer, if there is one."""
+    for message in reversed(state.messages):
+        if message["type"] != "tool":
+            break
+        if message.get("tool_call_id") == call_id:
+            return ToolCompleted(call_id=call_id, message=message)
+    return None
 
 
 def tool_message(said: int, call_id: str, name: str, content: str, status: str = "success") -> Message:
@@ -341,17 +388,18 @@ class RunActor(Actor[RunRequested]):
                 text = (
                     f"The run was started {run.attempt} times and stopped its worker every time; it is not tried again."
                 )
-                await owned.append(RunFailed(error="Stalled", text=text))
+                await owned.append(RunFailed(error="Stalled", text=text), audience=_audience(owned.request))
                 return owned.state
             facts = self.describe(run.request)
             await owned.claim(RunStarted(attempt=owned.attempt, worker=worker.name, lease=wakeup.seq, **facts))
-        outcome = None if owned.stopping else await self._attempt(owned, ear)
-        if owned.broken:
-            raise owned.broken
-        if isinstance(outcome, RunFailed):
-            await self._close_calls(owned, "Error: the run failed before this was done.")
-        await owned.append(outcome or await self._stop(owned))
-        return owned.state
+        while True:
+            outcome = None if owned.stopping else await self._attempt(owned, ear)
+            if owned.broken:
+                raise owned.broken
+            if isinstance(outcome, RunFailed):
+                await self._close_calls(owned, "Error: the run failed before this was done.")
+            if await owned.append(outcome or await self._stop(owned), unsteered=isinstance(outcome, RunCompleted)):
+                return owned.state
 
     async def _attempt(self, owned: OwnedRun, ear: Ear) -> Event | None:
         """Do the run; what came of it, or None if it was stopped."""
@@ -362,6 +410,8 @@ class RunActor(Actor[RunRequested]):
                 try:
                     await self.perform(owned)
                     outcome = RunCompleted()
+                except Paused as paused:
+                    outcome = paused.event
                 except (OwnershipLost, Unavailable) as error:
                     owned.broken = error
                 except Exception as error:  # of a model, a tool, a policy: the run failed, the worker did not
@@ -386,6 +436,11 @@ class RunActor(Actor[RunRequested]):
         for call in unanswered(owned.state.messages) if owned.run.attempt else []:
             message = tool_message(owned.said_seq(), call["id"], call["name"], text, "error")
             await owned.tool_completed(ToolCompleted(call_id=call["id"], message=message))
+
+
+def _audience(request: RunRequested) -> list[str]:
+    """Who has something to do when such a run has ended."""
+    return [*(["webhooks"] if request.webhook else []), *(["janitor"] if request.on_completion == "delete" else [])]
 
 
 def _seconds_until(moment: str) -> float:

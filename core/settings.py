@@ -5,16 +5,22 @@ DeerFlow's keys and defaults are accepted; keys nobody knows are kept in `extra`
 
 from __future__ import annotations
 
+import ipaddress
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 import msgspec
 
 Positive = Annotated[int, msgspec.Meta(ge=1)]
 Count = Annotated[int, msgspec.Meta(ge=0)]
 Seconds = Annotated[float, msgspec.Meta(gt=0)]
+Price = Annotated[float, msgspec.Meta(ge=0)]
 Open = Mapping[str, Any]
 """A section whose keys belong to somebody else."""
+_ORIGIN = re.compile(r"https?://(?:[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(?::\d{1,5})?")
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 class Secret:
@@ -53,6 +59,57 @@ class Http(Section, frozen=True, kw_only=True):
     max_body_bytes: Positive = 8 * 1024 * 1024
     heartbeat_seconds: Seconds = 5
     cors_origins: tuple[str, ...] = ()
+    public_url: str | None = None
+    trusted_proxies: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for proxy in self.trusted_proxies:
+            try:
+                ipaddress.ip_network(proxy, strict=False)
+            except ValueError:
+                raise ValueError(f"trusted_proxies: an address or a network is expected, got {proxy!r}") from None
+        if self.public_url is not None and not _ORIGIN.fullmatch(self.public_url):
+            raise ValueError("public_url: expected http(s)://name[:port] without a path")
+
+
+class OidcProvider(Section, frozen=True, kw_only=True):
+    """Where people may sign in. `allowed_domains`: those whose verified address is in one of these, and nobody else."""
+
+    name: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_-]{1,64}\Z")]
+    issuer: str
+    client_id: str
+    client_secret: Secret | None = None
+    display_name: str | None = None
+    scopes: tuple[str, ...] = ("openid", "email", "profile")
+    allowed_domains: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        place = urlsplit(self.issuer)
+        if place.scheme != "https" and not (place.scheme == "http" and place.hostname in _LOOPBACK):
+            raise ValueError("issuer: expected an address that begins with https://")
+
+
+class Auth(Section, frozen=True, kw_only=True):
+    """Accounts. `registration`: people may make accounts for themselves."""
+
+    enabled: bool = False
+    registration: bool = True
+    session_days: Annotated[float, msgspec.Meta(gt=0, le=365)] = 7
+    oidc: tuple[OidcProvider, ...] = ()
+
+    def __post_init__(self) -> None:
+        names = [provider.name for provider in self.oidc]
+        if len(set(names)) < len(names):
+            raise ValueError("oidc: two providers have the same name")
+
+
+class Limits(Section, frozen=True, kw_only=True):
+    """Of one user; None: none."""
+
+    max_concurrent_runs: Positive | None = None
+    requests_per_minute: Positive | None = None
+    tokens_per_day: Positive | None = None
+    exempt_admins: bool = True
 
 
 class Tls(Section, frozen=True, kw_only=True):
@@ -83,6 +140,17 @@ class Runs(Section, frozen=True, kw_only=True):
     max_model_attempts: Positive = 3
 
 
+class Pricing(Section, frozen=True, kw_only=True):
+    """What a million tokens cost. Input that the provider had in its cache costs `cache_read_per_million`, or as much as
+    other input.
+    """
+
+    currency: Annotated[str, msgspec.Meta(min_length=1, max_length=8)] = "USD"
+    input_per_million: Price = 0
+    output_per_million: Price = 0
+    cache_read_per_million: Price | None = None
+
+
 class Model(Section, frozen=True, kw_only=True):
     """`extra` goes to the class named by `use`, as it is (see `core.config.reveal`)."""
 
@@ -99,6 +167,9 @@ class Model(Section, frozen=True, kw_only=True):
     thinking: Open | None = None
     use_responses_api: bool | None = None
     output_version: str | None = None
+    context_window: Positive | None = None
+    """Tokens that fit in one request, for people to see."""
+    pricing: Pricing | None = None
 
 
 class ToolGroup(Section, frozen=True, kw_only=True):
@@ -141,6 +212,14 @@ class Sandbox(Section, frozen=True, kw_only=True):
     provisioner_url: str | None = None
 
 
+class Webhooks(Section, frozen=True, kw_only=True):
+    """`secret` signs what is posted; without one, a generated secret of the data directory does."""
+
+    secret: Secret | None = None
+    allow_private: bool = False
+    timeout_seconds: Seconds = 10
+
+
 class Uploads(Section, frozen=True, kw_only=True):
     max_files: Positive = 10
     max_file_size: Positive = 50 * 1024 * 1024
@@ -155,6 +234,13 @@ class Title(Section, frozen=True, kw_only=True):
     max_chars: Annotated[int, msgspec.Meta(ge=10, le=200)] = 60
     model_name: str | None = None
     prompt_template: str | None = None
+
+
+class Suggestions(Section, frozen=True, kw_only=True):
+    enabled: bool = True
+    max_suggestions: Annotated[int, msgspec.Meta(ge=1, le=5)] = 3
+    model_name: str | None = None
+    timeout_seconds: Annotated[float, msgspec.Meta(gt=0, le=60)] = 20
 
 
 class ContextSize(Section, frozen=True, kw_only=True):
@@ -269,6 +355,8 @@ class Config(Section, frozen=True, kw_only=True):
     config_version: int = 1
     log_level: Literal["debug", "info", "warning", "error", "critical"] = "info"
     http: Http = Http()
+    auth: Auth = Auth()
+    limits: Limits = Limits()
     nats: Nats = Nats()
     runs: Runs = Runs()
     actors: tuple[str, ...] = ()
@@ -278,7 +366,9 @@ class Config(Section, frozen=True, kw_only=True):
     tool_search: Off = Off()
     sandbox: Sandbox = Sandbox()
     uploads: Uploads = Uploads()
+    webhooks: Webhooks = Webhooks()
     title: Title = Title()
+    suggestions: Suggestions = Suggestions()
     summarization: Summarization = Summarization()
     memory: Memory = Memory()
     subagents: Subagents = Subagents()

@@ -26,24 +26,37 @@ from typing import Any, NamedTuple
 import msgspec
 
 from core.events import (
+    Event,
+    FeedbackGiven,
+    FeedbackRemoved,
     Json,
     Message,
+    MessageAdded,
     ModelCompleted,
+    Opaque,
     Record,
+    Resume,
     RunCancelled,
     RunCancelRequested,
     RunCompleted,
     RunFailed,
+    RunPaused,
+    RunRemoved,
     RunRequested,
     RunRolledBack,
     RunStarted,
+    RunSteered,
     StatePatched,
     ThreadAnnotated,
     ThreadCreated,
     ThreadErased,
+    ThreadExpirySet,
     ThreadForked,
+    ThreadPruned,
     ToolCompleted,
     ToolRequested,
+    WebhookDelivered,
+    WebhookFailed,
 )
 
 REMOVE_ALL = "__remove_all__"
@@ -73,6 +86,26 @@ class Intent(NamedTuple):
     event: ToolRequested
 
 
+class Feedback(NamedTuple):
+    """A rating of a run."""
+
+    id: str
+    run: str
+    user: str
+    rating: int
+    comment: str | None
+    message_id: str | None
+    at: str
+
+
+class Expiry(NamedTuple):
+    """When a thread goes: after so many idle minutes. `at`: when that was decided."""
+
+    minutes: float
+    strategy: str
+    at: str
+
+
 class Run(msgspec.Struct, frozen=True, kw_only=True):
     """What the log says about one run. `status` is the LangGraph Platform's word for it."""
 
@@ -95,12 +128,21 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     error: RunFailed | None = None
     before: int = -1
     """Index of the head when the run first started: where a rollback returns to."""
+    resumed: tuple[RunPaused | None, Mapping[str, tuple[Any, ...]]] = (None, {})
+    """Where the thread was paused before it started, and what had been answered."""
     last_id: str = ""
     """Id of the run's last event: the cause of the next."""
     said: str = ""
     """Id of the last `model.completed`: the cause of its tool calls."""
     intents: Mapping[str, Intent] = {}
     """Tool calls that were started and have no outcome yet, by call id."""
+    steers: tuple[Message, ...] = ()
+    """Messages for the agent that it has not taken in yet."""
+    answers: Mapping[str, tuple[Any, ...]] = {}
+    """What people answered to the questions of tool calls that are not done yet, by call id, in order."""
+    removed: bool = False
+    webhook: WebhookDelivered | WebhookFailed | None = None
+    """What became of the last try to post the outcome."""
 
     @property
     def open(self) -> bool:
@@ -124,6 +166,14 @@ class ThreadState:
     runs: dict[str, Run] = field(default_factory=dict)
     places: dict[str, int] = field(default_factory=dict)
     """Index of each message of `values` by id."""
+    paused: RunPaused | None = None
+    """Where the last run stopped, until another one starts."""
+    answers: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    """What was answered before to the questions of the tool calls the thread is paused at."""
+    steers: tuple[Message, ...] = ()
+    """What the paused run was told and did not come to hear: for the one that goes on."""
+    feedback: Mapping[str, Feedback] = field(default_factory=dict)
+    expiry: Expiry | None = None
 
     @property
     def messages(self) -> list[Message]:
@@ -145,8 +195,18 @@ class ThreadState:
         """`idle`, `busy`, `interrupted` or `error`: what the LangGraph Platform calls the thread's status."""
         if any(run.open for run in reversed(self.runs.values())):
             return "busy"
+        if self.paused:
+            return "interrupted"
         last = next(reversed(self.runs.values()), None)
         return last.status if last and last.status in ("error", "interrupted") else "idle"
+
+    @property
+    def interrupts(self) -> dict[str, list[Json]]:
+        """The questions the thread waits on, as `{id, value}`, by the task that asked (a tool call)."""
+        found: dict[str, list[Json]] = {}
+        for asked in self.paused.interrupts if self.paused else ():
+            found.setdefault(asked.call_id or asked.id, []).append({"id": asked.id, "value": asked.value})
+        return found
 
     def commit_at(self, seq: int) -> int:
         """Index of the last commit with this sequence (a fork brings many), or -1."""
@@ -212,8 +272,10 @@ def patch_of(record: Record, state: ThreadState) -> tuple[Mapping[str, Any], str
             return {"messages": [message]}, "loop", "model"
         case ToolCompleted(message=message, update=update):
             return {**update, "messages": [message]}, "loop", "tools"
-        case StatePatched(values=values, as_node=node):
-            return values, "update", node or "__start__"
+        case StatePatched(values=values, as_node=node, source=source):
+            return values, source, node or "__start__"
+        case MessageAdded(messages=messages):
+            return {"messages": messages}, "update", "__start__"
         case RunStarted() if (run := state.runs.get(record.run or "")) and run.attempt == 0 and run.request.input:
             return run.request.input, "input", "__start__"
     return None
@@ -245,13 +307,36 @@ def _apply(state: ThreadState, record: Record) -> None:
         case ThreadForked():
             for patch in event.patches:
                 _commit(state, record, patch, "fork", "__start__", state.head)
+        case ThreadExpirySet(minutes=minutes):
+            state.expiry = None if minutes is None else Expiry(minutes, event.strategy, record.at)
+        case ThreadPruned():
+            _forget(state)
+            state.exists, state.erased, state.user = True, False, event.user
+            state.created_at, state.metadata = event.created_at, dict(event.metadata)
+            _commit(state, record, event.values, "update", "__start__", -1)
+        case FeedbackRemoved():
+            state.feedback = {key: given for key, given in state.feedback.items() if key != event.feedback_id}
+        case FeedbackGiven():
+            given = Feedback(
+                event.feedback_id,
+                record.run or "",
+                event.user,
+                event.rating,
+                event.comment,
+                event.message_id,
+                record.at,
+            )
+            state.feedback = {**state.feedback, given.id: given}
         case ThreadErased():
             _forget(state)
             state.user = event.by
         case StatePatched():
             patched = patch_of(record, state)
             assert patched is not None
-            _commit(state, record, *patched, state.head if event.base is None else state.commit_at(event.base))
+            base = state.head if event.base is None else state.commit_at(event.base)
+            if base != state.head:
+                state.paused, state.answers = None, {}
+            _commit(state, record, *patched, base)
         case _ if record.run is not None:
             _apply_to_run(state, record, record.run)
     state.updated_at = record.at
@@ -273,6 +358,8 @@ def _apply_to_run(state: ThreadState, record: Record, run_id: str) -> None:
             )
         return
     run = state.runs.get(run_id)
+    if run is not None and not run.open:
+        _apply_to_ended(state, run, event)
     if run is None or not run.open:
         return
     changes: Json = {}
@@ -283,6 +370,14 @@ def _apply_to_run(state: ThreadState, record: Record, run_id: str) -> None:
             changes = {"cancel": event.action}
         case RunCompleted():
             changes = {"status": "success", "ended_seq": record.seq}
+        case RunPaused():
+            changes = {"status": "success", "ended_seq": record.seq}
+            state.paused, state.answers, state.steers = event, run.answers, run.steers
+        case RunSteered():
+            changes = {"steers": (*run.steers, event.message)}
+        case MessageAdded():
+            changes = {"steers": run.steers[len(event.messages) :]}
+            _commit(state, record, *(patch_of(record, state) or ({}, "", "")), state.head)
         case RunFailed():
             changes = {"status": "error", "error": event, "ended_seq": record.seq}
         case RunCancelled():
@@ -291,6 +386,7 @@ def _apply_to_run(state: ThreadState, record: Record, run_id: str) -> None:
             changes = {"status": "rolled_back", "ended_seq": record.seq}
             if run.attempt:
                 _checkout(state, run.before)
+                state.paused, state.answers = run.resumed
         case ToolRequested():
             changes = {"intents": {**run.intents, event.call_id: Intent(record.id, event)}}
         case ModelCompleted() | ToolCompleted():
@@ -299,11 +395,20 @@ def _apply_to_run(state: ThreadState, record: Record, run_id: str) -> None:
                 changes["said"] = record.id
             if isinstance(event, ToolCompleted):
                 changes["intents"] = {k: v for k, v in run.intents.items() if k != event.call_id}
+                changes["answers"] = {k: v for k, v in run.answers.items() if k != event.call_id}
             patch, source, node = patch_of(record, state) or ({}, "", "")
             _commit(state, record, patch, source, node, state.head)
         case _:
             return
     state.runs[run_id] = msgspec.structs.replace(run, updated_at=record.at, last_id=record.id, **changes)
+
+
+def _apply_to_ended(state: ThreadState, run: Run, event: Event | Opaque) -> None:
+    match event:
+        case RunRemoved():
+            state.runs[run.id] = msgspec.structs.replace(run, removed=True)
+        case WebhookDelivered() | WebhookFailed():
+            state.runs[run.id] = msgspec.structs.replace(run, webhook=event)
 
 
 def _start(state: ThreadState, record: Record, run: Run, event: RunStarted) -> Json:
@@ -312,13 +417,29 @@ def _start(state: ThreadState, record: Record, run: Run, event: RunStarted) -> J
     if event.model:
         changes["model"] = event.model
     if run.attempt == 0:
-        changes |= {"started_seq": record.seq, "before": state.head}
+        changes |= {"started_seq": record.seq, "before": state.head, "resumed": (state.paused, state.answers)}
+        if run.request.resume and state.paused:
+            changes["answers"] = answered(state, run.request.resume)
+        changes["steers"] = (*state.steers, *run.steers)
+        state.paused, state.answers, state.steers = None, {}, ()
         base = state.head if run.request.base is None else state.commit_at(run.request.base)
         if patched := patch_of(record, state):
             _commit(state, record, *patched, base)
         else:
             _checkout(state, base)
     return changes
+
+
+def answered(state: ThreadState, resume: Resume) -> Mapping[str, tuple[Any, ...]]:
+    """What the tool calls the thread is paused at get: all earlier answers, and this one."""
+    asked = {one.id: one for one in state.paused.interrupts} if state.paused else {}
+    value = resume.value
+    each = value if isinstance(value, dict) and value and value.keys() <= asked.keys() else dict.fromkeys(asked, value)
+    found = dict(state.answers)
+    for identity, answer in each.items():
+        if call_id := asked[identity].call_id:
+            found[call_id] = (*found.get(call_id, ()), answer)
+    return found
 
 
 def _cancel_open(state: ThreadState, action: str) -> None:
@@ -331,6 +452,7 @@ def _cancel_open(state: ThreadState, action: str) -> None:
 def _forget(state: ThreadState) -> None:
     state.exists, state.erased = False, True
     state.metadata, state.values, state.commits, state.runs, state.places, state.head = {}, {}, [], {}, {}, -1
+    state.paused, state.answers, state.steers, state.feedback, state.expiry = None, {}, (), {}, None
 
 
 def _commit(state: ThreadState, record: Record, patch: Mapping[str, Any], source: str, node: str, parent: int) -> None:

@@ -11,14 +11,15 @@ from langchain_core.messages import BaseMessage
 from langgraph.errors import GraphRecursionError
 
 from actors.lead.agent import Agents, as_langchain
+from actors.lead.breakpoints import Breakpoints
 from actors.lead.messages import Loaded
 from actors.lead.prompt import build, short_hash
 from actors.lead.recorder import Call, Turn
 from core.config import ConfigSource
 from core.errors import SikaError
 from core.events import Json, RunRequested
-from core.run import Journal, OwnedRun, RunActor
-from core.state import unanswered
+from core.run import Journal, OwnedRun, Paused, RunActor
+from core.state import next_nodes, unanswered
 from core.tools import Effect, Tool
 
 log = structlog.get_logger("sika.lead")
@@ -72,8 +73,7 @@ class Lead(RunActor):
         self, journal: Journal, request: RunRequested, model: str, thread_id: str, user: str, call: Call
     ) -> None:
         """The loop itself, on any journal: live, or replaying."""
-        messages = journal.state.messages
-        if not messages or (messages[-1]["type"] == "ai" and not unanswered(messages)):
+        if not next_nodes(journal.state.messages) and not await journal.steered():
             return  # nothing to answer, or answered already
         chat = self._models.get(
             model,
@@ -91,6 +91,7 @@ class Lead(RunActor):
             call=call,
             attempts=limits.max_model_attempts,
             effects=self._effects,
+            breakpoints=Breakpoints(request),
         )
         state = {name: value for name, value in journal.state.values.items() if name in agent.channels}
         state["messages"] = self._seed(thread_id, journal)
@@ -101,6 +102,8 @@ class Lead(RunActor):
             raise TooManySteps(f"The agent had not finished at its recursion limit of {steps} steps.") from error
         finally:
             await turn.end()
+        if turn.asked:
+            raise Paused(["tools"], turn.asked)
 
     def _seed(self, thread_id: str, journal: Journal) -> list[BaseMessage]:
         """The messages to start from. An answer with open tool calls is left out: the first model call gives it

@@ -22,15 +22,17 @@ from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResp
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, ToolMessage
 from langchain_core.runnables.base import RunnableBinding
-from langgraph.errors import GraphBubbleUp
+from langgraph.config import get_config
+from langgraph.errors import GraphBubbleUp, GraphInterrupt
 from langgraph.prebuilt.tool_node import ToolCallRequest
 from langgraph.types import Command
 
 from actors.lead.answers import completed, merge
+from actors.lead.breakpoints import Breakpoints
 from actors.lead.failures import classify, pause_ms
 from actors.lead.messages import dump, key_of, load
 from core.errors import SikaError
-from core.events import Json, Message, ModelCompleted, ModelFailed, ToolCompleted
+from core.events import Interrupt, Json, Message, ModelCompleted, ModelFailed, ToolCompleted
 from core.ids import uuid7
 from core.previews import Previewer, text_of
 from core.run import Journal, tool_message
@@ -40,6 +42,8 @@ from core.tools import Effect
 Call = Callable[[str, Mapping[str, Any], Callable[[str], Awaitable[None]]], Awaitable[Any]]
 
 END_SECONDS = 10.0
+SCRATCHPAD = "__pregel_scratchpad"
+"""Where `interrupt()` looks for answers in the configuration of a task (langgraph's `CONFIG_KEY_SCRATCHPAD`)."""
 ERROR_CHARACTERS = 500
 """How much of an exception's text the model is shown (contract runtime §5.8)."""
 
@@ -55,6 +59,9 @@ class Turn:
     call: Call
     attempts: int
     effects: Mapping[str, Effect]
+    breakpoints: Breakpoints
+    asked: list[Interrupt] = field(default_factory=list)
+    """Questions of tools (LangGraph's `interrupt()`) that wait for an answer."""
     working: set[asyncio.Task[Any]] = field(default_factory=set)
     """Tasks of model and tool calls. LangGraph does not end them all when the run is cancelled: `end` does."""
 
@@ -117,11 +124,25 @@ class Recorder(AgentMiddleware[Any, Turn, Any]):
 
     async def _model_call(self, request: ModelRequest[Turn]) -> ModelResponse[Any]:
         turn = request.runtime.context
-        key = request_key(request.messages)
+        opened = bool(unanswered(turn.journal.state.messages))
+        if opened:
+            turn.breakpoints.resumed()
+        else:
+            turn.breakpoints.before_model(after_tools=turn.journal.state.messages[-1]["type"] == "tool")
+        steered = [load(message) for message in await turn.journal.steered()]
+        said = await self._said(request, [*request.messages, *steered])
+        if said.get("tool_calls") and not opened:
+            turn.breakpoints.after_model()
+        return ModelResponse(result=[*steered, load(said)])
+
+    async def _said(self, request: ModelRequest[Turn], conversation: Sequence[BaseMessage]) -> Message:
+        """What the model says next: as recorded, or asked for now, and recorded."""
+        turn = request.runtime.context
+        key = request_key(conversation)
         recorded = await turn.journal.model_recorded(key)
         if recorded is not None:
-            return ModelResponse(result=[load(recorded.message)])
-        messages = closed(request.messages)
+            return recorded.message
+        messages = closed(conversation)
         if request.system_message:
             messages = [request.system_message, *messages]
         model = self._bind(request)
@@ -138,7 +159,7 @@ class Recorder(AgentMiddleware[Any, Turn, Any]):
                     raise
                 await asyncio.sleep(failed.wait_ms / 1000)
         await turn.journal.model_completed(event)
-        return ModelResponse(result=[load(event.message)])
+        return event.message
 
     def _bind(self, request: ModelRequest[Turn]) -> Ask:
         """The model with the request's tools. Converting the tools' schemas takes longer than most requests: done
@@ -187,7 +208,7 @@ class Recorder(AgentMiddleware[Any, Turn, Any]):
             if broken:
                 message, update = tool_message(said, call_id, name, f"Error: {broken}", "error"), dict[str, Any]()
             else:
-                message, update = await _outcome(request, handler, said)
+                message, update = await _asking_people(turn, request, handler, said)
             duration = int((time.monotonic() - started) * 1000)
             outcome = ToolCompleted(call_id=call_id, message=message, update=update, duration_ms=duration)
             await turn.journal.tool_completed(outcome)
@@ -203,6 +224,29 @@ class Recorder(AgentMiddleware[Any, Turn, Any]):
             return await turn.call(actor, request, progress)
 
         return _ToolContext(turn.thread, turn.user, turn.run, f"{turn.journal.said_seq()}-{call_id}", ask)
+
+
+async def _asking_people(
+    turn: Turn,
+    request: ToolCallRequest,
+    handler: Callable[[ToolCallRequest], Awaitable[ToolMessage | Command[Any]]],
+    said: int,
+) -> tuple[Message, Json]:
+    """Make the call of a tool that may ask people (LangGraph's `interrupt()`): it is begun again for each answer, and
+    gets those that were given. What it asks that has no answer yet pauses the run.
+    """
+    call_id = str(request.tool_call["id"])
+    answers = turn.journal.answers(call_id)
+    if answers:
+        get_config()["configurable"][SCRATCHPAD].resume.extend(answers)
+    try:
+        return await _outcome(request, handler, said)
+    except GraphInterrupt as asked:
+        for number, one in enumerate(asked.args[0] if asked.args else ()):
+            identity = hashlib.blake2b(f"{said}-{call_id}-{len(answers) + number}".encode(), digest_size=16).hexdigest()
+            value = msgspec.to_builtins(one.value, str_keys=True, enc_hook=str)
+            turn.asked.append(Interrupt(id=identity, value=value, call_id=call_id))
+        raise
 
 
 def closed(messages: Sequence[BaseMessage]) -> list[BaseMessage]:

@@ -13,9 +13,11 @@ from channels.http.langgraph import inputs
 from channels.http.langgraph.assistants import Assistants
 from channels.http.langgraph.modes import MODES
 from core.errors import Invalid
-from core.events import Json, RunRequested
+from core.events import Json, Resume, RunRequested
 
 MOST_SECONDS = 366 * 86_400
+NODES = ("*", "model", "tools")
+"""Where a run can pause: the nodes of the agent's graph, as `GET /assistants/{id}/graph` shows them."""
 _NOT_FROM_CLIENTS = frozenset(
     {
         "thread_id",
@@ -34,7 +36,7 @@ _NOT_FROM_CLIENTS = frozenset(
 class RunBody(msgspec.Struct, kw_only=True):
     assistant_id: str | None = None
     input: dict[str, Any] | None = None
-    command: dict[str, Any] | None = None
+    command: Command | None = None
     stream_mode: str | list[str] | None = None
     stream_subgraphs: bool | None = None
     config: dict[str, Any] | None = None
@@ -50,6 +52,15 @@ class RunBody(msgspec.Struct, kw_only=True):
     on_completion: Literal["delete", "keep"] | None = None
     if_not_exists: Literal["reject", "create"] | None = None
     after_seconds: float | None = None
+    feedback_keys: list[str] | None = None
+
+
+class Command(msgspec.Struct):
+    """LangGraph's `Command`, as far as it makes sense from outside: answer an interrupt, or write to the state."""
+
+    resume: Any = msgspec.UNSET
+    update: dict[str, Any] | list[tuple[str, Any]] | None = None
+    goto: Any = None
 
 
 class Asked(NamedTuple):
@@ -74,16 +85,18 @@ class Asked(NamedTuple):
 
 def parse(raw: bytes, assistants: Assistants, user: str) -> Asked:
     """Raises `Invalid`, `BadRequest`, `NotFound`."""
-    body = decode(raw or b"{}", RunBody)
-    for name in ("command", "interrupt_before", "interrupt_after", "webhook"):
-        if getattr(body, name):
-            raise Invalid(f"{name}: not supported yet")
+    return checked(decode(raw or b"{}", RunBody), assistants, user)
+
+
+def checked(body: RunBody, assistants: Assistants, user: str) -> Asked:
+    """Raises `Invalid`, `BadRequest`, `NotFound`."""
     assistant = assistants.resolve(body.assistant_id)
     config = body.config or {}
     configurable = _mapping(config.get("configurable"), "config.configurable")
+    resume, given = _command(body)
     request = RunRequested(
         assistant=assistant.name,
-        input=None if body.input is None else inputs.with_messages(body.input, "input"),
+        input=given,
         base=_base(body, configurable),
         config={key: value for key, value in config.items() if key != "context"},
         context=_context(config, configurable, body.context or {}, user),
@@ -93,6 +106,12 @@ def parse(raw: bytes, assistants: Assistants, user: str) -> Asked:
         subgraphs=bool(body.stream_subgraphs),
         on_disconnect=body.on_disconnect or "continue",
         not_before=_not_before(body.after_seconds),
+        on_completion="delete" if body.on_completion == "delete" else "keep",
+        interrupt_before=_nodes(body.interrupt_before, "interrupt_before"),
+        interrupt_after=_nodes(body.interrupt_after, "interrupt_after"),
+        resume=resume,
+        webhook=body.webhook,
+        feedback_keys=body.feedback_keys or [],
     )
     named = configurable.get("thread_id")
     return Asked(
@@ -120,6 +139,35 @@ def checkpoint_seq(value: Any, where: str) -> int | None:
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 19:
         return int(value)
     raise Invalid(f"{where}: not a checkpoint of this thread: {str(value)[:40]!r}")
+
+
+def _command(body: RunBody) -> tuple[Resume | None, Json | None]:
+    """The answer to an interrupt, and the state to write first."""
+    given = None if body.input is None else inputs.with_messages(body.input, "input")
+    command = body.command
+    if command is None:
+        return None, given
+    if command.goto:
+        raise Invalid("command.goto: this agent goes where its messages lead; it cannot be sent to a node")
+    if command.update:
+        update = inputs.with_messages(dict(command.update), "command.update")
+        if given is not None:
+            raise Invalid("command.update: a run takes an input or an update, not both")
+        given = update
+    if command.resume is msgspec.UNSET:
+        return None, given
+    if given is not None and given.get("messages"):
+        raise Invalid("command.resume: an interrupted run goes on; it cannot be given new messages as well")
+    return Resume(value=command.resume), given
+
+
+def _nodes(named: str | list[str] | None, where: str) -> list[str]:
+    """`*`, or names of nodes; what no node is called pauses nothing, so it is refused."""
+    wanted = [named] if isinstance(named, str) else named or []
+    for node in wanted:
+        if node not in NODES:
+            raise Invalid(f"{where}: one of {', '.join(NODES)}, got {node[:40]!r}")
+    return list(dict.fromkeys(wanted))
 
 
 def _base(body: RunBody, configurable: Json) -> int | None:

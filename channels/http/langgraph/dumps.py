@@ -12,28 +12,17 @@ from typing import Any
 import msgspec
 
 from core.events import Json, Message
+from core.messages import full
 
 KEPT_BYTES = 32 << 20
 """Encoded messages kept, over all threads; the oldest go first."""
 
-encode = msgspec.json.Encoder().encode
+__all__ = ["encode", "full", "raw", "values"]
 
-_COMMON: Json = {"content": "", "additional_kwargs": {}, "response_metadata": {}, "type": "", "name": None, "id": None}
-_OF_TYPE: Mapping[str, Json] = {
-    "ai": {**_COMMON, "tool_calls": [], "invalid_tool_calls": [], "usage_metadata": None},
-    "tool": {**_COMMON, "tool_call_id": None, "artifact": None, "status": "success"},
-}
+encode = msgspec.json.Encoder().encode
 
 _kept: dict[int, tuple[Message, msgspec.Raw, int]] = {}
 _size = 0
-
-
-def full(message: Message) -> Json:
-    """The message with every field of its type; the log leaves defaults out."""
-    dump = {**_OF_TYPE.get(message["type"], _COMMON), **message}
-    if calls := message.get("tool_calls"):
-        dump["tool_calls"] = [{"type": "tool_call", **call} for call in calls]
-    return dump
 
 
 def raw(message: Message) -> msgspec.Raw:

@@ -11,12 +11,14 @@ from channels.http.langgraph.callbacks import Callbacks
 from channels.http.langgraph.chunks import Cumulative, chunk, last_chunk, place
 from core.events import (
     Json,
+    MessageAdded,
     ModelCompleted,
     ModelFailed,
     Record,
     RunCancelled,
     RunCompleted,
     RunFailed,
+    RunPaused,
     RunRolledBack,
     RunStarted,
     StatePatched,
@@ -27,7 +29,7 @@ from core.previews import Piece, Preview, Progress
 from core.state import Run, ThreadState, next_nodes, unanswered
 
 MODES = ("values", "updates", "messages", "messages-tuple", "custom", "tasks", "checkpoints", "debug", "events")
-END_TYPES = (RunCompleted, RunFailed, RunCancelled, RunRolledBack)
+END_TYPES = (RunCompleted, RunPaused, RunFailed, RunCancelled, RunRolledBack)
 
 
 class Slot(IntEnum):
@@ -130,8 +132,10 @@ class Modes:
                 made = self._tool_requested(record, event, state)
             case ToolCompleted():
                 made = self._tool_completed(record, event, before, state, done)
-            case StatePatched():
+            case StatePatched() | MessageAdded():
                 made = self._step(record, state)
+            case RunPaused():
+                made = self._paused(event, state)
             case RunCompleted() | RunFailed() | RunCancelled() | RunRolledBack():
                 made = self._ended(event, state)
         return list(made)
@@ -225,6 +229,17 @@ class Modes:
             yield Slot.DEBUG_TASK_RESULT, "debug", self._debug("task_result", payload, record, _step_of(state, 0))
         if "updates" in self._wanted:
             yield Slot.UPDATES, "updates", dumps.encode({node: update})
+
+    def _paused(self, event: RunPaused, state: ThreadState) -> Iterator[Emit]:
+        """Interrupts are reported through `values` also where only `updates` were not asked for (protocol §5.1)."""
+        asked = [{"id": one.id, "value": one.value} for one in event.interrupts]
+        if "updates" in self._wanted:
+            yield Slot.UPDATES, "updates", dumps.encode({"__interrupt__": asked})
+        if asked and ("values" in self._wanted or "updates" not in self._wanted):
+            yield Slot.VALUES, "values", dumps.encode({**dumps.values(state.values), "__interrupt__": asked})
+        if self._events:
+            yield Slot.EVENT_CHAIN_END, "events", self._events.chain_end(state)
+        yield Slot.END, "end", b"null"
 
     def _ended(
         self, event: RunCompleted | RunFailed | RunCancelled | RunRolledBack, state: ThreadState

@@ -2,79 +2,100 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import suppress
 from typing import Any, Literal
 
-import structlog
+import msgspec
 from aiohttp import web
 
 from channels.http import live as alive
 from channels.http import shapes
-from channels.http.bodies import action, flag, names, number, plain
-from channels.http.langgraph import stream, wait
-from channels.http.langgraph.asked import Asked, RunBody, modes, parse
+from channels.http.bodies import action, body, flag, names, number, plain
+from channels.http.errors import BadRequest
+from channels.http.langgraph import inputs, stream, wait
+from channels.http.langgraph.asked import Asked, RunBody, checked, modes, parse
 from channels.http.langgraph.assistants import ASSISTANTS
 from channels.http.langgraph.frames import Frames
 from channels.http.langgraph.modes import wants_previews
-from channels.http.live import Ear, Live
 from channels.http.routes import SSE, Param, Route
-from core.errors import NotFound, SikaError
+from core.egress import check_url
+from core.errors import Invalid, NotFound, Refused, SikaError
 from core.events import Json, Record
 from core.ids import safe_id, uuid7
+from core.runs import run_object
 from core.state import Run, ThreadState
 
-log = structlog.get_logger("sika.http")
+MOST_AT_ONCE = 100
+"""Runs in one batch."""
 
 
 # ── on a thread ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+class CancelBody(msgspec.Struct):
+    thread_id: str | None = None
+    run_ids: list[str] | None = None
+    status: Literal["pending", "running", "all"] | None = None
+
+
+class SteerBody(msgspec.Struct):
+    message: str | dict[str, Any]
+
+
+class Steered(msgspec.Struct):
+    run_id: str
+    message_id: str
+
+
 async def create(request: web.Request) -> web.StreamResponse:
+    """Start a run in the background."""
     thread_id, asked = alive.thread_id(request), await _asked(request)
     return await _create(request, thread_id, asked)
 
 
 async def create_stream(request: web.Request) -> web.StreamResponse:
+    """Start a run, and follow it as server-sent events."""
     thread_id, asked = alive.thread_id(request), await _asked(request)
     return await _create_stream(request, thread_id, asked)
 
 
 async def create_wait(request: web.Request) -> web.StreamResponse:
+    """Start a run, and wait for the values at its end (or `__error__`)."""
     thread_id, asked = alive.thread_id(request), await _asked(request)
     return await _create_wait(request, thread_id, asked)
 
 
 async def get_list(request: web.Request) -> web.Response:
+    """The runs of a thread, newest first."""
     thread_id, state = await alive.owned(request)
     limit, offset = number(request, "limit", 10, least=1, most=1000), number(request, "offset", 0)
     status, select = request.query.get("status"), names(request, "select")
     found = [run for run in reversed(state.runs.values()) if _visible(run) and status in (None, run.status)]
-    shown = [run_object(request, thread_id, run) for run in found[offset : offset + limit]]
+    shown = [run_object(thread_id, run) for run in found[offset : offset + limit]]
     if select:
         shown = [{key: run[key] for key in select if key in run} for run in shown]
     return plain(shown)
 
 
 async def get(request: web.Request) -> web.Response:
-    _, run = await _run(request)
-    return plain(run_object(request, alive.thread_id(request), run))
+    """A run."""
+    return plain(run_object(*await _run(request)))
 
 
 async def join(request: web.Request) -> web.StreamResponse:
+    """Wait for the values at a run's end, also after it; as server-sent events to who accepts only these."""
     if "text/event-stream" in request.headers.get("Accept", ""):
         return await join_stream(request)
-    live, thread_id = alive.of(request), alive.thread_id(request)
-    _, run = await _run(request)
+    live = alive.of(request)
+    thread_id, run = await _run(request)
     async with live.hearing(thread_id, run.id) as ear:
         return await wait.result(request, live, ear, thread_id, run.id, cancel=flag(request, "cancel_on_disconnect"))
 
 
 async def join_stream(request: web.Request) -> web.StreamResponse:
-    """GET or POST `…/stream`; with `action` the run is cancelled first."""
-    live, thread_id = alive.of(request), alive.thread_id(request)
-    _, run = await _run(request)
+    """Follow a run as server-sent events, from a frame on. With `action` the run is cancelled first."""
+    live = alive.of(request)
+    thread_id, run = await _run(request)
     wanted = modes(names(request, "stream_mode") or list(run.request.stream_modes))
     async with live.hearing(thread_id, run.id, previews=run.open and wants_previews(wanted)) as ear:
         if request.query.get("action") and run.open:
@@ -88,6 +109,7 @@ async def join_stream(request: web.Request) -> web.StreamResponse:
 
 
 async def cancel(request: web.Request) -> web.Response:
+    """Cancel a run: keep what it did, or undo it. Asking twice is fine."""
     live, thread_id, run_id = alive.of(request), alive.thread_id(request), alive.run_id(request)
     async with live.hearing(thread_id, run_id) as ear:
         await live.services.intake.cancel(thread_id, run_id, action(request), user=alive.user(request))
@@ -97,74 +119,119 @@ async def cancel(request: web.Request) -> web.Response:
         return web.Response(status=204)
 
 
+async def cancel_many(request: web.Request) -> web.Response:
+    """Cancel some runs of a thread, or all of one's runs that are pending or running."""
+    wanted = await body(request, CancelBody)
+    live, user, how = alive.of(request), alive.user(request), action(request)
+    if wanted.status is not None and (wanted.thread_id is not None or wanted.run_ids is not None):
+        raise Invalid("status: cancels by status are over all threads; name a thread with run_ids, or only a status")
+    if wanted.status is not None:
+        for thread_id, run_id in await _open_runs(request, wanted.status):
+            with suppress(NotFound, Refused):  # it ended meanwhile
+                await live.services.intake.cancel(thread_id, run_id, how, user=user)
+        return web.Response(status=204)
+    if wanted.thread_id is None or not wanted.run_ids:
+        raise Invalid("expected thread_id with run_ids, or status")
+    thread_id = safe_id(wanted.thread_id, "thread_id")
+    state = await live.services.threads.existing(thread_id)
+    if state.user != user:
+        raise NotFound(f"Thread {thread_id} not found")
+    if unknown := [run_id for run_id in wanted.run_ids if run_id not in state.runs]:
+        raise NotFound(f"Run {unknown[0][:80]} not found")
+    for run_id in wanted.run_ids:
+        with suppress(Refused):  # it has ended
+            await live.services.intake.cancel(thread_id, run_id, how, user=user)
+    return web.Response(status=204)
+
+
+async def delete(request: web.Request) -> web.Response:
+    """Show a run's record no more. What it did to the state stays; a run that is at work must be cancelled first."""
+    thread_id, run = await _run(request)
+    await alive.of(request).services.intake.remove_run(thread_id, run.id, user=alive.user(request))
+    return web.Response(status=204)
+
+
+async def steer(request: web.Request) -> web.Response:
+    """Tell the agent something while it is at work: it sees the message before its next model call, and a run that was
+    about to end goes on. A message id that was sent before is not added again.
+    """
+    wanted = await body(request, SteerBody)
+    live, run_id = alive.of(request), alive.run_id(request)
+    given = inputs.messages(wanted.message, "message")
+    if len(given) != 1 or given[0]["type"] not in ("human", "system"):
+        raise Invalid("message: one message of the user (or system) is expected")
+    await live.services.intake.steer(alive.thread_id(request), run_id, given[0], user=alive.user(request))
+    response = plain({"run_id": run_id, "message_id": given[0]["id"]})
+    response.set_status(202)
+    return response
+
+
 # ── without a thread ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 async def create_alone(request: web.Request) -> web.StreamResponse:
-    asked = await _asked(request)
-    return await _create(request, _own_thread(asked), asked._replace(create=True), own=True)
+    """Start a run on a thread of its own, which goes some time after it unless `on_completion` is `keep`."""
+    return await _create(request, *_alone(await _asked(request)))
 
 
 async def create_stream_alone(request: web.Request) -> web.StreamResponse:
-    asked = await _asked(request)
-    return await _create_stream(request, _own_thread(asked), asked._replace(create=True), own=True)
+    """Start a run on a thread of its own, and follow it as server-sent events."""
+    return await _create_stream(request, *_alone(await _asked(request)))
 
 
 async def create_wait_alone(request: web.Request) -> web.StreamResponse:
-    asked = await _asked(request)
-    return await _create_wait(request, _own_thread(asked), asked._replace(create=True), own=True)
+    """Start a run on a thread of its own, and wait for the values at its end."""
+    return await _create_wait(request, *_alone(await _asked(request)))
+
+
+async def create_batch(request: web.Request) -> web.Response:
+    """Start several runs, each on a thread of its own. If one of them is wrong, none is started."""
+    bodies = await body(request, list[RunBody])
+    if not 0 < len(bodies) <= MOST_AT_ONCE:
+        raise Invalid(f"expected 1 to {MOST_AT_ONCE} runs, got {len(bodies)}")
+    asked = []
+    for index, one in enumerate(bodies):
+        try:
+            asked.append(_alone(_permitted(request, checked(one, request.app[ASSISTANTS], alive.user(request)))))
+        except SikaError as error:
+            raise type(error)(f"[{index}]: {error}") from error
+    started = []
+    for thread_id, wanted in asked:
+        run_id = uuid7()
+        state, _ = await _admit(request, thread_id, run_id, wanted)
+        started.append(run_object(thread_id, state.runs[run_id]))
+    return plain(started)
 
 
 # ── how ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def _create(request: web.Request, thread_id: str, asked: Asked, *, own: bool = False) -> web.Response:
-    live, run_id = alive.of(request), uuid7()
+async def _create(request: web.Request, thread_id: str, asked: Asked) -> web.Response:
+    run_id = uuid7()
     state, _ = await _admit(request, thread_id, run_id, asked)
-    if own and not asked.keep and asked.thread_id is None:
-        live.background(_erase_at_end(live, thread_id, run_id, alive.user(request)))
-    response = plain(run_object(request, thread_id, state.runs[run_id]))
+    response = plain(run_object(thread_id, state.runs[run_id]))
     response.headers["Content-Location"] = f"/threads/{thread_id}/runs/{run_id}"
     return response
 
 
-async def _create_stream(
-    request: web.Request, thread_id: str, asked: Asked, *, own: bool = False
-) -> web.StreamResponse:
+async def _create_stream(request: web.Request, thread_id: str, asked: Asked) -> web.StreamResponse:
     live, run_id = alive.of(request), uuid7()
-    async with _admitted(request, thread_id, run_id, asked, own=own, previews=wants_previews(asked.modes)) as (
-        ear,
-        state,
-        record,
-    ):
+    async with live.hearing(thread_id, run_id, previews=wants_previews(asked.modes)) as ear:
+        state, record = await _admit(request, thread_id, run_id, asked)
         frames = Frames(state, thread_id, run_id, asked.modes)
-        return await stream.play(
-            request, live, ear, thread_id, frames, stream.begun(frames, record), cancel=asked.cancel
-        )
+        missed = stream.begun(frames, record)
+        return await stream.play(request, live, ear, thread_id, frames, missed, cancel=asked.cancel)
 
 
-async def _create_wait(request: web.Request, thread_id: str, asked: Asked, *, own: bool = False) -> web.StreamResponse:
+async def _create_wait(request: web.Request, thread_id: str, asked: Asked) -> web.StreamResponse:
     live, run_id = alive.of(request), uuid7()
-    async with _admitted(request, thread_id, run_id, asked, own=own) as (ear, _, record):
+    async with live.hearing(thread_id, run_id) as ear:
+        _, record = await _admit(request, thread_id, run_id, asked)
         return await wait.result(request, live, ear, thread_id, run_id, cancel=asked.cancel, heard_after=record.seq)
 
 
-@asynccontextmanager
-async def _admitted(
-    request: web.Request, thread_id: str, run_id: str, asked: Asked, *, own: bool, previews: bool = False
-) -> AsyncIterator[tuple[Ear, ThreadState, Record]]:
-    """A run that was requested while its thread was already being heard: nothing of it can be missed."""
-    live = alive.of(request)
-    async with live.hearing(thread_id, run_id, previews=previews) as ear:
-        state, record = await _admit(request, thread_id, run_id, asked)
-        try:
-            yield ear, state, record
-        finally:
-            if own and not asked.keep and asked.thread_id is None:
-                live.background(_erase_at_end(live, thread_id, run_id, alive.user(request)))
-
-
 async def _admit(request: web.Request, thread_id: str, run_id: str, asked: Asked) -> tuple[ThreadState, Record]:
+    """Ask for the run. Call it while hearing the thread: nothing of the run can be missed then."""
     live, user = alive.of(request), alive.user(request)
     services = live.services
     if asked.create and not (await services.threads.load(thread_id, at_least=0)).exists:
@@ -173,55 +240,50 @@ async def _admit(request: web.Request, thread_id: str, run_id: str, asked: Asked
     return await services.intake.request_run(thread_id, run_id, asked.request, user=user)
 
 
-async def _erase_at_end(live: Live, thread_id: str, run_id: str, user: str) -> None:
-    """The thread of a stateless run is nobody's: it goes when the run is over."""
-    while True:
-        try:
-            async with live.hearing(thread_id, run_id) as ear:
-                await wait.ended(live, ear, thread_id, run_id)
-            await live.services.intake.erase(thread_id, by=user)
-            return
-        except SikaError as error:
-            if live.stopping:
-                return
-            log.warning("temporary thread not erased yet", thread=thread_id, error=str(error))
-            await asyncio.sleep(5)
-
-
 async def _asked(request: web.Request) -> Asked:
-    return parse(await request.read(), request.app[ASSISTANTS], alive.user(request))
+    return _permitted(request, parse(await request.read(), request.app[ASSISTANTS], alive.user(request)))
 
 
-def _own_thread(asked: Asked) -> str:
-    return safe_id(asked.thread_id, "config.configurable.thread_id") if asked.thread_id else uuid7()
+def _permitted(request: web.Request, asked: Asked) -> Asked:
+    """What the configuration allows."""
+    config = alive.of(request).services.config()
+    if asked.request.webhook is not None:
+        check_url(asked.request.webhook, "webhook", private=config.webhooks.allow_private)
+    return asked
 
 
-async def _run(request: web.Request) -> tuple[ThreadState, Run]:
+def _alone(asked: Asked) -> tuple[str, Asked]:
+    """The thread of a run that came without one: the one it names, or one that is made for it and goes with it."""
+    if asked.request.resume is not None:
+        raise BadRequest("command.resume: a run without a thread has nothing to resume")
+    if asked.thread_id is not None:
+        return safe_id(asked.thread_id, "config.configurable.thread_id"), asked._replace(create=True)
+    request = asked.request
+    if not asked.keep:
+        request = msgspec.structs.replace(request, on_completion="delete")
+    return uuid7(), asked._replace(create=True, request=request)
+
+
+async def _open_runs(request: web.Request, status: str) -> list[tuple[str, str]]:
+    """A user's runs that have not ended, as (thread, run)."""
+    live = alive.of(request)
+    await live.services.views.reached(await live.services.log.last())
+    wanted = ("pending", "running") if status == "all" else (status, status)
+    sql = "SELECT thread_id, run_id FROM runs WHERE user = ? AND status IN (?, ?)"
+    return [(row[0], row[1]) for row in await live.services.views.query(sql, (alive.user(request), *wanted))]
+
+
+async def _run(request: web.Request) -> tuple[str, Run]:
     run_id = alive.run_id(request)
-    _, state = await alive.owned(request)
+    thread_id, state = await alive.owned(request)
     run = state.runs.get(run_id)
     if run is None or not _visible(run):
         raise NotFound(f"Run {run_id} not found")
-    return state, run
+    return thread_id, run
 
 
 def _visible(run: Run) -> bool:
-    return run.status != "rolled_back"
-
-
-def run_object(request: web.Request, thread_id: str, run: Run) -> Json:
-    asked = run.request
-    return {
-        "run_id": run.id,
-        "thread_id": thread_id,
-        "assistant_id": request.app[ASSISTANTS].id_of(asked.assistant),
-        "status": run.status,
-        "metadata": asked.metadata,
-        "created_at": run.created_at,
-        "updated_at": run.updated_at,
-        "multitask_strategy": asked.multitask,
-        "kwargs": {"input": asked.input, "config": asked.config, "context": asked.context},
-    }
+    return run.status != "rolled_back" and not run.removed
 
 
 _T, _R = "/threads/{thread_id}", "/threads/{thread_id}/runs/{run_id}"
@@ -270,6 +332,10 @@ ROUTES = (
     Route(
         "POST", f"{_R}/cancel", cancel, {202: None, 204: None}, None, (_WAIT, _ACTION), (404, 409), scope="runs:cancel"
     ),
+    Route("DELETE", _R, delete, {204: None}, errors=(404, 409), scope="runs:cancel"),
+    Route("POST", f"{_R}/steer", steer, {202: Steered}, SteerBody, errors=(400, 404, 409), scope="runs:create"),
+    Route("POST", "/runs/cancel", cancel_many, {204: None}, CancelBody, (_ACTION,), (404,), scope="runs:cancel"),
+    Route("POST", "/runs/batch", create_batch, {200: list[shapes.Run]}, **{**_CREATE, "body": list[RunBody]}),
     Route("POST", "/runs", create_alone, {200: shapes.Run}, **_CREATE),
     Route("POST", "/runs/stream", create_stream_alone, _SSE, **_CREATE),
     Route("POST", "/runs/wait", create_wait_alone, {200: Json}, **_CREATE),

@@ -17,7 +17,7 @@ from core.state import ThreadState
 
 log = structlog.get_logger("sika.http")
 
-ENDS = frozenset({"run.completed", "run.failed", "run.cancelled", "run.rolled_back", "thread.erased"})
+ENDS = frozenset({"run.completed", "run.paused", "run.failed", "run.cancelled", "run.rolled_back", "thread.erased"})
 
 
 async def ended(
@@ -77,4 +77,7 @@ def outcome(state: ThreadState, run_id: str) -> Json:
     if run is not None and run.status == "error":
         error = run.error
         return {"__error__": {"error": error.error if error else "Error", "message": error.text if error else ""}}
-    return dumps.values(state.values)
+    found = dumps.values(state.values)
+    if state.paused is not None and run is not None and run.status == "success":
+        found["__interrupt__"] = [one for asked in state.interrupts.values() for one in asked]
+    return found

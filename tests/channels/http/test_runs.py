@@ -13,7 +13,6 @@ from core.events import RunCancelled, RunFailed, RunRolledBack
 from core.system import System
 from tests.channels.http.conftest import Api, Worker
 from tests.channels.http.story import started
-from tests.support.nats import eventually
 
 pytestmark = pytest.mark.anyio
 
@@ -156,26 +155,90 @@ async def test_without_a_thread(api: Api, worker: Worker, system: System) -> Non
         thread = data["thread_id"]
         await worker.perform(thread, data["run_id"])
         assert (await stream.rest())[-1][0] == "end"
-    await _gone(system, thread)
     run = await api.ask("POST", "/runs", {"input": {"messages": ["hi"]}})
-    await worker.perform(run["thread_id"], run["run_id"])
-    await _gone(system, run["thread_id"])
     kept = await api.ask("POST", "/runs", {"input": {"messages": ["hi"]}, "on_completion": "keep"})
-    await worker.perform(kept["thread_id"], kept["run_id"])
     named = {"input": {"messages": ["hi"]}, "config": {"configurable": {"thread_id": "mine"}}}
-    run = await api.ask("POST", "/runs", named)
-    assert run["thread_id"] == "mine"
-    await worker.perform("mine", run["run_id"])
-    await anyio.sleep(0.1)
-    for thread in (kept["thread_id"], "mine"):
-        assert (await api.ask("GET", f"/threads/{thread}"))["status"] == "idle"
+    mine = await api.ask("POST", "/runs", named)
+    assert mine["thread_id"] == "mine"
+    goes = {}
+    for found in (data, run, kept, mine):
+        state = await system.threads.load(found["thread_id"])
+        goes[found["thread_id"]] = state.runs[found["run_id"]].request.on_completion
+    assert list(goes.values()) == ["delete", "delete", "keep", "keep"]
 
 
-async def _gone(system: System, thread: str) -> None:
-    async def probe() -> bool:
-        return not (await system.threads.load(thread)).exists
+async def test_batch(api: Api) -> None:
+    ask = {"assistant_id": "lead_agent", "input": {"messages": ["hi"]}}
+    runs = await api.ask("POST", "/runs/batch", [ask, {**ask, "metadata": {"n": 2}}])
+    assert len({run["thread_id"] for run in runs}) == 2
+    assert [run["metadata"] for run in runs] == [{}, {"n": 2}]
+    answer = await api.ask("POST", "/runs/batch", [ask, {**ask, "stream_mode": "nonsense"}], status=422)
+    assert answer["detail"].startswith("[1]: stream_mode")
+    await api.ask("POST", "/runs/batch", [], status=422)
 
-    assert await eventually(probe)
+
+async def test_cancel_many(api: Api, worker: Worker) -> None:
+    threads = [await api.thread() for _ in range(3)]
+    runs = [await api.run(thread) for thread in threads]
+    await worker.start(threads[0], runs[0])
+    body = {"thread_id": threads[0], "run_ids": [runs[0]]}
+    await api.ask("POST", "/runs/cancel?action=rollback", body, status=204)
+    assert await worker.cancelled(threads[0]) == "rollback"
+    await api.ask("POST", "/runs/cancel", {"status": "pending"}, status=204)
+    assert [await worker.cancelled(thread) for thread in threads[1:]] == ["interrupt", "interrupt"]
+    await api.ask("POST", "/runs/cancel", {"thread_id": threads[0], "status": "all"}, status=422)
+    await api.ask("POST", "/runs/cancel", {"thread_id": threads[0], "run_ids": ["none"]}, status=404)
+    await api.ask("POST", "/runs/cancel", {}, status=422)
+
+
+async def test_delete_a_run(api: Api, worker: Worker) -> None:
+    thread = await api.thread()
+    run = await api.run(thread)
+    await api.ask("DELETE", f"/threads/{thread}/runs/{run}", status=409)
+    await worker.perform(thread, run)
+    await api.ask("DELETE", f"/threads/{thread}/runs/{run}", status=204)
+    await api.ask("GET", f"/threads/{thread}/runs/{run}", status=404)
+    assert await api.ask("GET", f"/threads/{thread}/runs") == []
+    assert len((await api.ask("GET", f"/threads/{thread}/state"))["values"]["messages"]) == 2
+
+
+async def test_steer(api: Api, worker: Worker, system: System) -> None:
+    thread = await api.thread()
+    run = await api.run(thread)
+    await worker.start(thread, run)
+    path = f"/threads/{thread}/runs/{run}/steer"
+    message = {"role": "user", "content": "be brief", "id": "m1"}
+    for _ in range(2):
+        assert await api.ask("POST", path, {"message": message}, status=202) == {"run_id": run, "message_id": "m1"}
+    await api.ask("POST", path, {"message": "and quick"}, status=202)
+    [open_run] = (await system.threads.load(thread)).runs.values()
+    assert [steer["content"] for steer in open_run.steers] == ["be brief", "and quick"]
+    await api.ask("POST", path, {"message": {"role": "assistant", "content": "x"}}, status=422)
+    await worker.write(thread, run, RunCancelled())
+    await api.ask("POST", path, {"message": "too late"}, status=409)
+    await api.ask("POST", f"/threads/{thread}/runs/none/steer", {"message": "x"}, status=404)
+
+
+@pytest.mark.parametrize(
+    ("ask", "status", "named"),
+    [
+        ({"command": {"resume": 1}}, 409, "nothing to resume"),
+        ({"command": {"goto": "model"}}, 422, "command.goto"),
+        ({"command": {"resume": 1}, "input": {"messages": ["hi"]}}, 422, "command.resume"),
+        ({"interrupt_before": ["agent"]}, 422, "interrupt_before"),
+        ({"webhook": "http://example.com/x"}, 422, "webhook"),
+        ({"webhook": "https://127.0.0.1/x"}, 422, "127.0.0.1"),
+        ({"webhook": "https://[::ffff:10.0.0.1]/"}, 422, "not a public address"),
+        ({"webhook": "https://2130706433/"}, 422, "not a public address"),
+        ({"webhook": "https://user:pass@example.com/"}, 422, "credentials"),
+        ({"webhook": "https://localhost/"}, 422, "not a public address"),
+    ],
+)
+async def test_what_a_run_cannot_be_asked(api: Api, ask: dict[str, Any], status: int, named: str) -> None:
+    thread = await api.thread()
+    answer = await api.ask("POST", f"/threads/{thread}/runs", ask, status=status)
+    assert named in answer["detail"]
+    assert await api.ask("GET", f"/threads/{thread}/runs") == []
 
 
 async def test_wait_without_a_thread(api: Api, worker: Worker, services: Services) -> None:

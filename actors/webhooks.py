@@ -1,0 +1,168 @@
+"""Posts the outcome of a run to its webhook: until it is taken, or for a quarter of a day.
+
+Every try is in the log, so the next one is known whoever makes it. The receiver can tell a repeated delivery (after a
+crash between the answer and its record) by the `webhook-id`, and a forged one by the signature: both as the Standard
+Webhooks specification has them (https://www.standardwebhooks.com, version 1).
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import secrets
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Protocol
+
+import anyio
+import msgspec
+
+from core.actor import Actor, Context
+from core.config import ConfigSource
+from core.errors import Invalid, SikaError
+from core.events import (
+    Aggregate,
+    Json,
+    RunCancelled,
+    RunCompleted,
+    RunFailed,
+    RunPaused,
+    RunRolledBack,
+    RunStarted,
+    WebhookDelivered,
+    WebhookFailed,
+)
+from core.ids import now
+from core.runs import outcome
+from core.state import Run, ThreadState, fold
+from core.threads import Threads
+
+PAUSES = (5, 30, 120, 600, 3600, 14400)
+"""Seconds between the tries."""
+
+Ended = RunCompleted | RunPaused | RunFailed | RunCancelled | RunRolledBack
+
+
+class Poster(Protocol):
+    """Sends; `adapters.egress` is one."""
+
+    async def post(
+        self, url: str, body: bytes, headers: Mapping[str, str], *, seconds: float, private: bool
+    ) -> int: ...
+
+
+class Webhooks(Actor[Ended]):
+    """Each ended run that has a webhook is delivered once."""
+
+    summoned = (RunCompleted, RunPaused, RunFailed, RunCancelled, RunRolledBack)
+
+    def __init__(self, config: ConfigSource, threads: Threads, home: Path, poster: Poster) -> None:
+        self._config = config
+        self._threads = threads
+        self._secret = home / "secrets" / "webhook_secret"
+        self._poster = poster
+
+    async def handle(self, event: Ended, ctx: Context) -> None:
+        aggregate = Aggregate(ctx.record.head.kind, ctx.record.head.aggregate)
+        state = await self._threads.load(aggregate.id, at_least=ctx.record.seq)
+        run = state.runs.get(ctx.record.run or "")
+        if run is not None and run.webhook is None:
+            await self._try(run, aggregate, ctx)
+
+    async def wake(self, aggregate: Aggregate, ctx: Context) -> None:
+        state = await self._threads.load(aggregate.id)
+        for run in state.runs.values():
+            last = run.webhook
+            if isinstance(last, WebhookFailed) and last.again_at is not None and last.again_at <= now():
+                await self._try(run, aggregate, ctx)
+
+    async def _try(self, run: Run, aggregate: Aggregate, ctx: Context) -> None:
+        attempt = 1 + (run.webhook.attempt if run.webhook else 0)
+        result = await self._post(run, aggregate, ctx, attempt)
+        await self._threads.decide(
+            aggregate.id,
+            lambda state: [result] if _open(state, run.id, attempt) else [],
+            actor=self.name,
+            run=run.id,
+            cause=run.last_id,
+        )
+        if isinstance(result, WebhookFailed) and result.again_at:
+            await ctx.wake_at(datetime.fromisoformat(result.again_at), f"{run.id}-{attempt}", aggregate)
+
+    async def _post(
+        self, run: Run, aggregate: Aggregate, ctx: Context, attempt: int
+    ) -> WebhookDelivered | WebhookFailed:
+        config = self._config.current().webhooks
+        body = msgspec.json.encode({**await _body(run, aggregate, ctx), "webhook_sent_at": now()})
+        secret = config.secret.reveal() if config.secret else await anyio.to_thread.run_sync(_kept, self._secret)
+        try:
+            status = await self._poster.post(
+                run.request.webhook or "",
+                body,
+                signed(run.last_id, body, secret, int(time.time())),
+                seconds=config.timeout_seconds,
+                private=config.allow_private,
+            )
+        except Invalid as error:
+            return WebhookFailed(reason=str(error), attempt=attempt)
+        except SikaError as error:
+            return _failed(str(error), attempt)
+        if 200 <= status < 300:
+            return WebhookDelivered(status=status, attempt=attempt)
+        if status == 410:
+            return WebhookFailed(reason="the receiver wants no more (410)", attempt=attempt)
+        return _failed(f"the receiver answered {status}", attempt)
+
+
+def signed(identity: str, body: bytes, secret: str, moment: int) -> dict[str, str]:
+    """The headers that go with a body: `v1,` and the base64 of HMAC-SHA256 over `<id>.<unix seconds>.<body>`."""
+    content = f"{identity}.{moment}.".encode() + body
+    signature = base64.b64encode(hmac.new(secret.encode(), content, hashlib.sha256).digest()).decode()
+    return {
+        "Content-Type": "application/json",
+        "User-Agent": "sika",
+        "webhook-id": identity,
+        "webhook-timestamp": str(moment),
+        "webhook-signature": f"v1,{signature}",
+    }
+
+
+async def _body(run: Run, aggregate: Aggregate, ctx: Context) -> Json:
+    """The run with the values at its end, whatever was done in the thread since."""
+    records = [record for record in await ctx.read(aggregate) if record.seq <= (run.ended_seq or 0)]
+    started = next((r.at for r in records if r.run == run.id and isinstance(r.event, RunStarted)), None)
+    then = fold(records)
+    return outcome(aggregate.id, run, then, then.values, started)
+
+
+def _open(state: ThreadState, run_id: str, attempt: int) -> bool:
+    run = state.runs.get(run_id)
+    return run is not None and (run.webhook.attempt if run.webhook else 0) < attempt
+
+
+def _failed(reason: str, attempt: int) -> WebhookFailed:
+    if attempt > len(PAUSES):
+        return WebhookFailed(reason=reason, attempt=attempt)
+    again = datetime.now(UTC) + timedelta(seconds=PAUSES[attempt - 1])
+    return WebhookFailed(reason=reason, attempt=attempt, again_at=again.isoformat(timespec="microseconds"))
+
+
+def _kept(path: Path) -> str:
+    """The data directory's own secret, made when it is first needed."""
+    try:
+        return path.read_text().strip()
+    except FileNotFoundError:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        draft = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
+        draft.touch(mode=0o600)
+        draft.write_text(secrets.token_urlsafe(32))
+        try:
+            path.hardlink_to(draft)  # another process may have been first
+        except FileExistsError:
+            pass
+        finally:
+            draft.unlink()
+        return path.read_text().strip()

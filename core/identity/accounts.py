@@ -1,0 +1,318 @@
+"""What the log says about people and their keys: the facts, their fold, and the rules of each decision. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
+
+import msgspec
+
+from core.errors import Invalid, NotFound, Refused
+from core.events import Aggregate, Event, Record
+from core.identity.errors import EmailTaken, Initialized
+from core.settings import Secret
+
+KIND = "identity"
+ACCOUNTS = Aggregate(KIND, "accounts")
+
+AccountRole = Literal["admin", "user"]
+
+_EMAIL = re.compile(r"[^\s@<>\"',;:\\()\[\]]{1,64}@[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?")
+_SCOPE = re.compile(r"[a-z]+(?::[a-z]+)?")
+GRANTABLE = frozenset({"admin", "assistants", "crons", "files", "runs", "store", "threads"})
+"""What the scopes of keys are about; a key with `runs` may do all of `runs:create`, `runs:read`, `runs:cancel`."""
+EMAIL_CHARACTERS = 254
+
+
+# ── facts ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class AccountCreated(Event, frozen=True):
+    """A person has an account from here on. `verified`: somebody vouches that the address is theirs (the operator, or
+    an identity provider); nobody does for those who register themselves.
+    """
+
+    user: str
+    email: str
+    role: AccountRole = "user"
+    verified: bool = False
+
+
+class AccountRenamed(Event, frozen=True):
+    """The person gave themselves another address, which nobody has verified."""
+
+    user: str
+    email: str
+
+
+class AccountAppointed(Event, frozen=True):
+    """The account has another role from here on."""
+
+    user: str
+    role: AccountRole
+
+
+class AccountDisabled(Event, frozen=True):
+    """Nobody gets in with this account any more; its sessions and keys end."""
+
+    user: str
+
+
+class AccountEnabled(Event, frozen=True):
+    """The account may be used again; its keys work again, its old sessions do not."""
+
+    user: str
+
+
+class PasswordSet(Event, frozen=True):
+    """The account has another password; all its sessions end. `temporary`: made for the person, who should change it."""
+
+    user: str
+    hash: str
+    """Argon2id, in PHC string format."""
+    temporary: bool = False
+
+    def __repr__(self) -> str:
+        return f"PasswordSet(user={self.user!r})"
+
+
+class KeyCreated(Event, frozen=True):
+    """An API key of a user. The key itself is shown once and kept nowhere."""
+
+    key: str
+    """Its public id, which is part of it."""
+    user: str
+    digest: str
+    """SHA-256 of the key's 256 random bits, hexadecimal."""
+    scopes: list[str] | None = None
+    """None: all that the user may do."""
+    expires_at: str | None = None
+    """ISO 8601; None: never."""
+
+
+class KeyRevoked(Event, frozen=True):
+    """The key works no longer."""
+
+    key: str
+
+
+class SubjectLinked(Event, frozen=True):
+    """Who is `subject` at the identity provider `issuer` signs in as this user."""
+
+    user: str
+    issuer: str
+    subject: str
+
+
+# ── what they amount to ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Account(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    email: str
+    role: AccountRole
+    created_at: str
+    verified: bool = False
+    password: Secret | None = None
+    """Its hash; None: signs in elsewhere only."""
+    temporary: bool = False
+    disabled: bool = False
+    version: int = 0
+    """Sessions of an older version are over."""
+
+
+class Key(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    user: str
+    digest: str
+    scopes: frozenset[str] | None
+    created_at: str
+    expires_at: str | None = None
+    revoked: bool = False
+
+
+class Accounts(msgspec.Struct, frozen=True, kw_only=True):
+    """All accounts and keys. Treat as frozen: only `fold` makes new ones."""
+
+    by_id: Mapping[str, Account] = {}
+    by_email: Mapping[str, str] = {}
+    keys: Mapping[str, Key] = {}
+    subjects: Mapping[tuple[str, str], str] = {}
+    """(issuer, subject) → user."""
+
+    @property
+    def has_admin(self) -> bool:
+        return any(account.role == "admin" and not account.disabled for account in self.by_id.values())
+
+    def find(self, name: str) -> Account:
+        """By id or address. Raises `NotFound`."""
+        found = self.by_id.get(name) or self.by_id.get(self.by_email.get(name.strip().lower(), ""))
+        if found is None:
+            raise NotFound(f"user {name[:80]!r}: there is no such account")
+        return found
+
+
+EMPTY = Accounts()
+
+
+def fold(records: Iterable[Record], start: Accounts = EMPTY) -> Accounts:
+    """The accounts after these records. Pure and total."""
+    by_id, by_email = dict(start.by_id), dict(start.by_email)
+    keys, subjects = dict(start.keys), dict(start.subjects)
+    for record in records:
+        match record.event:
+            case AccountCreated() as made if made.user not in by_id:
+                by_id[made.user] = Account(
+                    id=made.user, email=made.email, role=made.role, created_at=record.at, verified=made.verified
+                )
+                by_email[made.email] = made.user
+            case KeyCreated() as key:
+                keys[key.key] = Key(
+                    id=key.key,
+                    user=key.user,
+                    digest=key.digest,
+                    scopes=None if key.scopes is None else frozenset(key.scopes),
+                    created_at=record.at,
+                    expires_at=key.expires_at,
+                )
+            case KeyRevoked(key=name) if name in keys:
+                keys[name] = msgspec.structs.replace(keys[name], revoked=True)
+            case SubjectLinked() as link:
+                subjects[link.issuer, link.subject] = link.user
+            case (
+                AccountRenamed() | AccountAppointed() | AccountDisabled() | AccountEnabled() | PasswordSet() as event
+            ) if event.user in by_id:
+                before = by_id[event.user]
+                after = by_id[event.user] = _changed(before, event)
+                if after.email != before.email:
+                    by_email.pop(before.email, None)
+                    by_email[after.email] = after.id
+    return Accounts(by_id=by_id, by_email=by_email, keys=keys, subjects=subjects)
+
+
+def _changed(
+    account: Account, event: AccountRenamed | AccountAppointed | AccountDisabled | AccountEnabled | PasswordSet
+) -> Account:
+    match event:
+        case AccountRenamed():
+            return msgspec.structs.replace(account, email=event.email, verified=False)
+        case AccountAppointed():
+            return msgspec.structs.replace(account, role=event.role)
+        case AccountDisabled():
+            return msgspec.structs.replace(account, disabled=True, version=account.version + 1)
+        case AccountEnabled():
+            return msgspec.structs.replace(account, disabled=False)
+        case PasswordSet():
+            return msgspec.structs.replace(
+                account, password=Secret(event.hash), temporary=event.temporary, version=account.version + 1
+            )
+
+
+# ── rules ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def email(text: str) -> str:
+    """The address as it is kept: lower case, without spaces around. Raises `Invalid`."""
+    found = text.strip().lower()
+    if len(found) > EMAIL_CHARACTERS or not _EMAIL.fullmatch(found) or not found.isprintable():
+        raise Invalid("email: expected an address like name@example.org")
+    return found
+
+
+def scopes(names: Iterable[str]) -> list[str]:
+    """The scopes of a key, sorted. Raises `Invalid` for one that nothing asks for."""
+    found = sorted(set(names))
+    for name in found:
+        if not _SCOPE.fullmatch(name) or name.partition(":")[0] not in GRANTABLE:
+            raise Invalid(f"scopes: {name[:40]!r} is none; they are about {', '.join(sorted(GRANTABLE))}")
+    if not found:
+        raise Invalid("scopes: name at least one, or leave them out to grant all that the user may do")
+    return found
+
+
+def create(
+    state: Accounts, user: str, address: str, role: AccountRole, *, verified: bool, hashed: str | None, temporary: bool
+) -> Sequence[Event]:
+    _free(state, address)
+    if user in state.by_id:
+        raise Refused(f"user {user}: there is such an account already")
+    made = AccountCreated(user=user, email=address, role=role, verified=verified)
+    return [made] if hashed is None else [made, PasswordSet(user=user, hash=hashed, temporary=temporary)]
+
+
+def initialize(state: Accounts, user: str, address: str, hashed: str) -> Sequence[Event]:
+    if state.has_admin:
+        raise Initialized("There is an administrator already")
+    return create(state, user, address, "admin", verified=True, hashed=hashed, temporary=False)
+
+
+def change_password(state: Accounts, user: str, seen: Account, hashed: str, address: str | None) -> Sequence[Event]:
+    """Only if the password is still the one that was checked against `seen`."""
+    now = state.find(user)
+    if now.version != seen.version or now.disabled:
+        raise Refused("The account was changed meanwhile; sign in again")
+    renamed: list[Event] = []
+    if address is not None and address != now.email:
+        _free(state, address)
+        renamed = [AccountRenamed(user=user, email=address)]
+    return [*renamed, PasswordSet(user=user, hash=hashed)]
+
+
+def appoint(state: Accounts, name: str, role: AccountRole) -> Sequence[Event]:
+    account = state.find(name)
+    if account.role == role:
+        return []
+    if role != "admin":
+        _not_the_last(state, account)
+    return [AccountAppointed(user=account.id, role=role)]
+
+
+def disable(state: Accounts, name: str) -> Sequence[Event]:
+    account = state.find(name)
+    if account.disabled:
+        return []
+    _not_the_last(state, account)
+    return [AccountDisabled(user=account.id)]
+
+
+def enable(state: Accounts, name: str) -> Sequence[Event]:
+    account = state.find(name)
+    return [AccountEnabled(user=account.id)] if account.disabled else []
+
+
+def revoke(state: Accounts, key: str) -> Sequence[Event]:
+    if key not in state.keys:
+        raise NotFound(f"key {key[:40]!r}: there is no such key")
+    return [] if state.keys[key].revoked else [KeyRevoked(key=key)]
+
+
+def link(
+    state: Accounts, new_user: str, issuer: str, subject: str, address: str, *, may_create: bool
+) -> Sequence[Event]:
+    """Whose sign-in at an identity provider this is: known, or of the owner of the address, or somebody new.
+
+    An account that its owner made by registering is not given away: nobody has verified that the address was theirs.
+    """
+    if (issuer, subject) in state.subjects:
+        return []
+    known = state.by_id.get(state.by_email.get(address, ""))
+    if known is not None:
+        if not known.verified:
+            raise EmailTaken("There is an account with this address that was made with a password; sign in with it")
+        return [SubjectLinked(user=known.id, issuer=issuer, subject=subject)]
+    if not may_create:
+        raise NotFound("There is no account for this address; ask an administrator for one")
+    made = AccountCreated(user=new_user, email=address, verified=True)
+    return [made, SubjectLinked(user=new_user, issuer=issuer, subject=subject)]
+
+
+def _free(state: Accounts, address: str) -> None:
+    if address in state.by_email:
+        raise EmailTaken("There is an account with this address already")
+
+
+def _not_the_last(state: Accounts, account: Account) -> None:
+    others = (other for other in state.by_id.values() if other.id != account.id and not other.disabled)
+    if account.role == "admin" and not any(other.role == "admin" for other in others):
+        raise Refused("This is the last administrator; appoint another one first")

@@ -1,0 +1,227 @@
+"""Who is who: accounts made and changed, passwords checked, sessions and keys turned into principals."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+
+from core.aggregates import Aggregates
+from core.errors import Invalid, NotFound
+from core.events import Event
+from core.identity import accounts, keys, sessions
+from core.identity.accounts import ACCOUNTS, Account, AccountRole, Accounts, Key
+from core.identity.errors import Unauthenticated, WrongPassword
+from core.identity.installation import Installation
+from core.identity.passwords import Passwords
+from core.identity.principal import Principal
+from core.ids import safe_id, uuid7
+from core.log import EventLog
+from core.settings import Secret
+
+FRESH_SECONDS = 1.0
+"""How old the accounts may be when a request is let in: what is revoked anywhere ends everywhere within this time."""
+
+
+class Directory:
+    """One per process. `clock` (seconds) is for tests."""
+
+    def __init__(
+        self, log: EventLog, installation: Installation, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.installation = installation
+        self._aggregates = Aggregates(log, accounts.KIND, accounts.fold, accounts.EMPTY, kept=1)
+        self._passwords = Passwords()
+        self._clock = clock
+        self._state: Accounts = accounts.EMPTY
+        self._read_at = -FRESH_SECONDS
+        self._reading = asyncio.Lock()
+
+    # ── who asks ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def accounts(self, *, now: bool = False) -> Accounts:
+        """The accounts as they were at most a second ago; `now`: as they are."""
+        asked = self._clock()
+        if now or asked - self._read_at >= FRESH_SECONDS:
+            async with self._reading:
+                if now or asked - self._read_at >= FRESH_SECONDS:
+                    began = self._clock()
+                    self._state, self._read_at = await self._aggregates.load(ACCOUNTS.id), began
+        return self._state
+
+    async def of_session(self, token: str) -> Principal:
+        """Raises `Unauthenticated`."""
+        session = sessions.read(token, self.installation.sessions, sessions.Session)
+        return self.of_claims(session, await self.accounts())
+
+    async def of_key(self, text: str) -> Principal:
+        """Raises `Unauthenticated`."""
+        presented, state = keys.parse(text), await self.accounts()
+        key = state.keys.get(presented.id) if presented else None
+        if presented is None or key is None or not presented.matches(key.digest):
+            raise Unauthenticated("token_invalid", "The API key is not valid")
+        return _of_known_key(key, state)
+
+    def of_internal(self, token: str, user: str) -> Principal:
+        """A call from a process of ours, for a user. Raises `Unauthenticated`, `Invalid`."""
+        if not hmac.compare_digest(token.encode(errors="replace"), self.installation.internal.reveal().encode()):
+            raise Unauthenticated("token_invalid", "The internal token is not valid")
+        return Principal(safe_id(user, "X-Sika-User"), "internal")
+
+    async def still(self, principal: Principal, session: sessions.Session | None) -> bool:
+        """Whether somebody who was let in would be let in again."""
+        state = await self.accounts()
+        try:
+            if session is not None:
+                return self.of_claims(session, state).role == principal.role
+            if principal.key is not None:
+                return _of_known_key(state.keys[principal.key], state) == principal
+        except (Unauthenticated, KeyError):
+            return False
+        account = state.by_id.get(principal.user)
+        return account is None or not account.disabled
+
+    # ── people ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def create(
+        self,
+        email: str,
+        password: str | None,
+        *,
+        role: AccountRole = "user",
+        verified: bool = False,
+        temporary: bool = False,
+        user: str | None = None,
+        actor: str = "http",
+    ) -> Account:
+        """Raises `EmailTaken`, `Refused`, `Invalid`."""
+        address, identity = accounts.email(email), safe_id(user or uuid7(), "id")
+        hashed = None if password is None else await self._passwords.hash(password)
+        state = await self._decide(
+            lambda now: accounts.create(
+                now, identity, address, role, verified=verified, hashed=hashed, temporary=temporary
+            ),
+            actor,
+        )
+        return state.by_id[identity]
+
+    async def initialize(self, email: str, password: str) -> Account:
+        """The first administrator. Raises `Initialized` if there is one, also of two who try at once."""
+        address, identity = accounts.email(email), uuid7()
+        accounts.initialize(await self.accounts(now=True), identity, address, "")  # before the work of hashing
+        hashed = await self._passwords.hash(password)
+        state = await self._decide(lambda now: accounts.initialize(now, identity, address, hashed), "http")
+        return state.by_id[identity]
+
+    async def check(self, email: str, password: str) -> Account | None:
+        """The account, if this is its password; takes as long if there is none."""
+        state = await self.accounts(now=True)
+        account = state.by_id.get(state.by_email.get(email.strip().lower(), ""))
+        usable = account is not None and not account.disabled and account.password is not None
+        hashed = account.password.reveal() if usable and account and account.password else None
+        return account if await self._passwords.verify(hashed, password) else None
+
+    async def change_password(self, user: str, current: str, new: str, email: str | None) -> Account:
+        """All sessions end. Raises `WrongPassword`, `EmailTaken`, `Invalid`."""
+        address = None if email is None else accounts.email(email)
+        account = (await self.accounts(now=True)).by_id.get(user)
+        hashed = account.password.reveal() if account and account.password else None
+        if not await self._passwords.verify(hashed, current) or account is None:
+            raise WrongPassword("The current password is wrong")
+        made = await self._passwords.hash(new)
+        state = await self._decide(lambda now: accounts.change_password(now, user, account, made, address), "http")
+        return state.by_id[user]
+
+    async def signed_in(self, issuer: str, subject: str, email: str, *, may_create: bool) -> Account:
+        """Whoever an identity provider says it is. Raises `EmailTaken`, `NotFound`, `Unauthenticated`."""
+        address, identity = accounts.email(email), uuid7()
+        state = await self._decide(
+            lambda now: accounts.link(now, identity, issuer, subject, address, may_create=may_create), "http"
+        )
+        account = state.by_id[state.subjects[issuer, subject]]
+        if account.disabled:
+            raise Unauthenticated("user_not_found", "The account is disabled")
+        return account
+
+    async def set_password(self, name: str, password: str, *, temporary: bool, actor: str) -> Account:
+        """By the operator, who need not know the old one. All sessions end."""
+        hashed = await self._passwords.hash(password)
+        return await self._one(
+            name,
+            lambda now: [accounts.PasswordSet(user=now.find(name).id, hash=hashed, temporary=temporary)],
+            actor,
+        )
+
+    async def appoint(self, name: str, role: AccountRole, *, actor: str) -> Account:
+        return await self._one(name, lambda now: accounts.appoint(now, name, role), actor)
+
+    async def disable(self, name: str, *, actor: str) -> Account:
+        return await self._one(name, lambda now: accounts.disable(now, name), actor)
+
+    async def enable(self, name: str, *, actor: str) -> Account:
+        return await self._one(name, lambda now: accounts.enable(now, name), actor)
+
+    # ── keys ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def create_key(
+        self, name: str, scopes: Sequence[str] | None, expires: datetime | None, *, actor: str
+    ) -> tuple[Key, Secret]:
+        """A key of a user, and its text, which nobody can be told again."""
+        if expires is not None and expires <= datetime.now(UTC):
+            raise Invalid("expires: lies in the past")
+        granted = None if scopes is None else accounts.scopes(scopes)
+        identity, digest, text = keys.make()
+        state = await self._decide(
+            lambda now: [
+                accounts.KeyCreated(
+                    key=identity,
+                    user=now.find(name).id,
+                    digest=digest,
+                    scopes=granted,
+                    expires_at=None if expires is None else expires.astimezone(UTC).isoformat(),
+                )
+            ],
+            actor,
+        )
+        return state.keys[identity], text
+
+    async def revoke_key(self, key: str, *, actor: str) -> None:
+        await self._decide(lambda now: accounts.revoke(now, key), actor)
+
+    # ── sessions ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def session(self, account: Account, seconds: int) -> str:
+        """The token of a new session."""
+        now = int(time.time())
+        claims = sessions.Session(account.id, account.version, now, now + seconds)
+        return sessions.sign(claims, self.installation.sessions)
+
+    def of_claims(self, session: sessions.Session, state: Accounts) -> Principal:
+        account = state.by_id.get(session.sub)
+        if account is None:
+            raise Unauthenticated("user_not_found", "The account of this session does not exist")
+        if account.disabled or account.version != session.ver:
+            raise Unauthenticated("token_invalid", "The session was ended; sign in again")
+        return Principal(account.id, account.role)
+
+    async def _one(self, name: str, decision: Callable[[Accounts], Sequence[Event]], actor: str) -> Account:
+        return (await self._decide(decision, actor)).find(name)
+
+    async def _decide(self, decision: Callable[[Accounts], Sequence[Event]], actor: str) -> Accounts:
+        began = self._clock()
+        state, _ = await self._aggregates.decide(ACCOUNTS.id, decision, actor=actor)
+        async with self._reading:
+            if began >= self._read_at:
+                self._state, self._read_at = state, began
+        return state
+
+
+def _of_known_key(key: Key, state: Accounts) -> Principal:
+    account = state.by_id.get(key.user)
+    if key.revoked or account is None or account.disabled:
+        raise Unauthenticated("token_invalid", "The API key is not valid")
+    if key.expires_at is not None and datetime.fromisoformat(key.expires_at) <= datetime.now(UTC):
+        raise Unauthenticated("token_expired", "The API key has expired")
+    return Principal(account.id, account.role, key.scopes, key.id)

@@ -1,0 +1,129 @@
+"""Guessing passwords does not pay: after some failures, nobody may try for a while. The same on every replica.
+
+Failures are facts of an aggregate of their own, per address and per account that was named (whether it exists or
+not). What locks says all there is to know, so everything before it is purged: no more than five events are ever kept.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import ipaddress
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+import structlog
+
+from core.aggregates import Aggregates
+from core.errors import SikaError
+from core.events import Aggregate, Event, Record
+from core.identity.errors import TooMany
+from core.log import EventLog
+
+log = structlog.get_logger("sika.identity")
+
+KIND = "lockout"
+FAILURES = 5
+LOCKED = timedelta(seconds=300)
+"""How long a lock lasts, and how long a failure counts. Both from the contract."""
+
+
+class SigninFailed(Event, frozen=True):
+    """A password was wrong."""
+
+
+class SigninLocked(Event, frozen=True):
+    """A password was wrong once too often: until then, none is looked at."""
+
+    until: str
+
+
+class SigninSucceeded(Event, frozen=True):
+    """The failures before do not count any more."""
+
+
+class Tries(msgspec.Struct, frozen=True):
+    """The times of recent failures, and the end of the lock."""
+
+    failed: tuple[datetime, ...] = ()
+    until: datetime | None = None
+
+
+def fold(records: Iterable[Record], start: Tries) -> Tries:
+    """Pure and total."""
+    for record in records:
+        match record.event:
+            case SigninFailed():
+                start = Tries((*start.failed, datetime.fromisoformat(record.at))[-FAILURES:], start.until)
+            case SigninLocked(until=until):
+                start = Tries((), datetime.fromisoformat(until))
+            case SigninSucceeded():
+                start = Tries((), start.until)
+    return start
+
+
+class Lockout:
+    """`clock` is for tests."""
+
+    def __init__(self, log: EventLog, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+        self._tries = Aggregates(log, KIND, fold, Tries())
+        self._clock = clock
+
+    async def check(self, *names: str) -> None:
+        """Raises `TooMany` if any of these is locked."""
+        now = self._clock()
+        for name in names:
+            until = (await self._tries.load(name)).until
+            if until is not None and until > now:
+                raise TooMany("too_many_attempts", "Too many failed attempts; try again later", _left(until, now))
+
+    async def failed(self, *names: str) -> None:
+        """Count it; the last failure that is allowed locks."""
+        for name in names:
+            _, records = await self._tries.decide(name, self._failed, actor="http")
+            if any(isinstance(record.event, SigninLocked) for record in records):
+                log.warning("sign-in locked", name=name)
+                await self._forget(name)
+
+    async def succeeded(self, *names: str) -> None:
+        for name in names:
+            _, records = await self._tries.decide(name, lambda t: [SigninSucceeded()] if t.failed else [], actor="http")
+            if records:
+                await self._forget(name)
+
+    def _failed(self, tries: Tries) -> Sequence[Event]:
+        now = self._clock()
+        if tries.until is not None and tries.until > now:
+            return []
+        recent = [at for at in tries.failed if at > now - LOCKED]
+        return [SigninLocked(until=(now + LOCKED).isoformat())] if len(recent) + 1 >= FAILURES else [SigninFailed()]
+
+    async def _forget(self, name: str) -> None:
+        try:
+            await self._tries.log.purge(Aggregate(KIND, name))
+        except SikaError as error:  # it only takes room
+            log.info("old failures not purged", error=str(error))
+
+
+def of_address(ip: str) -> str:
+    """The name of an address: one of IPv4, a network of 64 bits of IPv6, which is what one person gets."""
+    try:
+        address = ipaddress.ip_address(ip)
+        if isinstance(address, ipaddress.IPv6Address):
+            address = address.ipv4_mapped or ipaddress.ip_network((address, 64), strict=False).network_address
+        ip = str(address)
+    except ValueError:
+        pass
+    return _name("ip", ip)
+
+
+def of_account(email: str) -> str:
+    return _name("account", email)
+
+
+def _name(what: str, value: str) -> str:
+    return f"{what}-{hashlib.sha256(value.encode(errors='replace')).hexdigest()[:32]}"
+
+
+def _left(until: datetime, now: datetime) -> float:
+    return (until - now).total_seconds()

@@ -1,0 +1,281 @@
+"""The virtual paths of a thread, and the only way from them to files of the host.
+
+The agent changes the tree while we walk it, so a path is never resolved first and opened later. We walk it part by
+part on directory descriptors, follow no link by the kernel, and read each link ourselves as a *virtual* path: whatever
+a link says, it can only lead to a place that could have been named directly.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from core.errors import Invalid
+
+USER_DATA = "/mnt/user-data"
+WORKSPACE = f"{USER_DATA}/workspace"
+ROOTS = ("workspace", "uploads", "outputs")
+SKILLS = "/mnt/skills"
+ACP = "/mnt/acp-workspace"
+
+MAX_PATH = 4096
+"""PATH_MAX of Linux."""
+MAX_PART = 255
+"""NAME_MAX of Linux."""
+MAX_LINKS = 40
+"""MAXSYMLINKS of Linux; also bounds how often a walk can be sent back by a racing agent."""
+
+_ID = re.compile(r"[A-Za-z0-9_-]+\Z")
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+Parts = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """A host directory under a virtual name. Read-only unless said otherwise."""
+
+    host: Path
+    virtual: str
+    writable: bool = False
+
+
+def thread_root(home: Path, user: str, thread: str) -> Path:
+    """Where everything of a thread lives. Raises `Invalid` for ids that are no plain names."""
+    for label, value in (("user", user), ("thread", thread)):
+        if not _ID.match(value) or len(value) > MAX_PART:
+            raise Invalid(f"{label}: {value[:80]!r} is not an id (letters, digits, '_' and '-')")
+    return home / "users" / user / "threads" / thread
+
+
+def make_thread(root: Path) -> None:
+    """Make the directories of a thread. 0700: nobody but the server's own user needs them."""
+    root.mkdir(parents=True, exist_ok=True)
+    root.chmod(0o700)
+    for name in ROOTS:
+        (root / "user-data" / name).mkdir(parents=True, exist_ok=True)
+
+
+def mounts_of(root: Path, skills: Path | None, extra: Sequence[Mount]) -> list[Mount]:
+    """All mounts of a thread, the shortest virtual path first. Extra ones count only if their host side exists."""
+    mounts = [Mount(root / "user-data" / name, f"{USER_DATA}/{name}", writable=True) for name in ROOTS]
+    mounts.append(Mount(root / "acp-workspace", ACP))
+    if skills is not None:
+        mounts.append(Mount(skills, SKILLS))
+    mounts += [mount for mount in extra if mount.host.is_dir()]
+    resolved = [Mount(mount.host.resolve(), join(split(mount.virtual)), mount.writable) for mount in mounts]
+    return sorted(resolved, key=lambda mount: len(mount.virtual))
+
+
+def parse(path: str) -> Parts:
+    """The parts of a virtual path; relative ones start in the workspace. Refuses `..`, NUL and what is too long."""
+    if "\0" in path:
+        raise Invalid("path: contains a NUL byte")
+    if not path.strip():
+        raise Invalid("path: is empty")
+    if len(os.fsencode(path)) > MAX_PATH:
+        raise Invalid(f"path: longer than {MAX_PATH} bytes")
+    absolute = path if path.startswith("/") else f"{WORKSPACE}/{path}"
+    parts = split(absolute)
+    if ".." in parts:
+        raise Invalid(f"{path}: '..' is not allowed")
+    if any(len(os.fsencode(part)) > MAX_PART for part in parts):
+        raise Invalid(f"path: a name is longer than {MAX_PART} bytes")
+    return parts
+
+
+def split(path: str) -> Parts:
+    return tuple(part for part in path.split("/") if part not in ("", "."))
+
+
+def join(parts: Sequence[str]) -> str:
+    return "/" + "/".join(parts)
+
+
+class Translation:
+    """Rewrites whole path prefixes in free text, the longest first and only on segment boundaries."""
+
+    def __init__(self, names: Mapping[str, str]) -> None:
+        self._names = dict(names)
+        longest_first = sorted(self._names, key=len, reverse=True)
+        alternatives = "|".join(re.escape(name) for name in longest_first)
+        self._pattern = re.compile(rf"(?<![\w./-])(?:{alternatives})(?![\w-]|\.\w)") if alternatives else None
+
+    def __call__(self, text: str) -> str:
+        return self._pattern.sub(lambda hit: self._names[hit.group()], text) if self._pattern else text
+
+
+@dataclass(slots=True)
+class Place:
+    """Where a walk ended: `name` inside the open directory `fd`, or a directory itself (`name` is `.`).
+
+    `fd` is None for the directories that exist only virtually, above the mounts (`/mnt`).
+    """
+
+    fd: int | None
+    name: str
+    parts: Parts
+    writable: bool
+
+    @property
+    def virtual(self) -> str:
+        return join(self.parts)
+
+    def stat(self) -> os.stat_result | None:
+        """Of the thing itself, never of what a link points to; None if there is nothing."""
+        if self.fd is None:
+            return None
+        try:
+            return os.stat(self.name, dir_fd=self.fd, follow_symlinks=False)
+        except FileNotFoundError:
+            return None
+
+
+class Tree:
+    """The mounts of one thread, walked safely.
+
+    Guarantees: what is opened through here lies inside a mount at the moment it is opened, whatever links the agent
+    makes or swaps meanwhile. Non-guarantees: hard links and bind mounts made on the host are taken for what they are.
+    """
+
+    def __init__(self, mounts: Sequence[Mount]) -> None:
+        self.mounts = {split(mount.virtual): mount for mount in mounts}
+        self.above = {parts[:depth] for parts in self.mounts for depth in range(len(parts))}
+        names = {mount.virtual: str(mount.host) for mount in mounts}
+        if WORKSPACE in names:  # the directory above the three roots is no mount, but it is talked about
+            names[USER_DATA] = str(Path(names[WORKSPACE]).parent)
+        self.to_host = Translation(names)
+        self.to_virtual = Translation({host: virtual for virtual, host in names.items()})
+
+    @contextlib.contextmanager
+    def walk(self, path: str, *, create: bool = False) -> Iterator[Place]:
+        """Go to a path. `create` makes the missing directories on the way. Raises `Invalid` for what is outside."""
+        walk = _Walk(self, path, create)
+        try:
+            yield walk.run()
+        finally:
+            walk.close()
+
+    @contextlib.contextmanager
+    def open(self, path: str, flags: int = os.O_RDONLY) -> Iterator[int]:
+        """Open what is there (never creates). A link swapped in at the last moment is walked like any other."""
+        for _ in range(MAX_LINKS):
+            with self.walk(path) as place:
+                if place.fd is None:
+                    raise Invalid(f"{path}: is a directory" if place.parts in self.above else f"{path}: not found")
+                try:
+                    # O_NONBLOCK: opening a FIFO must not wait for its other end.
+                    fd = os.open(place.name, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=place.fd)
+                except OSError as error:
+                    if error.errno == errno.ELOOP:
+                        continue
+                    raise
+            try:
+                yield fd
+            finally:
+                os.close(fd)
+            return
+        raise Invalid(f"{path}: too many symbolic links")
+
+    def below(self, parts: Parts) -> list[str]:
+        """Names of mounts, or of directories above them, that show up in this directory."""
+        depth = len(parts)
+        return sorted({mount[depth] for mount in self.mounts if len(mount) > depth and mount[:depth] == parts})
+
+
+class _Walk:
+    """One walk: the parts gone so far, each with its open directory, and the parts still to go."""
+
+    def __init__(self, tree: Tree, path: str, create: bool) -> None:
+        self._tree, self._path, self._create = tree, path, create
+        self._gone: list[str] = []
+        self._fds: list[int | None] = []
+        self._writable: list[bool] = []
+        self._pending = list(reversed(parse(path)))
+        self._links = 0
+
+    def run(self) -> Place:
+        while self._pending:
+            name = self._pending.pop()
+            if name == "..":
+                self._back()
+            elif (mount := self._tree.mounts.get((*self._gone, name))) is not None:
+                self._enter(name, os.open(mount.host, _DIRECTORY), mount.writable)
+            elif not self._fds or self._fds[-1] is None:
+                self._virtual(name)
+            elif (target := self._link(name)) is not None:
+                self._follow(target)
+            elif not self._pending:
+                return Place(self._fds[-1], name, (*self._gone, name), self._writable[-1])
+            else:
+                self._descend(name)
+        fd, writable = (self._fds[-1], self._writable[-1]) if self._fds else (None, False)
+        return Place(fd, ".", tuple(self._gone), writable)
+
+    def close(self) -> None:
+        while self._fds:
+            self._back()
+
+    def _enter(self, name: str, fd: int | None, writable: bool) -> None:
+        self._gone.append(name)
+        self._fds.append(fd)
+        self._writable.append(writable)
+
+    def _back(self) -> None:
+        if self._fds:
+            self._gone.pop()
+            self._writable.pop()
+            if (fd := self._fds.pop()) is not None:
+                os.close(fd)
+
+    def _virtual(self, name: str) -> None:
+        if (*self._gone, name) not in self._tree.above:
+            raise Invalid(f"{self._path}: outside of the directories of this thread")
+        self._enter(name, None, False)
+
+    def _link(self, name: str) -> str | None:
+        try:
+            return os.readlink(name, dir_fd=self._fds[-1])
+        except OSError as error:
+            if error.errno in (errno.EINVAL, errno.ENOENT):
+                return None
+            raise
+
+    def _follow(self, target: str) -> None:
+        self._count()
+        if target.startswith("/"):
+            self.close()
+            target = self._tree.to_virtual(target)
+        self._pending.extend(reversed(split(target)))
+
+    def _count(self) -> None:
+        self._links += 1
+        if self._links > MAX_LINKS:
+            raise Invalid(f"{self._path}: too many symbolic links")
+
+    def _descend(self, name: str) -> None:
+        parent, writable = self._fds[-1], self._writable[-1]
+        try:
+            fd = os.open(name, _DIRECTORY, dir_fd=parent)
+        except FileNotFoundError:
+            if not self._create or not writable:
+                raise
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(name, 0o755, dir_fd=parent)
+            self._again(name)
+        except OSError as error:
+            # A link was swapped in after we looked: Linux says ENOTDIR for it, others ELOOP.
+            if error.errno not in (errno.ENOTDIR, errno.ELOOP) or self._link(name) is None:
+                raise
+            self._again(name)
+        else:
+            self._enter(name, fd, writable)
+
+    def _again(self, name: str) -> None:
+        self._count()
+        self._pending.append(name)

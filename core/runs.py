@@ -1,0 +1,40 @@
+"""A run as the LangGraph Platform describes it: what HTTP answers and webhooks send."""
+
+from __future__ import annotations
+
+from core.events import Json
+from core.ids import assistant_id
+from core.messages import full
+from core.state import Run, ThreadState
+
+
+def run_object(thread_id: str, run: Run) -> Json:
+    asked = run.request
+    kwargs: Json = {"input": asked.input, "config": asked.config, "context": asked.context}
+    if asked.resume is not None:
+        kwargs["command"] = {"resume": asked.resume.value}
+    return {
+        "run_id": run.id,
+        "thread_id": thread_id,
+        "assistant_id": assistant_id(asked.assistant),
+        "status": run.status,
+        "metadata": asked.metadata,
+        "created_at": run.created_at,
+        "updated_at": run.updated_at,
+        "multitask_strategy": asked.multitask,
+        "kwargs": kwargs,
+    }
+
+
+def outcome(thread_id: str, run: Run, state: ThreadState, values: Json, started_at: str | None) -> Json:
+    """An ended run with what came of it: the body of a webhook. `values`: those at its end."""
+    values = {**values, "messages": [full(message) for message in values.get("messages", ())]}
+    found: Json = {
+        **run_object(thread_id, run),
+        "run_started_at": started_at,
+        "run_ended_at": run.updated_at,
+        "values": values,
+    }
+    if run.error is not None:
+        found["error"] = {"error": run.error.error, "message": run.error.text}
+    return found
