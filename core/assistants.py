@@ -5,18 +5,16 @@ The agents that come with the server are assistants too, everybody's and unchang
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterable, Mapping
 
 import msgspec
 
 from core.aggregates import Aggregates
 from core.events import Event, Json, Record, RunRequested
+from core.ids import assistant_id
 from core.log import EventLog
 
 KIND = "assistants"
-NAMESPACE = uuid.UUID("6ba7b821-9dad-11d1-80b4-00c04fd430c8")
-"""LangGraph derives the id of an agent's own assistant from its name in this namespace."""
 DEFAULT = "lead_agent"
 BUILT_IN_SINCE = "2026-01-01T00:00:00.000000+00:00"
 """When assistants that are in no log were made: any moment, the same on every replica."""
@@ -33,11 +31,6 @@ NOT_FROM_CLIENTS = frozenset(
     }
 )
 """Context keys that say who asks and where: the server's word, never a client's, nor an assistant's."""
-
-
-def id_of(agent: str) -> str:
-    """The id of the assistant that an agent is without anybody's settings."""
-    return str(uuid.uuid5(NAMESPACE, agent))
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -118,7 +111,10 @@ Assistants = Mapping[str, Assistant]
 def built_in(settings: Settings) -> Assistant:
     """An agent without anybody's settings."""
     return Assistant(
-        id=id_of(settings.name), versions=(Version(settings, BUILT_IN_SINCE),), updated_at=BUILT_IN_SINCE, own=False
+        id=assistant_id(settings.name),
+        versions=(Version(settings, BUILT_IN_SINCE),),
+        updated_at=BUILT_IN_SINCE,
+        own=False,
     )
 
 

@@ -36,8 +36,7 @@ class Folder:
 
     def tree(self) -> Tree:
         """The three directories by their virtual paths; what lies elsewhere cannot be reached."""
-        made = [Mount(self.root / "user-data" / name, f"{USER_DATA}/{name}", writable=True) for name in ROOTS]
-        return Tree([mount for mount in made if mount.host.is_dir()])
+        return Tree([Mount(self.root / "user-data" / name, f"{USER_DATA}/{name}", writable=True) for name in ROOTS])
 
     def make(self) -> None:
         make_thread(self.root)
@@ -122,6 +121,8 @@ class Draft:
                 os.link(self._path, name, dst_dir_fd=directory, follow_symlinks=False)
         except FileExistsError:
             return False
+        self._path.unlink()
+        self._path = None
         os.fsync(directory)
         return True
 

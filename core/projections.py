@@ -1,4 +1,4 @@
-"""Read models in SQLite: what the log cannot be asked quickly (search, count, which thread a run belongs to).
+"""Read models in SQLite: what the log cannot be asked quickly (search, full text, which thread a run belongs to).
 
 They are derived: the file may be deleted at any time, is never shared between processes, and needs no migrations:
 another `rows.VERSION`, a log it does not fit, or damage, and it is built again from the log. The position in the log is
@@ -12,7 +12,7 @@ import fcntl
 import os
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,13 +29,15 @@ from core.log import EventLog
 log = structlog.get_logger("sika.projections")
 
 BATCH_SECONDS = 0.25
-"""How long rows may be gathered before they are committed: the delay of a search behind the log."""
+"""How long rows may be gathered before they are committed. Whoever waits for them (`reached`) has them at once."""
 BATCH = 1000
 WAIT_SECONDS = 10.0
 WAL_PAGES = 100
 """Pages of 4 KiB that SQLite's write-ahead log may have before it is folded in; the default of 1 000 is more than most
 views."""
 
+LAG_SECONDS = 0.02
+"""How often a replica is asked again that has not got everything yet."""
 RETRY_SECONDS = 5.0
 """Pause when the file cannot be written: a full disk is not filled less by hurry."""
 SORTABLE = ("thread_id", "status", "created_at", "updated_at", "state_updated_at")
@@ -79,6 +81,17 @@ class ThreadRow(NamedTuple):
     title: str | None
     created_at: str
     updated_at: str
+    state_updated_at: str
+    seq: int
+    """The thread's last event."""
+
+
+class Snippet(NamedTuple):
+    """A piece of a message (None: of the title) with the words that were looked for."""
+
+    thread_id: str
+    message_id: str | None
+    text: str
 
 
 class Views:
@@ -90,9 +103,13 @@ class Views:
         self.seq = 0
         """Everything up to this log sequence is in the rows."""
         self._db: aiosqlite.Connection | None = None
-        """Open and fit to be read."""
-        self._opened: aiosqlite.Connection | None = None
+        """The one that writes."""
+        self._reader: aiosqlite.Connection | None = None
+        """Open and fit to be read; it cannot write, and reads while rows are written."""
+        self._opened: list[aiosqlite.Connection] = []
         self._readable = asyncio.Event()
+        self._hurry = asyncio.Event()
+        """Somebody waits for rows that are being gathered."""
         self._progress = asyncio.Event()
         self._anew = False
         self._following: anyio.CancelScope | None = None
@@ -133,10 +150,10 @@ class Views:
 
     async def close(self) -> None:
         self._readable.clear()
-        opened, self._opened, self._db = self._opened, None, None
-        if opened is not None:
-            with anyio.CancelScope(shield=True):  # its thread must not outlive the event loop
-                await opened.close()
+        opened, self._opened, self._db, self._reader = self._opened, [], None, None
+        with anyio.CancelScope(shield=True):  # their threads must not outlive the event loop
+            for connection in reversed(opened):
+                await connection.close()
 
     async def discard(self) -> None:
         await self.close()
@@ -150,15 +167,42 @@ class Views:
             async with asyncio.timeout(WAIT_SECONDS):
                 while self.seq < seq:
                     self._progress.clear()
+                    self._hurry.set()
                     await self._progress.wait()
         except TimeoutError as error:
             raise Unavailable("the search index is behind; try again") from error
 
     # ── reading ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
+    async def query(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """Any question to the rows; it cannot change them. Raises `Unavailable`.
+
+        For others to rely on: `threads` (thread_id, user, status, title, created_at, updated_at, state_updated_at);
+        `runs` (run_id, thread_id, user, assistant, model, status, seq, created_at, started_at, ended_at, error), where
+        `status` may also be `rolled_back`; and `usage` (run_id, model, caller, input_tokens, output_tokens,
+        cache_read_tokens, calls).
+        """
+        try:
+            async with asyncio.timeout(WAIT_SECONDS):
+                await self._readable.wait()
+        except TimeoutError as error:
+            raise Unavailable("the search index is being built; try again") from error
+        try:
+            assert self._reader is not None
+            return [tuple(row) for row in await self._reader.execute_fetchall(sql, values)]
+        except sqlite3.OperationalError as error:
+            raise Unavailable(f"the search index cannot be read; try again ({error})") from error
+        except (sqlite3.DatabaseError, ValueError) as error:
+            await self.rebuild()
+            raise Unavailable(f"the search index is being repaired; try again ({error})") from error
+
+    async def current(self) -> None:
+        """Wait until the rows have all that was in the log when this was called, by whichever process."""
+        await self.reached(await self.log.last())
+
     async def thread_of(self, run_id: str) -> str | None:
         """The thread a run belongs to."""
-        rows = await self._rows("SELECT thread_id FROM runs WHERE run_id = ?", (run_id,))
+        rows = await self.query("SELECT thread_id FROM runs WHERE run_id = ?", (run_id,))
         return str(rows[0][0]) if rows else None
 
     async def search(
@@ -168,39 +212,39 @@ class Views:
         metadata: Mapping[str, Any] | None = None,
         status: str | None = None,
         ids: Sequence[str] | None = None,
+        values: Mapping[str, Any] | None = None,
+        query: str | None = None,
         sort_by: str = "updated_at",
         descending: bool = True,
         limit: int = 10,
         offset: int = 0,
     ) -> tuple[list[ThreadRow], int]:
-        """A page of a user's threads, and how many there are in all. Metadata values must be equal."""
+        """A page of a user's threads, and how many there are in all.
+
+        Metadata values must be equal. `query`: words that must be in a message or the title. `values`: fields of the
+        state; those found are *candidates*, which had such a value at some time: only the folded state knows.
+        """
         if sort_by not in SORTABLE:
             raise Invalid(f"sort_by: one of {', '.join(SORTABLE)}, got {sort_by!r}")
-        condition, values = rows.where(user, metadata or {}, status, ids)
-        column = "updated_at" if sort_by == "state_updated_at" else sort_by
+        condition, given = rows.where(user, metadata or {}, status, ids, values or {}, query)
         direction = "DESC" if descending else "ASC"
-        [(total,)] = await self._rows(f"SELECT count(*) FROM threads t WHERE {condition}", values)
-        found = await self._rows(
-            f"SELECT thread_id, user, ({_METADATA}), status, title, created_at, updated_at FROM threads t"
-            f" WHERE {condition} ORDER BY {column} {direction}, thread_id {direction} LIMIT ? OFFSET ?",
-            (*values, limit, offset),
+        [(total,)] = await self.query(f"SELECT count(*) FROM threads t WHERE {condition}", given)
+        found = await self.query(
+            f"SELECT thread_id, user, ({_METADATA}), status, title, created_at, updated_at, state_updated_at, seq"
+            f" FROM threads t WHERE {condition}"
+            f" ORDER BY {sort_by} {direction}, thread_id {direction} LIMIT ? OFFSET ?",
+            (*given, limit, offset),
         )
         return [ThreadRow(r[0], r[1], msgspec.json.decode(r[2]), *r[3:]) for r in found], total
 
-    async def _rows(self, sql: str, values: Sequence[Any]) -> list[Any]:
-        try:
-            async with asyncio.timeout(WAIT_SECONDS):
-                await self._readable.wait()
-        except TimeoutError as error:
-            raise Unavailable("the search index is being built; try again") from error
-        try:
-            assert self._db is not None
-            return list(await self._db.execute_fetchall(sql, values))
-        except sqlite3.OperationalError as error:
-            raise Unavailable(f"the search index cannot be read; try again ({error})") from error
-        except (sqlite3.DatabaseError, ValueError) as error:
-            await self.rebuild()
-            raise Unavailable(f"the search index is being repaired; try again ({error})") from error
+    async def snippets(self, query: str, thread_ids: Sequence[str], most: int) -> list[Snippet]:
+        """Where the words of a query were found in these threads, the newest first; at most `most`."""
+        words = rows.match(query)
+        if not words or not thread_ids:
+            return []
+        sql = rows.SNIPPETS.format(ids=", ".join("?" * len(thread_ids)))
+        found = await self.query(sql, (words, *thread_ids, most))
+        return [Snippet(r[0], r[1] or None, r[2].replace(rows.SEPARATOR, "")) for r in found]
 
     # ── following ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -222,8 +266,7 @@ class Views:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         fresh = not self.path.exists()
         await self.close()
-        with anyio.CancelScope(shield=True):  # half a connection could not be closed
-            db = self._opened = await aiosqlite.connect(self.path)
+        db = await self._connect(str(self.path))
         await db.execute("PRAGMA journal_mode = WAL")
         await db.execute("PRAGMA synchronous = NORMAL")
         await db.execute(f"PRAGMA wal_autocheckpoint = {WAL_PAGES}")
@@ -233,10 +276,17 @@ class Views:
             await db.execute("INSERT INTO position VALUES (?, ?, 0)", (rows.VERSION, identity))
             await db.commit()
         self.seq = await self._position(db, identity)
+        self._reader = await self._connect(f"{self.path.resolve().as_uri()}?mode=ro")
         self._db = db
         self._readable.set()
         self._progress.set()
         return db
+
+    async def _connect(self, path: str) -> aiosqlite.Connection:
+        with anyio.CancelScope(shield=True):  # half a connection could not be closed
+            connection = await aiosqlite.connect(path, uri=path.startswith("file:"))
+            self._opened.append(connection)
+        return connection
 
     async def _position(self, db: aiosqlite.Connection, identity: str) -> int:
         try:
@@ -258,16 +308,26 @@ class Views:
                 records, behind = await ear.take()
                 if not behind:
                     await self._apply(db, [record for record in records if record.seq > self.seq])
-                await asyncio.sleep(BATCH_SECONDS)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(BATCH_SECONDS):
+                        await self._hurry.wait()
+                self._hurry.clear()
 
     async def _catch_up(self, db: aiosqlite.Connection) -> None:
-        batch: list[Record] = []
-        async for record in self.log.between(self.seq, await self.log.last()):
-            batch.append(record)
-            if len(batch) >= BATCH:
-                await self._apply(db, batch)
-                batch = []
-        await self._apply(db, batch)
+        last = await self.log.last()
+        while True:
+            batch: list[Record] = []
+            async for record in self.log.between(self.seq, last):
+                batch.append(record)
+                if len(batch) >= BATCH:
+                    await self._apply(db, batch)
+                    batch = []
+            await self._apply(db, batch)
+            if self.log.bus.replicas == 1:
+                self.seq = max(self.seq, last)  # what is not there was purged
+            if self.seq >= last:
+                return
+            await asyncio.sleep(LAG_SECONDS)  # a replica that is behind its leader answered
 
     async def _apply(self, db: aiosqlite.Connection, records: Sequence[Record]) -> None:
         """One transaction: the rows and the position. A handful of statements, however many events."""

@@ -175,7 +175,10 @@ async def _replay_run(
     request, model = state.runs[run].request, state.runs[run].model or ""
     divergence: str | None = None
     try:
-        await execute(journal, request, model, thread_id, state.user, _no_call)
+        steps = -1
+        while steps < journal.steps:  # a run that was steered at its end went on
+            steps = journal.steps
+            await execute(journal, request, model, thread_id, state.user, _no_call)
         if left := journal.rest():
             divergence = f"{left.seq} model.completed: the run asked the model, the loop ends before it"
     except Divergence as error:

@@ -398,7 +398,8 @@ class RunActor(Actor[RunRequested]):
                 raise owned.broken
             if isinstance(outcome, RunFailed):
                 await self._close_calls(owned, "Error: the run failed before this was done.")
-            if await owned.append(outcome or await self._stop(owned), unsteered=isinstance(outcome, RunCompleted)):
+            end = outcome or await self._stop(owned)
+            if await owned.append(end, unsteered=isinstance(end, RunCompleted), audience=_audience(owned.request)):
                 return owned.state
 
     async def _attempt(self, owned: OwnedRun, ear: Ear) -> Event | None:

@@ -141,9 +141,7 @@ class Runs(Section, frozen=True, kw_only=True):
 
 
 class Pricing(Section, frozen=True, kw_only=True):
-    """What a million tokens cost. Input that the provider had in its cache costs `cache_read_per_million`, or as much as
-    other input.
-    """
+    """What a million tokens cost; without `cache_read_per_million`, cached input costs as much as other input."""
 
     currency: Annotated[str, msgspec.Meta(min_length=1, max_length=8)] = "USD"
     input_per_million: Price = 0

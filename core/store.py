@@ -67,7 +67,7 @@ class Store(NamedTuple):
     """A user's items by namespace and key. States share the namespaces that do not differ."""
 
     spaces: Mapping[Namespace, Mapping[str, Item]] = {}
-    count: int = 0
+    total: int = 0
     size: int = 0
 
     def get(self, namespace: Sequence[str], key: str, now: str) -> Item | None:
@@ -87,7 +87,7 @@ def fold(records: Iterable[Record], state: Store) -> Store:
     """The store after these records. Pure and total. Costs what was written, and a copy of the namespaces written to:
     once, however many records there are.
     """
-    spaces, count, size = dict(state.spaces), state.count, state.size
+    spaces, total, size = dict(state.spaces), state.total, state.size
     thawed: dict[Namespace, dict[str, Item]] = {}
     for record in records:
         event = record.event
@@ -100,16 +100,16 @@ def fold(records: Iterable[Record], state: Store) -> Store:
         items = thawed[namespace]
         old = items.pop(event.key, None) if isinstance(event, ItemRemoved) else items.get(event.key)
         if old is not None:
-            count, size = count - 1, size - old.size
+            total, size = total - 1, size - old.size
         if isinstance(event, ItemPut):
             since = old.created_at if old is not None and old.shown(record.at) else record.at
             new = Item(namespace, event.key, event.value, since, record.at, event.expires, weight(event.value))
             items[event.key] = new
-            count, size = count + 1, size + new.size
+            total, size = total + 1, size + new.size
     for namespace, items in thawed.items():
         if not items:
             del spaces[namespace]
-    return Store(spaces, count, size)
+    return Store(spaces, total, size)
 
 
 def aggregates(log: EventLog) -> Aggregates[Store]:
@@ -124,7 +124,7 @@ def put(store: Store, item: ItemPut, now: str) -> list[Event]:
     """The events that put an item. If the store is full, items whose time is over go first. Raises `Refused`."""
     size = weight(item.value)
     old = store.spaces.get(tuple(item.namespace), {}).get(item.key)
-    count = store.count + (old is None) - MOST_ITEMS
+    count = store.total + (old is None) - MOST_ITEMS
     room = store.size + size - (old.size if old else 0) - MOST_BYTES
     swept: list[Event] = []
     if count > 0 or room > 0:

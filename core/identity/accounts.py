@@ -66,7 +66,9 @@ class AccountEnabled(Event, frozen=True):
 
 
 class PasswordSet(Event, frozen=True):
-    """The account has another password; all its sessions end. `temporary`: made for the person, who should change it."""
+    """The account has another password; all its sessions end. `temporary`: the person should
+    change it.
+    """
 
     user: str
     hash: str

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
 from core.aggregates import Aggregates
-from core.errors import Invalid, NotFound
+from core.errors import Invalid
 from core.events import Event
 from core.identity import accounts, keys, sessions
 from core.identity.accounts import ACCOUNTS, Account, AccountRole, Accounts, Key
@@ -60,7 +60,7 @@ class Directory:
         """Raises `Unauthenticated`."""
         presented, state = keys.parse(text), await self.accounts()
         key = state.keys.get(presented.id) if presented else None
-        if presented is None or key is None or not presented.matches(key.digest):
+        if presented is None or not presented.matches(key.digest if key else "") or key is None:
             raise Unauthenticated("token_invalid", "The API key is not valid")
         return _of_known_key(key, state)
 
@@ -75,7 +75,7 @@ class Directory:
         state = await self.accounts()
         try:
             if session is not None:
-                return self.of_claims(session, state).role == principal.role
+                return session.exp > time.time() and self.of_claims(session, state) == principal
             if principal.key is not None:
                 return _of_known_key(state.keys[principal.key], state) == principal
         except (Unauthenticated, KeyError):

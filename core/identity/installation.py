@@ -5,6 +5,7 @@ Replicas must have the same ones: they share a data directory, or get them from 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import hmac
@@ -66,10 +67,8 @@ def _read_or_make(file: Path) -> str:
                 written.write(secrets.token_urlsafe(48))
                 written.flush()
                 os.fsync(written.fileno())
-            try:
+            with contextlib.suppress(FileExistsError):
                 os.link(draft, file)
-            except FileExistsError:
-                pass
         finally:
             draft.unlink()
     if file.stat().st_mode & 0o077:

@@ -1,4 +1,4 @@
-"""Tokens that we sign and read back: the session of a person, and what a sign-in elsewhere must bring back (JWT, HS256).
+"""Tokens that we sign and read back: sessions of people, and what a sign-in elsewhere must bring back (JWT, HS256).
 
 Only HS256 is accepted, whatever a token says of itself.
 """

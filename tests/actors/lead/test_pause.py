@@ -17,7 +17,7 @@ from core.ids import uuid7
 from core.replay import replay
 from core.tools import ToolContext, tool
 from tests.actors.lead.test_tools import assert_well_formed, kinds, tool_texts
-from tests.support.model_server import ToolCall, Turn
+from tests.support.model_server import Script, ToolCall, Turn
 from tests.support.workers import Client, site
 
 pytestmark = pytest.mark.anyio
@@ -85,7 +85,7 @@ async def test_a_tool_asks_twice(tmp_path: Path) -> None:
 
 
 async def test_a_new_message_leaves_the_question_behind(tmp_path: Path) -> None:
-    script = [TRIP[0], Turn(text="Then not.")]
+    script = Script((TRIP[0], Turn(text="Then not.")), count="total")
     async with site(tmp_path, {"trip": script}, tools=[book, ring]) as (client, models):
         await client.thread()
         await client.ended("t1", await client.ask("t1", "Go", "trip"))
@@ -126,11 +126,12 @@ async def test_breakpoints(tmp_path: Path, before: list[str], after: list[str], 
 
 async def test_steering(tmp_path: Path) -> None:
     """One message comes between two model calls, one while the last answer is being given."""
-    script = [
+    turns = (
         Turn(tool_calls=(ToolCall("ring", {"city": "Oslo"}),), gate="first"),
         Turn(text="All done.", gate="last"),
         Turn(text="Also this."),
-    ]
+    )
+    script = Script(turns, count="total")
     async with site(tmp_path, {"trip": script}, tools=[ring]) as (client, models):
         await client.thread()
         run_id = await client.ask("t1", "Go", "trip")

@@ -1,0 +1,59 @@
+"""The port of document conversion: what can be converted, and what comes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Protocol
+
+import msgspec
+
+KINDS: Mapping[str, str] = {
+    ".pdf": "pdf",
+    ".docx": "docx",
+    ".pptx": "pptx",
+    ".xlsx": "xlsx",
+    ".xls": "xls",
+    ".html": "html",
+    ".htm": "html",
+    ".xhtml": "html",
+    ".csv": "csv",
+    ".epub": "epub",
+    ".msg": "msg",
+}
+"""What can be converted, by extension."""
+OLD: Mapping[str, str] = {".doc": ".docx", ".ppt": ".pptx"}
+"""What cannot, though people expect it to, and what to save it as."""
+
+
+class Converted(msgspec.Struct, frozen=True):
+    """The text of the content `sha256` lies in the uploads as `markdown`."""
+
+    sha256: str
+    markdown: str
+    pages: int | None = None
+
+
+class Rejected(msgspec.Struct, frozen=True):
+    """`reason` follows the file's name: "is empty"."""
+
+    sha256: str
+    reason: str
+
+
+Outcome = Converted | Rejected
+
+
+class Documents(Protocol):
+    """Guarantees: converting the same content again is harmless; no document stops the server or reads its files."""
+
+    async def convert(
+        self, user: str, thread: str, name: str, own: str | None, progress: Callable[[str], Awaitable[None]]
+    ) -> Outcome:
+        """Convert a file of the uploads. `own`: the Markdown file it has from an earlier time, to be replaced. Raises
+        `NotFound` if there is no such file, `Invalid` if it is a link or no file.
+        """
+        ...
+
+    async def discard(self, user: str, thread: str, name: str) -> None:
+        """Remove a Markdown file that was made."""
+        ...

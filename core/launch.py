@@ -1,0 +1,157 @@
+"""What happens when a schedule is due: the decision to fire, once for every moment, and the run that follows from it.
+
+Deciding and asking are two facts in two aggregates. Whoever finds the first without the second makes the second, with
+the same ids, so that neither a crash in between nor two who do it at once can make two runs, or none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+
+import structlog
+
+from core import assistants, schedules
+from core.errors import Invalid, NotFound, Refused, Unavailable
+from core.events import Event, RunRequested
+from core.ids import assistant_id
+from core.intake import Intake
+from core.log import EventLog
+from core.schedules import Firing, Schedule, ScheduleFailed, SchedulePaused, Schedules, ScheduleSkipped, stamp
+from core.state import Run
+from core.threads import Threads
+
+log = structlog.get_logger("sika.schedules")
+
+PATIENCE = timedelta(minutes=10)
+"""How long a firing without a run counts as one whose run is about to be asked for."""
+BUSY = "the run before was not over"
+ACTOR = "scheduler"
+
+
+class Launch:
+    """Fires schedules and asks for their runs: for the scheduler, and for whoever pulls a trigger."""
+
+    def __init__(self, log: EventLog, threads: Threads, intake: Intake) -> None:
+        self.schedules = schedules.aggregates(log)
+        self._assistants = assistants.aggregates(log)
+        self._threads = threads
+        self._intake = intake
+
+    async def fire(self, user: str, identity: str, now: datetime) -> None:
+        """Decide for what is due by now, if anything is: that it fires, or is skipped. After an outage, once."""
+        known = (await self.schedules.load(user)).get(identity)
+        over = await self._over(known)
+
+        def decide(state: Schedules) -> Sequence[Event]:
+            one = state.get(identity)
+            due = one.next if one is not None else None
+            if one is None or due is None or due > now:
+                return []
+            if _overlaps(one, over):
+                return [ScheduleSkipped(schedule=one.id, due=stamp(due), reason=BUSY)]
+            return [one.fire(stamp(due))]
+
+        await self.schedules.decide(user, decide, actor=ACTOR)
+
+    async def trigger(self, user: str, identity: str, *, actor: str) -> Firing:
+        """Fire it now, whether or not it is due or paused, and ask for the run.
+
+        The firing says if there could be no run. Raises `NotFound`, or `Refused` while a run of it is going on.
+        """
+        over = await self._over((await self.schedules.load(user)).get(identity))
+        due = stamp(datetime.now(UTC))
+
+        def decide(state: Schedules) -> Sequence[Event]:
+            one = state.get(identity)
+            if one is None:
+                raise NotFound(f"Schedule {identity} not found")
+            if _overlaps(one, over):
+                raise Refused(f"Schedule {identity} has an active run")
+            return [one.fire(due, manual=True)]
+
+        state, _ = await self.schedules.decide(user, decide, actor=actor)
+        fired = state[identity].fire(due, manual=True)
+        with suppress(Unavailable):  # then the scheduler asks for it
+            await self.launch(user, identity, fired.run)
+        now = (await self.schedules.load(user)).get(identity, state[identity])
+        firing = now.firing(fired.run) or state[identity].firing(fired.run)
+        assert firing is not None
+        return firing
+
+    async def launch(self, user: str, identity: str, run: str) -> None:
+        """Ask for the run of a firing, unless it is there, or cannot be. Repeating this is fine. If the schedule was
+        removed meanwhile there is no run.
+        """
+        one = (await self.schedules.load(user)).get(identity)
+        firing = one.firing(run) if one is not None else None
+        if one is None or firing is None or firing.thread is None or firing.failed is not None:
+            return
+        try:
+            asked = await self._request(user, one, firing)
+            if one.plan.thread is None:
+                about = {
+                    "graph_id": asked.assistant,
+                    "assistant_id": one.plan.assistant or assistant_id(asked.assistant),
+                }
+                await self._intake.create_thread(
+                    firing.thread, user=user, metadata={**about, "schedule_id": identity}, actor=ACTOR
+                )
+            await self._intake.request_run(firing.thread, run, asked, user=user, actor=ACTOR)
+        except (Invalid, NotFound, Refused) as error:
+            thread = await self._threads.load(firing.thread)
+            if run in thread.runs or (one.plan.thread is None and thread.erased):
+                return
+            log.info("no run of a schedule", schedule=identity, reason=str(error))
+            await self._fail(user, identity, run, str(error), for_ever=isinstance(error, NotFound))
+
+    async def outcome(self, firing: Firing) -> tuple[str, Run | None]:
+        """What became of a firing: `skipped`, `failed` (no run could be asked for), `queued` (it is about to be),
+        `gone` (with its thread), or `run`, and the run.
+        """
+        if firing.run is None or firing.thread is None:
+            return "skipped", None
+        thread = await self._threads.load(firing.thread)
+        if run := thread.runs.get(firing.run):
+            return "run", run
+        if firing.failed is not None:
+            return "failed", None
+        at = datetime.fromisoformat(firing.at)
+        return ("gone" if thread.erased or datetime.now(UTC) - at > PATIENCE else "queued"), None
+
+    async def _over(self, one: Schedule | None) -> Firing | None:
+        """The last firing of a schedule, if nothing of it is going on any more."""
+        last = one.last if one is not None else None
+        if last is None:
+            return None
+        kind, run = await self.outcome(last)
+        return last if kind in ("failed", "gone") or (run is not None and not run.open) else None
+
+    async def _request(self, user: str, one: Schedule, firing: Firing) -> RunRequested:
+        asked = schedules.request(one, firing)
+        if one.plan.assistant is None:
+            return asked
+        found = (await self._assistants.load(user)).get(one.plan.assistant)
+        if found is None:
+            raise NotFound(f"Assistant {one.plan.assistant} not found")
+        return assistants.applied(found, asked)
+
+    async def _fail(self, user: str, identity: str, run: str, reason: str, *, for_ever: bool) -> None:
+        """Say that there is no run; and if there cannot be another either, that the schedule pauses."""
+
+        def decide(state: Schedules) -> Sequence[Event]:
+            one = state.get(identity)
+            firing = one.firing(run) if one is not None else None
+            if one is None or firing is None or firing.failed is not None:
+                return []
+            failed = ScheduleFailed(schedule=identity, run=run, reason=reason)
+            return [failed, SchedulePaused(schedule=identity, reason=reason)] if for_ever and one.enabled else [failed]
+
+        await self.schedules.decide(user, decide, actor=ACTOR)
+
+
+def _overlaps(one: Schedule, over: Firing | None) -> bool:
+    """Whether its last run may be going on. `over`: the last firing that is known to be over."""
+    last = one.last
+    return one.plan.overlap == "skip" and last is not None and last.failed is None and last.id != (over and over.id)

@@ -1,0 +1,349 @@
+"""Schedules: runs at times that a user set; when the next is due, and what became of the last, as a fold over facts."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Literal
+from zoneinfo import ZoneInfo
+
+import msgspec
+from cronsim import CronSim, CronSimError
+
+from core.aggregates import Aggregates
+from core.errors import Invalid
+from core.events import Event, Json, Message, Record, RunRequested
+from core.log import EventLog
+
+KIND = "schedules"
+MOST_SCHEDULES = 1000
+"""Of one user."""
+MOST_FIRINGS = 100
+"""How many of a schedule's last firings are remembered."""
+MOST_CRON = 200
+"""Characters of a cron expression."""
+YEARS = range(2000, 2201)
+"""In which times that people name may lie."""
+_SPACE = uuid.UUID("b3f0c9e2-5d0c-4a8e-9a39-3f6f0d6c1f75")
+"""Namespace of the ids that are derived from a schedule and a moment."""
+
+
+class Timing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """When: by `cron` (five fields), or once, `at` a time."""
+
+    cron: str | None = None
+    at: str | None = None
+    timezone: str = "UTC"
+    """In which `cron` is read, by IANA name."""
+    end: str | None = None
+    """Nothing is due after it."""
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The run to ask for, checked: `RunRequested` without what only its moment can say. Its messages have no ids."""
+
+    assistant: str = "lead_agent"
+    input: Json | None = None
+    config: Json = {}
+    context: Json = {}
+    metadata: Json = {}
+    multitask: Literal["reject", "enqueue", "interrupt", "rollback"] = "enqueue"
+    stream_modes: list[str] = []
+    subgraphs: bool = False
+    on_completion: Literal["keep", "delete"] = "keep"
+    interrupt_before: list[str] = []
+    interrupt_after: list[str] = []
+    webhook: str | None = None
+    feedback_keys: list[str] = []
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """All that a user says about a schedule."""
+
+    timing: Timing
+    job: Job
+    thread: str | None = None
+    """The thread all runs are on. None: each has its own."""
+    assistant: str | None = None
+    """The user's own assistant whose settings a run begins with, as they are when it is due."""
+    overlap: Literal["skip", "allow"] = "allow"
+    """`skip`: what comes due while the last run is still going is left out."""
+    title: str | None = None
+    asked: Json = {}
+    """What a client asked for beside the input, as it was: to be shown, and to be changed in part."""
+
+
+class ScheduleCreated(Event, frozen=True):
+    """A user has a schedule from here on."""
+
+    schedule: str
+    plan: Plan
+    enabled: bool = True
+
+
+class ScheduleRevised(Event, frozen=True):
+    """The plan is another one. If its timing is, what the old one would have made due since the last time is not."""
+
+    schedule: str
+    plan: Plan
+
+
+class SchedulePaused(Event, frozen=True):
+    """Nothing is due until it is resumed. `reason`, if nobody asked for that."""
+
+    schedule: str
+    reason: str | None = None
+
+
+class ScheduleResumed(Event, frozen=True):
+    """Things are due again: those from now on, and a single time that has passed."""
+
+    schedule: str
+
+
+class ScheduleFired(Event, frozen=True):
+    """It was due at `due`, or somebody pulled the trigger (`manual`): this run on this thread is to be asked for, by
+    whoever reads this. Both ids follow from the schedule and `due`.
+    """
+
+    schedule: str
+    due: str
+    run: str
+    thread: str
+    manual: bool = False
+
+
+class ScheduleSkipped(Event, frozen=True):
+    """It was due at `due`, and there is no run for that."""
+
+    schedule: str
+    due: str
+    reason: str
+
+
+class ScheduleFailed(Event, frozen=True):
+    """The run it was fired for could not be asked for. `reason` is fit for people."""
+
+    schedule: str
+    run: str
+    reason: str
+
+
+class ScheduleRemoved(Event, frozen=True):
+    schedule: str
+
+
+class Firing(msgspec.Struct, frozen=True, kw_only=True):
+    """One time that it was due. What became of the run is in its thread."""
+
+    id: str
+    due: str
+    at: str
+    run: str | None = None
+    """None: it was skipped."""
+    thread: str | None = None
+    manual: bool = False
+    failed: str | None = None
+    """Why there is no run."""
+
+
+class Schedule(msgspec.Struct, frozen=True, kw_only=True):
+    """A schedule as it is now."""
+
+    id: str
+    plan: Plan
+    enabled: bool
+    created_at: str
+    updated_at: str
+    since: str
+    """What is due is sought after this time."""
+    spent: bool = False
+    """The single time is over."""
+    firings: tuple[Firing, ...] = ()
+    """The last ones, oldest first."""
+    runs: int = 0
+    """How often it was fired, ever."""
+
+    @property
+    def next(self) -> datetime | None:
+        """When it is due next, or was due if that has passed. None: never again, or not while it is paused."""
+        if not self.enabled:
+            return None
+        timing = self.plan.timing
+        if timing.at is not None:
+            found = None if self.spent else _moment(timing.at)
+        else:
+            since = _moment(self.since)
+            found = since and next_after(timing.cron or "", timing.timezone, since)
+        end = _moment(timing.end) if timing.end is not None else None
+        return None if found is None or (end is not None and found > end) else found
+
+    @property
+    def last(self) -> Firing | None:
+        """The newest firing that was not skipped."""
+        return next((firing for firing in reversed(self.firings) if firing.run is not None), None)
+
+    def firing(self, run: str) -> Firing | None:
+        return next((firing for firing in reversed(self.firings) if firing.run == run), None)
+
+    def fire(self, due: str, *, manual: bool = False) -> ScheduleFired:
+        """The fact that it fires for a moment."""
+        run = derived(self.id, "trigger" if manual else "run", due)
+        thread = self.plan.thread or derived(self.id, "thread", run)
+        return ScheduleFired(schedule=self.id, due=due, run=run, thread=thread, manual=manual)
+
+
+Schedules = Mapping[str, Schedule]
+"""A user's schedules by id, oldest first."""
+
+
+def fold(records: Iterable[Record], state: Schedules) -> Schedules:
+    """The schedules after these records. Pure and total."""
+    found = dict(state)
+    for record in records:
+        event, at = record.event, record.at
+        if isinstance(event, ScheduleCreated):
+            found[event.schedule] = Schedule(
+                id=event.schedule, plan=event.plan, enabled=event.enabled, created_at=at, updated_at=at, since=at
+            )
+        elif isinstance(event, ScheduleRemoved):
+            found.pop(event.schedule, None)
+        elif isinstance(event, _CHANGES) and event.schedule in found:
+            found[event.schedule] = _changed(found[event.schedule], event, at)
+    return found
+
+
+_CHANGES = ScheduleRevised | SchedulePaused | ScheduleResumed | ScheduleFired | ScheduleSkipped | ScheduleFailed
+
+
+def _changed(one: Schedule, event: Event, at: str) -> Schedule:
+    replace = msgspec.structs.replace
+    match event:
+        case ScheduleRevised(plan=plan):
+            same = plan.timing == one.plan.timing
+            return replace(
+                one, plan=plan, updated_at=at, since=one.since if same else at, spent=one.spent if same else False
+            )
+        case SchedulePaused():
+            return replace(one, enabled=False, updated_at=at)
+        case ScheduleResumed():
+            return replace(one, enabled=True, updated_at=at, since=max(one.since, at))
+        case ScheduleFired():
+            firing = Firing(id=event.run, due=event.due, at=at, run=event.run, thread=event.thread, manual=event.manual)
+            one = replace(one, firings=_last(one, firing), runs=one.runs + 1)
+            return one if event.manual else replace(one, since=max(event.due, at), spent=True)
+        case ScheduleSkipped():
+            identity = derived(one.id, "skipped", event.due)
+            firing = Firing(id=identity, due=event.due, at=at, failed=event.reason)
+            return replace(one, firings=_last(one, firing), since=max(event.due, at), spent=True)
+        case ScheduleFailed():
+            firings = [replace(f, failed=event.reason) if f.run == event.run else f for f in one.firings]
+            return replace(one, firings=tuple(firings))
+    return one
+
+
+def _last(one: Schedule, firing: Firing) -> tuple[Firing, ...]:
+    return (*one.firings[-MOST_FIRINGS + 1 :], firing)
+
+
+def aggregates(log: EventLog) -> Aggregates[Schedules]:
+    """The users' schedules, by user."""
+    return Aggregates(log, KIND, fold, {})
+
+
+def request(schedule: Schedule, firing: Firing) -> RunRequested:
+    """The run of a firing. Its messages get ids of their own, the same however often this is asked."""
+    job = schedule.plan.job
+    run = firing.run or ""
+    given = {name: getattr(job, name) for name in Job.__struct_fields__}
+    given["metadata"] = {**job.metadata, "schedule_id": schedule.id, "scheduled_for": firing.due}
+    if job.input is not None and "messages" in job.input:
+        given["input"] = {**job.input, "messages": _named(job.input["messages"], run)}
+    return RunRequested(**given)
+
+
+def derived(schedule: str, *parts: str) -> str:
+    """An id that follows from what it is for."""
+    return str(uuid.uuid5(_SPACE, "/".join([schedule, *parts])))
+
+
+def _named(messages: list[Message], run: str) -> list[Message]:
+    return [{"id": derived(run, "message", str(n)), **message} for n, message in enumerate(messages)]
+
+
+# ── times ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@lru_cache(maxsize=10_000)
+def next_after(cron: str, timezone: str, after: datetime) -> datetime | None:
+    """The next moment of a cron expression after a time; None if there is none in 50 years, or no such expression.
+
+    As Debian's cron, where the clocks change: what has a fixed hour and minute and would be in the hour that is left
+    out comes at its end, and in the hour that comes twice it comes once, at first. What comes every hour, or at every
+    so many minutes (`*`), follows real time.
+    """
+    try:
+        moments = CronSim(_five(cron), after.astimezone(zone(timezone)))
+        for moment in moments:
+            if (found := moment.astimezone(UTC)) > after:
+                return found
+    except (Invalid, OverflowError):
+        pass
+    return None
+
+
+def check_cron(cron: str, timezone: str, where: str = "schedule") -> str:
+    """The expression itself, tidied. Raises `Invalid` if it is none, or never comes."""
+    tidy = " ".join(cron.split())
+    if next_after(_five(tidy, where), timezone, datetime.now(UTC)) is None:
+        raise Invalid(f"{where}: {tidy!r} never comes")
+    return tidy
+
+
+def _five(cron: str, where: str = "schedule") -> str:
+    if len(cron) > MOST_CRON:
+        raise Invalid(f"{where}: at most {MOST_CRON} characters, got {len(cron)}")
+    if len(cron.split()) != 5:
+        raise Invalid(f"{where}: five fields (minute hour day month weekday), got {cron[:80]!r}")
+    try:
+        CronSim(cron, datetime(2000, 1, 1, tzinfo=UTC))
+    except (CronSimError, AssertionError, TypeError, ValueError) as error:
+        reason = f": {error}" if isinstance(error, CronSimError) else ""
+        raise Invalid(f"{where}: not a cron expression{reason}, got {cron[:80]!r}") from None
+    return cron
+
+
+@lru_cache(maxsize=1000)
+def zone(name: str) -> ZoneInfo:
+    """The time zone. Raises `Invalid`."""
+    try:
+        return ZoneInfo(name)
+    except (LookupError, ValueError, OSError):
+        raise Invalid(f"timezone: no IANA time zone {name[:80]!r}") from None
+
+
+def when(text: str, timezone: str, where: str) -> str:
+    """A time that somebody named (ISO 8601; without a zone: in this one), as UTC. Raises `Invalid`."""
+    try:
+        named = datetime.fromisoformat(text)
+        moment = (named if named.tzinfo else named.replace(tzinfo=zone(timezone))).astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise Invalid(f"{where}: expected a time (ISO 8601), got {text[:40]!r}") from None
+    if moment.year not in YEARS:
+        raise Invalid(f"{where}: from the year {YEARS[0]} to {YEARS[-1]}, got {text[:40]!r}")
+    return stamp(moment)
+
+
+def stamp(moment: datetime) -> str:
+    """A time as the log has it."""
+    return moment.astimezone(UTC).isoformat(timespec="microseconds")
+
+
+def _moment(text: str) -> datetime | None:
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
