@@ -247,7 +247,13 @@ class Modes:
         if isinstance(event, RunFailed):
             data = {"error": event.error, "message": event.text, "name": event.error}
             yield Slot.ERROR, "error", dumps.encode(data)
-        elif self._events:
+            yield Slot.END, "end", b"null"
+            return
+        keys = state.runs[self._run].request.feedback_keys
+        if keys and isinstance(event, RunCompleted):
+            where = f"/threads/{self._thread}/runs/{self._run}/feedback"
+            yield Slot.CUSTOM, "feedback", dumps.encode(dict.fromkeys(keys, where))
+        if self._events:
             yield Slot.EVENT_CHAIN_END, "events", self._events.chain_end(state)
         yield Slot.END, "end", b"null"
 
