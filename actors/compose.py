@@ -214,6 +214,7 @@ def _limits(config: Config) -> Limits:
 
 
 def _load(running: System, source: ConfigSource, options: Options, provider: SandboxProvider) -> list[Actor[Any]]:
+    from adapters.documents.local import LocalDocuments
     from adapters.egress import Poster
     from adapters.models.configured import Configured
 
@@ -228,6 +229,7 @@ def _load(running: System, source: ConfigSource, options: Options, provider: San
         "views": running.views,
         "home": options.home,
         "poster": Poster(),
+        "documents": LocalDocuments(options.home),
         "provider": provider,
         "limits": _limits(source.current()),
     }

@@ -69,7 +69,7 @@ class Webhooks(Actor[Ended]):
         aggregate = Aggregate(ctx.record.head.kind, ctx.record.head.aggregate)
         state = await self._threads.load(aggregate.id, at_least=ctx.record.seq)
         run = state.runs.get(ctx.record.run or "")
-        if run is not None and run.webhook is None:
+        if run is not None and run.request.webhook and run.webhook is None:
             await self._try(run, aggregate, ctx)
 
     async def wake(self, aggregate: Aggregate, ctx: Context) -> None:

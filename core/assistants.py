@@ -157,10 +157,10 @@ def applied(assistant: Assistant, request: RunRequested) -> RunRequested:
     context = {**configurable, **_mapping(said.config.get("context")), **said.context}
     return msgspec.structs.replace(
         request,
-        assistant=assistant.graph_id,
+        assistant=assistant.id if assistant.own else assistant.name,
         config=config,
         context={key: value for key, value in context.items() if key not in NOT_FROM_CLIENTS} | request.context,
-        metadata={**said.metadata, **request.metadata, **({"assistant_id": assistant.id} if assistant.own else {})},
+        metadata={key: value for key, value in said.metadata.items() if key != "created_by"} | request.metadata,
     )
 
 

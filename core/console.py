@@ -88,7 +88,7 @@ async def runs(
     lines = await views.query(
         "SELECT r.run_id, r.thread_id, t.title, r.user, r.assistant, r.model, r.status, r.created_at, r.started_at,"
         " r.ended_at, r.error FROM runs r LEFT JOIN threads t USING (thread_id)"
-        f" WHERE {mine} AND {_SHOWN}{chosen} ORDER BY r.seq DESC LIMIT ? OFFSET ?",
+        f" WHERE {mine} AND {_SHOWN}{chosen} ORDER BY r.created_at DESC, r.seq DESC LIMIT ? OFFSET ?",
         (*values, *([status] if status else []), limit + 1, offset),
     )
     page = lines[:limit]

@@ -82,9 +82,14 @@ class Draft:
 
     def __init__(self, drafts: Path) -> None:
         self._path: Path | None = drafts / secrets.token_hex(8)
-        self.fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+        fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+        self._file = open(fd, "r+b", buffering=0)  # noqa: SIM115  closed by `close`, or with the last reference
         self._digest = hashlib.sha256()
         self.size = 0
+
+    @property
+    def fd(self) -> int:
+        return self._file.fileno()
 
     @property
     def sha256(self) -> str:
@@ -97,7 +102,7 @@ class Draft:
         view = memoryview(data)
         with _room():
             while view:
-                view = view[os.write(self.fd, view) :]
+                view = view[self._file.write(view) :]
 
     def seal(self) -> None:
         """Have it on disk before it gets its name."""
@@ -127,7 +132,7 @@ class Draft:
         return True
 
     def close(self) -> None:
-        os.close(self.fd)
+        self._file.close()
         if self._path is not None:
             self._path.unlink(missing_ok=True)
             self._path = None

@@ -12,9 +12,11 @@ from core.events import (
     Json,
     Message,
     Record,
+    RunCancelled,
     RunCancelRequested,
     RunRemoved,
     RunRequested,
+    RunRolledBack,
     RunSteered,
     StatePatched,
     ThreadAnnotated,
@@ -29,6 +31,8 @@ from core.work import Hint, WorkQueue
 
 log = structlog.get_logger("sika.intake")
 
+SUMMONED = ("webhooks", "janitor")
+"""Who may have something to do when a run has ended."""
 RUNS_BY = "lead"
 """The actor that works through the runs of a thread."""
 
@@ -131,7 +135,7 @@ class Intake:
     async def cancel(
         self, thread_id: str, run_id: str, action: str = "interrupt", *, user: str | None = None, actor: str = "http"
     ) -> ThreadState:
-        """Ask a run to stop. Asking again is fine.
+        """Ask a run to stop; one that nobody has started is over at once. Asking again is fine.
 
         Raises `NotFound`, or `Refused` if it has already ended otherwise.
         """
@@ -140,15 +144,15 @@ class Intake:
 
         def decide(state: ThreadState) -> Sequence[Event]:
             run = _run(thread_id, run_id, state, user)
-            if run.cancel is not None or run.status == "interrupted":
+            if run.cancel is not None or run.status in ("interrupted", "rolled_back"):
                 return []
             if not run.open:
                 raise Refused(f"Run {run_id} is not cancellable (status: {run.status})")
+            if run.status == "pending":
+                return [RunRolledBack() if action == "rollback" else RunCancelled()]
             return [RunCancelRequested(action=action)]  # type: ignore[arg-type]
 
-        state, records = await self.threads.decide(thread_id, decide, actor=actor, run=run_id)
-        if records and state.runs[run_id].status == "pending":
-            await self._wake(thread_id, records[0])
+        state, _ = await self.threads.decide(thread_id, decide, actor=actor, run=run_id, audience=SUMMONED)
         return state
 
     async def steer(

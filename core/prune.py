@@ -12,6 +12,7 @@ from core.bus import ApiError
 from core.errors import Unavailable
 from core.events import Event, Record, ThreadExpirySet, ThreadPruned, thread
 from core.log import INLINE_BYTES, EventLog
+from core.rows import known_by
 from core.state import ThreadState
 from core.threads import Threads
 
@@ -25,7 +26,7 @@ async def prune(threads: Threads, thread_id: str, *, user: str | None = None, ac
         if not prunable(state) or user not in (None, state.user) or not (state.runs or len(state.commits) > 1):
             return []
         first = next(iter(state.runs.values()), None)
-        metadata = {**({"graph_id": first.request.assistant} if first else {}), **state.metadata}
+        metadata = {**(known_by(first.request.assistant) if first else {}), **state.metadata}
         events: list[Event] = [
             ThreadPruned(user=state.user, metadata=metadata, created_at=state.created_at, values=dict(state.values))
         ]

@@ -33,6 +33,7 @@ from core.events import (
     ThreadPruned,
     ToolCompleted,
 )
+from core.ids import assistant_id
 from core.previews import text_of
 from core.state import REMOVE_ALL
 from core.usage import Tokens, tokens_of
@@ -102,6 +103,10 @@ WHERE thread_id = ?2 AND EXISTS (SELECT 1 FROM all_runs WHERE run_id = ?3 AND in
 REQUESTED = """
 INSERT OR IGNORE INTO all_runs
 SELECT ?2, thread_id, user, ?3, NULL, 'pending', ?4, ?5, NULL, NULL, NULL, ?6, 0 FROM threads WHERE thread_id = ?1
+"""
+KNOWN = """
+INSERT OR IGNORE INTO metadata SELECT thread_id, ?2, ?3, user FROM threads WHERE thread_id = ?1
+AND NOT EXISTS (SELECT 1 FROM all_runs WHERE thread_id = ?1 AND seq < ?4)
 """
 STARTED = """
 UPDATE all_runs SET status = 'running', started_at = coalesce(started_at, ?2), model = coalesce(?3, model)
@@ -340,8 +345,13 @@ class Batch:
             [(name, run, *row) for name, thread in threads.items() for run, row in thread.requested.items()],
         )
         yield (
-            "INSERT OR IGNORE INTO metadata SELECT thread_id, 'graph_id', ?2, user FROM threads WHERE thread_id = ?1",
-            [(name, as_text(row[0])) for name, thread in threads.items() for row in thread.requested.values()],
+            KNOWN,
+            [
+                (name, key, value, seq)
+                for name, thread in threads.items()
+                for assistant, seq, *_ in list(thread.requested.values())[:1]
+                for key, value in _texts(known_by(assistant)).items()
+            ],
         )
         yield USED, [(*key, *tokens) for thread in threads.values() for key, tokens in thread.used.items()]
         yield (
@@ -369,6 +379,12 @@ class Batch:
         ]
         yield f"DELETE FROM texts WHERE rowid IN ({_UNDONE})", undone
         yield f"DELETE FROM messages WHERE id IN ({_UNDONE})", undone
+
+
+def known_by(assistant: str) -> Json:
+    """What the first run says in the metadata of a thread that does not say it itself."""
+    identity = assistant_id(assistant)
+    return {"assistant_id": identity} if identity == assistant else {"graph_id": assistant, "assistant_id": identity}
 
 
 def _texts(metadata: Json) -> dict[str, str]:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from core.events import Json
 from core.ids import assistant_id
 from core.messages import full
 from core.state import Run, ThreadState
+from core.usage import of_run
 
 
-def run_object(thread_id: str, run: Run) -> Json:
+def run_object(thread_id: str, run: Run, state: ThreadState) -> Json:
+    """The run, with what it used so far."""
     asked = run.request
     kwargs: Json = {"input": asked.input, "config": asked.config, "context": asked.context}
     if asked.resume is not None:
@@ -23,6 +27,7 @@ def run_object(thread_id: str, run: Run) -> Json:
         "updated_at": run.updated_at,
         "multitask_strategy": asked.multitask,
         "kwargs": kwargs,
+        **msgspec.structs.asdict(of_run(state, run)),
     }
 
 
@@ -30,7 +35,7 @@ def outcome(thread_id: str, run: Run, state: ThreadState, values: Json, started_
     """An ended run with what came of it: the body of a webhook. `values`: those at its end."""
     values = {**values, "messages": [full(message) for message in values.get("messages", ())]}
     found: Json = {
-        **run_object(thread_id, run),
+        **run_object(thread_id, run, state),
         "run_started_at": started_at,
         "run_ended_at": run.updated_at,
         "values": values,

@@ -7,6 +7,7 @@ purges it (`EventLog.purge`), and with it every value there ever was.
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -221,6 +222,9 @@ def _ordered(one: Any, other: Any) -> bool:
     return kinds[0] is not None and kinds[0] is kinds[1]
 
 
+_WORD = re.compile(r"\w+")
+
+
 class Hit(NamedTuple):
     item: Item
     score: float | None
@@ -233,7 +237,7 @@ def search(store: Store, prefix: Sequence[str], fits: Test, query: str | None, n
     """
     found = [item for item in store.under(prefix, now) if fits(item.value)]
     found.sort(key=lambda item: (item.updated_at, item.namespace, item.key), reverse=True)
-    words = list(dict.fromkeys((query or "").casefold().split()))
+    words = list(dict.fromkeys(_WORD.findall((query or "").casefold())))
     if not words:
         return [Hit(item, None) for item in found]
     hits = [Hit(item, _share(words, item)) for item in found]

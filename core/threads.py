@@ -52,7 +52,14 @@ class Threads:
         return self._keep(thread_id, fold(records, before))
 
     async def decide(
-        self, thread_id: str, decision: Decision, *, actor: str, run: str | None = None, cause: str | None = None
+        self,
+        thread_id: str,
+        decision: Decision,
+        *,
+        actor: str,
+        run: str | None = None,
+        cause: str | None = None,
+        audience: Sequence[str] = (),
     ) -> tuple[ThreadState, list[Record]]:
         """Append what `decision` makes of the current state; decide again if somebody else was first.
 
@@ -67,7 +74,13 @@ class Threads:
                 events = decision(state)
                 if events:
                     records = await self.log.append(
-                        thread(thread_id), events, expected=state.seq, actor=actor, run=run, cause=cause
+                        thread(thread_id),
+                        events,
+                        expected=state.seq,
+                        actor=actor,
+                        run=run,
+                        cause=cause,
+                        audience=audience,
                     )
                     return self.fold(thread_id, records, state), records
                 if fresh or kept:

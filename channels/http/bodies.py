@@ -68,7 +68,13 @@ def within(name: str, value: int | str, least: int, most: int) -> int:
 
 def flag(request: web.Request, name: str) -> bool:
     """A boolean of the query string: Python's clients send `true`, JavaScript's `1`."""
-    return request.query.get(name, "").lower() in ("1", "true", "yes", "on")
+    match request.query.get(name, "").lower():
+        case "1" | "true" | "yes" | "on":
+            return True
+        case "" | "0" | "false" | "no" | "off":
+            return False
+        case other:
+            raise Invalid(f"{name}: expected a boolean, got {other[:40]!r}")
 
 
 def names(request: web.Request, name: str) -> list[str]:

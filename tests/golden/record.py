@@ -22,7 +22,7 @@ from core.system import System
 from tests.golden.stories import FOLDER, STORIES, snapshot
 
 
-async def record(name: str, asked: Sequence[str]) -> None:
+async def record(name: str, asked: Sequence[str | RunRequested]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
         config = home / "config.yaml"
@@ -35,16 +35,17 @@ async def record(name: str, asked: Sequence[str]) -> None:
     print(f"{name}: {len(records)} events")
 
 
-async def _talk(running: System, name: str, asked: Sequence[str]) -> list[Record]:
+async def _talk(running: System, name: str, asked: Sequence[str | RunRequested]) -> list[Record]:
     await running.intake.create_thread(name, user="golden")
-    for number, text in enumerate(asked):
-        message = {"type": "human", "id": f"human-{number}", "content": text}
+    for number, what in enumerate(asked):
+        message = {"type": "human", "id": f"human-{number}", "content": what}
+        request = RunRequested(input={"messages": [message]}) if isinstance(what, str) else what
         run = f"run-{name}-{number}"
-        _, requested = await running.intake.request_run(name, run, RunRequested(input={"messages": [message]}))
+        _, requested = await running.intake.request_run(name, run, request)
         async with asyncio.timeout(120):
             async for found in running.log.follow(thread(name), after=requested.seq):
-                if found.type in ("run.completed", "run.failed"):
-                    print(f"  {text}: {msgspec.json.encode(found.event).decode()}")
+                if found.type in ("run.completed", "run.paused", "run.failed"):
+                    print(f"  {found.run}: {msgspec.json.encode(found.event).decode()}")
                     break
     return [r async for r in running.log.read(thread(name))]
 

@@ -8,13 +8,22 @@ from typing import Any
 
 import msgspec
 
-from core.events import Record
+from core.events import Record, RunRequested
 from core.state import ThreadState, fold
 
 FOLDER = Path(__file__).parent
-STORIES: dict[str, tuple[str, ...]] = {
+STORIES: dict[str, tuple[str | RunRequested, ...]] = {
     "research": ("research nats",),
     "commands": ("run: echo hi", "write Hello to hello.txt", "read hello.txt", "run: exit 3"),
+    "pauses": (
+        RunRequested(
+            input={"messages": [{"type": "human", "id": "human-stop", "content": "run: echo paused"}]},
+            interrupt_before=["tools"],
+            interrupt_after=["tools"],
+        ),
+        RunRequested(interrupt_after=["tools"]),
+        RunRequested(),
+    ),
 }
 
 

@@ -71,7 +71,7 @@ async def get_list(request: web.Request) -> web.Response:
     limit, offset = number(request, "limit", 10, least=1, most=1000), number(request, "offset", 0)
     status, select = request.query.get("status"), names(request, "select")
     found = [run for run in reversed(state.runs.values()) if _visible(run) and status in (None, run.status)]
-    shown = [run_object(thread_id, run) for run in found[offset : offset + limit]]
+    shown = [run_object(thread_id, run, state) for run in found[offset : offset + limit]]
     if select:
         shown = [{key: run[key] for key in select if key in run} for run in shown]
     return plain(shown)
@@ -87,7 +87,7 @@ async def join(request: web.Request) -> web.StreamResponse:
     if "text/event-stream" in request.headers.get("Accept", ""):
         return await join_stream(request)
     live = alive.of(request)
-    thread_id, run = await _run(request)
+    thread_id, run, _ = await _run(request)
     async with live.hearing(thread_id, run.id) as ear:
         return await wait.result(request, live, ear, thread_id, run.id, cancel=flag(request, "cancel_on_disconnect"))
 
@@ -95,7 +95,7 @@ async def join(request: web.Request) -> web.StreamResponse:
 async def join_stream(request: web.Request) -> web.StreamResponse:
     """Follow a run as server-sent events, from a frame on. With `action` the run is cancelled first."""
     live = alive.of(request)
-    thread_id, run = await _run(request)
+    thread_id, run, _ = await _run(request)
     wanted = modes(names(request, "stream_mode") or list(run.request.stream_modes))
     async with live.hearing(thread_id, run.id, previews=run.open and wants_previews(wanted)) as ear:
         if request.query.get("action") and run.open:
@@ -146,7 +146,7 @@ async def cancel_many(request: web.Request) -> web.Response:
 
 async def delete(request: web.Request) -> web.Response:
     """Show a run's record no more. What it did to the state stays; a run that is at work must be cancelled first."""
-    thread_id, run = await _run(request)
+    thread_id, run, _ = await _run(request)
     await alive.of(request).services.intake.remove_run(thread_id, run.id, user=alive.user(request))
     return web.Response(status=204)
 
@@ -199,7 +199,7 @@ async def create_batch(request: web.Request) -> web.Response:
     for thread_id, wanted in asked:
         run_id = uuid7()
         state, _ = await _admit(request, thread_id, run_id, wanted)
-        started.append(run_object(thread_id, state.runs[run_id]))
+        started.append(run_object(thread_id, state.runs[run_id], state))
     return plain(started)
 
 
@@ -209,7 +209,7 @@ async def create_batch(request: web.Request) -> web.Response:
 async def _create(request: web.Request, thread_id: str, asked: Asked) -> web.Response:
     run_id = uuid7()
     state, _ = await _admit(request, thread_id, run_id, asked)
-    response = plain(run_object(thread_id, state.runs[run_id]))
+    response = plain(run_object(thread_id, state.runs[run_id], state))
     response.headers["Content-Location"] = f"/threads/{thread_id}/runs/{run_id}"
     return response
 
@@ -273,13 +273,13 @@ async def _open_runs(request: web.Request, status: str) -> list[tuple[str, str]]
     return [(row[0], row[1]) for row in await live.services.views.query(sql, (alive.user(request), *wanted))]
 
 
-async def _run(request: web.Request) -> tuple[str, Run]:
+async def _run(request: web.Request) -> tuple[str, Run, ThreadState]:
     run_id = alive.run_id(request)
     thread_id, state = await alive.owned(request)
     run = state.runs.get(run_id)
     if run is None or not _visible(run):
         raise NotFound(f"Run {run_id} not found")
-    return thread_id, run
+    return thread_id, run, state
 
 
 def _visible(run: Run) -> bool:

@@ -1,0 +1,441 @@
+"""Files of a thread, read and replaced by people: what a browser may show, and what it must only save."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import io
+import mimetypes
+import os
+import re
+import stat
+import zipfile
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Annotated
+from urllib.parse import quote
+
+import msgspec
+from aiohttp import web
+from anyio import to_thread
+
+from channels.http import live as alive
+from channels.http.bodies import body, flag, plain
+from channels.http.errors import BadRequest, Forbidden, answer
+from channels.http.gateway.uploads import visible
+from channels.http.live import Outlet
+from channels.http.routes import API, Param, Route
+from core.errors import Invalid, NotFound, Refused
+from core.events import Event
+from core.files import Draft, Folder
+from core.files import plain as replaceable
+from core.paths import MAX_PART, MAX_PATH, ROOTS, USER_DATA
+from core.state import ThreadState
+
+ANYTHING = "*/*"
+CHUNK_BYTES = 256 * 1024
+HEAD_BYTES = 8192
+"""What is looked at to tell text from other things (contract runtime §19)."""
+MAX_MEMBER = 16 << 20
+"""Bytes of a member of a `.skill` archive (contract runtime §19)."""
+MAX_CONTENTS = 1 << 20
+"""Bytes of an archive's table of contents: some twenty thousand files."""
+MAX_EDIT = 2 << 20
+"""Bytes of a text that is replaced."""
+MEMBER_CACHE = "private, max-age=300"
+_ACTIVE = re.compile(r"text/html|(application|text)/xml|.*\+xml|multipart/.*|message/.*")
+"""What can run scripts in the name of the server it comes from."""
+_TYPES = mimetypes.MimeTypes(filenames=())  # the same on every machine
+for _kind, _suffixes in {
+    "application/xhtml+xml": (".xhtml", ".xht"),
+    "image/webp": (".webp",),
+    "message/rfc822": (".mhtml",),
+    "text/markdown": (".md",),
+    "text/yaml": (".yaml", ".yml"),
+}.items():
+    for _suffix in _suffixes:
+        _TYPES.add_type(_kind, _suffix)
+_RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
+
+
+class ArtifactReplaced(Event, frozen=True):
+    """A person replaced the text of a file in the thread's outputs. `path` as the agent sees it; `size` in bytes."""
+
+    path: str
+    size: int
+    sha256: str
+    before: str
+    """SHA-256 of the text it replaced."""
+
+
+class Replacement(msgspec.Struct):
+    content: str
+    expected_sha256: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
+    """Of the content that is replaced, as it was read."""
+
+
+class Replaced(msgspec.Struct):
+    """`path` as the agent sees it; `size` in bytes."""
+
+    path: str
+    sha256: str
+    size: int
+
+
+class Refusal(Exception):
+    """An answer of a status that no error of the core has."""
+
+    def __init__(self, status: int, detail: str, code: str, **headers: str) -> None:
+        super().__init__(detail)
+        self.answer = answer(status, detail, code, {name.replace("_", "-"): value for name, value in headers.items()})
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """What is sent: an open file, or bytes that were in an archive."""
+
+    name: str
+    size: int
+    tag: str
+    head: bytes
+    source: io.FileIO | bytes
+
+    def read(self, at: int, count: int) -> bytes:
+        if isinstance(self.source, bytes):
+            return self.source[at : at + count]
+        return os.pread(self.source.fileno(), count, at)
+
+    def close(self) -> None:
+        if not isinstance(self.source, bytes):
+            self.source.close()
+
+
+async def get(request: web.Request) -> web.StreamResponse:
+    """Read a file of a thread, by the path under which the agent sees it.
+
+    Pages and drawings that could run scripts are always sent to be saved, and everything is with `download=true`.
+    Files in a `.skill` archive are addressed as `x.skill/inner`. One range of bytes may be asked for, and a copy
+    checked by its `ETag`.
+    """
+    thread_id = await visible(request)
+    folder = Folder(alive.of(request).services.home, alive.user(request), thread_id)
+    archive, member = _split(_path(request))
+    try:
+        content = await to_thread.run_sync(_open, folder, archive, member)
+    except Refusal as refusal:
+        return refusal.answer
+    try:
+        return await _send(request, content, cache=MEMBER_CACHE if member else "private, no-cache")
+    finally:
+        content.close()
+
+
+async def put(request: web.Request) -> web.Response:
+    """Replace a text file in the outputs of a thread.
+
+    409 if it is not the text any more that was read, or while a run is at work. Only UTF-8 text of at most 2 MiB.
+    """
+    live, wanted = alive.of(request), await body(request, Replacement)
+    thread_id, state = await alive.owned(request)
+    path = _path(request)
+    if not path.startswith(f"{USER_DATA}/outputs/"):
+        raise BadRequest(f"path: only files in {USER_DATA}/outputs can be replaced")
+    if _split(path)[1]:
+        raise BadRequest("path: files in an archive cannot be replaced")
+    _idle(thread_id, state)
+    data = wanted.content.encode()
+    folder = Folder(live.services.home, alive.user(request), thread_id)
+
+    def decide(now: ThreadState) -> Sequence[Event]:
+        _idle(thread_id, now)
+        return [ArtifactReplaced(path=path, size=len(data), sha256=draft.sha256, before=wanted.expected_sha256)]
+
+    try:
+        draft = await to_thread.run_sync(_stage, folder, path, data, wanted.expected_sha256)
+    except Refusal as refusal:
+        return refusal.answer
+    try:
+        await live.services.threads.decide(thread_id, decide, actor="http")
+        await to_thread.run_sync(_publish, folder, path, draft)
+    finally:
+        draft.close()
+    return plain(Replaced(path, draft.sha256, len(data)))
+
+
+# ── finding ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _path(request: web.Request) -> str:
+    """The virtual path that is asked for. Raises `BadRequest`, and `Forbidden` for one that climbs."""
+    path = "/" + request.match_info["path"].lstrip("/")
+    parts = path.split("/")
+    if "\0" in path or "\\" in path:
+        raise BadRequest("path: contains a NUL byte or a backslash")
+    if ".." in parts:
+        raise Forbidden("path: '..' is not allowed")
+    size = len(path.encode("utf-8", "replace"))
+    if size > MAX_PATH or any(len(part.encode("utf-8", "replace")) > MAX_PART for part in parts):
+        raise BadRequest("path: too long")
+    if not any(path.startswith(f"{USER_DATA}/{root}/") for root in ROOTS):
+        raise BadRequest(f"path: must be in one of {', '.join(f'{USER_DATA}/{root}' for root in ROOTS)}")
+    return path
+
+
+def _split(path: str) -> tuple[str, str]:
+    """The path of a file, and of what is meant in it if it is an archive."""
+    head, mark, tail = path.partition(".skill/")
+    return (f"{head}.skill", tail) if mark and tail.strip("/") else (path, "")
+
+
+def _open(folder: Folder, path: str, member: str) -> Content:
+    file = _open_file(folder, path)
+    try:
+        about = os.fstat(file.fileno())
+        tag = f"{about.st_mtime_ns:x}-{about.st_size:x}-{about.st_ino:x}"
+        if not member:
+            head = os.pread(file.fileno(), HEAD_BYTES, 0)
+            return Content(path.rpartition("/")[2], about.st_size, f'"{tag}"', head, file)
+        data = _member(file, member)
+        name = member.rstrip("/").rpartition("/")[2]
+        inner = hashlib.sha256(member.encode("utf-8", "replace")).hexdigest()[:8]
+    except BaseException:
+        file.close()
+        raise
+    file.close()
+    return Content(name, len(data), f'"{tag}-{inner}"', data[:HEAD_BYTES], data)
+
+
+def _open_file(folder: Folder, path: str) -> _Frugal:
+    """A regular file. Raises `NotFound`, `Forbidden` for what leads out of the thread, `BadRequest` for no file."""
+    try:
+        with folder.tree().open(path) as opened:
+            if not stat.S_ISREG(os.fstat(opened).st_mode):
+                raise BadRequest(f"{path}: is not a file")
+            return _Frugal(os.dup(opened), "rb")
+    except BadRequest:
+        raise
+    except Invalid as error:
+        raise Forbidden(str(error)) from None
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG):
+            raise NotFound(f"{path}: not found") from None
+        if error.errno in (errno.EACCES, errno.EPERM, errno.ELOOP):
+            raise Forbidden(f"{path}: {os.strerror(error.errno).lower()}") from None
+        if error.errno in (errno.ENXIO, errno.EISDIR, errno.ENODEV, errno.EINVAL):
+            raise BadRequest(f"{path}: is not a file") from None
+        raise
+
+
+# ── archives ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class _Frugal(io.FileIO):
+    """A file of which only little is read at a time: an archive's table of contents is read as a whole, and is as long
+    as the archive says. Closed at the latest when nobody has it any more.
+    """
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        wanted = MAX_CONTENTS + 1 if size is None or size < 0 else size
+        data = super().read(min(wanted, MAX_CONTENTS + 1)) or b""
+        if len(data) > MAX_CONTENTS:
+            raise Refusal(413, f"the archive's table of contents is larger than {MAX_CONTENTS} bytes", "too_large")
+        return data
+
+
+def _member(file: _Frugal, member: str) -> bytes:
+    """A file in an archive: by its path, or by its path within the archive's one folder."""
+    try:
+        with zipfile.ZipFile(file) as archive:
+            entries = {entry.filename: entry for entry in archive.infolist()}
+            inside = next((name for name in entries if name.partition("/")[2] == member), "")
+            entry = entries.get(member) or entries.get(inside)
+            if entry is None or entry.is_dir():
+                raise NotFound(f"{member}: not found in the archive")
+            if entry.file_size > MAX_MEMBER:
+                raise Refusal(413, f"{member}: larger than {MAX_MEMBER} bytes", "too_large")
+            if entry.flag_bits & 1 or entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                raise BadRequest(f"{member}: is encrypted, or compressed in an unusual way")
+            with archive.open(entry) as opened:
+                return b"".join(iter(lambda: opened.read(CHUNK_BYTES), b""))
+    except (zipfile.BadZipFile, zlib.error, ValueError, OSError, EOFError, NotImplementedError):
+        raise BadRequest("the archive cannot be read; it is damaged, or not complete") from None
+
+
+# ── sending ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def _send(request: web.Request, content: Content, cache: str) -> web.StreamResponse:
+    kind, shown = _type(content), not flag(request, "download")
+    active = _ACTIVE.fullmatch(kind.partition(";")[0]) is not None
+    headers = {
+        "Accept-Ranges": "bytes",
+        "Cache-Control": cache,
+        "Content-Disposition": _disposition("inline" if shown and not active else "attachment", content.name),
+        "ETag": content.tag,
+        "X-Content-Type-Options": "nosniff",
+    }
+    if active:
+        headers["Content-Security-Policy"] = "sandbox"
+    if _known(request, content.tag):
+        return web.Response(status=304, headers={name: headers[name] for name in ("Cache-Control", "ETag")})
+    begin, end, status = 0, content.size, 200
+    wanted = _range(request, content)
+    if wanted is not None:
+        begin, end = wanted
+        if begin >= end:
+            return Refusal(
+                416, f"no such range: there are {content.size} bytes", "range", Content_Range=f"bytes */{content.size}"
+            ).answer
+        headers["Content-Range"] = f"bytes {begin}-{end - 1}/{content.size}"
+        status = 206
+    outlet = Outlet(request, kind, {**headers, "Content-Length": str(end - begin)})
+    outlet.response.set_status(status)
+    await _write(request, outlet, content, begin, end)
+    return outlet.response
+
+
+async def _write(request: web.Request, outlet: Outlet, content: Content, begin: int, end: int) -> None:
+    await outlet.response.prepare(request)
+    while begin < end:
+        data = await to_thread.run_sync(content.read, begin, min(CHUNK_BYTES, end - begin))
+        if not data:  # it was made shorter while we read it: what was promised cannot be kept
+            outlet.abort()
+            raise ConnectionResetError("the file changed while it was sent")
+        await outlet.write(data)
+        begin += len(data)
+    await outlet.response.write_eof()
+
+
+def _type(content: Content) -> str:
+    """By the name; what has no known one is text if it looks like it. Text says so if it is UTF-8."""
+    guessed, encoding = _TYPES.guess_type(f"file:///{quote(content.name)}")
+    if encoding is not None:
+        return "application/octet-stream"
+    text = b"\0" not in content.head
+    kind = guessed or ("text/plain" if text else "application/octet-stream")
+    if not kind.startswith("text/") or not _utf8(content.head):
+        return kind
+    return f"{kind}; charset=utf-8"
+
+
+def _utf8(head: bytes) -> bool:
+    try:
+        head.decode()
+    except UnicodeDecodeError as error:
+        return len(head) == HEAD_BYTES and error.start > len(head) - 4  # cut within a character
+    return True
+
+
+def _disposition(how: str, name: str) -> str:
+    """With the name as RFC 5987 wants it: any name, and nothing that could end the header."""
+    return f"{how}; filename*=UTF-8''{quote(name.encode('utf-8', 'replace'), safe='')}"
+
+
+def _known(request: web.Request, tag: str) -> bool:
+    """Whether the client has this already."""
+    given = request.headers.get("If-None-Match", "")
+    return given.strip() == "*" or tag in [one.strip().removeprefix("W/") for one in given.split(",")]
+
+
+def _range(request: web.Request, content: Content) -> tuple[int, int] | None:
+    """Begin and end of what is asked for; None for all of it, which also answers what we do not understand."""
+    found = _RANGE.fullmatch(request.headers.get("Range", "").strip())
+    if found is None or found[0] == "bytes=-" or request.headers.get("If-Range", content.tag) != content.tag:
+        return None
+    first, last = found[1], found[2]
+    if not first:
+        return max(0, content.size - int(last)), content.size
+    if last and int(last) < int(first):
+        return None
+    return int(first), min(content.size, int(last) + 1) if last else content.size
+
+
+# ── replacing ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _idle(thread_id: str, state: ThreadState) -> None:
+    if not state.exists:
+        raise NotFound(f"Thread {thread_id} not found")
+    if any(run.open for run in state.runs.values()):
+        raise Refused(f"Thread {thread_id} has an active run; its files cannot be replaced meanwhile")
+
+
+def _stage(folder: Folder, path: str, data: bytes, expected: str) -> Draft:
+    """The new text, ready to take the place of the old one, if that is the one that was read."""
+    if len(data) > MAX_EDIT:
+        raise Refusal(413, f"content: larger than {MAX_EDIT} bytes", "too_large")
+    if b"\0" in data:
+        raise Refusal(415, "content: is not text", "not_text")
+    with _open_file(folder, path) as file, io.BufferedReader(file) as reader:
+        before = reader.read(MAX_EDIT + 1)
+    if len(before) > MAX_EDIT:
+        raise Refusal(413, f"{path}: larger than {MAX_EDIT} bytes", "too_large")
+    if b"\0" in before or not _is_utf8(before):
+        raise Refusal(415, f"{path}: is not UTF-8 text", "not_text")
+    if hashlib.sha256(before).hexdigest() != expected:
+        raise Refused(f"{path}: has changed since it was read")
+    draft = folder.draft()
+    try:
+        draft.write(data)
+        draft.seal()
+        _place(folder, path, replaceable)
+    except BaseException:
+        draft.close()
+        raise
+    return draft
+
+
+def _publish(folder: Folder, path: str, draft: Draft) -> None:
+    _place(folder, path, draft.publish)
+
+
+def _place(folder: Folder, path: str, act: Callable[[int, str], object]) -> None:
+    """Do something to a file by its directory's descriptor and its name, if links are not the way to it."""
+    try:
+        with folder.tree().walk(path) as place:
+            if place.fd is None or place.virtual != path:
+                raise BadRequest(f"{path}: is a link, or behind one")
+            act(place.fd, place.name)
+    except BadRequest:
+        raise
+    except Invalid as error:
+        raise BadRequest(str(error)) from None
+
+
+def _is_utf8(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+_A = "/threads/{thread_id}/artifacts/{path:.+}"
+ROUTES = (
+    Route(
+        "GET",
+        _A,
+        get,
+        {200: ANYTHING, 206: ANYTHING, 304: None},
+        query=(
+            Param("download", bool, "To be saved, not shown"),
+            Param("Range", str, "One range of bytes", where="header"),
+            Param("If-None-Match", str, "ETags of copies", where="header"),
+            Param("If-Range", str, "ETag the range is of", where="header"),
+        ),
+        errors=(400, 403, 404, 413, 416),
+        scope="files:read",
+        mounts=API,
+    ),
+    Route(
+        "PUT",
+        _A,
+        put,
+        {200: Replaced},
+        Replacement,
+        errors=(400, 403, 404, 409, 413, 415),
+        scope="files:write",
+        mounts=API,
+    ),
+)

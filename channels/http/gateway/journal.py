@@ -1,0 +1,235 @@
+"""Rows of the run journal: what the facts of a thread are to clients, and which of them a page has.
+
+A row's `seq` is the log sequence of its fact times `PLACES`, plus its place in the fact, as one fact may bring several
+messages (the input of a run, a fork). So it never changes, grows along the thread, and a cursor cuts exactly between
+any two rows, also inside a fact.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+
+from channels.http.langgraph import dumps
+from core import usage
+from core.events import (
+    Envelope,
+    Json,
+    Message,
+    MessageAdded,
+    ModelCompleted,
+    ModelFailed,
+    Record,
+    RunCancelled,
+    RunCompleted,
+    RunFailed,
+    RunPaused,
+    RunRequested,
+    RunStarted,
+    StatePatched,
+    ThreadForked,
+    ThreadPruned,
+    ToolCompleted,
+    thread,
+)
+from core.log import EventLog
+from core.state import Commit, Run, ThreadState
+
+PLACES = 10_000
+"""Rows of one fact at most; of a fork of more messages the newest. A power of ten, so that people can read a `seq`."""
+LAST = 2**53 - 1
+"""The greatest integer that is exact in every client."""
+CALLER = "lead_agent"
+
+TYPES = {"human": "llm.human.input", "ai": "llm.ai.response", "tool": "llm.tool.result"}
+ENVELOPE = frozenset(Envelope.__struct_fields__)
+
+
+class Row(msgspec.Struct):
+    """One event of a thread. For `category` `message` the content is the whole message; `run_id` is null for what was
+    not written by a run.
+    """
+
+    thread_id: str
+    run_id: str | None
+    event_type: str
+    category: Literal["message", "trace", "outputs", "error"]
+    content: Any
+    metadata: dict[str, Any]
+    seq: int
+    created_at: str
+
+
+class Cursor(NamedTuple):
+    """Which rows: the first `limit` after `after`, else the last `limit` (before `before`)."""
+
+    limit: int
+    before: int | None = None
+    after: int | None = None
+
+
+def shown(run: Run) -> bool:
+    """Whether clients see the run."""
+    return run.status != "rolled_back" and not run.removed
+
+
+def of_run(run_id: str) -> Callable[[int, Commit], bool]:
+    """The steps of a run."""
+    return lambda _, commit: commit.run == run_id
+
+
+def of_all(state: ThreadState) -> Callable[[int, Commit], bool]:
+    """The steps of everything that was not rolled back, on all branches."""
+    undone = {run.id for run in state.runs.values() if run.status == "rolled_back"}
+    return lambda _, commit: commit.run not in undone
+
+
+def of_branch(state: ThreadState) -> Callable[[int, Commit], bool]:
+    """The steps that led to the thread as it stands, also those whose messages were summarised since."""
+    chain = set(state.chain(state.head))
+    return lambda index, _: index in chain
+
+
+async def page(
+    log: EventLog, thread_id: str, state: ThreadState, wanted: Callable[[int, Commit], bool], cursor: Cursor
+) -> tuple[list[Row], bool]:
+    """Message rows of the wanted steps, ascending, and whether there are more in the cursor's direction. Only the part
+    of the log where they are is read.
+    """
+    seqs = _where(state, wanted, cursor)
+    if not seqs:
+        return [], False
+    low, high = -1 if cursor.after is None else cursor.after, LAST if cursor.before is None else cursor.before
+    found: list[Row] = []
+    kept = set(seqs)
+    async for record in log.read(thread(thread_id), after=seqs[0] - 1, upto=seqs[-1]):
+        if record.seq in kept:
+            found += [row for row in rows(record, state) if row.category == "message" and low < row.seq < high]
+    more = len(found) > cursor.limit
+    return (found[: cursor.limit] if cursor.after is not None else found[-cursor.limit :]), more
+
+
+async def events(log: EventLog, thread_id: str, state: ThreadState, run: Run, kinds: set[str], limit: int) -> list[Row]:
+    """The first rows of a run, of some types (none: of all), from the moment it was asked for until it ended."""
+    found: list[Row] = []
+    async for record in log.read(thread(thread_id), after=run.requested_seq - 1, upto=run.ended_seq):
+        if record.run == run.id:
+            found += [row for row in rows(record, state) if not kinds or row.event_type in kinds]
+        if len(found) >= limit:
+            break
+    return found[:limit]
+
+
+def rows(record: Record, state: ThreadState) -> list[Row]:
+    """What one fact is to clients. A pure function of the fact, and of the state at any time after it."""
+    event = record.event
+    match event:
+        case RunRequested():
+            return []  # its input counts from the moment the run starts
+        case RunStarted():
+            run = state.runs.get(record.run or "")
+            name = run.request.assistant if run else CALLER
+            start = _row(record, 0, "run.start", "trace", name, {"attempt": event.attempt, "model": event.model})
+            given = run.request.input if run and run.started_seq == record.seq else None
+            return [start, *_messages(record, usage.messages_of(given or {}), begin=1)]
+        case ModelCompleted(message=message):
+            return _messages(record, [message], _of_call(record, event, state))
+        case ToolCompleted(message=message):
+            return _messages(record, [message], {"caller": CALLER, "latency_ms": event.duration_ms})
+        case MessageAdded(messages=messages):
+            return _messages(record, usage.messages_of({"messages": messages}))
+        case StatePatched(values=values) | ThreadPruned(values=values):
+            return _messages(record, usage.messages_of(values))
+        case ThreadForked(patches=patches):
+            return _messages(record, [message for patch in patches for message in usage.messages_of(patch)])
+        case ModelFailed():
+            about = {name: getattr(event, name) for name in ("error", "reason", "attempt", "max_attempts", "wait_ms")}
+            return [_row(record, 0, "llm.error", "trace", event.text, about)]
+        case RunFailed():
+            return [_row(record, 0, "run.error", "error", event.text, {"error": event.error})]
+        case RunCompleted():
+            return [_row(record, 0, "run.end", "outputs", {"status": "success"})]
+        case RunPaused():
+            return [_row(record, 0, "run.end", "outputs", {"status": "interrupted", "next": event.next})]
+        case RunCancelled():
+            return [_row(record, 0, "run.end", "outputs", {"status": "interrupted"})]
+    fields = {name: value for name, value in msgspec.json.decode(record.raw).items() if name not in ENVELOPE}
+    return [_row(record, 0, record.type, "trace", fields)]
+
+
+def last_answers(state: ThreadState) -> dict[str, int]:
+    """Sequence of the last model answer of each run."""
+    return {commit.run: commit.seq for commit in state.commits if commit.run and usage.answer_in(commit)}
+
+
+def _where(state: ThreadState, wanted: Callable[[int, Commit], bool], cursor: Cursor) -> list[int]:
+    """Sequences of the facts that a page's rows (and one more) are in, ascending. The fact that the cursor cuts counts
+    for nothing: none of its rows may be left.
+    """
+    first = 0 if cursor.after is None else cursor.after // PLACES
+    last = LAST if cursor.before is None else cursor.before // PLACES
+    found: list[int] = []
+    left = cursor.limit + 1
+    indices = range(*_span(state.commits, first, last))
+    for index in indices if cursor.after is not None else reversed(indices):
+        commit = state.commits[index]
+        again = bool(found) and found[-1] == commit.seq  # a fork's steps are one fact
+        if left <= 0 and not again:
+            break
+        if wanted(index, commit) and (count := len(usage.messages_in(commit))):
+            if not again:
+                found.append(commit.seq)
+            left -= 0 if commit.seq in (first, last) else count
+    return sorted(found)
+
+
+def _span(commits: Sequence[Commit], first: int, last: int) -> tuple[int, int]:
+    return bisect_left(commits, first, key=_seq), bisect_right(commits, last, key=_seq)
+
+
+def _seq(commit: Commit) -> int:
+    return commit.seq
+
+
+def _of_call(record: Record, event: ModelCompleted, state: ThreadState) -> Json:
+    run = state.runs.get(record.run or "")
+    begin, end = _span(state.commits, (run.started_seq if run else None) or record.seq, record.seq)
+    earlier = sum(commit.run == record.run and commit.node == "model" for commit in state.commits[begin:end])
+    return {
+        "caller": CALLER,
+        "usage": event.message.get("usage_metadata") or {},
+        "latency_ms": event.duration_ms,
+        "llm_call_index": max(earlier, 1),
+        "model": usage.model_of(event.message, run),
+    }
+
+
+def _messages(record: Record, messages: Sequence[Message], about: Json | None = None, *, begin: int = 0) -> list[Row]:
+    newest = messages[-(PLACES - begin) :]
+    return [
+        _row(record, place, TYPES.get(m["type"], f"llm.{m['type']}.input"), "message", dumps.full(m), about)
+        for place, m in enumerate(newest, begin)
+    ]
+
+
+def _row(
+    record: Record,
+    place: int,
+    event_type: str,
+    category: Literal["message", "trace", "outputs", "error"],
+    content: Any,
+    metadata: Json | None = None,
+) -> Row:
+    return Row(
+        record.head.aggregate,
+        record.run,
+        event_type,
+        category,
+        content,
+        metadata or {},
+        record.seq * PLACES + place,
+        record.at,
+    )

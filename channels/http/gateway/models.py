@@ -1,0 +1,73 @@
+"""The models that clients may name, as the configuration has them."""
+
+from __future__ import annotations
+
+import msgspec
+from aiohttp import web
+
+from channels.http import live as alive
+from channels.http.bodies import plain
+from channels.http.routes import API, Route
+from core import settings
+from core.config import Config
+from core.errors import NotFound
+
+
+class Model(msgspec.Struct):
+    """`name` is what clients say, `model` what the provider calls it."""
+
+    name: str
+    model: str
+    display_name: str | None
+    description: str | None
+    supports_thinking: bool
+    supports_reasoning_effort: bool
+
+
+class Enabled(msgspec.Struct):
+    enabled: bool
+
+
+class Models(msgspec.Struct):
+    models: list[Model]
+    token_usage: Enabled
+
+
+DEMO = Model("demo", "demo", "Demo", "Offline; knows a few phrases. Used when no model is configured.", False, False)
+"""What answers when the configuration has no model."""
+
+
+async def get_list(request: web.Request) -> web.Response:
+    """The models that can be named in a run's context; the first is the default."""
+    config = alive.of(request).services.config()
+    return plain(Models(known(config), Enabled(config.token_usage.enabled)))
+
+
+async def get(request: web.Request) -> web.Response:
+    """One model."""
+    name = request.match_info["name"]
+    for model in known(alive.of(request).services.config()):
+        if model.name == name:
+            return plain(model)
+    raise NotFound(f"Model {name[:80]!r} not found")
+
+
+def known(config: Config) -> list[Model]:
+    return [_model(entry) for entry in config.models] or [DEMO]
+
+
+def _model(entry: settings.Model) -> Model:
+    return Model(
+        entry.name,
+        entry.model,
+        entry.display_name,
+        entry.description,
+        entry.supports_thinking,
+        entry.supports_reasoning_effort,
+    )
+
+
+ROUTES = (
+    Route("GET", "/models", get_list, {200: Models}, mounts=API),
+    Route("GET", "/models/{name:.+}", get, {200: Model}, errors=(404,), mounts=API),
+)

@@ -1,0 +1,362 @@
+"""Scheduled tasks: prompts at times a person set; DeerFlow's face of the same schedules that crons are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+import msgspec
+from aiohttp import web
+
+from channels.http import live as alive
+from channels.http.bodies import body, number, plain
+from channels.http.errors import answer
+from channels.http.langgraph import crons
+from channels.http.langgraph.crons import LAUNCH, shown_assistant
+from channels.http.routes import API, Param, Route
+from core import schedules
+from core.errors import Invalid, NotFound
+from core.events import Json
+from core.ids import safe_id
+from core.launch import Launch
+from core.previews import text_of
+from core.schedules import Firing, Plan, Schedule, Timing, stamp
+from core.state import Run
+
+MOST_TITLE = 200
+MOST_PROMPT = 32_000
+GRACE_SECONDS = 60
+"""How long ago a single time may be, for the clocks of clients that mean now."""
+_ASKED: Json = {"context": {"non_interactive": True}, "on_run_completed": "keep"}
+"""What every task asks for: nobody is there to be asked back, and the conversation stays."""
+_ENDED = {"success": "success", "error": "failed", "timeout": "failed"}
+"""A run's status to a task run's; every other end is `interrupted`."""
+
+TaskStatus = Literal["enabled", "paused", "running", "completed", "failed"]
+RunStatus = Literal["queued", "running", "success", "failed", "skipped", "interrupted"]
+
+
+class Task(msgspec.Struct):
+    """A schedule. Crons are shown too; their `prompt` is the last message of their input."""
+
+    id: str
+    user_id: str
+    thread_id: str | None
+    context_mode: Literal["fresh_thread_per_run", "reuse_thread"]
+    assistant_id: str
+    title: str
+    prompt: str
+    schedule_type: Literal["cron", "once"]
+    schedule_spec: Json
+    timezone: str
+    status: TaskStatus
+    overlap_policy: Literal["skip", "allow"]
+    next_run_at: str | None
+    last_run_at: str | None
+    last_run_id: str | None
+    last_thread_id: str | None
+    last_error: str | None
+    run_count: int
+    created_at: str
+    updated_at: str
+
+
+class TaskRun(msgspec.Struct):
+    """One time that a task was due, or was triggered; `status` and the times are the run's."""
+
+    id: str
+    task_id: str
+    thread_id: str | None
+    run_id: str | None
+    scheduled_for: str
+    trigger: Literal["scheduled", "manual"]
+    status: RunStatus
+    error: str | None
+    started_at: str | None
+    finished_at: str | None
+    created_at: str
+
+
+class Triggered(msgspec.Struct):
+    id: str
+    triggered: bool
+    run_id: str
+    thread_id: str
+
+
+class Deleted(msgspec.Struct):
+    id: str
+    deleted: bool
+
+
+class PatchBody(msgspec.Struct, kw_only=True):
+    """What is null or left out stays as it is. `schedule_spec`: `{"cron": "0 9 * * *"}`, or `{"run_at": a time}`."""
+
+    thread_id: str | None = None
+    context_mode: Literal["fresh_thread_per_run", "reuse_thread"] | None = None
+    assistant_id: str | None = None
+    title: Annotated[str, msgspec.Meta(max_length=MOST_TITLE)] | None = None
+    prompt: Annotated[str, msgspec.Meta(max_length=MOST_PROMPT)] | None = None
+    schedule_type: Literal["cron", "once"] | None = None
+    schedule_spec: dict[str, Any] | None = None
+    timezone: str | None = None
+
+
+class CreateBody(PatchBody, kw_only=True):
+    title: Annotated[str, msgspec.Meta(max_length=MOST_TITLE)]
+    prompt: Annotated[str, msgspec.Meta(max_length=MOST_PROMPT)]
+    schedule_type: Literal["cron", "once"]
+    schedule_spec: dict[str, Any]
+
+
+async def get_all(request: web.Request) -> web.Response:
+    """Your tasks, newest first."""
+    found = await crons.all_of(request)
+    return plain([await _object(request, one) for one in list(found.values())[::-1]])
+
+
+async def create(request: web.Request) -> web.Response:
+    """Schedule a prompt: by a cron expression, or once. A single time must lie ahead; without a zone of its own it is
+    in `timezone`. While a run of the task is going on, what comes due is skipped.
+    """
+    wanted = await body(request, CreateBody)
+    one = await crons.add(request, await _plan(request, wanted, None))
+    return plain(await _object(request, one))
+
+
+async def get(request: web.Request) -> web.Response:
+    """One task, with the time it is due next and what became of it last."""
+    return plain(await _object(request, await _one(request)))
+
+
+async def patch(request: web.Request) -> web.Response:
+    """Change a task."""
+    one, wanted = await _one(request), await body(request, PatchBody)
+    plan = await _plan(request, wanted, one.plan)
+    return plain(await _object(request, await crons.change(request, one.id, plan)))
+
+
+async def delete(request: web.Request) -> web.Response:
+    """Remove a task. A run of it that is going on goes on."""
+    one = await _one(request)
+    await crons.remove(request, one.id)
+    return plain({"id": one.id, "deleted": True})
+
+
+async def pause(request: web.Request) -> web.Response:
+    """Pause a task: nothing is due until it is resumed. Pausing twice is fine."""
+    one = await crons.change(request, (await _one(request)).id, enabled=False)
+    return plain(await _object(request, one))
+
+
+async def resume(request: web.Request) -> web.Response:
+    """Resume a task. What a cron expression made due meanwhile does not come; a single time that has passed comes."""
+    one = await crons.change(request, (await _one(request)).id, enabled=True)
+    return plain(await _object(request, one))
+
+
+async def trigger(request: web.Request) -> web.Response:
+    """Run a task now, paused or not. Refused while a run of it is going on; when it is due next stays as it is."""
+    one = await _one(request)
+    fired = await LAUNCH.of(request).trigger(alive.user(request), one.id, actor="http")
+    if fired.failed is not None:
+        return answer(502, fired.failed, "not_launched")
+    return plain({"id": one.id, "triggered": True, "run_id": fired.run, "thread_id": fired.thread})
+
+
+async def runs(request: web.Request) -> web.Response:
+    """The last times that a task was due or was triggered, newest first, at most 100; skipped ones among them."""
+    one = await _one(request)
+    limit, offset = number(request, "limit", 50, least=1, most=200), number(request, "offset", 0)
+    launch = LAUNCH.of(request)
+    return plain([await _run(launch, one, firing) for firing in one.firings[::-1][offset : offset + limit]])
+
+
+async def of_thread(request: web.Request) -> web.Response:
+    """The tasks whose runs are on a thread, newest first: on purpose, or because it was made for one of the last."""
+    thread_id, _ = await alive.owned(request)
+    found = await crons.all_of(request)
+    return plain(
+        [
+            await _object(request, one)
+            for one in list(found.values())[::-1]
+            if thread_id in (one.plan.thread, *(firing.thread for firing in one.firings))
+        ]
+    )
+
+
+# ── how ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def _one(request: web.Request) -> Schedule:
+    identity = request.match_info["task_id"]
+    found = (await crons.all_of(request)).get(identity)
+    if found is None:
+        raise NotFound(f"Scheduled task {identity[:80]!r} not found")
+    return found
+
+
+async def _plan(request: web.Request, wanted: PatchBody, before: Plan | None) -> Plan:
+    title = wanted.title if wanted.title is not None else before.title if before else None
+    if wanted.title is not None and not wanted.title.strip():
+        raise Invalid("title: must not be blank")
+    if wanted.prompt is not None and not wanted.prompt.strip():
+        raise Invalid("prompt: must not be blank")
+    timing = _timing(wanted, before.timing if before else None)
+    thread_id = await _thread(request, wanted, before.thread if before else None)
+    if before is not None and wanted.prompt is None and wanted.assistant_id is None:
+        return msgspec.structs.replace(before, title=title, timing=timing, thread=thread_id)
+    given = {"messages": [{"type": "human", "content": wanted.prompt}]} if wanted.prompt is not None else None
+    return await crons.planned(
+        request,
+        timing=timing,
+        thread_id=thread_id,
+        asked={
+            **(before.asked if before else _ASKED),
+            **({"assistant_id": wanted.assistant_id} if wanted.assistant_id else {}),
+        },
+        given=given or (before.job.input if before else None),
+        metadata=before.job.metadata if before else {},
+        overlap=before.overlap if before else "skip",
+        title=title,
+    )
+
+
+async def _thread(request: web.Request, wanted: PatchBody, before: str | None) -> str | None:
+    """The thread to be reused. Raises `NotFound` if there is none such."""
+    mode = wanted.context_mode or ("reuse_thread" if wanted.thread_id or before else "fresh_thread_per_run")
+    if mode == "fresh_thread_per_run":
+        return None
+    thread_id = wanted.thread_id or before
+    if not thread_id:
+        raise Invalid("thread_id: reuse_thread needs the thread to reuse")
+    services = alive.of(request).services
+    state = await services.threads.existing(safe_id(thread_id, "thread_id"))
+    if state.user != alive.user(request):
+        raise NotFound(f"Thread {thread_id} not found")
+    return thread_id
+
+
+def _timing(wanted: PatchBody, before: Timing | None) -> Timing:
+    timezone = wanted.timezone or (before.timezone if before else "UTC")
+    zone = schedules.zone(timezone)
+    spec = wanted.schedule_spec
+    kind = wanted.schedule_type or ("once" if before and before.at is not None else "cron")
+    if spec is None and before is not None and wanted.schedule_type in (None, "once" if before.at else "cron"):
+        if before.cron is not None:
+            schedules.check_cron(before.cron, timezone)
+        return msgspec.structs.replace(before, timezone=timezone)
+    value = (spec or {}).get("cron" if kind == "cron" else "run_at")
+    if not isinstance(value, str):
+        raise Invalid(f"schedule_spec.{'cron' if kind == 'cron' else 'run_at'}: expected a string")
+    if kind == "cron":
+        return Timing(cron=schedules.check_cron(value, timezone, "schedule_spec.cron"), timezone=timezone)
+    at = schedules.when(value, timezone, "schedule_spec.run_at")
+    if (datetime.now(zone) - datetime.fromisoformat(at)).total_seconds() > GRACE_SECONDS:
+        raise Invalid(f"schedule_spec.run_at: {value[:40]} has passed")
+    return Timing(at=at, timezone=timezone)
+
+
+async def _object(request: web.Request, one: Schedule) -> Json:
+    plan, due, last = one.plan, one.next, one.last
+    launch = LAUNCH.of(request)
+    outcome = await _run(launch, one, last) if last is not None else None
+    newest = one.firings[-1] if one.firings else None
+    return {
+        "id": one.id,
+        "user_id": alive.user(request),
+        "thread_id": plan.thread,
+        "context_mode": "fresh_thread_per_run" if plan.thread is None else "reuse_thread",
+        "assistant_id": shown_assistant(plan),
+        "title": plan.title or _spec(plan.timing)[1],
+        "prompt": _prompt(plan),
+        "schedule_type": "cron" if plan.timing.at is None else "once",
+        "schedule_spec": dict([_spec(plan.timing)]),
+        "timezone": plan.timing.timezone,
+        "status": _status(one, due, outcome),
+        "overlap_policy": plan.overlap,
+        "next_run_at": stamp(due) if due is not None else None,
+        "last_run_at": last.at if last is not None else None,
+        "last_run_id": last.run if last is not None else None,
+        "last_thread_id": last.thread if last is not None else None,
+        "last_error": newest.failed if newest is not None and newest.failed else outcome and outcome["error"],
+        "run_count": one.runs,
+        "created_at": one.created_at,
+        "updated_at": one.updated_at,
+    }
+
+
+def _status(one: Schedule, due: datetime | None, outcome: Json | None) -> TaskStatus:
+    if not one.enabled:
+        return "paused"
+    if outcome is not None and outcome["status"] in ("queued", "running"):
+        return "running"
+    if due is not None:
+        return "enabled"
+    return "failed" if outcome is not None and outcome["status"] == "failed" else "completed"
+
+
+async def _run(launch: Launch, one: Schedule, firing: Firing) -> Json:
+    kind, run = await launch.outcome(firing)
+    return {
+        "id": firing.id,
+        "task_id": one.id,
+        "thread_id": firing.thread,
+        "run_id": firing.run,
+        "scheduled_for": firing.due,
+        "trigger": "manual" if firing.manual else "scheduled",
+        "status": _run_status(kind, run),
+        "error": firing.failed or _error(kind, run),
+        "started_at": run.created_at if run is not None and run.attempt else None,
+        "finished_at": run.updated_at if run is not None and not run.open else None,
+        "created_at": firing.at,
+    }
+
+
+def _run_status(kind: str, run: Run | None) -> RunStatus:
+    match kind:
+        case "skipped":
+            return "skipped"
+        case "failed":
+            return "failed"
+        case "queued":
+            return "queued"
+    if run is None:
+        return "interrupted"
+    if run.open:
+        return "queued" if run.status == "pending" else "running"
+    return _ENDED.get(run.status, "interrupted")  # type: ignore[return-value]
+
+
+def _error(kind: str, run: Run | None) -> str | None:
+    if run is not None:
+        return run.error.text if run.error is not None else None
+    return "Its thread is gone" if kind == "gone" else None
+
+
+def _spec(timing: Timing) -> tuple[str, str]:
+    return ("cron", timing.cron or "") if timing.at is None else ("run_at", timing.at)
+
+
+def _prompt(plan: Plan) -> str:
+    messages: Sequence[Json] = (plan.job.input or {}).get("messages") or ()
+    return text_of(messages[-1].get("content", "")) if messages else ""
+
+
+_TASKS, _T = "/scheduled-tasks", "/scheduled-tasks/{task_id}"
+_READ: Any = {"errors": (404,), "scope": "crons:read", "mounts": API}
+_WRITE: Any = {"scope": "crons:write", "mounts": API}
+_PAGE = (Param("limit", int), Param("offset", int))
+ROUTES = (
+    Route("GET", _TASKS, get_all, {200: list[Task]}, scope="crons:read", mounts=API),
+    Route("POST", _TASKS, create, {200: Task}, CreateBody, errors=(400, 404, 409), **_WRITE),
+    Route("GET", _T, get, {200: Task}, **_READ),
+    Route("PATCH", _T, patch, {200: Task}, PatchBody, errors=(400, 404), **_WRITE),
+    Route("DELETE", _T, delete, {200: Deleted}, errors=(404,), **_WRITE),
+    Route("POST", f"{_T}/pause", pause, {200: Task}, errors=(404,), **_WRITE),
+    Route("POST", f"{_T}/resume", resume, {200: Task}, errors=(404,), **_WRITE),
+    Route("POST", f"{_T}/trigger", trigger, {200: Triggered}, errors=(404, 409, 502), **_WRITE),
+    Route("GET", f"{_T}/runs", runs, {200: list[TaskRun]}, query=_PAGE, **_READ),
+    Route("GET", "/threads/{thread_id}/scheduled-tasks", of_thread, {200: list[Task]}, **_READ),
+)

@@ -1,0 +1,543 @@
+"""Files from people: streamed to disk under plain names, within limits, and each one a fact in its thread's log."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import stat
+import unicodedata
+from collections.abc import AsyncGenerator, Container, Coroutine, Mapping, Sequence
+from contextlib import aclosing, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+import msgspec
+from aiohttp import BodyPartReader, web
+from aiohttp.http_exceptions import HttpProcessingError
+from anyio import to_thread
+
+from channels.http import live as alive
+from channels.http.bodies import plain
+from channels.http.errors import BadRequest, answer
+from channels.http.live import STALLED_SECONDS, Live
+from channels.http.routes import API, Form, Route
+from core.documents import KINDS, OLD
+from core.errors import Invalid, NotFound
+from core.events import FileConverted, FileRejected, FileRemoved, FileUploaded, Record, thread
+from core.files import Draft, Folder
+from core.files import uploads as uploads_of
+from core.paths import MAX_PART, USER_DATA
+from core.settings import Uploads
+
+FIELD = "files"
+CHUNK_BYTES = 256 * 1024
+"""What is gathered before it goes to the disk."""
+MAX_OTHER_BYTES = 1 << 20
+"""Of all form fields that are no files; they are read over."""
+CONVERSION_SECONDS = 15.0
+"""How long the answer to an upload waits for the text of documents. They are converted in any case."""
+_DEVICES = re.compile(r"(con|prn|aux|nul|com\d|lpt\d|conin\$|conout\$)(\.|\Z)", re.IGNORECASE)
+"""Names that are no files on Windows, where people may save what they get from here."""
+_JOINERS = "\u200c\u200d"
+"""Invisible, but part of words in some scripts and of emoji."""
+
+MAX_LISTED = 10_000
+
+T = TypeVar("T")
+Unset = msgspec.UnsetType
+
+
+class File(msgspec.Struct):
+    """An upload. `size` in bytes; `path` as the agent sees it. `markdown_…`: its text, if it was converted by now."""
+
+    filename: str
+    size: str
+    path: str
+    virtual_path: str
+    artifact_url: str
+    original_filename: str | Unset = msgspec.UNSET
+    markdown_file: str | Unset = msgspec.UNSET
+    markdown_path: str | Unset = msgspec.UNSET
+    markdown_virtual_path: str | Unset = msgspec.UNSET
+    markdown_artifact_url: str | Unset = msgspec.UNSET
+
+
+class Uploaded(msgspec.Struct):
+    """`skipped_files`: those that were not taken; `message` says why."""
+
+    success: bool
+    files: list[File]
+    message: str
+    skipped_files: list[str]
+
+
+class Listed(msgspec.Struct):
+    filename: str
+    size: str
+    path: str
+    extension: str
+    modified: float
+    virtual_path: str
+    artifact_url: str
+
+
+class Listing(msgspec.Struct):
+    files: list[Listed]
+    count: int
+
+
+class Limits(msgspec.Struct):
+    """Sizes in bytes."""
+
+    max_files: int
+    max_file_size: int
+    max_total_size: int
+
+
+class Done(msgspec.Struct):
+    success: bool
+    message: str
+
+
+class Text(msgspec.Struct):
+    """The text of a document. `pages`: how many it has, if it has such."""
+
+    filename: str
+    markdown_file: str
+    markdown_path: str
+    markdown_virtual_path: str
+    markdown_artifact_url: str
+    pages: int | None
+
+
+class TooMuch(Exception):
+    """More than is allowed: everything the request brought is dropped (413)."""
+
+
+@dataclass(slots=True)
+class Batch:
+    """What one request brings. Nothing has its name before all of it is there."""
+
+    folder: Folder
+    limits: Uploads
+    drafts: dict[str, Draft] = field(default_factory=dict)
+    refused: list[Draft] = field(default_factory=list)
+    """Their bytes count like those of the others."""
+    originals: dict[str, str] = field(default_factory=dict)
+    skipped: dict[str, str] = field(default_factory=dict)
+    """Why, by the name as it was sent."""
+    other: int = 0
+    """Bytes of form fields that are no files."""
+
+    @property
+    def all(self) -> list[Draft]:
+        return [*self.drafts.values(), *self.refused]
+
+    def close(self) -> None:
+        for draft in self.all:
+            draft.close()
+
+
+async def upload(request: web.Request) -> web.Response:
+    """Upload files to a thread: form field `files`, as often as there are files.
+
+    The thread need not exist yet. All files of a request are taken together: a limit that is exceeded drops them all.
+    Names are made plain (`original_filename` is what was sent); a file of the same name is replaced. Documents are
+    converted to Markdown if the server is so configured; what is not done within seconds is done later.
+    """
+    live = alive.of(request)
+    thread_id = await visible(request)
+    if not request.content_type.startswith("multipart/"):
+        raise BadRequest("expected multipart/form-data with files in the field 'files'")
+    user = alive.user(request)
+    folder = Folder(live.services.home, user, thread_id)
+    await to_thread.run_sync(folder.make)
+    batch = Batch(folder, live.services.config().uploads)
+    try:
+        try:
+            await _receive(request, batch)
+        except BaseException:
+            batch.close()
+            raise
+        facts, seq = await _to_its_end(live, _finish(live, thread_id, user, batch))
+    except TooMuch as error:
+        return answer(413, str(error), "too_large")
+    texts = await _texts(live, thread_id, facts, seq) if seq else {}
+    return plain(_answer(thread_id, batch, facts, texts))
+
+
+async def listed(request: web.Request) -> web.Response:
+    """The files in the uploads of a thread, by name."""
+    thread_id = await visible(request)
+    folder = Folder(alive.of(request).services.home, alive.user(request), thread_id)
+    found = await to_thread.run_sync(_files, folder)
+    shown = [
+        Listed(
+            filename=name,
+            size=str(size),
+            path=virtual(name),
+            extension=Path(name).suffix,
+            modified=modified,
+            virtual_path=virtual(name),
+            artifact_url=url(thread_id, name),
+        )
+        for name, size, modified in sorted(found)
+    ]
+    return plain(Listing(shown, len(shown)))
+
+
+async def limits(request: web.Request) -> web.Response:
+    """How many files an upload may bring, and how large they may be."""
+    await visible(request)
+    wanted = alive.of(request).services.config().uploads
+    return plain(Limits(wanted.max_files, wanted.max_file_size, wanted.max_total_size))
+
+
+async def delete(request: web.Request) -> web.Response:
+    """Remove an upload, and the text that was made of it."""
+    live, name = alive.of(request), _named(request)
+    thread_id, _ = await alive.owned(request)
+    folder = Folder(live.services.home, alive.user(request), thread_id)
+    records = [record async for record in live.services.log.read(thread(thread_id))]
+    known = uploads_of(records).get(name)
+    names = [name, *([known.markdown] if known and known.markdown else [])]
+    gone = await to_thread.run_sync(_unlink, folder, names)
+    if name not in gone and known is None:
+        raise NotFound(f"{name}: not found")
+    facts = [FileRemoved(name=each) for each in names]
+    await live.services.threads.decide(thread_id, lambda now: facts if now.exists else [], actor="http")
+    return plain(Done(True, f"Deleted {name}"))
+
+
+async def convert(request: web.Request) -> web.Response:
+    """Convert an upload to Markdown now, whatever is configured.
+
+    Repeating it is cheap: a file is converted once. 422 says why a file cannot be converted.
+    """
+    live, name = alive.of(request), _named(request)
+    thread_id, _ = await alive.owned(request)
+    user = alive.user(request)
+    found = await to_thread.run_sync(_files, Folder(live.services.home, user, thread_id))
+    if name not in {each[0] for each in found}:
+        raise NotFound(f"{name}: not found")
+    made = await live.services.call("documents", {"op": "convert", "thread": thread_id, "user": user, "name": name})
+    text = str(made["markdown"])
+    return plain(Text(name, text, virtual(text), virtual(text), url(thread_id, text), made["pages"]))
+
+
+async def visible(request: web.Request) -> str:
+    """The id of the request's thread, which need not exist (yet). Raises `NotFound` for somebody else's and for those
+    that were deleted.
+    """
+    found = alive.thread_id(request)
+    state = await alive.of(request).services.threads.load(found)
+    if state.erased or (state.exists and state.user != alive.user(request)):
+        raise NotFound(f"Thread {found} not found")
+    return found
+
+
+def virtual(name: str) -> str:
+    return f"{USER_DATA}/uploads/{name}"
+
+
+def url(thread_id: str, name: str) -> str:
+    return f"/api/threads/{thread_id}/artifacts{quote(virtual(name))}"
+
+
+# ── names ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def plain_name(sent: str) -> str:
+    """A file name that is nothing else anywhere: no folder, no device, not hidden, no characters that deceive.
+
+    Raises `Invalid` for what names no file.
+    """
+    name = unicodedata.normalize("NFC", sent.rpartition("/")[2])
+    if "\\" in name:
+        raise Invalid("a file name has no backslash")
+    name = "".join(c for c in name if c in _JOINERS or unicodedata.category(c) not in ("Cc", "Cf", "Cs", "Zl", "Zp"))
+    name = name.strip().rstrip(". ")
+    if not name:
+        raise Invalid("names no file")
+    if name.startswith(".") or _DEVICES.match(name):
+        name = f"_{name}"
+    if len(name.encode()) > MAX_PART:
+        raise Invalid(f"a file name has no more than {MAX_PART} bytes")
+    return name
+
+
+def _claim(name: str, taken: Container[str]) -> str:
+    """The name, or with `_1`, `_2`… if another file of the request has it. Raises `Invalid` if that gets too long."""
+    path, claimed, number = Path(name), name, 0
+    while claimed in taken:
+        number += 1
+        claimed = f"{path.stem}_{number}{path.suffix}"
+    if len(claimed.encode()) > MAX_PART:
+        raise Invalid(f"a file name has no more than {MAX_PART} bytes")
+    return claimed
+
+
+def _named(request: web.Request) -> str:
+    """The file name of the path: one that is no plain name cannot be there."""
+    name = request.match_info["filename"]
+    if "/" in name or "\\" in name or "\0" in name or name in (".", "..", ""):
+        raise BadRequest("filename: must be a plain name")
+    try:
+        size = len(name.encode())
+    except UnicodeEncodeError:
+        raise BadRequest("filename: is not UTF-8") from None
+    if size > MAX_PART:
+        raise BadRequest(f"filename: longer than {MAX_PART} bytes")
+    return name
+
+
+# ── receiving ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def _receive(request: web.Request, batch: Batch) -> None:
+    """Read all parts. Raises `BadRequest` for what is no proper form, `TooMuch` as soon as a limit is exceeded."""
+    try:
+        reader = await request.multipart()
+        while (part := await _soon(request, reader.next())) is not None:
+            if not isinstance(part, BodyPartReader):
+                raise BadRequest("a form within the form")
+            name, sent = part.name, part.filename
+            if name is None:
+                raise BadRequest("a part of the form has no name")
+            if name != FIELD or sent is None:
+                await _skip_field(request, part, batch)
+            elif sent:
+                await _receive_file(request, part, sent, batch)
+    except (ValueError, AssertionError, LookupError, RuntimeWarning, HttpProcessingError, web.RequestPayloadError):
+        raise BadRequest("the form is malformed, or not complete") from None
+    if not batch.drafts and not batch.skipped:
+        raise BadRequest(f"no files in the field '{FIELD}'")
+
+
+async def _receive_file(request: web.Request, part: BodyPartReader, sent: str, batch: Batch) -> None:
+    if len(batch.all) >= batch.limits.max_files:
+        raise TooMuch(f"more than {batch.limits.max_files} files (uploads.max_files)")
+    shown, before, gathered = _shown(sent), sum(draft.size for draft in batch.all), bytearray()
+    draft = await to_thread.run_sync(batch.folder.draft)
+    try:
+        name = _claim(plain_name(sent), batch.drafts)
+    except Invalid as error:
+        batch.skipped[shown] = str(error)
+        batch.refused.append(draft)
+    else:
+        batch.drafts[name] = draft
+        batch.originals[name] = shown
+    while data := await _soon(request, part.read_chunk(CHUNK_BYTES)):
+        gathered += data
+        size = draft.size + len(gathered)
+        if size > batch.limits.max_file_size:
+            raise TooMuch(f"{shown}: larger than {batch.limits.max_file_size} bytes (uploads.max_file_size)")
+        if before + size > batch.limits.max_total_size:
+            raise TooMuch(f"more than {batch.limits.max_total_size} bytes in all (uploads.max_total_size)")
+        if len(gathered) >= CHUNK_BYTES:
+            await to_thread.run_sync(draft.write, bytes(gathered))
+            gathered.clear()
+    await to_thread.run_sync(draft.write, bytes(gathered))
+    await to_thread.run_sync(draft.seal)
+
+
+async def _skip_field(request: web.Request, part: BodyPartReader, batch: Batch) -> None:
+    while data := await _soon(request, part.read_chunk(CHUNK_BYTES)):
+        batch.other += len(data)
+        if batch.other > MAX_OTHER_BYTES:
+            raise TooMuch(f"more than {MAX_OTHER_BYTES} bytes of form fields other than files in '{FIELD}'")
+
+
+async def _soon(request: web.Request, reading: Coroutine[Any, Any, T]) -> T:
+    """Raises `ConnectionError` if the client sends nothing for a minute."""
+    try:
+        async with asyncio.timeout(STALLED_SECONDS):
+            return await reading
+    except TimeoutError:
+        if request.transport is not None:
+            request.transport.abort()
+        raise ConnectionResetError("the client does not send") from None
+
+
+def _shown(sent: str) -> str:
+    """A name as it was sent, fit for JSON."""
+    return sent.encode("utf-8", "replace").decode()[:MAX_PART]
+
+
+# ── taking ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def _to_its_end(live: Live, work: Coroutine[Any, Any, T]) -> T:
+    """Work that goes on when the client leaves."""
+    done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+    async def run() -> None:
+        try:
+            found = await work
+        except Exception as error:
+            if not done.cancelled():
+                done.set_exception(error)
+        else:
+            if not done.cancelled():
+                done.set_result(found)
+
+    live.background(run())
+    return await done
+
+
+async def _finish(live: Live, thread_id: str, user: str, batch: Batch) -> tuple[list[FileUploaded], int]:
+    """Give the files their names and write that down; what was taken, and the sequence before it (0: no thread)."""
+    services = live.services
+    try:
+        facts = await to_thread.run_sync(_publish, batch)
+    finally:
+        await to_thread.run_sync(batch.close)
+    known = uploads_of([record async for record in services.log.read(thread(thread_id))])
+    names = {fact.name for fact in facts}
+    stale = {known[name].markdown for name in names & known.keys()} - names - {None}
+    await to_thread.run_sync(_unlink, batch.folder, [str(name) for name in stale])
+    _, records = await services.threads.decide(
+        thread_id, lambda now: facts if now.exists and now.user == user else [], actor="http"
+    )
+    return facts, records[0].seq if records else 0
+
+
+def _publish(batch: Batch) -> list[FileUploaded]:
+    """All or, if that would be too much, none. What cannot be replaced is skipped."""
+    facts = []
+    drafts = batch.drafts
+    with batch.folder.exclusive(), batch.folder.open("uploads") as directory:
+        kept = sum(size for name, size, _ in _scan(directory) if name not in drafts)
+        if kept + sum(draft.size for draft in drafts.values()) > batch.limits.max_total_size:
+            raise TooMuch(f"more than {batch.limits.max_total_size} bytes in all (uploads.max_total_size)")
+        for name, draft in drafts.items():
+            try:
+                draft.publish(directory, name)
+            except Invalid as error:
+                batch.skipped[name] = str(error).removeprefix(f"{name}: ")
+                continue
+            sent = batch.originals[name]
+            original = sent if sent != name else None
+            facts.append(FileUploaded(name=name, size=draft.size, sha256=draft.sha256, original=original))
+    return facts
+
+
+def _scan(directory: int) -> list[tuple[str, int, float]]:
+    """Name, size and time of change of the regular files in a directory."""
+    found = []
+    for entry in os.scandir(directory):
+        with suppress(OSError):
+            about = entry.stat(follow_symlinks=False)
+            if stat.S_ISREG(about.st_mode):
+                found.append((entry.name, about.st_size, about.st_mtime))
+    return found
+
+
+def _files(folder: Folder) -> list[tuple[str, int, float]]:
+    try:
+        with folder.open("uploads") as directory:
+            found = _scan(directory)[:MAX_LISTED]
+    except NotFound:
+        return []
+    return [(os.fsencode(name).decode("utf-8", "replace"), size, changed) for name, size, changed in found]
+
+
+def _unlink(folder: Folder, names: Sequence[str]) -> list[str]:
+    """Remove files (of links the link); which of them were there."""
+    gone = []
+    with suppress(NotFound), folder.open("uploads") as directory:
+        for name in names:
+            with suppress(FileNotFoundError, IsADirectoryError, PermissionError):
+                os.unlink(name, dir_fd=directory)
+                gone.append(name)
+    return gone
+
+
+# ── answering ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def _texts(
+    live: Live, thread_id: str, facts: Sequence[FileUploaded], seq: int
+) -> dict[str, FileConverted | FileRejected]:
+    """What becomes of the documents among the files, as far as it is known within a few seconds."""
+    found: dict[str, FileConverted | FileRejected] = {}
+    if not live.services.config().uploads.auto_convert_documents:
+        return found
+    wanted = {fact.name: fact.sha256 for fact in facts if Path(fact.name).suffix.lower() in (*KINDS, *OLD)}
+    with suppress(TimeoutError):
+        async with asyncio.timeout(CONVERSION_SECONDS), aclosing(_following(live, thread_id, seq)) as records:
+            while found.keys() != wanted.keys():
+                event = (await anext(records)).event
+                if isinstance(event, FileConverted | FileRejected) and wanted.get(event.name) == event.source_sha256:
+                    found[event.name] = event
+    return found
+
+
+def _following(live: Live, thread_id: str, seq: int) -> AsyncGenerator[Record]:
+    follower = live.services.log.follow(thread(thread_id), after=seq)
+    assert isinstance(follower, AsyncGenerator)
+    return follower
+
+
+def _answer(
+    thread_id: str,
+    batch: Batch,
+    facts: Sequence[FileUploaded],
+    texts: Mapping[str, FileConverted | FileRejected],
+) -> Uploaded:
+    files = [_file(thread_id, fact, texts.get(fact.name)) for fact in facts]
+    message = f"Successfully uploaded {len(files)} file(s)"
+    if batch.skipped:
+        message += f"; skipped {len(batch.skipped)}: " + _reasons(batch.skipped)
+    refused = {name: text.reason for name, text in texts.items() if isinstance(text, FileRejected)}
+    if refused:
+        message += f"; not converted {len(refused)}: " + _reasons(refused)
+    return Uploaded(not batch.skipped, files, message, [*batch.skipped])
+
+
+def _reasons(reasons: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} ({reason})" for name, reason in reasons.items())
+
+
+def _file(thread_id: str, fact: FileUploaded, text: FileConverted | FileRejected | None) -> File:
+    name = fact.name
+    file = File(name, str(fact.size), virtual(name), virtual(name), url(thread_id, name))
+    if fact.original is not None:
+        file.original_filename = fact.original
+    if isinstance(text, FileConverted):
+        file.markdown_file = text.markdown
+        file.markdown_path = file.markdown_virtual_path = virtual(text.markdown)
+        file.markdown_artifact_url = url(thread_id, text.markdown)
+    return file
+
+
+_T = "/threads/{thread_id}/uploads"
+ROUTES = (
+    Route(
+        "POST",
+        _T,
+        upload,
+        {200: Uploaded},
+        Form(files=(FIELD,)),
+        errors=(400, 404, 413),
+        scope="files:write",
+        mounts=API,
+    ),
+    Route("GET", f"{_T}/list", listed, {200: Listing}, errors=(404,), scope="files:read", mounts=API),
+    Route("GET", f"{_T}/limits", limits, {200: Limits}, errors=(404,), scope="files:read", mounts=API),
+    Route("DELETE", f"{_T}/{{filename}}", delete, {200: Done}, errors=(400, 404), scope="files:write", mounts=API),
+    Route(
+        "POST",
+        f"{_T}/{{filename}}/convert",
+        convert,
+        {200: Text},
+        None,
+        (),
+        (400, 404),
+        scope="files:write",
+        mounts=API,
+    ),
+)

@@ -1,0 +1,149 @@
+"""Suggestions: what is made of a model's answer, and the whole way from HTTP to a model server and back."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from actors.suggestions import Suggestions, polished, suggestions
+from adapters.models.configured import Configured
+from channels.http.app import Services, serve
+from core import embedded
+from core.bus import Endpoint
+from core.config import ConfigSource
+from core.errors import Invalid, Unavailable
+from tests.channels.http.conftest import Api
+from tests.support.model_server import Failure, ModelServer, Turn
+from tests.support.workers import configure, worker
+
+pytestmark = pytest.mark.anyio
+
+TALK = [{"role": "user", "content": "What is an otter?"}, {"role": "assistant", "content": "An animal."}]
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ('["a?", "b?"]', ["a?", "b?"]),
+        ('["a?", "b?", "c?", "d?"]', ["a?", "b?", "c?"]),
+        ('```json\n["a?"]\n```', ["a?"]),
+        ('<think>["no"]</think>\n["a?"]', ["a?"]),
+        ('[" a\\n?", "a ?", ""]', ["a ?"]),
+        (f'["{"x" * 301}", "b?"]', ["b?"]),
+        ('Here: ["a?"]', []),
+        ('["a?", 5]', []),
+        ('{"suggestions": ["a?"]}', []),
+        ("", []),
+        ("\ud800", []),
+    ],
+)
+def test_only_a_list_of_texts_counts(text: str, found: list[str]) -> None:
+    assert suggestions(text, 3) == found
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [("  better \n", "better"), ("<think>hm</think> better", "better"), ("<message>\nbetter\n</message>", "better")],
+)
+def test_a_polished_text_is_nothing_but_the_text(text: str, found: str) -> None:
+    assert polished(text) == found
+
+
+SCRIPTS = {
+    "good": [Turn(text='["Where do they live?", "What do they eat?", "Are they rare?"]')],
+    "chatty": [Turn(text="Sure! You could ask where they live.")],
+    "broken": [Turn(error=Failure(status=500))],
+    "silent": [Turn(gate="never")],
+    "polish": [Turn(text="<think>hm</think>Where do otters live?")],
+}
+
+
+@asynccontextmanager
+async def server(home: Path, **sections: Any) -> AsyncIterator[tuple[Api, ModelServer, str]]:
+    """The actor in a process with a web server, asked over the bus; and a thread."""
+    async with ModelServer(SCRIPTS) as models, embedded.start(home) as nats:
+        source = ConfigSource(configure(home / "config.yaml", models, **sections))
+        actor = Suggestions(source, Configured(source))
+        endpoint = Endpoint(nats.url, token=nats.token)
+        async with worker(endpoint, home, home / "config.yaml", others=[actor]) as running:
+            services = Services(
+                running.bus,
+                running.log,
+                running.threads,
+                running.intake,
+                running.views,
+                source.current,
+                call=running.call,
+            )
+            async with serve(services, "127.0.0.1", 0) as port, aiohttp.ClientSession() as session:
+                api = Api(session, f"http://127.0.0.1:{port}")
+                yield api, models, await api.thread()
+
+
+async def test_what_to_ask_next(tmp_path: Path) -> None:
+    async with server(tmp_path, suggestions={"timeout_seconds": 3, "max_suggestions": 2}) as (api, models, thread):
+        path = f"/threads/{thread}/suggestions"
+        assert await api.ask("GET", "/suggestions/config") == {"enabled": True, "max_suggestions": 2}
+        found = await api.ask("POST", path, {"messages": TALK, "n": 5})
+        assert found == {"suggestions": ["Where do they live?", "What do they eat?"]}
+        [asked] = models.requests
+        assert "exactly 2" in asked.body["messages"][0]["content"]
+        assert "user: What is an otter?\n\nassistant: An animal." in asked.body["messages"][1]["content"]
+        assert await api.ask("POST", path, {"messages": TALK, "n": 1}) == {"suggestions": ["Where do they live?"]}
+        for model in ("chatty", "broken", "silent"):
+            assert await api.ask("POST", path, {"messages": TALK, "model_name": model}) == {"suggestions": []}
+            assert models.requests[-1].model == model
+        long = [{"role": "user", "content": "x" * 9000}] * 10
+        await api.ask("POST", path, {"messages": long, "model_name": "chatty"})
+        assert len(models.requests[-1].body["messages"][1]["content"]) < 41_000
+        before = len(models.requests)
+        assert await api.ask("POST", path, {"messages": []}) == {"suggestions": []}
+        assert len(models.requests) == before
+
+
+async def test_a_clearer_wording(tmp_path: Path) -> None:
+    async with server(tmp_path, suggestions={"timeout_seconds": 3, "model_name": "polish"}) as (api, models, _):
+        found = await api.ask("POST", "/input-polish", {"text": "wher otter live", "locale": "en-GB"})
+        assert found == {"rewritten_text": "Where do otters live?", "changed": True}
+        assert "en-GB" in models.requests[-1].body["messages"][0]["content"]
+        assert "wher otter live" in models.requests[-1].body["messages"][1]["content"]
+        configure(tmp_path / "config.yaml", models, suggestions={"model_name": "broken"})
+        found = await api.ask("POST", "/input-polish", {"text": "wher otter live"})
+        assert found == {"rewritten_text": "wher otter live", "changed": False}
+        assert models.requests[-1].model == "broken"
+
+
+async def test_turned_off_nobody_is_asked(tmp_path: Path) -> None:
+    async with server(tmp_path, suggestions={"enabled": False}) as (api, models, thread):
+        assert await api.ask("GET", "/suggestions/config") == {"enabled": False, "max_suggestions": 3}
+        assert await api.ask("POST", f"/threads/{thread}/suggestions", {"messages": TALK}) == {"suggestions": []}
+        assert models.requests == []
+
+
+async def test_the_demo_model_has_none(tmp_path: Path) -> None:
+    source = ConfigSource(configure_nothing(tmp_path))
+    actor = Suggestions(source, Configured(source))
+    with pytest.raises(Unavailable, match="demo"):
+        await actor.answer({"op": "polish", "text": "x"}, nobody)
+
+
+@pytest.mark.parametrize("odd", [{}, {"op": "other"}, {"op": "polish"}, {"op": "suggest", "messages": 5, "n": 3}])
+async def test_odd_questions_are_refused(tmp_path: Path, odd: Any) -> None:
+    source = ConfigSource(configure_nothing(tmp_path))
+    with pytest.raises(Invalid, match="suggestions"):
+        await Suggestions(source, Configured(source)).answer(odd, nobody)
+
+
+def configure_nothing(home: Path) -> Path:
+    path = home / "config.yaml"
+    path.write_text("")
+    return path
+
+
+async def nobody(text: str) -> None:
+    """Nobody looks at the progress."""

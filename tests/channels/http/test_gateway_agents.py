@@ -1,0 +1,130 @@
+"""Agents that people define, and their profile."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from channels.http.live import Services
+from core import agents
+from core.settings import Off
+from tests.channels.http.conftest import Api
+from tests.channels.http.gateway import OTHER, PRICED, Changeable
+
+pytestmark = pytest.mark.anyio
+
+ROUTES = [
+    ("GET", "/agents"),
+    ("POST", "/agents"),
+    ("GET", "/agents/check?name=a"),
+    ("GET", "/agents/a"),
+    ("PUT", "/agents/a"),
+    ("DELETE", "/agents/a"),
+    ("GET", "/user-profile"),
+    ("PUT", "/user-profile"),
+]
+
+
+@pytest.fixture
+def config() -> Changeable:
+    return Changeable(sections={"models": (PRICED, OTHER), "agents_api": Off(enabled=True)})
+
+
+@pytest.mark.parametrize(("method", "path"), ROUTES)
+async def test_turned_off(api: Api, config: Changeable, method: str, path: str) -> None:
+    config.sections["agents_api"] = Off()
+    body = None if method in ("GET", "DELETE") else {"name": "a"}
+    found = await api.ask(method, path, body, status=403)
+    assert "agents_api.enabled" in found["detail"]
+
+
+async def test_from_its_definition_to_its_end(api: Api, services: Services) -> None:
+    assert await api.ask("GET", "/agents") == {"agents": []}
+    assert await api.ask("GET", "/agents/check?name=Nurse-1") == {"available": True, "name": "nurse-1"}
+    given = {"name": "Nurse-1", "description": "d", "model": "m", "tool_groups": ["web"], "skills": [], "soul": "# Hi"}
+    made = await api.ask("POST", "/agents", given, status=201)
+    assert made == {**given, "name": "nurse-1"}
+    assert await api.ask("GET", "/agents/check?name=NURSE-1") == {"available": False, "name": "nurse-1"}
+    await api.ask("POST", "/agents", {"name": "nurse-1"}, status=409)
+    plain = await api.ask("POST", "/agents", {"name": "Chef"}, status=201)
+    assert plain == {
+        "name": "chef",
+        "description": "",
+        "model": None,
+        "tool_groups": None,
+        "skills": None,
+        "soul": None,
+    }
+    assert await api.ask("GET", "/agents") == {"agents": [plain, made]}
+    assert await agents.names(services.log, "default") == {"chef": "", "nurse-1": "d"}
+    assert await agents.names(services.log, "somebody") == {}
+    assert await api.ask("GET", "/agents/Nurse-1") == made
+    await api.ask("DELETE", "/agents/NURSE-1", status=204)
+    await api.ask("DELETE", "/agents/nurse-1", status=404)
+    await api.ask("GET", "/agents/nurse-1", status=404)
+    await api.ask("PUT", "/agents/nurse-1", {"soul": "x"}, status=404)
+    assert await api.ask("GET", "/agents") == {"agents": [plain]}
+    assert await api.ask("POST", "/agents", given, status=201) == made
+
+
+FULL = {"name": "a", "description": "d", "model": "m", "tool_groups": ["g"], "skills": ["s"], "soul": "x"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, {}),
+        ({"skills": None}, {"skills": None}),
+        ({"skills": []}, {"skills": []}),
+        ({"description": None, "model": None}, {"description": "", "model": None}),
+        ({"tool_groups": None, "soul": None}, {"tool_groups": None, "soul": None}),
+        ({"soul": "y", "name": "b"}, {"soul": "y"}),
+        ({"model": "family/n"}, {"model": "family/n"}),
+    ],
+)
+async def test_what_is_left_out_stays(api: Api, changes: Any, expected: Any) -> None:
+    await api.ask("POST", "/agents", FULL, status=201)
+    changed = await api.ask("PUT", "/agents/a", changes)
+    assert changed == {**FULL, **expected}
+    assert await api.ask("GET", "/agents/a") == changed
+
+
+@pytest.mark.parametrize("name", ["", "a b", "a_b", "ä", "a/b", "x" * 65, "a\n", None, 5])
+async def test_odd_names_are_refused(api: Api, name: Any) -> None:
+    await api.ask("POST", "/agents", {"name": name}, status=422)
+    if isinstance(name, str):
+        await api.ask("GET", "/agents/check", status=422, params={"name": name})
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"model": "unknown"},
+        {"description": "x" * 2001},
+        {"soul": 5},
+        {"tool_groups": "web"},
+        {"skills": [""]},
+        {"skills": ["s"] * 201},
+    ],
+)
+async def test_odd_definitions_are_refused(api: Api, odd: Any) -> None:
+    await api.ask("POST", "/agents", {"name": "a", **odd}, status=422)
+    await api.ask("POST", "/agents", {"name": "a"}, status=201)
+    await api.ask("PUT", "/agents/a", odd, status=422)
+
+
+async def test_agents_are_bounded(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agents, "MOST", 1)
+    await api.ask("POST", "/agents", {"name": "a"}, status=201)
+    await api.ask("POST", "/agents", {"name": "b"}, status=409)
+
+
+async def test_the_profile(api: Api) -> None:
+    assert await api.ask("GET", "/user-profile") == {"content": None}
+    assert await api.ask("PUT", "/user-profile", {"content": "I like tea"}) == {"content": "I like tea"}
+    assert await api.ask("GET", "/user-profile") == {"content": "I like tea"}
+    assert await api.ask("PUT", "/user-profile", {}) == {"content": None}
+    assert await api.ask("GET", "/user-profile") == {"content": None}
+    await api.ask("PUT", "/user-profile", {"content": "x" * 100_001}, status=413)
+    await api.ask("PUT", "/user-profile", {"content": []}, status=422)
