@@ -6,7 +6,8 @@ import argparse
 import io
 import os
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from actors.compose import Options
     from channels.terminal.doctor import Check, Finding
     from channels.terminal.story import Story
+    from core.identity.directory import Directory
     from core.settings import Config
 
 Command = Callable[[argparse.Namespace], Awaitable[int]]
@@ -108,6 +110,35 @@ def parser() -> argparse.ArgumentParser:
     add("list", _dlq_list, "the letters and their reasons", dlq)
     again = add("redrive", _dlq_redrive, "wake their actors again, and delete the letters", dlq)
     again.add_argument("letters", nargs="*", type=_count, metavar="SEQ", help="only these (default: all)")
+
+    users = add("user", None, "accounts of people").add_subparsers(required=True, metavar="WHAT")
+    made = add("create", _user_create, "make an account; prints a password to be changed if none is given", users)
+    made.add_argument("email")
+    made.add_argument("--role", choices=("user", "admin"), default="user")
+    made.add_argument("--id", help="give it the things of this user, as `default`: those made without accounts")
+    made.add_argument("--password-stdin", action="store_true", help="read the password from standard input")
+    add("list", _user_list, "the accounts", users)
+    made = add("password", _user_password, "set another password; all sessions end", users)
+    made.add_argument("user", help="address or id")
+    made.add_argument("--password-stdin", action="store_true", help="read the password from standard input")
+    made = add("role", _user_role, "make somebody an administrator, or no longer", users)
+    made.add_argument("user", help="address or id")
+    made.add_argument("role", choices=("user", "admin"))
+    made = add("disable", _user_disable, "end their sessions and keys, and let them in no more", users)
+    made.add_argument("user", help="address or id")
+    made = add("enable", _user_enable, "let them in again", users)
+    made.add_argument("user", help="address or id")
+
+    keys = add("key", None, "API keys").add_subparsers(required=True, metavar="WHAT")
+    made = add("create", _key_create, "make a key; it is shown once", keys)
+    made.add_argument("--user", required=True, help="address or id")
+    made.add_argument(
+        "--scopes", type=_names, metavar="A,B", help="as threads:read,runs (default: all the user may do)"
+    )
+    made.add_argument("--expires", metavar="WHEN", help="as 30d, 12h, or 2027-01-31 (default: never)")
+    made = add("list", _key_list, "the keys", keys)
+    made.add_argument("--user", help="address or id: only theirs")
+    add("revoke", _key_revoke, "make a key worthless", keys).add_argument("key", help="its id")
 
     views = add("projections", None, "the read models").add_subparsers(required=True, metavar="WHAT")
     add("rebuild", _projections_rebuild, "let the running server build them again from the log", views)
@@ -401,6 +432,107 @@ async def _projections_rebuild(arguments: argparse.Namespace) -> int:
     async with Client(url, notice=lambda text: print(text, file=sys.stderr)) as client:
         await client.ask("POST", "/api/projections/rebuild")
     print("rebuilding")
+    return OK
+
+
+# ── accounts ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@asynccontextmanager
+async def _directory(arguments: argparse.Namespace) -> AsyncIterator[Directory]:
+    from actors import compose
+    from core.identity.directory import Directory
+    from core.identity.installation import Installation
+
+    options = _options(arguments)
+    async with compose.attach(options) as system:
+        yield Directory(system.log, Installation(options.home))
+
+
+def _given_password(arguments: argparse.Namespace) -> str | None:
+    return sys.stdin.readline().rstrip("\r\n") if arguments.password_stdin else None
+
+
+async def _user_create(arguments: argparse.Namespace) -> int:
+    from channels.terminal import accounts
+
+    password = _given_password(arguments)
+    async with _directory(arguments) as directory:
+        account, made = await accounts.create(
+            directory, arguments.email, password, role=arguments.role, user=arguments.id
+        )
+    print(f"{account.id}  {account.role}  {account.email}", file=sys.stderr)
+    if made is not None:
+        print(made)
+    return OK
+
+
+async def _user_list(arguments: argparse.Namespace) -> int:
+    from channels.terminal import accounts
+
+    async with _directory(arguments) as directory:
+        for line in accounts.people(await directory.accounts()):
+            print(line)
+    return OK
+
+
+async def _user_password(arguments: argparse.Namespace) -> int:
+    from channels.terminal import accounts
+
+    password = _given_password(arguments)
+    async with _directory(arguments) as directory:
+        account, made = await accounts.set_password(directory, arguments.user, password)
+    print(f"{account.email}: all sessions have ended", file=sys.stderr)
+    if made is not None:
+        print(made)
+    return OK
+
+
+async def _user_role(arguments: argparse.Namespace) -> int:
+    async with _directory(arguments) as directory:
+        account = await directory.appoint(arguments.user, arguments.role, actor="cli")
+    print(f"{account.email}: {account.role}")
+    return OK
+
+
+async def _user_disable(arguments: argparse.Namespace) -> int:
+    async with _directory(arguments) as directory:
+        account = await directory.disable(arguments.user, actor="cli")
+    print(f"{account.email}: disabled")
+    return OK
+
+
+async def _user_enable(arguments: argparse.Namespace) -> int:
+    async with _directory(arguments) as directory:
+        account = await directory.enable(arguments.user, actor="cli")
+    print(f"{account.email}: enabled")
+    return OK
+
+
+async def _key_create(arguments: argparse.Namespace) -> int:
+    from channels.terminal import accounts
+
+    expires = None if arguments.expires is None else accounts.moment(arguments.expires)
+    async with _directory(arguments) as directory:
+        key, text = await directory.create_key(arguments.user, arguments.scopes, expires, actor=accounts.ACTOR)
+    print(f"key {key.id}; it is not shown again:", file=sys.stderr)
+    print(text.reveal())
+    return OK
+
+
+async def _key_list(arguments: argparse.Namespace) -> int:
+    from channels.terminal import accounts
+
+    async with _directory(arguments) as directory:
+        for line in accounts.keys(await directory.accounts(), arguments.user):
+            print(line)
+    return OK
+
+
+async def _key_revoke(arguments: argparse.Namespace) -> int:
+    async with _directory(arguments) as directory:
+        await directory.revoke_key(arguments.key, actor="cli")
+    print(f"{arguments.key}: revoked")
     return OK
 
 

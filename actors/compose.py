@@ -217,6 +217,7 @@ def _load(running: System, source: ConfigSource, options: Options, provider: San
     from adapters.documents.local import LocalDocuments
     from adapters.egress import Poster
     from adapters.models.configured import Configured
+    from adapters.workspace import LocalWorkspace
 
     given = {
         "config": source,
@@ -230,6 +231,8 @@ def _load(running: System, source: ConfigSource, options: Options, provider: San
         "home": options.home,
         "poster": Poster(),
         "documents": LocalDocuments(options.home),
+        "workspace": LocalWorkspace(options.home),
+        "workspace": LocalWorkspace(options.home),
         "provider": provider,
         "limits": _limits(source.current()),
     }

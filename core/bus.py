@@ -90,6 +90,10 @@ class Subjects:
     def all_wakes(self) -> str:
         return f"{self.prefix}.wake.>"
 
+    def place(self, actor: str) -> str:
+        """How far into the log an actor's events have been dispatched."""
+        return f"{self.prefix}.place.{actor}"
+
     def call(self, actor: str) -> str:
         return f"{self.prefix}.call.{actor}"
 
@@ -297,6 +301,7 @@ class Bus:
                 "allow_msg_ttl": True,
                 "allow_rollup_hdrs": True,
             },
+            {**shared, "name": n.stream("place"), "subjects": [n.place("*")], "max_msgs_per_subject": 1},
             {**shared, "name": n.stream("dlq"), "subjects": [f"{p}.dlq.>"], "max_age": 30 * 86400 * SECOND},
             self._previews_config(),
         ]

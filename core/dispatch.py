@@ -1,25 +1,26 @@
 """The safety net: wakes actors for what the log says, whoever appended it, and forwards timers.
 
-One durable consumer on the log for each actor, shared by the processes that run the actor, looks at headers only. Where
-latency matters the appender has sent the same wake-up at once; then this one is dropped as a duplicate, or not even
-sent, if the actor's own first event is already there (`Actor.proof`).
+A process hears the whole log anyway (for its read models), so it looks at every event's type as it comes by and sends
+its actors their wake-ups; how far it got is kept on the bus, by actor. The next process to run the actor goes on from
+there: at most `KEEP_SECONDS` of events are looked at twice, and a wake-up sent twice is dropped by its id, or finds
+nothing to do. Where latency matters the appender has sent the same wake-up at once; then this one is dropped, or not
+even sent, if the actor's own first event is already there (`Actor.proof`).
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from typing import Any
 
+import msgspec
 import structlog
-from nats.aio.msg import Msg
 
 from core.actor import Actor
-from core.bus import SECOND, ApiError, Bus
+from core.bus import MESSAGE_NOT_FOUND, SECOND, ApiError, Bus
 from core.errors import Unavailable
-from core.events import Event
-from core.log import AUDIENCE
+from core.events import Aggregate, Event, Record
+from core.log import EventLog
 from core.pull import Room, pull
 from core.work import Hint, WorkQueue
 
@@ -28,92 +29,132 @@ log = structlog.get_logger("sika.dispatch")
 GATHER_SECONDS = 0.25
 """How long events are gathered: by then most wake-ups have been answered and need not be sent."""
 BATCH = 500
+KEEP_SECONDS = 5.0
+"""How often the place is kept."""
 RETRY_SECONDS = 1.0
 ACK_SECONDS = 5
-"""What a process that died was about to dispatch, another one does after this."""
-_CONSUMER = {
-    "ack_wait": ACK_SECONDS * SECOND,
-    "max_deliver": -1,
-    "max_ack_pending": 10_000,
-}
-GROUP = "one"
-_PINNED = {"ack_policy": "all", "priority_policy": "pinned_client", "priority_groups": [GROUP]}
-"""One process at a time dispatches for an actor, so it may ack a whole batch at once."""
+"""A timer that a process was about to forward when it died, another one forwards after this."""
 
 
 class Dispatcher:
-    """Sends one actor the wake-ups of the events it subscribes to."""
+    """Sends the actors of one process the wake-ups of the events they subscribe to."""
 
-    def __init__(self, bus: Bus, queue: WorkQueue, actor: Actor[Any]) -> None:
-        self.bus = bus
-        self.queue = queue
-        self._actor = actor.name
-        self._wanted = {_name(event) for event in actor.subscription}
-        self._summoned = {_name(event) for event in actor.summoned}
-        self._proof = _name(actor.proof) if actor.proof else None
-        self._stream = bus.names.stream("log")
+    def __init__(self, log: EventLog, queue: WorkQueue, actors: Sequence[Actor[Any]]) -> None:
+        self._log = log
+        self._bus = log.bus
+        self._queue = queue
+        self._subscribers = [_Subscriber(actor) for actor in actors]
+        self._kept = 0.0
+
+    @property
+    def place(self) -> int:
+        """Everything up to this log sequence has been dispatched to all of them."""
+        return min((subscriber.place for subscriber in self._subscribers), default=0)
 
     async def ensure(self) -> None:
-        """Its place in the log. An actor that is new begins with what is new; one that can prove what it has seen, at
-        the beginning."""
-        config = {**_CONSUMER, **_PINNED, "priority_timeout": ACK_SECONDS * SECOND}
-        config |= {"durable_name": f"dispatch-{self._actor}", "headers_only": True}
-        await self.bus.ensure_consumer(self._stream, {**config, "deliver_policy": "all" if self._proof else "new"})
+        """Each actor's place in the log. One that is new begins with what is new; if it can prove what it has seen, at
+        the beginning.
+        """
+        last = await self._log.last()
+        for subscriber in self._subscribers:
+            place = await self._kept_place(subscriber.name)
+            subscriber.place = (0 if subscriber.proof else last) if place is None else place
+            if place is None:
+                await self._keep(subscriber)
 
     async def run(self) -> None:
         """Runs for as long as the process."""
-        room = Room(BATCH)
-        arrived: list[Msg] = []
-        some = asyncio.Event()
-
-        async def gather() -> None:
-            async for msg in pull(self.bus, self._stream, f"dispatch-{self._actor}", room, GROUP):
-                arrived.append(msg)
-                some.set()
-
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(gather())
+        with self._log.listen(None) as ear:
+            behind = True
             while True:
-                await some.wait()
+                if behind:
+                    await self._catch_up()
+                records, behind = await ear.take()
                 await asyncio.sleep(GATHER_SECONDS)
-                some.clear()
-                batch = arrived[:]
-                arrived.clear()
+                more, lost = ear.drain()
+                behind = behind or lost
+                if not behind:
+                    await self._dispatch([*records, *more])
+
+    async def _catch_up(self) -> None:
+        batch: list[Record] = []
+        async for record in self._log.between(self.place, await self._log.last()):
+            batch.append(record)
+            if len(batch) == BATCH:
                 await self._dispatch(batch)
-                for _ in batch:
-                    room.free()
+                batch = []
+        await self._dispatch(batch)
 
-    async def _dispatch(self, batch: Sequence[Msg]) -> None:
-        """Wake-ups for a batch of events, in order. From the first that could not be sent on, they come again."""
-        proven = {msg.subject: n for n, msg in enumerate(batch) if _type(msg) == self._proof}
-        done: Msg | None = None
+    async def _dispatch(self, batch: Sequence[Record]) -> None:
+        """Wake-ups for a batch of events, in order. What could not be sent is sent later: nothing is passed over."""
+        if not batch:
+            return
+        for subscriber in self._subscribers:
+            for record in subscriber.wanted(batch):
+                await self._wake(subscriber.name, record)
+            subscriber.place = max(subscriber.place, batch[-1].seq)
+        now = asyncio.get_running_loop().time()
+        if now > self._kept + KEEP_SECONDS:
+            self._kept = now
+            for subscriber in self._subscribers:
+                await self._keep(subscriber)
+
+    async def _wake(self, actor: str, record: Record) -> None:
+        hint = Hint(seq=record.seq, type=record.type, id=record.id)
+        aggregate = Aggregate(record.head.kind, record.head.aggregate)
+        while True:
+            try:
+                await self._queue.wake(actor, aggregate, hint, key=record.id)
+                return
+            except Unavailable as error:
+                log.warning("not dispatched yet", actor=actor, aggregate=str(aggregate), error=str(error))
+                await asyncio.sleep(RETRY_SECONDS)
+
+    # ── places ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _kept_place(self, actor: str) -> int | None:
+        stream = self._bus.names.stream("place")
         try:
-            for number, msg in enumerate(batch):
-                if self._is_wanted(msg) and proven.get(msg.subject, -1) < number:
-                    await self._wake(msg)
-                done = msg
+            found = await self._bus.api(f"STREAM.MSG.GET.{stream}", {"last_by_subj": self._bus.names.place(actor)})
+        except ApiError as error:
+            if error.code == MESSAGE_NOT_FOUND:
+                return None
+            raise Unavailable(str(error)) from error
+        return msgspec.json.decode(msgspec.convert(found["message"]["data"], bytes, strict=False), type=int)
+
+    async def _keep(self, subscriber: _Subscriber) -> None:
+        try:
+            await self._bus.ask(self._bus.names.place(subscriber.name), b"%d" % subscriber.place)
         except Unavailable as error:
-            log.warning("not dispatched yet", subject=msg.subject, error=str(error))
-            await asyncio.sleep(RETRY_SECONDS)
-        if done is not None:
-            with suppress(Unavailable):  # unacked ones come again
-                await self.bus.publish(done.reply, b"+ACK")
+            log.warning("place not kept", actor=subscriber.name, error=str(error))
 
-    def _is_wanted(self, msg: Msg) -> bool:
-        name = _type(msg)
-        if name in self._summoned:
-            return self._actor in (msg.headers or {}).get(AUDIENCE, "").split(",")
-        return name in self._wanted
 
-    async def _wake(self, msg: Msg) -> None:
-        identity = (msg.headers or {}).get("Nats-Msg-Id", "")
-        hint = Hint(seq=msg.metadata.sequence.stream, type=_type(msg), id=identity)
-        await self.queue.wake(self._actor, self.bus.names.aggregate(msg.subject), hint, key=identity)
+class _Subscriber:
+    """An actor, as far as the dispatcher is concerned."""
+
+    def __init__(self, actor: Actor[Any]) -> None:
+        self.name = actor.name
+        self.place = 0
+        self.proof = _name(actor.proof) if actor.proof else None
+        self._wanted = {_name(event) for event in actor.subscription}
+        self._summoned = {_name(event) for event in actor.summoned}
+
+    def wanted(self, batch: Sequence[Record]) -> list[Record]:
+        """The events it must be woken for."""
+        found = [record for record in batch if record.type in self._wanted and record.seq > self.place]
+        if self._summoned:
+            found = [r for r in found if r.type not in self._summoned or self.name in r.audience.split(",")]
+        if self.proof and found:
+            proven = {(r.head.kind, r.head.aggregate): r.seq for r in batch if r.type == self.proof}
+            found = [r for r in found if proven.get((r.head.kind, r.head.aggregate), 0) < r.seq]
+        return found
 
 
 async def ensure_timers(bus: Bus) -> None:
     config: Mapping[str, Any] = {
-        **_CONSUMER,
+        "ack_wait": ACK_SECONDS * SECOND,
+        "max_deliver": -1,
+        "max_ack_pending": 10_000,
         "ack_policy": "explicit",
         "durable_name": "timers",
         "filter_subject": bus.names.all_wakes,
@@ -136,10 +177,6 @@ async def forward_timers(bus: Bus, queue: WorkQueue) -> None:
             log.warning("timer not forwarded yet, or not cleaned up", error=str(error))
         finally:
             room.free()
-
-
-def _type(msg: Msg) -> str:
-    return (msg.headers or {}).get("Sika-Type", "")
 
 
 def _name(event: type[Event]) -> str:

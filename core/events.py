@@ -387,9 +387,18 @@ class Opaque(msgspec.Struct, frozen=True):
 class Record:
     """An event as stored: its place in the log, its envelope, its body (decoded when first asked for)."""
 
-    __slots__ = ("_event", "head", "raw", "seq")
+    __slots__ = ("_event", "audience", "head", "raw", "seq")
 
-    def __init__(self, seq: int, raw: bytes, head: Envelope | None = None, event: Event | Opaque | None = None) -> None:
+    def __init__(
+        self,
+        seq: int,
+        raw: bytes,
+        head: Envelope | None = None,
+        event: Event | Opaque | None = None,
+        audience: str = "",
+    ) -> None:
+        self.audience = audience
+        """Actors it was appended for, joined by commas (see `EventLog.append`)."""
         self.seq = seq
         self.raw = raw
         self.head = head or _peek(raw)

@@ -74,9 +74,9 @@ class Launch:
         state, _ = await self.schedules.decide(user, decide, actor=actor)
         fired = state[identity].fire(due, manual=True)
         with suppress(Unavailable):  # then the scheduler asks for it
-            await self.launch(user, identity, fired.run)
+            await self.launch(user, identity, fired.run_id)
         now = (await self.schedules.load(user)).get(identity, state[identity])
-        firing = now.firing(fired.run) or state[identity].firing(fired.run)
+        firing = now.firing(fired.run_id) or state[identity].firing(fired.run_id)
         assert firing is not None
         return firing
 
@@ -90,18 +90,14 @@ class Launch:
             return
         try:
             asked = await self._request(user, one, firing)
-            if one.plan.thread is None:
-                about = {
-                    "graph_id": asked.assistant,
-                    "assistant_id": one.plan.assistant or assistant_id(asked.assistant),
-                }
-                await self._intake.create_thread(
-                    firing.thread, user=user, metadata={**about, "schedule_id": identity}, actor=ACTOR
-                )
+            if one.is_own(firing):
+                about = {"graph_id": assistants.DEFAULT, "assistant_id": assistant_id(asked.assistant)}
+                about["schedule_id"] = identity
+                await self._intake.create_thread(firing.thread, user=user, metadata=about, actor=ACTOR)
             await self._intake.request_run(firing.thread, run, asked, user=user, actor=ACTOR)
         except (Invalid, NotFound, Refused) as error:
             thread = await self._threads.load(firing.thread)
-            if run in thread.runs or (one.plan.thread is None and thread.erased):
+            if run in thread.runs or (one.is_own(firing) and thread.erased):
                 return
             log.info("no run of a schedule", schedule=identity, reason=str(error))
             await self._fail(user, identity, run, str(error), for_ever=isinstance(error, NotFound))
@@ -145,7 +141,7 @@ class Launch:
             firing = one.firing(run) if one is not None else None
             if one is None or firing is None or firing.failed is not None:
                 return []
-            failed = ScheduleFailed(schedule=identity, run=run, reason=reason)
+            failed = ScheduleFailed(schedule=identity, run_id=run, reason=reason)
             return [failed, SchedulePaused(schedule=identity, reason=reason)] if for_ever and one.enabled else [failed]
 
         await self.schedules.decide(user, decide, actor=ACTOR)

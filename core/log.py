@@ -33,6 +33,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import re
 from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -239,8 +240,14 @@ class EventLog:
                     return
                 yield record
                 after = record.seq
-            if not more:
+            if more:
+                continue
+            if self.bus.replicas == 1 or after >= upto:
                 return
+            stored = await self._from_leader({"seq": after + 1, "next_by_subj": self.bus.names.all_log})
+            if stored is None or stored.seq > upto:
+                return
+            await asyncio.sleep(0.02)  # a replica that is behind its leader answered
 
     async def last(self) -> int:
         """The stream's last sequence."""
@@ -303,20 +310,24 @@ class EventLog:
 
     async def _record(self, msg: Msg) -> Record:
         """The record of a message, as the stream republished it or as direct get returned it."""
-        assert msg.headers
-        return await self._whole(int(msg.headers["Nats-Sequence"]), msg.headers["Nats-Subject"], msg.data)
+        headers = msg.headers
+        assert headers
+        audience = headers.get(AUDIENCE, "")
+        return await self._whole(int(headers["Nats-Sequence"]), headers["Nats-Subject"], msg.data, audience)
 
-    async def _whole(self, seq: int, subject: str, data: bytes) -> Record:
+    async def _whole(self, seq: int, subject: str, data: bytes, audience: str) -> Record:
         """With its body, wherever that lies. What cannot be read as an event must not stop everybody else."""
         try:
-            return await self.whole(Record(seq, data))
+            return await self.whole(Record(seq, data, audience=audience))
         except Invalid as error:
             log.error("not an event", seq=seq, subject=subject, error=str(error))
             return unreadable(seq, data, self.bus.names.aggregate(subject))
 
     async def whole(self, record: Record) -> Record:
         """A record with its body in place of the reference to it. Raises `Invalid` if the body is lost or damaged."""
-        return record if record.head.blob is None else Record(record.seq, await self._blobs.get(record))
+        if record.head.blob is None:
+            return record
+        return Record(record.seq, await self._blobs.get(record), audience=record.audience)
 
     # ── follow ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -409,7 +420,7 @@ class EventLog:
             stored = await self._from_leader({"seq": self.position + 1, "next_by_subj": self.bus.names.all_log})
             if stored is None or stored.seq > upto:
                 return
-            record = await self._whole(stored.seq, stored.subject, stored.data)
+            record = await self._whole(stored.seq, stored.subject, stored.data, stored.audience)
             if record.seq > self.position:
                 self._deliver(record)
                 self.position = record.seq
@@ -442,6 +453,10 @@ class Ear:
         log.
         """
         await self._ready.wait()
+        return self.drain()
+
+    def drain(self) -> tuple[list[Record], bool]:
+        """Like `take`, without waiting."""
         records, lost = list(self._records), self._lost
         self._records.clear()
         self._lost = False
@@ -450,11 +465,17 @@ class Ear:
 
 
 class _Stored(msgspec.Struct):
-    """A message of the stream as `STREAM.MSG.GET` returns it; `data` is base64 on the wire."""
+    """A message of the stream as `STREAM.MSG.GET` returns it; `data` and `hdrs` are base64 on the wire."""
 
     seq: int
     subject: str
     data: bytes = b""
+    hdrs: bytes = b""
+
+    @property
+    def audience(self) -> str:
+        found = re.search(rf"^{AUDIENCE}: *(.*?)\r$", self.hdrs.decode(), re.MULTILINE)
+        return found[1] if found else ""
 
 
 def _acknowledged(reply: Msg) -> int:

@@ -19,8 +19,6 @@ PULL_SECONDS = 20.0
 this much later.
 """
 RETRY_SECONDS = 1.0
-WRONG_PIN = "423"
-"""Status of a request with the pin of a process that is not the pinned one any more."""
 
 
 class Room:
@@ -45,12 +43,8 @@ class Room:
         self._some.set()
 
 
-async def pull(bus: Bus, stream: str, consumer: str, room: Room, group: str | None = None) -> AsyncIterator[Msg]:
-    """The consumer's messages, for ever. One request is outstanding at a time, for no more than there is room for.
-
-    `group`: a priority group of the consumer with the policy `pinned_client` (ADR-42): one process gets all its
-    messages until it is gone, the others wait.
-    """
+async def pull(bus: Bus, stream: str, consumer: str, room: Room) -> AsyncIterator[Msg]:
+    """The consumer's messages, for ever. One request is outstanding at a time, for no more than there is room for."""
     inbox = bus.nc.new_inbox()
     arrived: asyncio.Queue[Msg | None] = asyncio.Queue()
 
@@ -59,16 +53,12 @@ async def pull(bus: Bus, stream: str, consumer: str, room: Room, group: str | No
 
     subscription = await bus.subscribe(f"{inbox}.*", on_message)
     request = 0
-    pin = ""
     try:
         with bus.on_reconnect(lambda: arrived.put_nowait(None)):
             while True:
                 batch = await room.wait()
                 request += 1
-                wanted: dict[str, int | str] = {"batch": batch, "expires": int(PULL_SECONDS * SECOND)}
-                if group is not None:
-                    wanted |= {"group": group, "id": pin} if pin else {"group": group}
-                payload = msgspec.json.encode(wanted)
+                payload = msgspec.json.encode({"batch": batch, "expires": int(PULL_SECONDS * SECOND)})
                 subject = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}"
                 try:
                     await bus.request_from(subject, payload, f"{inbox}.{request}")
@@ -77,19 +67,15 @@ async def pull(bus: Bus, stream: str, consumer: str, room: Room, group: str | No
                     await asyncio.sleep(RETRY_SECONDS)
                     continue
                 async for msg in _answers(arrived, f"{inbox}.{request}", batch):
-                    if msg is None:
-                        pin = ""
-                        break
-                    pin = (msg.headers or {}).get("Nats-Pin-Id", "") if group else ""
                     room.take()
                     yield msg
     finally:
         await subscription.unsubscribe()
 
 
-async def _answers(arrived: asyncio.Queue[Msg | None], mine: str, batch: int) -> AsyncIterator[Msg | None]:
+async def _answers(arrived: asyncio.Queue[Msg | None], mine: str, batch: int) -> AsyncIterator[Msg]:
     """The messages of one request, until it is used up, ended by the server, or lost. Late ones of earlier requests
-    come too. None: another process is pinned now.
+    come too.
     """
     for _ in range(batch):
         while True:
@@ -103,9 +89,6 @@ async def _answers(arrived: asyncio.Queue[Msg | None], mine: str, batch: int) ->
             status = msg.headers.get("Status") if msg.headers else None
             if status is None:
                 break
-            if status == WRONG_PIN and msg.subject == mine:
-                yield None
-                return
             if msg.subject == mine and status != "100":
                 if status != "408":  # 408: nothing came in time
                     log.debug("pull ended", status=status, text=(msg.headers or {}).get("Description"))

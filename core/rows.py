@@ -220,6 +220,8 @@ def where(
 
 def _comparable(value: Any) -> str:
     """What is stored of a value: enough to find it, and for lists and objects only that there is one."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
     return "" if isinstance(value, list | dict) else as_text(value)[:MOST_VALUE]
 
 

@@ -173,6 +173,16 @@ class OwnedRun:
     def stopping(self) -> bool:
         return self.run.cancel is not None
 
+    @property
+    def used_tools(self) -> bool:
+        """Whether any tool was called, and so may have had effects."""
+        for commit in reversed(self.state.commits):
+            if commit.run != self.id:
+                break
+            if commit.node == "tools":
+                return True
+        return bool(self.run.intents)
+
     async def claim(self, event: RunStarted) -> None:
         """Append `run.started`. Raises `Conflict` if the thread has changed since it was folded."""
         self._took(await self._write(event, self.run.last_id))
@@ -388,7 +398,7 @@ class RunActor(Actor[RunRequested]):
                 text = (
                     f"The run was started {run.attempt} times and stopped its worker every time; it is not tried again."
                 )
-                await owned.append(RunFailed(error="Stalled", text=text), audience=_audience(owned.request))
+                await owned.append(RunFailed(error="Stalled", text=text), audience=_audience(owned))
                 return owned.state
             facts = self.describe(run.request)
             await owned.claim(RunStarted(attempt=owned.attempt, worker=worker.name, lease=wakeup.seq, **facts))
@@ -399,7 +409,7 @@ class RunActor(Actor[RunRequested]):
             if isinstance(outcome, RunFailed):
                 await self._close_calls(owned, "Error: the run failed before this was done.")
             end = outcome or await self._stop(owned)
-            if await owned.append(end, unsteered=isinstance(end, RunCompleted), audience=_audience(owned.request)):
+            if await owned.append(end, unsteered=isinstance(end, RunCompleted), audience=_audience(owned)):
                 return owned.state
 
     async def _attempt(self, owned: OwnedRun, ear: Ear) -> Event | None:
@@ -439,9 +449,11 @@ class RunActor(Actor[RunRequested]):
             await owned.tool_completed(ToolCompleted(call_id=call["id"], message=message))
 
 
-def _audience(request: RunRequested) -> list[str]:
+def _audience(owned: OwnedRun) -> list[str]:
     """Who has something to do when such a run has ended."""
-    return [*(["webhooks"] if request.webhook else []), *(["janitor"] if request.on_completion == "delete" else [])]
+    request = owned.request
+    names = [*(["webhooks"] if request.webhook else []), *(["janitor"] if request.on_completion == "delete" else [])]
+    return [*names, "workspace"] if owned.used_tools else names
 
 
 def _seconds_until(moment: str) -> float:

@@ -110,8 +110,8 @@ class ScheduleFired(Event, frozen=True):
 
     schedule: str
     due: str
-    run: str
-    thread: str
+    run_id: str
+    thread_id: str
     manual: bool = False
 
 
@@ -127,11 +127,13 @@ class ScheduleFailed(Event, frozen=True):
     """The run it was fired for could not be asked for. `reason` is fit for people."""
 
     schedule: str
-    run: str
+    run_id: str
     reason: str
 
 
 class ScheduleRemoved(Event, frozen=True):
+    """The schedule is gone, and what is remembered of its firings. Their runs stay as they are."""
+
     schedule: str
 
 
@@ -188,11 +190,15 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     def firing(self, run: str) -> Firing | None:
         return next((firing for firing in reversed(self.firings) if firing.run == run), None)
 
+    def is_own(self, firing: Firing) -> bool:
+        """Whether the firing's thread was thought of for it alone."""
+        return firing.run is not None and firing.thread == derived(self.id, "thread", firing.run)
+
     def fire(self, due: str, *, manual: bool = False) -> ScheduleFired:
         """The fact that it fires for a moment."""
         run = derived(self.id, "trigger" if manual else "run", due)
         thread = self.plan.thread or derived(self.id, "thread", run)
-        return ScheduleFired(schedule=self.id, due=due, run=run, thread=thread, manual=manual)
+        return ScheduleFired(schedule=self.id, due=due, run_id=run, thread_id=thread, manual=manual)
 
 
 Schedules = Mapping[str, Schedule]
@@ -231,7 +237,8 @@ def _changed(one: Schedule, event: Event, at: str) -> Schedule:
         case ScheduleResumed():
             return replace(one, enabled=True, updated_at=at, since=max(one.since, at))
         case ScheduleFired():
-            firing = Firing(id=event.run, due=event.due, at=at, run=event.run, thread=event.thread, manual=event.manual)
+            run, thread = event.run_id, event.thread_id
+            firing = Firing(id=run, due=event.due, at=at, run=run, thread=thread, manual=event.manual)
             one = replace(one, firings=_last(one, firing), runs=one.runs + 1)
             return one if event.manual else replace(one, since=max(event.due, at), spent=True)
         case ScheduleSkipped():
@@ -239,7 +246,7 @@ def _changed(one: Schedule, event: Event, at: str) -> Schedule:
             firing = Firing(id=identity, due=event.due, at=at, failed=event.reason)
             return replace(one, firings=_last(one, firing), since=max(event.due, at), spent=True)
         case ScheduleFailed():
-            firings = [replace(f, failed=event.reason) if f.run == event.run else f for f in one.firings]
+            firings = [replace(f, failed=event.reason) if f.run == event.run_id else f for f in one.firings]
             return replace(one, firings=tuple(firings))
     return one
 
@@ -258,6 +265,8 @@ def request(schedule: Schedule, firing: Firing) -> RunRequested:
     job = schedule.plan.job
     run = firing.run or ""
     given = {name: getattr(job, name) for name in Job.__struct_fields__}
+    if not schedule.is_own(firing):
+        given["on_completion"] = "keep"  # nobody's thread goes with a run but one that was made for it
     given["metadata"] = {**job.metadata, "schedule_id": schedule.id, "scheduled_for": firing.due}
     if job.input is not None and "messages" in job.input:
         given["input"] = {**job.input, "messages": _named(job.input["messages"], run)}

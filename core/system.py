@@ -82,20 +82,24 @@ class System:
         once.
         """
         readers = [actor for actor in actors if actor.subscription]
-        dispatchers = [Dispatcher(self.bus, self.queue, actor) for actor in readers]
-        for actor, dispatcher in zip(readers, dispatchers, strict=True):
+        dispatcher = Dispatcher(self.log, self.queue, readers)
+
+        async def ensure() -> None:
             await dispatcher.ensure()
-            await self.queue.ensure(actor.name, anew=alone)
-        await ensure_timers(self.bus)
+            for actor in readers:
+                await self.queue.ensure(actor.name, anew=alone)
+            await ensure_timers(self.bus)
+
+        await self._supervise("actors", ensure)
         async with anyio.create_task_group() as tasks:
             for actor in actors:
                 if type(actor).answer is not Actor.answer:
                     what = f"{actor.name} (questions)"
                     tasks.start_soon(self._supervise, what, calls.serve, self.bus, actor.name, actor.answer)
-            for actor, dispatcher in zip(readers, dispatchers, strict=True):
+            for actor in readers:
                 tasks.start_soon(self._supervise, actor.name, self._serve_one, actor)
-                tasks.start_soon(self._supervise, f"dispatch to {actor.name}", dispatcher.run)
             if readers:
+                tasks.start_soon(self._supervise, "dispatch", dispatcher.run)
                 tasks.start_soon(self._supervise, "timers", forward_timers, self.bus, self.queue)
             task_status.started()
 

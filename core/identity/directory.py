@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import math
 import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
@@ -36,33 +37,39 @@ class Directory:
         self._passwords = Passwords()
         self._clock = clock
         self._state: Accounts = accounts.EMPTY
-        self._read_at = -FRESH_SECONDS
+        self._read_at = -math.inf
         self._reading = asyncio.Lock()
 
     # ── who asks ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def accounts(self, *, now: bool = False) -> Accounts:
         """The accounts as they were at most a second ago; `now`: as they are."""
-        asked = self._clock()
-        if now or asked - self._read_at >= FRESH_SECONDS:
+        needed = self._clock() - (0 if now else FRESH_SECONDS)
+        if self._read_at < needed:
             async with self._reading:
-                if now or asked - self._read_at >= FRESH_SECONDS:
+                if self._read_at < needed:  # nobody else has read meanwhile
                     began = self._clock()
                     self._state, self._read_at = await self._aggregates.load(ACCOUNTS.id), began
         return self._state
 
-    async def of_session(self, token: str) -> Principal:
+    async def of_session(self, token: str) -> tuple[Principal, sessions.Session]:
         """Raises `Unauthenticated`."""
         session = sessions.read(token, self.installation.sessions, sessions.Session)
-        return self.of_claims(session, await self.accounts())
+        return await self._known(lambda state: _of_session(session, state)), session
 
     async def of_key(self, text: str) -> Principal:
         """Raises `Unauthenticated`."""
-        presented, state = keys.parse(text), await self.accounts()
-        key = state.keys.get(presented.id) if presented else None
-        if presented is None or not presented.matches(key.digest if key else "") or key is None:
+        presented = keys.parse(text)
+        if presented is None:
             raise Unauthenticated("token_invalid", "The API key is not valid")
-        return _of_known_key(key, state)
+        return await self._known(lambda state: _of_key(presented, state))
+
+    async def _known(self, judge: Callable[[Accounts], Principal]) -> Principal:
+        """Whoever is unknown may have been made a moment ago, by another process."""
+        try:
+            return judge(await self.accounts())
+        except Unauthenticated:
+            return judge(await self.accounts(now=True))
 
     def of_internal(self, token: str, user: str) -> Principal:
         """A call from a process of ours, for a user. Raises `Unauthenticated`, `Invalid`."""
@@ -75,9 +82,9 @@ class Directory:
         state = await self.accounts()
         try:
             if session is not None:
-                return session.exp > time.time() and self.of_claims(session, state) == principal
+                return session.exp > time.time() and _of_session(session, state) == principal
             if principal.key is not None:
-                return _of_known_key(state.keys[principal.key], state) == principal
+                return _of_kept_key(state.keys[principal.key], state) == principal
         except (Unauthenticated, KeyError):
             return False
         account = state.by_id.get(principal.user)
@@ -198,14 +205,6 @@ class Directory:
         claims = sessions.Session(account.id, account.version, now, now + seconds)
         return sessions.sign(claims, self.installation.sessions)
 
-    def of_claims(self, session: sessions.Session, state: Accounts) -> Principal:
-        account = state.by_id.get(session.sub)
-        if account is None:
-            raise Unauthenticated("user_not_found", "The account of this session does not exist")
-        if account.disabled or account.version != session.ver:
-            raise Unauthenticated("token_invalid", "The session was ended; sign in again")
-        return Principal(account.id, account.role)
-
     async def _one(self, name: str, decision: Callable[[Accounts], Sequence[Event]], actor: str) -> Account:
         return (await self._decide(decision, actor)).find(name)
 
@@ -215,10 +214,28 @@ class Directory:
         async with self._reading:
             if began >= self._read_at:
                 self._state, self._read_at = state, began
+            else:  # a read began meanwhile; it may have missed this
+                self._read_at = -math.inf
         return state
 
 
-def _of_known_key(key: Key, state: Accounts) -> Principal:
+def _of_session(session: sessions.Session, state: Accounts) -> Principal:
+    account = state.by_id.get(session.sub)
+    if account is None:
+        raise Unauthenticated("user_not_found", "The account of this session does not exist")
+    if account.disabled or account.version != session.ver:
+        raise Unauthenticated("token_invalid", "The session was ended; sign in again")
+    return Principal(account.id, account.role)
+
+
+def _of_key(presented: keys.Presented, state: Accounts) -> Principal:
+    key = state.keys.get(presented.id)
+    if not presented.matches(key.digest if key else "") or key is None:
+        raise Unauthenticated("token_invalid", "The API key is not valid")
+    return _of_kept_key(key, state)
+
+
+def _of_kept_key(key: Key, state: Accounts) -> Principal:
     account = state.by_id.get(key.user)
     if key.revoked or account is None or account.disabled:
         raise Unauthenticated("token_invalid", "The API key is not valid")

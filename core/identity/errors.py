@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 from core.errors import Invalid, Refused, SikaError
@@ -35,7 +36,7 @@ class TooMany(SikaError):
     def __init__(self, code: str, text: str, retry_after: float) -> None:
         super().__init__(text)
         self.code = code
-        self.retry_after = max(1, round(retry_after + 0.5))
+        self.retry_after = max(1, math.ceil(retry_after))
 
 
 class EmailTaken(Refused):

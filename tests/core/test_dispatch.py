@@ -19,6 +19,7 @@ from core.bus import Bus, Endpoint
 from core.dispatch import Dispatcher
 from core.errors import Invalid
 from core.events import Aggregate, Event, RunRequested, ThreadCreated, thread
+from core.log import EventLog
 from core.run import OwnedRun, RunActor
 from core.state import ThreadState
 from core.system import System
@@ -125,13 +126,11 @@ async def queue_is_empty(running: System) -> None:
     await eventually(empty)
 
 
-async def everything_dispatched(bus: Bus, actor: str) -> None:
-    """Every event of the log has been looked at for an actor, and acked."""
+async def everything_dispatched(dispatcher: Dispatcher, log: EventLog) -> None:
+    """Every event of the log has been looked at."""
 
     async def settled() -> bool:
-        info = await bus.api(f"CONSUMER.INFO.{bus.names.stream('log')}.dispatch-{actor}")
-        last = (await bus.api(f"STREAM.INFO.{bus.names.stream('log')}"))["state"]["last_seq"]
-        return bool(last and info["ack_floor"]["stream_seq"] == last)
+        return dispatcher.place == await log.last()
 
     await eventually(settled)
 
@@ -249,26 +248,27 @@ async def test_two_actors_on_one_event_both_answer(endpoint: Endpoint, tmp_path:
             assert sorted(r.head.actor for r in records) == ["echo", "pond", "test"]
 
 
-async def test_processes_with_different_actors(endpoint: Endpoint, bus: Bus, log: Any) -> None:
+async def test_processes_with_different_actors(endpoint: Endpoint, bus: Bus, log: EventLog) -> None:
     """`sika serve --actors a` here, `--actors b` there: every event must wake the readers of both."""
 
     class Shore(Actor[PebbleThrown]):
         name = "shore"
 
     queue = WorkQueue(bus, 2)
-    here, there = Dispatcher(bus, queue, Pond()), Dispatcher(bus, queue, Shore())
-    await here.ensure()
-    await there.ensure()
-    async with running_tasks(here.run, there.run):
+    apart: list[list[Actor[Any]]] = [[Pond()], [Shore()], [Pond(), Shore()]]
+    dispatchers = [Dispatcher(log, queue, actors) for actors in apart]
+    for dispatcher in dispatchers:
+        await dispatcher.ensure()
+    async with running_tasks(*(dispatcher.run for dispatcher in dispatchers)):
         for n in range(10):
             await append(log, fresh("pond"), PebbleThrown(n=n))
-        await everything_dispatched(bus, "pond")
-        await everything_dispatched(bus, "shore")
+        for dispatcher in dispatchers:
+            await everything_dispatched(dispatcher, log)
     info = await bus.api(f"STREAM.INFO.{bus.names.stream('cmd')}")
     assert info["state"]["messages"] == 20
 
 
-async def test_a_wakeup_is_not_sent_if_the_proof_is_there(bus: Bus, log: Any) -> None:
+async def test_a_wakeup_is_not_sent_if_the_proof_is_there(bus: Bus, log: EventLog) -> None:
     """A run that was already started needs no wake-up; one that was not does."""
     queue, worker = WorkQueue(bus, 2), Worker()
     started, waiting = fresh(), fresh()
@@ -278,12 +278,36 @@ async def test_a_wakeup_is_not_sent_if_the_proof_is_there(bus: Bus, log: Any) ->
     [last] = [r async for r in log.read(started, after=await log.tip(started) - 1)]
     event = msgspec.json.decode(b'{"type":"run.started","attempt":1,"worker":"w","lease":1}', type=worker.proof)
     await log.append(started, [event], expected=last.seq, actor="lead", run="r")
-    dispatcher = Dispatcher(bus, queue, worker)
+    dispatcher = Dispatcher(log, queue, [worker])
     await dispatcher.ensure()
     async with running_tasks(dispatcher.run):
-        await everything_dispatched(bus, "lead")
+        await everything_dispatched(dispatcher, log)
     info = await bus.api(f"STREAM.INFO.{bus.names.stream('cmd')}", {"subjects_filter": ">"})
     assert list(info["state"]["subjects"]) == [bus.names.cmd("lead", waiting)]
+
+
+async def test_an_actor_that_must_be_summoned(endpoint: Endpoint, tmp_path: Path) -> None:
+    """It hears of those events only that name it; also of those that came while nobody was there."""
+
+    class Shy(Pond):
+        name = "pond"
+        summoned = (PebbleThrown,)
+
+    shy = Shy()
+    async with process(endpoint, tmp_path, shy) as running:
+        for audience in ((), ("other", "pond"), ("ponds",)):
+            await running.log.append(
+                fresh("pond"), [PebbleThrown(n=len(audience))], expected=0, actor="test", audience=audience
+            )
+        await append(running.log, fresh("pond"), StoneThrown())
+        assert {await shy.some.get(), await shy.some.get()} == {PebbleThrown(n=2), StoneThrown()}
+        await queue_is_empty(running)
+    async with process(endpoint, tmp_path) as running:
+        await running.log.append(fresh("pond"), [PebbleThrown(n=9)], expected=0, actor="test", audience=["pond"])
+    async with process(endpoint, tmp_path, shy) as running:
+        while (await shy.some.get()) != PebbleThrown(n=9):
+            pass
+    assert PebbleThrown() not in shy.handled
 
 
 # ── crashes and failures ────────────────────────────────────────────────────────────────────────────────────────────

@@ -20,9 +20,13 @@ from core.errors import Invalid, Refused, Unavailable
 from core.events import (
     Event,
     Json,
+    MessageAdded,
+    ModelCompleted,
     RunCancelled,
     RunCompleted,
     RunFailed,
+    RunPaused,
+    RunRemoved,
     RunRequested,
     RunRolledBack,
     RunStarted,
@@ -30,8 +34,12 @@ from core.events import (
     ThreadAnnotated,
     ThreadCreated,
     ThreadErased,
+    ThreadForked,
+    ThreadPruned,
+    ToolCompleted,
     thread,
 )
+from core.ids import assistant_id
 from core.log import EventLog
 from core.projections import Views, own_file
 from core.state import fold
@@ -86,10 +94,12 @@ async def made(log: EventLog, metadata: Json | None = None, user: str = "ada") -
     return name
 
 
+TABLES = ("position", "threads", "metadata", "all_runs", "usage", "written", "messages", "texts")
+
+
 def rows(path: Path) -> dict[str, list[Any]]:
     with closing(sqlite3.connect(path)) as db:
-        names = ("position", "threads", "runs")
-        return {name: sorted(db.execute(f"SELECT * FROM {name}").fetchall()) for name in names}
+        return {name: sorted(db.execute(f"SELECT * FROM {name}").fetchall(), key=repr) for name in TABLES}
 
 
 async def status_of(views: Views, name: str) -> str:
@@ -125,6 +135,7 @@ ENDS: list[tuple[Event, str]] = [
     (RunFailed(error="E", text="t"), "error"),
     (RunCancelled(), "interrupted"),
     (RunRolledBack(), "idle"),
+    (RunPaused(next=["tools"]), "interrupted"),
 ]
 
 
@@ -153,6 +164,151 @@ async def test_a_queued_run_that_is_cancelled_before_the_one_at_work_ends(views:
     await write(log, name, (RunRequested(), "r1"), (STARTED, "r1"), (RunRequested(multitask="enqueue"), "r2"))
     await write(log, name, (RunCancelled(), "r2"), (RunCompleted(), "r1"))
     assert await status_of(views, name) == fold(await read(log, thread(name))).status
+
+
+async def test_a_pause_ends_when_another_run_begins(views: Views, log: EventLog) -> None:
+    name = await made(log)
+    steps: list[tuple[Event, str] | Event] = [
+        (RunRequested(), "r1"),
+        (STARTED, "r1"),
+        (RunPaused(next=["model"]), "r1"),
+    ]
+    steps += [StatePatched(values={"title": "x"}), (RunRequested(), "r2"), (RunCancelled(), "r2"), (RunRemoved(), "r2")]
+    steps += [(RunRequested(), "r3"), (STARTED, "r3"), (RunFailed(error="E", text="t"), "r3"), (RunRemoved(), "r3")]
+    seen = []
+    for step in steps:
+        await write(log, name, step)
+        assert await status_of(views, name) == fold(await read(log, thread(name))).status
+        seen.append(await status_of(views, name))
+    assert [status for n, status in enumerate(seen) if status != seen[n - 1]] == ["busy", "interrupted"] * 2 + [
+        *("busy", "error"),
+    ]
+
+
+async def test_when_the_state_changed(views: Views, log: EventLog) -> None:
+    """As the fold has it: with the newest commit, not with every event."""
+    name = await made(log)
+    steps: list[tuple[Event, str] | Event] = [
+        ThreadAnnotated(metadata={"a": 1}),
+        StatePatched(values={"title": "x"}),
+        *[(RunRequested(input={"messages": [human("h")]}), "r1"), (STARTED, "r1"), (said("m1", 1, 1), "r1")],
+        *[(ToolCompleted(call_id="c", message=human("t")), "r1"), (MessageAdded(messages=[human("s")]), "r1")],
+        *[(RunCompleted(), "r1"), (RunRequested(), "r2"), (STARTED, "r2"), (RunFailed(error="E", text=""), "r2")],
+        ThreadForked(source="s", source_seq=1, patches=[{"title": "y"}]),
+        ThreadPruned(user="ada", metadata={}, created_at="2026-01-01T00:00:00.000000+00:00", values={"title": "y"}),
+    ]
+    for step in steps:
+        await write(log, name, step)
+        await current(views)
+        [row], _ = await views.search(user="ada")
+        state = fold(await read(log, thread(name)))
+        assert row.state_updated_at == (state.commits[-1].at if state.commits else state.created_at), step
+        assert (row.updated_at, row.created_at, row.seq) == (state.updated_at, state.created_at, state.seq)
+
+
+def human(identity: str, text: str = "?") -> Json:
+    return {"type": "human", "id": identity, "content": text}
+
+
+def said(identity: str, input_tokens: int, output_tokens: int, cached: int = 0, text: str = "!") -> ModelCompleted:
+    usage = {
+        "input_tokens": input_tokens,
+        "output_tokens": output_tokens,
+        "input_token_details": {"cache_read": cached},
+    }
+    return ModelCompleted(message={"type": "ai", "id": identity, "content": text, "usage_metadata": usage})
+
+
+RUNS = """
+SELECT run_id, thread_id, user, assistant, model, status, seq, created_at, started_at, ended_at, error FROM runs
+ORDER BY seq
+"""
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+async def test_runs_and_what_they_used(views: Views, log: EventLog, at_once: bool) -> None:
+    name = await made(log)
+    one, two, three = (f"{name}-{number}" for number in range(3))
+    first, again = (
+        RunStarted(attempt=1, worker="w", lease=1, model="a"),
+        RunStarted(attempt=2, worker="w", lease=1, model="b"),
+    )
+    silent = ModelCompleted(message={"type": "ai", "id": "m4", "content": ""})
+    events: list[tuple[Event, str]] = [
+        *[(RunRequested(assistant="x"), one), (first, one), (said("m1", 10, 5, 4), one), (said("m2", 20, 5), one)],
+        *[(again, one), (said("m3", 1, 1), one), (RunFailed(error="E", text="broke"), one)],
+        *[(RunRequested(), two), (STARTED, two), (silent, two), (RunRolledBack(), two)],
+        *[(RunRequested(), three), (RunCancelled(), three), (RunRemoved(), three)],
+    ]
+    if not at_once:
+        for event in events:
+            await write(log, name, event)
+            await current(views)
+    else:
+        await write(log, name, *events)
+        await current(views)
+    at = {(r.run, r.type, n): r for n, r in enumerate(await read(log, thread(name)))}
+    runs = await views.query(RUNS)
+    requested, started, *_ = [r for (run, kind, _), r in at.items() if run == one and not kind.startswith("model")]
+    ended = next(r.at for (run, kind, _), r in at.items() if (run, kind) == (one, "run.failed"))
+    assert runs[0] == (
+        *(one, name, "ada", "x", "b", "error", requested.seq, requested.at, started.at, ended, "E: broke"),
+    )
+    assert [(run[0], run[4], run[5]) for run in runs[1:]] == [(two, None, "rolled_back")]
+    assert await views.query("SELECT * FROM usage ORDER BY run_id, model") == [
+        (one, "a", "test", 30, 10, 4, 2),
+        (one, "b", "test", 1, 1, 0, 1),
+        (two, "unknown", "test", 0, 0, 0, 1),
+    ]
+    assert (await views.thread_of(two), await views.thread_of(three)) == (name, None)
+    await write(log, name, ThreadErased(by="ada"))
+    await current(views)
+    assert await views.query("SELECT * FROM runs") == await views.query("SELECT * FROM usage") == []
+
+
+async def test_the_lead_agents_calls_are_called_so(views: Views, log: EventLog) -> None:
+    name = await made(log)
+    await log.append(thread(name), [said("m", 1, 1)], expected=await log.tip(thread(name)), actor="lead", run="r")
+    await current(views)
+    assert await views.query("SELECT caller FROM usage") == [("lead_agent",)]
+
+
+@pytest.mark.parametrize("sql", ["DELETE FROM threads", "CREATE TABLE x (y)", "PRAGMA journal_mode = DELETE", "no SQL"])
+async def test_questions_change_nothing(views: Views, log: EventLog, sql: str) -> None:
+    await made(log)
+    await current(views)
+    with pytest.raises(Unavailable):
+        await views.query(sql)
+    assert (await views.search(user="ada"))[1] == 1
+
+
+async def test_questions_are_answered_while_rows_are_written(views: Views, log: EventLog) -> None:
+    """And see all of a batch, or nothing of it."""
+    writing = asyncio.ensure_future(busy(log, 40))
+    while not writing.done():
+        [(threads, metadata)] = await views.query(
+            "SELECT (SELECT count(*) FROM threads), (SELECT count(DISTINCT thread_id) FROM metadata)"
+        )
+        assert threads == metadata
+    await writing
+
+
+async def test_the_first_run_says_what_the_thread_is_for(views: Views, log: EventLog) -> None:
+    own = "0b0e8a4c-0000-4000-8000-000000000001"
+    plain, named, custom = await made(log), await made(log, {"graph_id": "mine"}), await made(log)
+    for name, assistant in ((plain, "lead_agent"), (named, "lead_agent"), (custom, own)):
+        await write(log, name, (RunRequested(assistant=assistant), f"1{name}"))
+        await current(views)
+        await write(log, name, (RunRequested(assistant="another"), f"2{name}"))
+    await current(views)
+    known = {row.thread_id: row.metadata for row in (await views.search(user="ada"))[0]}
+    identity = assistant_id("lead_agent")
+    assert known[plain] == {"graph_id": "lead_agent", "assistant_id": identity}
+    assert known[named] == {"graph_id": "mine", "assistant_id": identity}
+    assert known[custom] == {"assistant_id": own}
+    await write(log, plain, ThreadAnnotated(metadata={"graph_id": "theirs"}))
+    await current(views)
+    assert (await views.search(user="ada", ids=[plain]))[0][0].metadata["graph_id"] == "theirs"
 
 
 async def test_events_of_others_and_odd_events_do_no_harm(views: Views, log: EventLog) -> None:
@@ -241,7 +397,7 @@ async def test_pages_and_order(views: Views, log: EventLog) -> None:
     assert await ids(descending=False) == by_update
     for key in ("created_at", "thread_id"):
         assert await ids(sort_by=key, descending=False) == names
-    assert await ids(sort_by="state_updated_at") == await ids(sort_by="updated_at")
+    assert await ids(sort_by="state_updated_at", descending=False) == names
     assert [await ids(limit=3, offset=n, descending=False) for n in (0, 3, 6, 9)] == [
         *(by_update[:3], by_update[3:6], by_update[6:], []),
     ]
@@ -406,13 +562,23 @@ asyncio.run(main())
 
 
 async def busy(log: EventLog, count: int) -> None:
-    """Threads with runs in every state, with repeated updates of the same rows."""
+    """Threads with runs in every state, with repeated updates of the same rows, pruned and erased."""
     for n in range(count):
         name = await made(log, {"n": n})
-        steps: list[Event] = [RunRequested(), STARTED, ENDS[n // 4 % 4][0]]
-        for step in steps[: n % 4]:
+        asked = RunRequested(input={"messages": [human("h", f"question {n}")], "title": f"t{n}"})
+        steps: list[Event] = [asked, STARTED, said(f"m{n}", n, 1, text=f"answer {n}"), ENDS[n // 4 % 5][0]]
+        for step in steps[: n % 5]:
             await write(log, name, (step, f"r{name}"))
-        await write(log, name, ThreadAnnotated(metadata={"m": n}))
+        await write(
+            log, name, ThreadAnnotated(metadata={"m": n}), StatePatched(values={"messages": [human("h", "other")]})
+        )
+        if n % 7 == 3:
+            pruned = ThreadPruned(
+                user="ada", metadata={"p": n}, created_at="2026", values={"messages": [human("h", "kept")], "a": 1}
+            )
+            await write(log, name, pruned, (RunRequested(), f"s{name}"))
+        if n % 11 == 5:
+            await write(log, name, ThreadErased(by="ada"))
 
 
 async def test_a_kill_leaves_rows_and_position_together(
@@ -442,14 +608,34 @@ async def test_a_kill_leaves_rows_and_position_together(
     assert rows(path) == await rebuilt(log, tmp_path / "again.db", last)
 
 
-async def rebuilt(log: EventLog, path: Path, upto: int) -> dict[str, list[Any]]:
+async def test_a_purged_log_gives_the_same_rows(log: EventLog, path: Path, tmp_path: Path) -> None:
+    """What was forgotten in the log is forgotten in rows that had it, and never in those that are built anew."""
+    async with views_of(log, path) as views:
+        await busy(log, 40)
+        await current(views)
+        names = [name for (name,) in await views.query("SELECT thread_id FROM threads")]
+        for name in names[::3]:
+            await write(log, name, ThreadErased(by="ada"))
+            await log.purge(thread(name))
+        await current(views)
+    assert rows(path) == await rebuilt(log, tmp_path / "again.db", await log.last())
+
+
+async def test_batches_of_any_size_give_the_same_rows(log: EventLog, tmp_path: Path) -> None:
+    await busy(log, 60)
+    last = await log.last()
+    found = [await rebuilt(log, tmp_path / f"{size}.db", last, size) for size in (1, 2, 7, 1000)]
+    assert found[1:] == found[:-1]
+
+
+async def rebuilt(log: EventLog, path: Path, upto: int, size: int = 7) -> dict[str, list[Any]]:
     """The rows of the log up to a sequence, from nothing."""
     views = Views(path, log)
     await views.discard()
     db = await views._open()
     records = [record async for record in log.between(0, upto)]
-    for start in range(0, len(records), 7):
-        await views._apply(db, records[start : start + 7])
+    for start in range(0, len(records), size):
+        await views._apply(db, records[start : start + size])
     await views.close()
     return rows(path)
 

@@ -97,7 +97,8 @@ async def late(
     records = [record async for record in live.services.log.read(thread(thread_id))]
     start = next((i for i, record in enumerate(records) if record.seq >= run.requested_seq), len(records))
     cursor = Cursor.parse(last_event_id)
-    if cursor is not None and all(record.seq != cursor.seq for record in records[start:]):
+    end = next((i for i, record in enumerate(records) if record.seq == run.ended_seq), len(records))
+    if cursor is not None and all(record.seq != cursor.seq for record in records[start : end + 1]):
         cursor = None  # not an id of this run: from the beginning
     frames = Frames(fold(records[:start]), thread_id, run.id, modes, after=cursor)
     return frames, _missed(live, frames, modes, records[start:], resumed=cursor is not None)

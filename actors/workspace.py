@@ -1,0 +1,81 @@
+"""Looks at a thread's files when a run of it ends, and writes down what the run did to them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from core.actor import Actor, Context
+from core.aggregates import Aggregates
+from core.events import (
+    Aggregate,
+    RunCancelled,
+    RunCompleted,
+    RunFailed,
+    RunPaused,
+    RunRolledBack,
+    ThreadErased,
+    thread,
+)
+from core.log import EventLog
+from core.threads import Threads
+from core.workspace import KIND, Manifest, WorkspaceForgotten, WorkspaceScanned, fold, with_people
+from core.workspace import Workspace as Port
+
+Ended = RunCompleted | RunPaused | RunFailed | RunCancelled | RunRolledBack
+
+
+class Workspace(Actor[RunCompleted | RunPaused | RunFailed | RunCancelled | RunRolledBack | ThreadErased]):
+    """There is no scan when a run begins: it could come too late. What a run did is told by the times of the files, by
+    the scan after the run before, and by what people did in between, which the log knows.
+    """
+
+    summoned = (RunCompleted, RunPaused, RunFailed, RunCancelled, RunRolledBack)
+
+    def __init__(self, threads: Threads, log: EventLog, workspace: Port) -> None:
+        self._threads, self._log, self._workspace = threads, log, workspace
+        self._scans = Aggregates(log, KIND, fold, Manifest())
+
+    async def handle(self, event: Ended | ThreadErased, ctx: Context) -> None:
+        thread_id = ctx.record.head.aggregate
+        if isinstance(event, ThreadErased):
+            await self._forget(thread_id, ctx)
+        elif ctx.record.run is not None:
+            await self._look(thread_id, ctx.record.run, ctx)
+
+    async def _look(self, thread_id: str, run_id: str, ctx: Context) -> None:
+        state = await self._threads.load(thread_id, at_least=ctx.record.seq)
+        run = state.runs.get(run_id)
+        if not state.exists or run is None or run.started_seq is None:
+            return
+        last = await self._scans.load(thread_id)
+        if ctx.record.seq in last.done:
+            return
+        after = max(last.done, default=0)
+        records = [record async for record in self._log.read(thread(thread_id), after=after)]
+        began = next((record.at for record in records if record.seq == run.started_seq), run.created_at)
+        before = with_people(last.files, records)
+        found = await self._workspace.scan(
+            state.user, thread_id, last.files, before, _seconds(began), _seconds(ctx.record.at)
+        )
+        if not last.files and not found.seen:
+            return
+        scanned = WorkspaceScanned(
+            upto=ctx.record.seq, seen=found.seen, gone=found.gone, changes=found.changes, truncated=found.truncated
+        )
+        await self._scans.decide(
+            thread_id,
+            lambda now: [] if scanned.upto in now.done else [scanned],
+            actor=self.name,
+            cause=ctx.record.id,
+        )
+
+    async def _forget(self, thread_id: str, ctx: Context) -> None:
+        if (await self._scans.load(thread_id)).done:
+            await self._scans.decide(
+                thread_id, lambda now: [WorkspaceForgotten()] if now.done else [], actor=self.name, cause=ctx.record.id
+            )
+            await self._log.purge(Aggregate(KIND, thread_id))
+
+
+def _seconds(at: str) -> float:
+    return datetime.fromisoformat(at).timestamp()

@@ -1,0 +1,159 @@
+"""What runs do to the files of their thread: scans of the tree, each written down as the difference to the one before.
+
+The scans of a thread are an aggregate of their own (`workspace`), so that reading a thread costs nothing more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Literal, Protocol
+
+import msgspec
+
+from core.events import Event, FileConverted, FileRemoved, FileUploaded, Record
+from core.paths import USER_DATA
+
+MAX_FILES = 200
+"""Files shown of one run."""
+MAX_SCANNED = 5000
+MAX_DIFF_BYTES = 256 * 1024
+"""Of one file, before and after each, for there to be a diff."""
+MAX_TOTAL_DIFF_BYTES = 1 << 20
+"""Of one run."""
+
+REMEMBERED = 16
+KIND = "workspace"
+"""Of the aggregate of a thread's scans."""
+
+Status = Literal["created", "modified", "deleted", "symlink_created"]
+Reason = Literal["binary", "large", "sensitive", "truncated", "symlink"]
+
+
+class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A file as a scan found it. `changed`: its ctime in nanoseconds; `sha256` is None for links and what is large."""
+
+    size: int
+    sha256: str | None = None
+    changed: int = 0
+    link: str | None = None
+    """Where a symbolic link leads."""
+
+
+class FileChange(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of one file. Sizes in bytes; `diff` is a unified one, or "" for the reason that is given."""
+
+    path: str
+    root: str
+    status: Status
+    binary: bool = False
+    sensitive: bool = False
+    size_before: int | None = None
+    size_after: int | None = None
+    sha256_before: str | None = None
+    sha256_after: str | None = None
+    diff: str = ""
+    diff_truncated: bool = False
+    diff_unavailable_reason: Reason | None = None
+    additions: int = 0
+    deletions: int = 0
+    symlink: bool = False
+    symlink_target_before: str | None = None
+    symlink_target_after: str | None = None
+
+
+class WorkspaceScanned(Event, frozen=True):
+    """The files of a thread after a run, as far as they differ from the scan before (`seen`, `gone`), and what the run
+    did to them. `upto`: sequence of the event by which the run ended.
+    """
+
+    upto: int
+    seen: dict[str, Entry] = msgspec.field(default_factory=dict)
+    gone: list[str] = msgspec.field(default_factory=list)
+    changes: list[FileChange] = msgspec.field(default_factory=list)
+    truncated: bool = False
+    """There were more files than are looked at, or more changes than are kept."""
+
+
+class WorkspaceForgotten(Event, frozen=True):
+    """The thread was erased, and what was known of its files with it."""
+
+
+class Scan(msgspec.Struct, frozen=True):
+    seen: dict[str, Entry]
+    gone: list[str]
+    changes: list[FileChange]
+    truncated: bool
+
+
+class Workspace(Protocol):
+    """Looks at the files of threads."""
+
+    async def scan(
+        self, user: str, thread: str, last: Mapping[str, Entry], before: Mapping[str, Entry], since: float, until: float
+    ) -> Scan:
+        """What is there, against the `last` scan, and what changed against `before` (the last scan with what people did
+        after it) between two times (Unix seconds).
+
+        Guarantees: never follows a link, never takes longer than a few seconds. Non-guarantees: a file that is changed
+        again before it is looked at counts for the later time.
+        """
+        ...
+
+
+class Manifest(msgspec.Struct, frozen=True):
+    """The files of a thread by path as of the last scan, and after which events it was scanned lately."""
+
+    files: Mapping[str, Entry] = msgspec.field(default_factory=dict)
+    done: tuple[int, ...] = ()
+
+
+def fold(records: Iterable[Record], state: Manifest) -> Manifest:
+    """After these scans: pure and total."""
+    for record in records:
+        match record.event:
+            case WorkspaceScanned(upto=upto, seen=seen):
+                gone = set(record.event.gone)
+                files = {path: entry for path, entry in {**state.files, **seen}.items() if path not in gone}
+                state = Manifest(files, (*state.done, upto)[-REMEMBERED:])
+            case WorkspaceForgotten():
+                state = Manifest()
+    return state
+
+
+def with_people(files: Mapping[str, Entry], records: Iterable[Record]) -> dict[str, Entry]:
+    """The files with what people did since, from the thread's events: no run did that."""
+    known = dict(files)
+    for record in records:
+        match record.event:
+            case FileUploaded(name=name, size=size, sha256=sha256):
+                known[_upload(name)] = Entry(size, sha256)
+            case FileConverted(markdown=name):
+                known[_upload(name)] = ANYTHING
+            case FileRemoved(name=name):
+                known.pop(_upload(name), None)
+            case _ if record.type == "artifact.replaced":
+                known.update(_replaced(record))
+    return known
+
+
+ANYTHING = Entry(-1)
+"""Stands for a file of which only the name is known."""
+
+
+class _Replaced(msgspec.Struct):
+    path: str
+    size: int
+    sha256: str
+
+
+def _replaced(record: Record) -> dict[str, Entry]:
+    """The channel's own event, which need not be known here."""
+    try:
+        found = msgspec.json.decode(record.raw, type=_Replaced)
+    except msgspec.DecodeError:
+        return {}
+    return {found.path: Entry(found.size, found.sha256)}
+
+
+def _upload(name: str) -> str:
+    return f"{USER_DATA}/uploads/{name}"
