@@ -51,6 +51,7 @@ CREATE TABLE threads (
 CREATE INDEX threads_by_creation ON threads (user, created_at);
 CREATE INDEX threads_by_update ON threads (user, updated_at);
 CREATE INDEX threads_by_state ON threads (user, state_updated_at);
+CREATE INDEX threads_by_status ON threads (user, status);
 CREATE TABLE metadata (
     thread_id TEXT NOT NULL, key TEXT NOT NULL, value TEXT NOT NULL, user TEXT NOT NULL, PRIMARY KEY (thread_id, key)
 ) WITHOUT ROWID;
@@ -197,7 +198,8 @@ def where(
     query: str | None,
 ) -> tuple[str, tuple[Any, ...]]:
     """The condition of a search on `threads t`, and its values. What `values` find are candidates."""
-    clauses = ["user = ?"]
+    narrow = metadata or values or ids is not None or query is not None
+    clauses = ["+user = ?" if narrow else "user = ?"]  # plus: look the few threads up, do not go through all of a user's
     given: list[Any] = [user]
     for key, wanted in metadata.items():
         clauses.append("thread_id IN (SELECT thread_id FROM metadata WHERE user = ? AND key = ? AND value = ?)")

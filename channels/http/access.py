@@ -1,18 +1,213 @@
-"""Who may: every request is somebody's before a handler sees it."""
+"""Who may: every request is somebody's before a handler sees it, and somebody's who may do that.
+
+Without accounts everybody is the local user. With them, a request that is not for a public route shows the token of
+our own processes, an API key (or the token of a session) in a header, or the session cookie of a browser; in that
+order, and the first that is there decides. What is revoked ends within about a second, also answers that are still
+being sent.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import suppress
+from typing import NamedTuple
 
+import msgspec
+import structlog
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
-from channels.http.live import PRINCIPAL
+from channels.http.accounts import cookies
+from channels.http.errors import Forbidden, answer
+from channels.http.live import PRINCIPAL, Services
 from channels.http.routes import ROUTE, Handler, Route
-from core.identity.principal import LOCAL
+from channels.http.shapes import Refusal, Unauthorized
+from core.errors import SikaError, Unavailable
+from core.identity import keys, sessions
+from core.identity.accounts import ACCOUNTS
+from core.identity.directory import Directory
+from core.identity.errors import TooMany, Unauthenticated
+from core.identity.installation import Installation
+from core.identity.limits import Limits
+from core.identity.lockout import Lockout
+from core.identity.principal import LOCAL, Principal
+from core.settings import Config
+
+log = structlog.get_logger("sika.http")
+
+INTERNAL_HEADERS = ("X-Sika-Internal-Token", "X-DeerFlow-Internal-Token")
+USER_HEADER = "X-Sika-User"
+EXPIRY_SECONDS = 30.0
+"""How often open answers are checked for sessions and keys that have expired meanwhile."""
+_TOKENS = """
+SELECT coalesce(sum(input_tokens + output_tokens), 0) FROM usage JOIN all_runs USING (run_id)
+WHERE user = ? AND created_at >= ?
+"""
+_SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 MOUNTED: web.AppKey[Mapping[web.AbstractRoute, Route]] = web.AppKey("mounted", Mapping)
 """Which of our routes each of the router's is."""
+
+
+class Csrf(Forbidden):
+    """A request of a browser does not show that it is meant."""
+
+    code = "csrf"
+
+
+class Entry(NamedTuple):
+    """Somebody who was let in; `browser` if by a cookie, which is sent whoever made the page that asks."""
+
+    principal: Principal
+    session: sessions.Session | None = None
+    browser: bool = False
+
+
+class Gate:
+    """One per application."""
+
+    def __init__(self, services: Services) -> None:
+        self._config: Callable[[], Config] = services.config
+        self._log = services.log
+        self._views = services.views
+        self._forced = services.config().auth.enabled
+        self.directory = Directory(services.log, Installation(services.home))
+        self.lockout = Lockout(services.log)
+        self.limits = Limits(services.log, services.threads, lambda: self._config().limits, self._tokens)
+        self._inside: dict[int, tuple[web.Request, Entry]] = {}
+
+    @property
+    def accounts(self) -> bool:
+        """Whether one must sign in. Turned on it is at once; turned off only by a restart: perhaps other machines
+        reach us.
+        """
+        return self._forced or self._config().auth.enabled
+
+    async def running(self, _: web.Application) -> AsyncIterator[None]:
+        """For `Application.cleanup_ctx`. Raises `Invalid` if there are accounts and the secrets cannot be used."""
+        if self.accounts:
+            await self._prepare()
+        watching = asyncio.create_task(self._watch())
+        yield
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)
+
+    async def _prepare(self) -> None:
+        installation = self.directory.installation
+        await asyncio.to_thread(lambda: (installation.sessions, installation.internal))
+        try:
+            if not (await self.directory.accounts()).has_admin:
+                text = "there is no administrator yet: who asks first becomes one"
+                log.warning(text, see="sika user create --role admin")
+        except Unavailable as error:
+            log.warning("accounts not read", error=str(error))
+
+    async def admit(self, request: web.Request, route: Route) -> Entry | None:
+        """Who it is, if they may; None on a public route. Raises `Unauthenticated`, `Forbidden`, `TooMany`."""
+        if route.public:
+            return None if self.accounts else Entry(LOCAL)
+        entry = await self._identify(request)
+        principal = entry.principal
+        if request.method not in _SAFE_METHODS:
+            self.meant(request, entry)
+        if route.role == "admin" and not (principal.role == "admin" and principal.may("admin")):
+            raise Forbidden("This needs an administrator")
+        demand(principal, route.scope)
+        self.limits.admit_request(principal)
+        return entry
+
+    def meant(self, request: web.Request, entry: Entry) -> None:
+        """Raises `Csrf` if a browser may have been tricked into the request."""
+        if entry.browser:
+            problem = cookies.csrf_problem(request, self.directory, entry.principal.user)
+            if problem is not None:
+                raise Csrf(problem)
+
+    async def _identify(self, request: web.Request) -> Entry:
+        headers = request.headers
+        for name in INTERNAL_HEADERS:
+            if name in headers:
+                user = headers.get(USER_HEADER) or LOCAL.user
+                principal = self.directory.of_internal(headers[name], user)
+                if not await self.directory.still(principal, None):
+                    raise Unauthenticated("user_not_found", "The account is disabled")
+                return Entry(principal)
+        if not self.accounts:
+            return Entry(LOCAL)
+        if (key := _key(request)) is not None:
+            if key.startswith(keys.PREFIX):
+                return Entry(await self.directory.of_key(key))
+            return Entry(*await self.directory.of_session(key))
+        if token := request.cookies.get(cookies.SESSION):
+            return Entry(*await self.directory.of_session(token), browser=True)
+        raise Unauthenticated("not_authenticated", "Sign in, or send an API key")
+
+    async def _tokens(self, user: str, since: str) -> int:
+        """What the user's runs used that were asked for since then."""
+        [(total,)] = await self._views.query(_TOKENS, (user, since))
+        return int(total)
+
+    # ── those who are inside ────────────────────────────────────────────────────────────────────────────────────────
+
+    def enter(self, request: web.Request, entry: Entry) -> None:
+        self._inside[id(request)] = (request, entry)
+
+    def leave(self, request: web.Request) -> None:
+        self._inside.pop(id(request), None)
+
+    async def _watch(self) -> None:
+        """Runs for as long as the application: ends what is still being sent to those who may not have it any more."""
+        with self._log.listen(ACCOUNTS) as ear:
+            while True:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(EXPIRY_SECONDS):
+                        await ear.take()
+                while True:
+                    try:
+                        await self._sweep()
+                        break
+                    except SikaError as error:
+                        log.warning("accounts not read", error=str(error))
+                        await asyncio.sleep(1)
+
+    async def _sweep(self) -> None:
+        if not self._inside:
+            return
+        await self.directory.accounts(now=True)
+        for request, entry in list(self._inside.values()):
+            if not await self._still(entry) and request.transport:
+                request.transport.abort()
+
+    async def _still(self, entry: Entry) -> bool:
+        if entry.principal is LOCAL:
+            return not self.accounts
+        return await self.directory.still(entry.principal, entry.session)
+
+
+GATE: web.AppKey[Gate] = web.AppKey("gate", Gate)
+ENTRY: web.RequestKey[Entry] = web.RequestKey("entry", Entry)
+
+
+def limits(request: web.Request) -> Limits:
+    """What users may ask for: `await access.limits(request).admit_run(alive.principal(request), thread_id, run_id)`."""
+    return request.app[GATE].limits
+
+
+def demand(principal: Principal, scope: str) -> None:
+    """Raises `Forbidden` if a key was not granted this."""
+    if not principal.may(scope):
+        raise Forbidden(f"The API key was not granted {scope}")
+
+
+def demand_also(request: web.Request, scope: str) -> None:
+    """For what a request does besides that its route is for, as to cancel the run that it watches. Raises
+    `Forbidden`, also if a browser does not show that it is meant.
+    """
+    gate, entry = request.app[GATE], request.get(ENTRY)
+    if entry is not None:
+        demand(entry.principal, scope)
+        gate.meant(request, entry)
 
 
 def middleware() -> Middleware:
@@ -21,9 +216,38 @@ def middleware() -> Middleware:
     @web.middleware
     async def handle(request: web.Request, handler: Handler) -> web.StreamResponse:
         route = request.app[MOUNTED].get(request.match_info.route)
-        if route is not None:
-            request[ROUTE] = route
-        request[PRINCIPAL] = LOCAL
-        return await handler(request)
+        if route is None:
+            return await handler(request)  # there is no such route, and it says so
+        request[ROUTE] = route
+        gate = request.app[GATE]
+        try:
+            entry = await gate.admit(request, route)
+            if entry is None:
+                return await handler(request)
+            request[ENTRY], request[PRINCIPAL] = entry, entry.principal
+            gate.enter(request, entry)
+            try:
+                return await handler(request)
+            finally:
+                gate.leave(request)
+        except Unauthenticated as error:
+            return unauthenticated(error)
+        except TooMany as error:
+            return answer(429, str(error), error.code, {"Retry-After": str(error.retry_after)})
 
     return handle
+
+
+def unauthenticated(error: SikaError, status: int = 401) -> web.Response:
+    """The contract's form of what goes wrong with signing in."""
+    body = msgspec.json.encode(Unauthorized(Refusal(error.code, str(error))))
+    headers = {"Cache-Control": "no-store", **({"WWW-Authenticate": 'Bearer realm="sika"'} if status == 401 else {})}
+    return web.Response(status=status, body=body, content_type="application/json", headers=headers)
+
+
+def _key(request: web.Request) -> str | None:
+    """The API key of a request: never from its address, which ends up in logs and histories."""
+    if (key := request.headers.get("X-Api-Key")) is not None:
+        return key.strip()
+    kind, _, value = request.headers.get("Authorization", "").partition(" ")
+    return value.strip() if kind.lower() == "bearer" else None

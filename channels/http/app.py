@@ -11,10 +11,27 @@ from typing import Any
 
 from aiohttp import web
 
-from channels.http import access, errors, guard, native
+from channels.http import access, auth, errors, guard, native, openapi
+from channels.http.accounts.oidc import Oidc
 from channels.http.bodies import plain
+from channels.http.gateway import agents as own_agents
+from channels.http.gateway import (
+    artifacts,
+    changes,
+    console,
+    features,
+    feedback,
+    messages,
+    models,
+    pending,
+    schedules,
+    suggestions,
+    uploads,
+    usage,
+)
 from channels.http.langgraph import assistants as agents
-from channels.http.langgraph import runs, states, threads
+from channels.http.langgraph import branches, crons, follow, runs, search, states, store, threads
+from channels.http.langgraph.events import routes as thread_events
 from channels.http.live import LIVE, Live, Services
 from channels.http.routes import MOUNTS, ROOT, Route, mount
 from core.errors import Invalid, Refused
@@ -23,21 +40,51 @@ __all__ = ["Services", "build", "serve"]
 
 STOP_SECONDS = 5.0
 
-MODULES: tuple[ModuleType, ...] = (agents, native, runs, states, threads)
+MODULES: tuple[ModuleType, ...] = (
+    agents,
+    artifacts,
+    auth,
+    branches,
+    changes,
+    console,
+    crons,
+    features,
+    feedback,
+    follow,
+    messages,
+    models,
+    native,
+    openapi,
+    own_agents,
+    pending,
+    runs,
+    schedules,
+    search,
+    states,
+    store,
+    suggestions,
+    thread_events,
+    threads,
+    uploads,
+    usage,
+)
 """Where the routes are: each has a `ROUTES`."""
 
 
 def build(services: Services, *, trusted: bool = False) -> web.Application:
     """The application. `trusted`: it is bound to a container network (see `serve`)."""
     http = services.config().http
-    rules = guard.Rules(lambda: services.config().http.cors_origins, trusted=trusted)
+    gate = access.Gate(services)
+    rules = guard.Rules(lambda: services.config().http, trusted=trusted, accounts=lambda: gate.accounts)
     app = web.Application(
         middlewares=[errors.middleware(rules, http.max_body_bytes), access.middleware()],
         client_max_size=http.max_body_bytes,
     )
     live = app[LIVE] = Live(services)
     app[agents.ASSISTANTS] = agents.Assistants(services.assistants)
-    app.cleanup_ctx.append(live.running)
+    app[access.GATE], oidc = gate, Oidc()
+    app[auth.OIDC] = oidc
+    app.cleanup_ctx.extend((live.running, gate.running, oidc.running))
     app[access.MOUNTED] = mount(app.router, all_routes())
     return app
 
@@ -51,15 +98,16 @@ def all_routes() -> tuple[Route, ...]:
 async def serve(services: Services, host: str, port: int) -> AsyncIterator[int]:
     """Serve until the block ends; gives the real port (0 asks for a free one).
 
-    There is no authentication yet, so only loopback addresses are served. `SIKA_TRUSTED_NETWORK=1` lifts that, and
-    is meant for one case: a container whose port is published on the host's loopback address only.
+    Without accounts (`auth.enabled`) only loopback addresses are served. `SIKA_TRUSTED_NETWORK=1` lifts that, and is
+    meant for one case: a container whose port is published on the host's loopback address only.
 
     Raises `Invalid` for an address that may not or cannot be bound to, `Refused` if the port is in use.
     """
     trusted = os.environ.get("SIKA_TRUSTED_NETWORK") == "1"
-    if not (trusted or guard.is_loopback(host)):
+    if not (trusted or services.config().auth.enabled or guard.is_loopback(host)):
         raise Invalid(
-            f"http.host: {host} is reachable from other machines and there is no authentication; use 127.0.0.1"
+            f"http.host: {host} is reachable from other machines and there is no authentication; "
+            "use 127.0.0.1, or set auth.enabled"
         )
     app = build(services, trusted=trusted)
     runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=STOP_SECONDS)
@@ -93,7 +141,7 @@ async def _ok(_: web.Request) -> web.Response:
 
 async def _info(request: web.Request) -> web.Response:
     """Version and abilities."""
-    flags = {"assistants": True, "crons": False, "langsmith": False}
+    flags = {"assistants": True, "crons": True, "langsmith": False}
     return plain({"version": request.app[LIVE].services.version, "service": "sika", "flags": flags})
 
 

@@ -1,24 +1,33 @@
-"""Who may knock: the defence of an unauthenticated server on loopback against web pages in the user's own browser.
+"""Who may knock: where a request comes from, and whether it may come from there.
 
-Two attacks matter. *Cross-site requests*: a page anywhere can send simple POSTs to 127.0.0.1; browsers name its
-`Origin`, so state-changing requests of foreign origins are refused. *DNS rebinding*: a page makes its own name
-point to 127.0.0.1 and is then "same-origin"; it cannot forge the `Host` header, so only names that an attacker
-cannot own are accepted there.
+Three attacks matter. *Cross-site requests*: a page anywhere can send simple POSTs to 127.0.0.1, or to a server that its
+reader is signed in to; browsers name its `Origin`, so state-changing requests of foreign origins are refused. *DNS
+rebinding*: a page makes its own name point to 127.0.0.1 and is then "same-origin"; it cannot forge the `Host` header,
+so only names that an attacker cannot own are accepted there. With accounts the page would have no cookie of ours, so
+addresses are accepted, too: names only if they are configured. *Forged forwarding*: anybody can send `X-Forwarded-For`,
+so such headers count only if the peer is a configured proxy. Proxies rewrite some of them and pass on others: if two
+contradict each other, neither is believed.
 """
 
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Callable, Mapping, Sequence
-from urllib.parse import urlsplit
+from functools import lru_cache
+from typing import NamedTuple
 
 from aiohttp import web
+
+from core.settings import Http
 
 ORIGIN: web.RequestKey[str] = web.RequestKey("origin", str)
 """Set on requests of configured foreign origins: streamed responses need it before they are returned."""
 
-EXPOSED = "Content-Location, Location, X-Pagination-Total, X-Pagination-Next"
+EXPOSED = "Content-Location, Location, Retry-After, X-Pagination-Total, X-Pagination-Next"
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+_PORT = re.compile(r"[0-9]{1,5}")
+_PORTS = {"http": 80, "https": 443}
 _LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
@@ -40,41 +49,159 @@ def is_loopback(host: str) -> bool:
         return False
 
 
+class Seen(NamedTuple):
+    """Where a request comes from and went to, by the connection and the proxies that count."""
+
+    ip: str
+    secure: bool
+    host: str
+    """As in `Host`."""
+
+    @property
+    def origin(self) -> str:
+        return f"{'https' if self.secure else 'http'}://{self.host}"
+
+
+SEEN: web.RequestKey[Seen] = web.RequestKey("seen", Seen)
+
+
 class Rules:
     """What is accepted.
 
-    `trusted`: bound to a container network, where peers use addresses and single-label service names.
+    `trusted`: bound to a container network, where peers use addresses and single-label service names. `accounts`:
+    whether one must sign in.
     """
 
-    def __init__(self, origins: Callable[[], Sequence[str]], *, trusted: bool = False) -> None:
-        self._origins = origins
+    def __init__(
+        self, http: Callable[[], Http], *, trusted: bool = False, accounts: Callable[[], bool] = lambda: False
+    ) -> None:
+        self._http = http
         self._trusted = trusted
+        self._accounts = accounts
 
     def check(self, request: web.Request) -> str | None:
         """The request's origin, if it is a foreign one that is configured. Raises `Rejected`."""
-        host = request.headers.get("Host", "")
-        if not self._host_allowed(host):
+        http = self._http()
+        seen = request[SEEN] = observe(request, http.trusted_proxies)
+        if not self._host_allowed(seen.host, http):
             raise Rejected(
-                "host_not_allowed", f"Host {host!r} is not served here; use localhost, or configure http.cors_origins"
+                "host_not_allowed",
+                f"Host {seen.host!r} is not served here; use localhost, or configure http.public_url",
             )
         origin = request.headers.get("Origin")
-        if origin is None or urlsplit(origin).netloc == host:
+        if origin is None:
+            if _changes(request) and request.headers.get("Sec-Fetch-Site") == "cross-site":
+                raise Rejected("origin_not_allowed", "Another site may not change anything here")
             return None
-        if origin in self._origins():
+        if _same(origin, seen) or origin == http.public_url:
+            return None
+        if origin in http.cors_origins and origin != "null":
             return origin
-        if request.method not in _SAFE_METHODS or is_preflight(request):
+        if _changes(request) or is_preflight(request):
             raise Rejected(
                 "origin_not_allowed", f"Origin {origin!r} may not change anything here; see http.cors_origins"
             )
         return None
 
-    def _host_allowed(self, host: str) -> bool:
+    def _host_allowed(self, host: str, http: Http) -> bool:
         name = _name(host)
         if name in _LOOPBACK_NAMES:
             return True
         if self._trusted and ("." not in name or _is_address(name)):
             return True
-        return any(urlsplit(origin).netloc == host for origin in self._origins())
+        if self._accounts() and _is_address(name):
+            return True
+        ours = [*http.cors_origins, *([http.public_url] if http.public_url else [])]
+        return any(_place(origin) in (("http", *_split(host, 80)), ("https", *_split(host, 443))) for origin in ours)
+
+
+def observe(request: web.Request, proxies: Sequence[str]) -> Seen:
+    """What the connection says, or what a trusted proxy says of the one behind it."""
+    peer = _peer(request)
+    seen = Seen(peer, request.scheme == "https", request.headers.get("Host", ""))
+    if not _trusts(tuple(proxies), peer):
+        return seen
+    headers = request.headers
+    chain = [part.strip() for value in headers.getall("X-Forwarded-For", []) for part in value.split(",")]
+    listed = _behind(chain, proxies)
+    forwarded = request.forwarded
+    said = _behind([hop.get("for", "") for hop in forwarded], proxies)
+    ip = _agreed(listed, said, _behind([headers.get("X-Real-IP", "")], proxies))
+    nearest = forwarded[-1] if forwarded else {}
+    scheme = _agreed(_last(headers.getall("X-Forwarded-Proto", [])), nearest.get("proto", "")).lower()
+    host = _agreed(_last(headers.getall("X-Forwarded-Host", [])), nearest.get("host", ""))
+    return Seen(ip or peer, scheme == "https" if scheme else seen.secure, host or seen.host)
+
+
+def _peer(request: web.Request) -> str:
+    name = request.transport.get_extra_info("peername") if request.transport else None
+    return str(name[0]) if isinstance(name, tuple) and name else ""
+
+
+def _behind(chain: Sequence[str], proxies: Sequence[str]) -> str:
+    """The last address in a list of hops that is not a proxy of ours; "" if there is none, or something else."""
+    for hop in reversed(chain):
+        address = _address(hop)
+        if not address or not _trusts(tuple(proxies), address):
+            return address
+    return ""
+
+
+def _agreed(*claims: str) -> str:
+    """What all say who say anything; "" if they contradict each other."""
+    found = {claim for claim in claims if claim}
+    return found.pop() if len(found) == 1 else ""
+
+
+def _last(values: Sequence[str]) -> str:
+    """Of a header that each proxy may append to, what the nearest one says."""
+    return values[-1].rpartition(",")[2].strip() if values else ""
+
+
+def _address(text: str) -> str:
+    """An address in its usual form, without a port; "" if it is none."""
+    for candidate in (text, _name(text)):
+        try:
+            address = ipaddress.ip_address(candidate)
+        except ValueError:
+            continue
+        mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+        return str(mapped or address)
+    return ""
+
+
+@lru_cache(maxsize=1024)
+def _trusts(proxies: tuple[str, ...], ip: str) -> bool:
+    address = _address(ip)
+    return bool(address) and any(
+        ipaddress.ip_address(address) in ipaddress.ip_network(proxy, strict=False) for proxy in proxies
+    )
+
+
+def _changes(request: web.Request) -> bool:
+    """Whether it changes something, or may: a stream can be asked for with its run being cancelled first, and what is
+    said over a WebSocket nobody knows yet.
+    """
+    upgraded = request.headers.get("Upgrade", "").lower() == "websocket"
+    return request.method not in _SAFE_METHODS or "action" in request.query or upgraded
+
+
+def _same(origin: str, seen: Seen) -> bool:
+    """Whether a page of this origin is ours. A proxy that is not configured may hide that we are behind https."""
+    scheme, name, port = _place(origin)
+    if scheme == "http" and seen.secure:
+        return False
+    return scheme in _PORTS and (name, port) == _split(seen.host, _PORTS[scheme])
+
+
+def _place(origin: str) -> tuple[str, str, int]:
+    scheme, _, host = origin.partition("://")
+    return (scheme, *_split(host, _PORTS.get(scheme, 0)))
+
+
+def _split(host: str, default: int) -> tuple[str, int]:
+    _, colon, port = host.rpartition("]")[2].partition(":")
+    return _name(host), int(port) if _PORT.fullmatch(port) else -1 if colon else default
 
 
 def is_preflight(request: web.Request) -> bool:

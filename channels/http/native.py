@@ -88,7 +88,11 @@ ROUTES = (
         "/threads/{thread_id}/log",
         get_log,
         {200: (list[Json], SSE)},
-        query=(Param("after", int, "Only events after this sequence"), Param("follow", bool, "Without end, as SSE")),
+        query=(
+            Param("after", int, "Only events after this sequence"),
+            Param("follow", bool, "Without end, as SSE", endless="it follows the thread"),
+            Param("Last-Event-ID", str, "Of SSE: the same as `after`, if it is a number", "header"),
+        ),
         errors=(404,),
         scope="threads:read",
     ),

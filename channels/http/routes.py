@@ -7,7 +7,7 @@ before a variable one.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from aiohttp import web
@@ -22,24 +22,39 @@ ROOT = ("",)
 SSE = "text/event-stream"
 BYTES = "application/octet-stream"
 
+PAGING = {"X-Pagination-Total": "How many there are", "X-Pagination-Next": "The next offset, if there is more"}
+LOCATION = {"Content-Location": "The run, without the mount"}
+LOCATIONS = {**LOCATION, "Location": "Where to join it, without the mount"}
+"""Headers that several routes send."""
+
 
 @dataclass(frozen=True, slots=True)
 class Param:
-    """A parameter of the query string (or a header, by `where`), for people and for OpenAPI; the handler checks it."""
+    """A parameter of the query string (or by `where`: `header`, `path`), for people and for OpenAPI.
+
+    The handler checks it. Path variables need one only if they are neither ids (`…_id`) nor any text.
+    """
 
     name: str
     type: Any = str
     text: str = ""
     where: str = "query"
+    required: bool = False
+    endless: str = ""
+    """Why the answer may never end with it, if so."""
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """A multipart or URL-encoded body. `files`: fields that are files; `fields`: text fields."""
+    """A multipart or URL-encoded body.
+
+    `files`: fields that are files, each once or several times; `fields`: text fields, and which of them are `required`.
+    """
 
     files: tuple[str, ...] = ()
     fields: tuple[str, ...] = ()
     media: str = "multipart/form-data"
+    required: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +82,11 @@ class Route:
     """`admin`: nobody else."""
     mounts: tuple[str, ...] = MOUNTS
     tag: str = ""
+    """The group in the document; by default the name of the handler's module."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """Headers of the answer that mean something, and what."""
+    endless: str = ""
+    """Why the answer may never end, if so: tests that call everything leave it out."""
 
 
 ROUTE: web.RequestKey[Route] = web.RequestKey("route", Route)

@@ -16,6 +16,28 @@ class Error(msgspec.Struct):
     code: str
 
 
+class Refusal(msgspec.Struct):
+    code: str
+    message: str
+
+
+class Unauthorized(msgspec.Struct):
+    """Nobody is signed in, as DeerFlow's web UI expects to hear it."""
+
+    detail: Refusal
+
+
+class Frame(msgspec.Struct):
+    """One server-sent event of a stream. Comments (`: heartbeat`) come between them.
+
+    `data` is JSON; `id` is what `Last-Event-ID` takes to go on after it.
+    """
+
+    event: str
+    data: str
+    id: str | msgspec.UnsetType = msgspec.UNSET
+
+
 class Interrupt(msgspec.Struct):
     id: str
     value: Any

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from channels.terminal.text import Style, about, clean, one_line
+from core.assistants import AssistantCreated, AssistantRemoved, AssistantReverted, AssistantRevised
 from core.events import (
     Event,
     FeedbackGiven,
@@ -44,7 +45,23 @@ from core.events import (
     WebhookDelivered,
     WebhookFailed,
 )
+from core.identity import accounts as people
+from core.identity.limits import RunAdmitted
+from core.identity.lockout import SigninFailed, SigninLocked, SigninSucceeded
 from core.previews import text_of
+from core.schedules import (
+    Plan,
+    ScheduleCreated,
+    ScheduleFailed,
+    ScheduleFired,
+    SchedulePaused,
+    ScheduleRemoved,
+    ScheduleResumed,
+    ScheduleRevised,
+    ScheduleSkipped,
+)
+from core.store import ItemPut, ItemRemoved
+from core.workspace import WorkspaceForgotten, WorkspaceScanned
 
 WIDTH = 160
 WORDS = 90
@@ -145,6 +162,12 @@ def _state_patched(event: StatePatched) -> str:
     return f"{_keys(event.values)}{f' as {event.as_node}' if event.as_node else ''}{base}"
 
 
+def _plan(plan: Plan) -> str:
+    timing = plan.timing
+    when = f"once at {timing.at}" if timing.at else f"{timing.cron} {timing.timezone}"
+    return when + (f" on thread {plan.thread}" if plan.thread else "")
+
+
 _LINES: Mapping[type[Event], Callable[[Any], str]] = {
     ThreadCreated: lambda e: f"for {e.user}" + (f" {_keys(e.metadata)}" if e.metadata else ""),
     ThreadAnnotated: lambda e: msgspec.json.encode(e.metadata).decode(),
@@ -178,6 +201,35 @@ _LINES: Mapping[type[Event], Callable[[Any], str]] = {
     ModelFailed: _model_failed,
     ToolRequested: lambda e: f"{e.name} [{e.effect}] {about(e.args or {}, WORDS)}",
     ToolCompleted: _tool_completed,
+    people.AccountCreated: lambda e: f"{e.user}: {e.email}, {e.role}",
+    people.AccountRenamed: lambda e: f"{e.user}: {e.email}",
+    people.AccountAppointed: lambda e: f"{e.user}: {e.role}",
+    people.AccountDisabled: lambda e: e.user,
+    people.AccountEnabled: lambda e: e.user,
+    people.PasswordSet: lambda e: e.user + (", to be changed" if e.temporary else ""),
+    people.KeyCreated: lambda e: f"{e.key} of {e.user}: {', '.join(e.scopes) if e.scopes else 'all'}",
+    people.KeyRevoked: lambda e: e.key,
+    people.SubjectLinked: lambda e: f"{e.user}: {e.subject} at {e.issuer}",
+    RunAdmitted: lambda e: f"{len(e.open)} at a time",
+    SigninFailed: lambda e: "",
+    SigninLocked: lambda e: f"until {e.until}",
+    SigninSucceeded: lambda e: "",
+    AssistantCreated: lambda e: f"{e.assistant}: {e.settings.name}",
+    AssistantRevised: lambda e: f"{e.assistant}: {e.settings.name}",
+    AssistantReverted: lambda e: f"{e.assistant}: version {e.number} is in force",
+    AssistantRemoved: lambda e: e.assistant,
+    ItemPut: lambda e: f"{'.'.join(e.namespace)} {e.key}" + (f", until {e.expires}" if e.expires else ""),
+    ItemRemoved: lambda e: f"{'.'.join(e.namespace)} {e.key}",
+    ScheduleCreated: lambda e: f"{e.schedule}: {_plan(e.plan)}",
+    ScheduleRevised: lambda e: f"{e.schedule}: {_plan(e.plan)}",
+    SchedulePaused: lambda e: e.schedule + (f": {e.reason}" if e.reason else ""),
+    ScheduleResumed: lambda e: e.schedule,
+    ScheduleFired: lambda e: f"{e.schedule}: {'triggered' if e.manual else f'due {e.due}'}, thread {e.thread_id}",
+    ScheduleSkipped: lambda e: f"{e.schedule}: due {e.due}, {e.reason}",
+    ScheduleFailed: lambda e: f"{e.schedule}: {e.reason}",
+    ScheduleRemoved: lambda e: e.schedule,
+    WorkspaceScanned: lambda e: f"{len(e.changes)} files changed by the run",
+    WorkspaceForgotten: lambda e: "",
 }
 
 

@@ -249,10 +249,11 @@ def initialize(state: Accounts, user: str, address: str, hashed: str) -> Sequenc
     return create(state, user, address, "admin", verified=True, hashed=hashed, temporary=False)
 
 
-def change_password(state: Accounts, user: str, seen: Account, hashed: str, address: str | None) -> Sequence[Event]:
-    """Only if the password is still the one that was checked against `seen`."""
+def change_password(state: Accounts, checked: Account, hashed: str, address: str | None) -> Sequence[Event]:
+    """Only if the password is still the one that was checked."""
+    user = checked.id
     now = state.find(user)
-    if now.version != seen.version or now.disabled:
+    if now.version != checked.version or now.disabled:
         raise Refused("The account was changed meanwhile; sign in again")
     renamed: list[Event] = []
     if address is not None and address != now.email:

@@ -14,7 +14,7 @@ from core.errors import Invalid
 from core.events import Event
 from core.identity import accounts, keys, sessions
 from core.identity.accounts import ACCOUNTS, Account, AccountRole, Accounts, Key
-from core.identity.errors import Unauthenticated, WrongPassword
+from core.identity.errors import Unauthenticated
 from core.identity.installation import Installation
 from core.identity.passwords import Passwords
 from core.identity.principal import Principal
@@ -126,20 +126,16 @@ class Directory:
         """The account, if this is its password; takes as long if there is none."""
         state = await self.accounts(now=True)
         account = state.by_id.get(state.by_email.get(email.strip().lower(), ""))
-        usable = account is not None and not account.disabled and account.password is not None
-        hashed = account.password.reveal() if usable and account and account.password else None
+        password_set = account.password if account is not None and not account.disabled else None
+        hashed = password_set.reveal() if password_set else None
         return account if await self._passwords.verify(hashed, password) else None
 
-    async def change_password(self, user: str, current: str, new: str, email: str | None) -> Account:
-        """All sessions end. Raises `WrongPassword`, `EmailTaken`, `Invalid`."""
+    async def change_password(self, checked: Account, new: str, email: str | None) -> Account:
+        """Of an account as `check` gave it. All its sessions end. Raises `EmailTaken`, `Invalid`, `Refused`."""
         address = None if email is None else accounts.email(email)
-        account = (await self.accounts(now=True)).by_id.get(user)
-        hashed = account.password.reveal() if account and account.password else None
-        if not await self._passwords.verify(hashed, current) or account is None:
-            raise WrongPassword("The current password is wrong")
         made = await self._passwords.hash(new)
-        state = await self._decide(lambda now: accounts.change_password(now, user, account, made, address), "http")
-        return state.by_id[user]
+        state = await self._decide(lambda now: accounts.change_password(now, checked, made, address), "http")
+        return state.by_id[checked.id]
 
     async def signed_in(self, issuer: str, subject: str, email: str, *, may_create: bool) -> Account:
         """Whoever an identity provider says it is. Raises `EmailTaken`, `NotFound`, `Unauthenticated`."""

@@ -70,15 +70,14 @@ class Lockout:
         self._clock = clock
 
     async def check(self, *names: str) -> None:
-        """Raises `TooMany` if any of these is locked."""
-        now = self._clock()
+        """Raises `TooMany` if any of these is locked. Ask before a password is looked at, and again before anything is
+        said about it: many may be tried at once.
+        """
         for name in names:
-            until = (await self._tries.load(name)).until
-            if until is not None and until > now:
-                raise TooMany("too_many_attempts", "Too many failed attempts; try again later", _left(until, now))
+            self._unlocked(await self._tries.load(name))
 
     async def failed(self, *names: str) -> None:
-        """Count it; the last failure that is allowed locks."""
+        """Count it; the last failure that is allowed locks. Raises `TooMany` if that was another one meanwhile."""
         for name in names:
             _, records = await self._tries.decide(name, self._failed, actor="http")
             if any(isinstance(record.event, SigninLocked) for record in records):
@@ -92,11 +91,17 @@ class Lockout:
                 await self._forget(name)
 
     def _failed(self, tries: Tries) -> Sequence[Event]:
-        now = self._clock()
-        if tries.until is not None and tries.until > now:
-            return []
+        now = self._unlocked(tries)
         recent = [at for at in tries.failed if at > now - LOCKED]
         return [SigninLocked(until=(now + LOCKED).isoformat())] if len(recent) + 1 >= FAILURES else [SigninFailed()]
+
+    def _unlocked(self, tries: Tries) -> datetime:
+        """The current time, if it is not locked then."""
+        now = self._clock()
+        if tries.until is not None and tries.until > now:
+            left = (tries.until - now).total_seconds()
+            raise TooMany("too_many_attempts", "Too many failed attempts; try again later", left)
+        return now
 
     async def _forget(self, name: str) -> None:
         try:
@@ -123,7 +128,3 @@ def of_account(email: str) -> str:
 
 def _name(what: str, value: str) -> str:
     return f"{what}-{hashlib.sha256(value.encode(errors='replace')).hexdigest()[:32]}"
-
-
-def _left(until: datetime, now: datetime) -> float:
-    return (until - now).total_seconds()

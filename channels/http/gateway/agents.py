@@ -159,7 +159,7 @@ def _object(one: Definition) -> Agent:
     return msgspec.convert(msgspec.structs.asdict(one), Agent)
 
 
-_NAMED = Param("name", str, "1 to 64 of A-Z a-z 0-9 and -", required=True)
+_NAMED = Param("name", Annotated[str, msgspec.Meta(pattern="^[A-Za-z0-9-]{1,64}$")], required=True)
 _READ: Any = {"scope": "assistants:read", "mounts": API}
 _WRITE: Any = {"scope": "assistants:write", "mounts": API}
 ROUTES = (

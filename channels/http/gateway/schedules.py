@@ -134,7 +134,7 @@ async def patch(request: web.Request) -> web.Response:
     """Change a task."""
     one, wanted = await _one(request), await body(request, PatchBody)
     plan = await _plan(request, wanted, one.plan)
-    return plain(await _object(request, await crons.change(request, one.id, plan)))
+    return plain(await _object(request, await crons.change(request, one, plan)))
 
 
 async def delete(request: web.Request) -> web.Response:
@@ -146,13 +146,13 @@ async def delete(request: web.Request) -> web.Response:
 
 async def pause(request: web.Request) -> web.Response:
     """Pause a task: nothing is due until it is resumed. Pausing twice is fine."""
-    one = await crons.change(request, (await _one(request)).id, enabled=False)
+    one = await crons.change(request, await _one(request), enabled=False)
     return plain(await _object(request, one))
 
 
 async def resume(request: web.Request) -> web.Response:
     """Resume a task. What a cron expression made due meanwhile does not come; a single time that has passed comes."""
-    one = await crons.change(request, (await _one(request)).id, enabled=True)
+    one = await crons.change(request, await _one(request), enabled=True)
     return plain(await _object(request, one))
 
 
@@ -251,7 +251,8 @@ def _timing(wanted: PatchBody, before: Timing | None) -> Timing:
     if not isinstance(value, str):
         raise Invalid(f"schedule_spec.{'cron' if kind == 'cron' else 'run_at'}: expected a string")
     if kind == "cron":
-        return Timing(cron=schedules.check_cron(value, timezone, "schedule_spec.cron"), timezone=timezone)
+        cron = schedules.check_cron(value, timezone, "schedule_spec.cron")
+        return Timing(cron=cron, timezone=timezone, end=before.end if before else None)
     at = schedules.when(value, timezone, "schedule_spec.run_at")
     if (datetime.now(zone) - datetime.fromisoformat(at)).total_seconds() > GRACE_SECONDS:
         raise Invalid(f"schedule_spec.run_at: {value[:40]} has passed")
@@ -352,7 +353,7 @@ ROUTES = (
     Route("GET", _TASKS, get_all, {200: list[Task]}, scope="crons:read", mounts=API),
     Route("POST", _TASKS, create, {200: Task}, CreateBody, errors=(400, 404, 409), **_WRITE),
     Route("GET", _T, get, {200: Task}, **_READ),
-    Route("PATCH", _T, patch, {200: Task}, PatchBody, errors=(400, 404), **_WRITE),
+    Route("PATCH", _T, patch, {200: Task}, PatchBody, errors=(400, 404, 409), **_WRITE),
     Route("DELETE", _T, delete, {200: Deleted}, errors=(404,), **_WRITE),
     Route("POST", f"{_T}/pause", pause, {200: Task}, errors=(404,), **_WRITE),
     Route("POST", f"{_T}/resume", resume, {200: Task}, errors=(404,), **_WRITE),

@@ -8,29 +8,15 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from channels.http.bodies import decode
 from channels.http.langgraph import inputs
-from channels.http.langgraph.assistants import Assistants
 from channels.http.langgraph.modes import MODES
+from core.assistants import NOT_FROM_CLIENTS, Assistant, applied
 from core.errors import Invalid
 from core.events import Json, Resume, RunRequested
 
 MOST_SECONDS = 366 * 86_400
 NODES = ("*", "model", "tools")
 """Where a run can pause: the nodes of the agent's graph, as `GET /assistants/{id}/graph` shows them."""
-_NOT_FROM_CLIENTS = frozenset(
-    {
-        "thread_id",
-        "run_id",
-        "checkpoint_id",
-        "checkpoint_ns",
-        "user_id",
-        "is_internal",
-        "authz_attributes",
-        "channel_user_id",
-    }
-)
-"""Context keys that say who asks and where: the server's word, never the client's."""
 
 
 class RunBody(msgspec.Struct, kw_only=True):
@@ -83,14 +69,8 @@ class Asked(NamedTuple):
         return self.request.on_disconnect == "cancel"
 
 
-def parse(raw: bytes, assistants: Assistants, user: str) -> Asked:
-    """Raises `Invalid`, `BadRequest`, `NotFound`."""
-    return checked(decode(raw or b"{}", RunBody), assistants, user)
-
-
-def checked(body: RunBody, assistants: Assistants, user: str) -> Asked:
-    """Raises `Invalid`, `BadRequest`, `NotFound`."""
-    assistant = assistants.resolve(body.assistant_id)
+def checked(body: RunBody, assistant: Assistant, user: str) -> Asked:
+    """A run of an assistant. Raises `Invalid`, `BadRequest`."""
     config = body.config or {}
     configurable = _mapping(config.get("configurable"), "config.configurable")
     resume, given = _command(body)
@@ -115,11 +95,11 @@ def checked(body: RunBody, assistants: Assistants, user: str) -> Asked:
     )
     named = configurable.get("thread_id")
     return Asked(
-        request,
+        applied(assistant, request),
         create=body.if_not_exists == "create",
         keep=body.on_completion == "keep",
         thread_id=named if isinstance(named, str) and named else None,
-        metadata={"graph_id": assistant.name, "assistant_id": assistant.id},
+        metadata={"graph_id": assistant.graph_id, "assistant_id": assistant.id},
     )
 
 
@@ -182,7 +162,7 @@ def _base(body: RunBody, configurable: Json) -> int | None:
 def _context(config: Json, configurable: Json, context: Json, user: str) -> Json:
     """One context for the agent: the body's, under what `config` says in `context`, or else in `configurable`."""
     caller = _mapping(config["context"], "config.context") if "context" in config else configurable
-    merged = {key: value for key, value in {**context, **caller}.items() if key not in _NOT_FROM_CLIENTS}
+    merged = {key: value for key, value in {**context, **caller}.items() if key not in NOT_FROM_CLIENTS}
     return {**merged, "user_id": user}
 
 

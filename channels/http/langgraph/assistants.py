@@ -1,23 +1,33 @@
-"""Assistants: named agents, addressed by name or by the UUID that LangGraph derives from it."""
+"""Assistants: those that come with the server, and each user's own; addressed by id, the former by name too."""
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
 
 import msgspec
 from aiohttp import web
 
+from channels.http import live as alive
 from channels.http import shapes
-from channels.http.bodies import body, plain, within
-from channels.http.routes import Route
-from core.errors import Invalid, NotFound
-from core.events import Json
-from core.ids import now
+from channels.http.bodies import body, flag, plain, within
+from channels.http.kept import Kept, storable
+from channels.http.live import Live
+from channels.http.routes import PAGING, Param, Route
+from core import agents
+from core import assistants as own
+from core.assistants import DEFAULT, Assistant, Settings
+from core.errors import Invalid, NotFound, Refused
+from core.events import Event, Json
+from core.ids import uuid7
 
-NAMESPACE = uuid.UUID("6ba7b821-9dad-11d1-80b4-00c04fd430c8")
-DEFAULT = "lead_agent"
+__all__ = ["ASSISTANTS", "DEFAULT", "Assistant", "Assistants", "of_user", "resolve"]
+
+MOST_ASSISTANTS = 1000
+MOST_VERSIONS = 100
+MOST_NAME = 200
+SORTABLE = ("assistant_id", "graph_id", "name", "created_at", "updated_at")
 
 _SCHEMA: Json = {
     "type": "object",
@@ -40,33 +50,26 @@ _GRAPH: Json = {
 }
 
 
-class Assistant(NamedTuple):
-    id: str
-    name: str
-    description: str
-    created_at: str
-
-
 class Assistants:
-    """Those of this process."""
+    """Those that come with this process: everybody's, and the same for all."""
 
     def __init__(self, described: Mapping[str, str]) -> None:
-        at = now()
-        self.all = [Assistant(str(uuid.uuid5(NAMESPACE, name)), name, text, at) for name, text in described.items()]
+        self.all = [
+            own.built_in(Settings(graph_id=name, name=name, description=text, metadata={"created_by": "system"}))
+            for name, text in described.items()
+        ]
         self._by_name = {key: one for one in self.all for key in (one.name, one.id)}
+
+    def find(self, name: str) -> Assistant | None:
+        """By name or id."""
+        return self._by_name.get(name)
 
     def resolve(self, name: str | None) -> Assistant:
         """By name or id; the default if nothing is named.
 
         Raises `NotFound` for an unknown id, `Invalid` for an unknown name.
         """
-        if found := self._by_name.get(name or DEFAULT):
-            return found
-        try:
-            uuid.UUID(str(name))
-        except ValueError:
-            raise Invalid(f"assistant_id: no assistant {str(name)[:80]!r}") from None
-        raise NotFound(f"Assistant {name} not found")
+        return self.find(name or DEFAULT) or _unknown(str(name))
 
     def id_of(self, name: str) -> str:
         """The id of an assistant that a run names; the name itself if there is no such assistant any more."""
@@ -74,75 +77,374 @@ class Assistants:
         return found.id if found else name
 
 
-class SearchBody(msgspec.Struct):
+ASSISTANTS: web.AppKey[Assistants] = web.AppKey("assistants", Assistants)
+_OWN = Kept(lambda services: own.aggregates(services.log))
+
+
+async def of_user(request: web.Request) -> Sequence[Assistant]:
+    """All that the user has: those of the server, the user's custom agents, then the user's own assistants."""
+    mine = await _OWN.of(request).load(alive.user(request))
+    return [*request.app[ASSISTANTS].all, *await _custom(request), *mine.values()]
+
+
+async def resolve(request: web.Request, name: str | None) -> Assistant:
+    """By id (or name, where it is the name of an agent); the default if nothing is named.
+
+    Raises `NotFound` for an unknown id, `Invalid` for an unknown name.
+    """
+    if found := request.app[ASSISTANTS].find(name or DEFAULT):
+        return found
+    wanted = str(name)
+    for custom in await _custom(request):
+        if wanted in (custom.id, custom.name):
+            return custom
+    mine = await _OWN.of(request).load(alive.user(request))
+    return mine.get(wanted.lower()) or _unknown(wanted)
+
+
+async def _custom(request: web.Request) -> Sequence[Assistant]:
+    """The user's custom agents: each is an assistant of the lead agent with `agent_name` in its context."""
+    services = alive.of(request).services
+    if not services.config().agents_api.enabled:
+        return ()
+    found = await agents.names(services.log, alive.user(request))
+    return [
+        own.built_in(Settings(name=name, description=text, context={"agent_name": name}, metadata=_BY_USER))
+        for name, text in found.items()
+    ]
+
+
+def _unknown(name: str) -> Assistant:
+    try:
+        uuid.UUID(name)
+    except ValueError:
+        raise Invalid(f"assistant_id: no assistant {name[:80]!r}") from None
+    raise NotFound(f"Assistant {name} not found")
+
+
+# ── what is asked and answered ───────────────────────────────────────────────────────────────────────────────────────
+
+
+class CountBody(msgspec.Struct):
+    """`name`: a part of it, in any case. `metadata`: what an assistant's must have, key by key."""
+
     graph_id: str | None = None
     name: str | None = None
+    metadata: dict[str, Any] | None = None
+
+
+class SearchBody(CountBody):
+    limit: int = 10
+    offset: int = 0
+    sort_by: str | None = None
+    sort_order: Literal["asc", "desc", "ASC", "DESC"] | None = None
+    select: list[str] | None = None
+
+
+class PatchBody(msgspec.Struct):
+    """What is null or left out stays as it is; `metadata` is merged, the others are replaced."""
+
+    graph_id: str | None = None
+    name: str | None = None
+    description: str | None = None
+    config: dict[str, Any] | None = None
+    context: dict[str, Any] | None = None
+    metadata: dict[str, Any] | None = None
+
+
+class CreateBody(PatchBody):
+    assistant_id: str | None = None
+    if_exists: Literal["raise", "do_nothing"] | None = None
+
+
+class VersionsBody(msgspec.Struct):
     metadata: dict[str, Any] | None = None
     limit: int = 10
     offset: int = 0
 
 
-ASSISTANTS: web.AppKey[Assistants] = web.AppKey("assistants", Assistants)
+class LatestBody(msgspec.Struct):
+    version: int
+
+
+class AssistantVersion(msgspec.Struct):
+    assistant_id: str
+    graph_id: str
+    name: str
+    description: str | None
+    config: Json
+    context: Json
+    metadata: Json
+    version: int
+    created_at: str
+
+
+class Graph(msgspec.Struct):
+    graph_id: str
+    nodes: list[Json]
+    edges: list[Json]
+
+
+class Schemas(msgspec.Struct):
+    graph_id: str
+    input_schema: Json
+    output_schema: Json
+    state_schema: Json
+    config_schema: Json
+    context_schema: Json
+
+
+# ── handlers ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 async def search(request: web.Request) -> web.Response:
+    """Find assistants: the server's first, then the user's own, oldest first, unless `sort_by` says otherwise."""
     wanted = await body(request, SearchBody)
     limit, offset = within("limit", wanted.limit, 1, 1000), within("offset", wanted.offset, 0, 2**31)
-    found = [
-        one
-        for one in request.app[ASSISTANTS].all
-        if wanted.graph_id in (None, one.name)
-        and (wanted.name or "").lower() in one.name.lower()
-        and all(_metadata().get(key) == value for key, value in (wanted.metadata or {}).items())
-    ]
-    return plain([_object(one) for one in found[offset : offset + limit]])
+    if wanted.sort_by is not None and wanted.sort_by not in SORTABLE:
+        raise Invalid(f"sort_by: one of {', '.join(SORTABLE)}, got {wanted.sort_by[:40]!r}")
+    found = [_object(one) for one in await of_user(request) if _fits(one.settings, wanted)]
+    if wanted.sort_by is not None:
+        key, descending = wanted.sort_by, (wanted.sort_order or "desc").lower() == "desc"
+        found.sort(key=lambda one: (one[key], one["assistant_id"]), reverse=descending)
+    return paged([_selected(one, wanted.select) for one in found], limit, offset)
+
+
+async def count(request: web.Request) -> web.Response:
+    """How many assistants there are of the kind that is asked for."""
+    wanted = await body(request, CountBody)
+    return plain(sum(_fits(one.settings, wanted) for one in await of_user(request)))
+
+
+async def create(request: web.Request) -> web.Response:
+    """Make an assistant of one's own: an agent of the server with settings under which its runs begin. What a run
+    says itself goes before what its assistant says.
+    """
+    wanted = await body(request, CreateBody)
+    settings = _checked(request, _changed(Settings(), wanted))
+    identity = str(_uuid(wanted.assistant_id)) if wanted.assistant_id is not None else uuid7()
+    if there := request.app[ASSISTANTS].find(identity):
+        return plain(_object(_existing(there, wanted)))
+
+    def decide(mine: own.Assistants) -> Sequence[Event]:
+        if identity in mine:
+            _existing(mine[identity], wanted)
+            return []
+        if len(mine) >= MOST_ASSISTANTS:
+            raise Refused(f"at most {MOST_ASSISTANTS} assistants")
+        return [own.AssistantCreated(assistant=identity, settings=settings)]
+
+    return plain(_object((await _decide(request, decide))[identity]))
 
 
 async def get(request: web.Request) -> web.Response:
-    return plain(_object(_named(request)))
+    """One assistant, by its id, or by the name of an agent."""
+    return plain(_object(await _named(request)))
+
+
+async def patch(request: web.Request) -> web.Response:
+    """Make a new version of an assistant of one's own, and put it in force."""
+    one, wanted = await _mine(request), await body(request, PatchBody)
+
+    def decide(mine: own.Assistants) -> Sequence[Event]:
+        if one.id not in mine:
+            raise _missing(one.id)
+        if len(mine[one.id].versions) >= MOST_VERSIONS:
+            raise Refused(f"Assistant {one.id} has {MOST_VERSIONS} versions already")
+        settings = _checked(request, _changed(mine[one.id].settings, wanted))
+        return [own.AssistantRevised(assistant=one.id, settings=settings)]
+
+    return plain(_object((await _decide(request, decide))[one.id]))
+
+
+async def delete(request: web.Request) -> web.Response:
+    """Remove an assistant of one's own, with all its versions. With `delete_threads` the threads whose metadata name
+    it are erased as well.
+    """
+    live, one, user = alive.of(request), await _mine(request), alive.user(request)
+    if flag(request, "delete_threads"):
+        await _erase_threads(live, one.id, user)
+    await _decide(request, lambda mine: [own.AssistantRemoved(assistant=one.id)] if one.id in mine else [])
+    return web.Response(status=204)
+
+
+async def versions(request: web.Request) -> web.Response:
+    """The versions of an assistant, newest first."""
+    one, wanted = await _named(request), await body(request, VersionsBody)
+    limit, offset = within("limit", wanted.limit, 1, 1000), within("offset", wanted.offset, 0, 2**31)
+    found = [
+        _version(one.id, number, version)
+        for number, version in enumerate(one.versions, 1)
+        if _has(version.settings.metadata, wanted.metadata)
+    ]
+    return plain(found[::-1][offset : offset + limit])
+
+
+async def latest(request: web.Request) -> web.Response:
+    """Put a version of an assistant of one's own in force."""
+    one, wanted = await _mine(request), await body(request, LatestBody)
+
+    def decide(mine: own.Assistants) -> Sequence[Event]:
+        if one.id not in mine:
+            raise _missing(one.id)
+        if not 1 <= wanted.version <= len(mine[one.id].versions):
+            raise NotFound(f"Assistant {one.id} has no version {wanted.version}")
+        unchanged = mine[one.id].current == wanted.version
+        return [] if unchanged else [own.AssistantReverted(assistant=one.id, number=wanted.version)]
+
+    return plain(_object((await _decide(request, decide))[one.id]))
 
 
 async def graph(request: web.Request) -> web.Response:
-    return plain({"graph_id": _named(request).name, **_GRAPH})
+    """The agent's loop as nodes and edges. It has no subgraphs: `xray` changes nothing."""
+    return plain({"graph_id": (await _named(request)).graph_id, **_GRAPH})
 
 
 async def schemas(request: web.Request) -> web.Response:
+    """JSON Schemas of what goes into the agent and what it keeps."""
     kinds = ("input_schema", "output_schema", "state_schema")
     empty: Json = {"config_schema": {}, "context_schema": {}}
-    return plain({"graph_id": _named(request).name, **dict.fromkeys(kinds, _SCHEMA), **empty})
+    return plain({"graph_id": (await _named(request)).graph_id, **dict.fromkeys(kinds, _SCHEMA), **empty})
 
 
-def _named(request: web.Request) -> Assistant:
+async def subgraphs(request: web.Request) -> web.Response:
+    """The schemas of the agent's subgraphs by namespace: there are none."""
+    await _named(request)
+    return plain({})
+
+
+def paged(found: Sequence[Json], limit: int, offset: int) -> web.Response:
+    """A page of what was found, with the headers that say what else there is."""
+    page = found[offset : offset + limit]
+    response = plain(page)
+    response.headers["X-Pagination-Total"] = str(len(found))
+    if offset + len(page) < len(found):
+        response.headers["X-Pagination-Next"] = str(offset + len(page))
+    return response
+
+
+# ── how ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+_BY_USER: Json = {"created_by": "user"}
+
+
+async def _decide(request: web.Request, decision: Callable[[own.Assistants], Sequence[Event]]) -> own.Assistants:
+    mine, _ = await _OWN.of(request).decide(alive.user(request), decision, actor="http")
+    return mine
+
+
+async def _erase_threads(live: Live, identity: str, user: str) -> None:
+    """The user's threads whose metadata name an assistant, a hundred at a time."""
+    rows: Sequence[Any] = [None]
+    while rows:
+        await live.services.views.reached(await live.services.log.last())
+        rows, _ = await live.services.views.search(user=user, metadata={"assistant_id": identity}, limit=100)
+        for row in rows:
+            await live.services.intake.erase(row.thread_id, by=user)
+
+
+async def _named(request: web.Request) -> Assistant:
     name = request.match_info["assistant_id"]
     try:
-        return request.app[ASSISTANTS].resolve(name)
+        return await resolve(request, name)
     except Invalid:
-        raise NotFound(f"Assistant {name[:80]!r} not found") from None
+        raise _missing(repr(name[:80])) from None
 
 
-def _metadata() -> Json:
-    return {"created_by": "system"}
+async def _mine(request: web.Request) -> Assistant:
+    one = await _named(request)
+    if not one.own:
+        raise Refused(f"Assistant {one.id} is the agent {one.name} itself and cannot be changed; create one of it")
+    return one
+
+
+def _missing(identity: str) -> NotFound:
+    return NotFound(f"Assistant {identity} not found")
+
+
+def _existing(one: Assistant, wanted: CreateBody) -> Assistant:
+    if wanted.if_exists != "do_nothing":
+        raise Refused(f"Assistant {one.id} already exists")
+    return one
+
+
+def _uuid(text: str) -> uuid.UUID:
+    try:
+        return uuid.UUID(text)
+    except ValueError:
+        raise Invalid("assistant_id: must be a UUID") from None
+
+
+def _changed(settings: Settings, wanted: PatchBody) -> Settings:
+    """The settings with what is asked for instead. Metadata is merged."""
+    said = {name: getattr(wanted, name) for name in PatchBody.__struct_fields__}
+    changes = {name: value for name, value in said.items() if value is not None}
+    changes["metadata"] = {**_BY_USER, **settings.metadata, **(wanted.metadata or {})}
+    return msgspec.structs.replace(settings, **changes)
+
+
+def _checked(request: web.Request, settings: Settings) -> Settings:
+    if settings.graph_id not in {one.name for one in request.app[ASSISTANTS].all}:
+        raise Invalid(f"graph_id: no agent {settings.graph_id[:80]!r}")
+    if not 0 < len(settings.name) <= MOST_NAME:
+        raise Invalid(f"name: 1 to {MOST_NAME} characters, got {len(settings.name)}")
+    for name in ("config", "context", "metadata", "description"):
+        storable(getattr(settings, name), name)
+    return settings
+
+
+def _fits(settings: Settings, wanted: CountBody) -> bool:
+    return (
+        wanted.graph_id in (None, settings.graph_id)
+        and (wanted.name or "").lower() in settings.name.lower()
+        and _has(settings.metadata, wanted.metadata)
+    )
+
+
+def _has(metadata: Json, wanted: Json | None) -> bool:
+    return all(key in metadata and metadata[key] == value for key, value in (wanted or {}).items())
 
 
 def _object(one: Assistant) -> Json:
+    version = _version(one.id, one.current, one.versions[one.current - 1])
+    return {**version, "created_at": one.created_at, "updated_at": one.updated_at}
+
+
+def _version(identity: str, number: int, version: own.Version) -> Json:
+    said = version.settings
     return {
-        "assistant_id": one.id,
-        "graph_id": one.name,
-        "name": one.name,
-        "description": one.description,
-        "config": {},
-        "context": {},
-        "metadata": _metadata(),
-        "version": 1,
-        "created_at": one.created_at,
-        "updated_at": one.created_at,
+        "assistant_id": identity,
+        "graph_id": said.graph_id,
+        "name": said.name,
+        "description": said.description,
+        "config": said.config,
+        "context": said.context,
+        "metadata": said.metadata,
+        "version": number,
+        "created_at": version.at,
     }
 
 
+def _selected(found: Json, select: list[str] | None) -> Json:
+    return {key: found[key] for key in select if key in found} if select else found
+
+
 _A = "/assistants/{assistant_id}"
+_READ: Any = {"errors": (404,), "scope": "assistants:read"}
+_WRITE: Any = {"errors": (404, 409), "scope": "assistants:write"}
+_DELETE_THREADS = Param("delete_threads", bool, "Erase the threads whose metadata name the assistant")
+_XRAY, _RECURSE = Param("xray", text="Changes nothing"), Param("recurse", text="Changes nothing")
 ROUTES = (
-    Route("POST", "/assistants/search", search, {200: list[shapes.Assistant]}, SearchBody, scope="assistants:read"),
-    Route("GET", _A, get, {200: shapes.Assistant}, errors=(404,), scope="assistants:read"),
-    Route("GET", f"{_A}/graph", graph, {200: Json}, errors=(404,), scope="assistants:read"),
-    Route("GET", f"{_A}/schemas", schemas, {200: Json}, errors=(404,), scope="assistants:read"),
+    Route("POST", "/assistants/search", search, {200: list[Json]}, SearchBody, headers=PAGING, scope="assistants:read"),
+    Route("POST", "/assistants/count", count, {200: int}, CountBody, scope="assistants:read"),
+    Route("POST", "/assistants", create, {200: shapes.Assistant}, CreateBody, errors=(409,), scope="assistants:write"),
+    Route("GET", _A, get, {200: shapes.Assistant}, **_READ),
+    Route("PATCH", _A, patch, {200: shapes.Assistant}, PatchBody, **_WRITE),
+    Route("DELETE", _A, delete, {204: None}, query=(_DELETE_THREADS,), **_WRITE),
+    Route("POST", f"{_A}/versions", versions, {200: list[AssistantVersion]}, VersionsBody, **_READ),
+    Route("POST", f"{_A}/latest", latest, {200: shapes.Assistant}, LatestBody, **_WRITE),
+    Route("GET", f"{_A}/graph", graph, {200: Graph}, query=(_XRAY,), **_READ),
+    Route("GET", f"{_A}/schemas", schemas, {200: Schemas}, **_READ),
+    Route("GET", f"{_A}/subgraphs", subgraphs, {200: dict[str, Schemas]}, query=(_RECURSE,), **_READ),
+    Route("GET", f"{_A}/subgraphs/{{namespace}}", subgraphs, {200: dict[str, Schemas]}, query=(_RECURSE,), **_READ),
 )

@@ -13,11 +13,11 @@ from channels.http import shapes
 from channels.http.bodies import action, body, flag, names, number, plain
 from channels.http.errors import BadRequest
 from channels.http.langgraph import inputs, stream, wait
-from channels.http.langgraph.asked import Asked, RunBody, checked, modes, parse
-from channels.http.langgraph.assistants import ASSISTANTS
+from channels.http.langgraph.asked import Asked, RunBody, checked, modes
+from channels.http.langgraph.assistants import resolve
 from channels.http.langgraph.frames import Frames
 from channels.http.langgraph.modes import wants_previews
-from channels.http.routes import SSE, Param, Route
+from channels.http.routes import LOCATION, LOCATIONS, SSE, Param, Route
 from core.egress import check_url
 from core.errors import Invalid, NotFound, Refused, SikaError
 from core.events import Json, Record
@@ -192,13 +192,13 @@ async def create_batch(request: web.Request) -> web.Response:
     asked = []
     for index, one in enumerate(bodies):
         try:
-            asked.append(_alone(_permitted(request, checked(one, request.app[ASSISTANTS], alive.user(request)))))
+            asked.append(_alone(await permitted(request, one)))
         except SikaError as error:
             raise type(error)(f"[{index}]: {error}") from error
     started = []
     for thread_id, wanted in asked:
         run_id = uuid7()
-        state, _ = await _admit(request, thread_id, run_id, wanted)
+        state, _ = await admit(request, thread_id, run_id, wanted)
         started.append(run_object(thread_id, state.runs[run_id], state))
     return plain(started)
 
@@ -208,7 +208,7 @@ async def create_batch(request: web.Request) -> web.Response:
 
 async def _create(request: web.Request, thread_id: str, asked: Asked) -> web.Response:
     run_id = uuid7()
-    state, _ = await _admit(request, thread_id, run_id, asked)
+    state, _ = await admit(request, thread_id, run_id, asked)
     response = plain(run_object(thread_id, state.runs[run_id], state))
     response.headers["Content-Location"] = f"/threads/{thread_id}/runs/{run_id}"
     return response
@@ -217,7 +217,7 @@ async def _create(request: web.Request, thread_id: str, asked: Asked) -> web.Res
 async def _create_stream(request: web.Request, thread_id: str, asked: Asked) -> web.StreamResponse:
     live, run_id = alive.of(request), uuid7()
     async with live.hearing(thread_id, run_id, previews=wants_previews(asked.modes)) as ear:
-        state, record = await _admit(request, thread_id, run_id, asked)
+        state, record = await admit(request, thread_id, run_id, asked)
         frames = Frames(state, thread_id, run_id, asked.modes)
         missed = stream.begun(frames, record)
         return await stream.play(request, live, ear, thread_id, frames, missed, cancel=asked.cancel)
@@ -226,11 +226,11 @@ async def _create_stream(request: web.Request, thread_id: str, asked: Asked) -> 
 async def _create_wait(request: web.Request, thread_id: str, asked: Asked) -> web.StreamResponse:
     live, run_id = alive.of(request), uuid7()
     async with live.hearing(thread_id, run_id) as ear:
-        _, record = await _admit(request, thread_id, run_id, asked)
+        _, record = await admit(request, thread_id, run_id, asked)
         return await wait.result(request, live, ear, thread_id, run_id, cancel=asked.cancel, heard_after=record.seq)
 
 
-async def _admit(request: web.Request, thread_id: str, run_id: str, asked: Asked) -> tuple[ThreadState, Record]:
+async def admit(request: web.Request, thread_id: str, run_id: str, asked: Asked) -> tuple[ThreadState, Record]:
     """Ask for the run. Call it while hearing the thread: nothing of the run can be missed then."""
     live, user = alive.of(request), alive.user(request)
     services = live.services
@@ -241,14 +241,16 @@ async def _admit(request: web.Request, thread_id: str, run_id: str, asked: Asked
 
 
 async def _asked(request: web.Request) -> Asked:
-    return _permitted(request, parse(await request.read(), request.app[ASSISTANTS], alive.user(request)))
+    return await permitted(request, await body(request, RunBody))
 
 
-def _permitted(request: web.Request, asked: Asked) -> Asked:
-    """What the configuration allows."""
-    config = alive.of(request).services.config()
+async def permitted(request: web.Request, wanted: RunBody) -> Asked:
+    """The run as it is wanted, of an assistant that the user has, and as far as the configuration allows it."""
+    assistant = await resolve(request, wanted.assistant_id)
+    asked = checked(wanted, assistant, alive.user(request))
     if asked.request.webhook is not None:
-        check_url(asked.request.webhook, "webhook", private=config.webhooks.allow_private)
+        private = alive.of(request).services.config().webhooks.allow_private
+        check_url(asked.request.webhook, "webhook", private=private)
     return asked
 
 
@@ -295,9 +297,9 @@ _RESUME = Param("Last-Event-ID", str, "Send what came after this frame; -1: ever
 _CREATE: Any = {"body": RunBody, "errors": (400, 404, 409), "scope": "runs:create"}
 _SSE: Any = {200: SSE}
 ROUTES = (
-    Route("POST", f"{_T}/runs/stream", create_stream, _SSE, **_CREATE),
-    Route("POST", f"{_T}/runs/wait", create_wait, {200: Json}, **_CREATE),
-    Route("POST", f"{_T}/runs", create, {200: shapes.Run}, **_CREATE),
+    Route("POST", f"{_T}/runs/stream", create_stream, _SSE, **_CREATE, headers=LOCATIONS),
+    Route("POST", f"{_T}/runs/wait", create_wait, {200: Json}, **_CREATE, headers=LOCATIONS),
+    Route("POST", f"{_T}/runs", create, {200: shapes.Run}, **_CREATE, headers=LOCATION),
     Route(
         "GET",
         f"{_T}/runs",
@@ -309,7 +311,14 @@ ROUTES = (
     ),
     Route("GET", _R, get, {200: shapes.Run}, errors=(404,), scope="runs:read"),
     Route(
-        "GET", f"{_R}/join", join, {200: (Json, SSE)}, query=(_CANCEL_ON_DISCONNECT,), errors=(404,), scope="runs:read"
+        "GET",
+        f"{_R}/join",
+        join,
+        {200: (Json, SSE)},
+        query=(_CANCEL_ON_DISCONNECT,),
+        errors=(404,),
+        scope="runs:read",
+        headers=LOCATIONS,
     ),
     Route(
         "GET",
@@ -319,6 +328,7 @@ ROUTES = (
         query=(_MODES, _RESUME, _CANCEL_ON_DISCONNECT, _ACTION, _WAIT),
         errors=(404, 409),
         scope="runs:read",
+        headers=LOCATIONS,
     ),
     Route(
         "POST",
@@ -328,6 +338,7 @@ ROUTES = (
         query=(_MODES, _RESUME, _CANCEL_ON_DISCONNECT, _ACTION, _WAIT),
         errors=(404, 409),
         scope="runs:cancel",
+        headers=LOCATIONS,
     ),
     Route(
         "POST", f"{_R}/cancel", cancel, {202: None, 204: None}, None, (_WAIT, _ACTION), (404, 409), scope="runs:cancel"
@@ -336,7 +347,7 @@ ROUTES = (
     Route("POST", f"{_R}/steer", steer, {202: Steered}, SteerBody, errors=(400, 404, 409), scope="runs:create"),
     Route("POST", "/runs/cancel", cancel_many, {204: None}, CancelBody, (_ACTION,), (404,), scope="runs:cancel"),
     Route("POST", "/runs/batch", create_batch, {200: list[shapes.Run]}, **{**_CREATE, "body": list[RunBody]}),
-    Route("POST", "/runs", create_alone, {200: shapes.Run}, **_CREATE),
-    Route("POST", "/runs/stream", create_stream_alone, _SSE, **_CREATE),
-    Route("POST", "/runs/wait", create_wait_alone, {200: Json}, **_CREATE),
+    Route("POST", "/runs", create_alone, {200: shapes.Run}, **_CREATE, headers=LOCATION),
+    Route("POST", "/runs/stream", create_stream_alone, _SSE, **_CREATE, headers=LOCATIONS),
+    Route("POST", "/runs/wait", create_wait_alone, {200: Json}, **_CREATE, headers=LOCATIONS),
 )

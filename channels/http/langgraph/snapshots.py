@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
 
 from channels.http.langgraph import dumps
-from core.events import Json, Record
+from core.events import Json, Message, Record
 from core.state import Commit, Run, ThreadState, next_nodes, unanswered
+from core.state import _reduce as apply
 
 
 def checkpoint(thread_id: str, commit: Commit | None) -> Json | None:
@@ -16,13 +17,15 @@ def checkpoint(thread_id: str, commit: Commit | None) -> Json | None:
     return {"thread_id": thread_id, "checkpoint_ns": "", "checkpoint_id": str(commit.seq)}
 
 
-def snapshot(thread_id: str, state: ThreadState, index: int) -> Json:
-    """The thread state at a commit (-1: before the first), as the state and history endpoints show it."""
+def snapshot(thread_id: str, state: ThreadState, index: int, values: Json | None = None) -> Json:
+    """The thread state at a commit (-1: before the first), as the state and history endpoints show it. `values` there,
+    if they are at hand.
+    """
     if index < 0:
-        return _nothing(thread_id, state)
+        return _nothing(state)
     commit = state.commits[index]
     parent = state.commits[commit.parent] if commit.parent >= 0 else None
-    values = state.values_at(index)
+    values = state.values_at(index) if values is None else values
     tasks = _tasks(state, index, values)
     return {
         "values": dumps.values(values),
@@ -34,8 +37,47 @@ def snapshot(thread_id: str, state: ThreadState, index: int) -> Json:
         "parent_checkpoint": checkpoint(thread_id, parent),
         "checkpoint_id": str(commit.seq),
         "parent_checkpoint_id": str(parent.seq) if parent else None,
-        "interrupts": [],
+        "interrupts": [interrupt for task in tasks for interrupt in task["interrupts"]],
     }
+
+
+def timeline(state: ThreadState, indices: Iterable[int]) -> Iterator[tuple[int, Json]]:
+    """The values at many commits, in ascending order of the commits. Each commit is applied once: what several of them
+    come from is kept, and messages are shared between all.
+    """
+    wanted = sorted(set(indices))
+    kept = _junctions(state, wanted)
+    known: dict[int, tuple[Json, dict[str, int]]] = {}
+    for index in sorted(kept):
+        path = [index]
+        while (parent := state.commits[path[-1]].parent) >= 0 and parent not in known:
+            path.append(parent)
+        values, places = _copied(*known[parent]) if parent >= 0 else ({}, {})
+        for step in reversed(path):
+            apply(values, places, state.commits[step].patch)
+        known[index] = values, places
+        if index in wanted:
+            yield index, values
+
+
+def _junctions(state: ThreadState, wanted: Iterable[int]) -> set[int]:
+    """Those commits, and those at which their ways from the root part."""
+    seen: set[int] = set()
+    kept = set(wanted)
+    for index in wanted:
+        while index >= 0 and index not in seen:
+            seen.add(index)
+            index = state.commits[index].parent
+        if index >= 0:
+            kept.add(index)
+    return kept
+
+
+def _copied(values: Json, places: dict[str, int]) -> tuple[Json, dict[str, int]]:
+    mine = dict(values)
+    if "messages" in mine:
+        mine["messages"] = list(mine["messages"])
+    return mine, dict(places)
 
 
 def metadata(thread_id: str, state: ThreadState, commit: Commit) -> Json:
@@ -67,7 +109,10 @@ def checkpoint_event(record: Record, state: ThreadState) -> Json:
         "values": whole["values"],
         "metadata": whole["metadata"],
         "next": whole["next"],
-        "tasks": [{"id": t["id"], "name": t["name"], "interrupts": [], "state": None} for t in whole["tasks"]],
+        "tasks": [
+            {"id": task["id"], "name": task["name"], "interrupts": task["interrupts"], "state": None}
+            for task in whole["tasks"]
+        ],
     }
 
 
@@ -75,32 +120,38 @@ def task_input(state: ThreadState) -> Json:
     return dumps.values(state.values)
 
 
-def _nothing(thread_id: str, state: ThreadState) -> Json:
+def _nothing(state: ThreadState) -> Json:
     empty: Json = {"values": {}, "next": [], "tasks": [], "metadata": {}, "created_at": state.created_at or None}
     nowhere = dict.fromkeys(("checkpoint", "parent_checkpoint", "checkpoint_id", "parent_checkpoint_id"))
     return {**empty, **nowhere, "interrupts": []}
 
 
 def _tasks(state: ThreadState, index: int, values: Json) -> list[Json]:
-    """What would run next at this checkpoint; with the error of the run that failed there."""
+    """What would run next at this checkpoint; with the questions of the run that paused there, or its error."""
     commit = state.commits[index]
     if commit.node == "__end__":
         return []
-    messages = values.get("messages") or []
-    run = _last_run(state) if index == state.head else None
+    messages: Sequence[Message] = values.get("messages") or []
+    here = index == state.head
+    paused = state.paused if here and commit.run is not None else None  # not what was written over it since
+    run = _last_run(state) if here else None
     failed = run.error if run is not None else None
-    names: list[tuple[str, Any]] = [(call["id"], "tools") for call in unanswered(messages)]
-    if not names:
-        names = [(f"{commit.seq}-{node}", node) for node in next_nodes(messages)]
+    nodes = paused.next if paused else next_nodes(messages)
+    names: list[tuple[str, str]] = [(call["id"], "tools") for call in unanswered(messages)]
+    names = names or [(f"{commit.seq}-{node}", node) for node in nodes]
     if failed and not names:
         names = [(f"{commit.seq}-model", "model")]
+    asked = state.interrupts if here else {}
+    if paused:
+        names += [(task, (nodes or ["model"])[0]) for task in asked if all(task != known for known, _ in names)]
     error = f"{failed.error}: {failed.text}" if failed else None
-    return [_task(identity, name, error) for identity, name in names]
+    return [_task(identity, name, error, asked.get(identity, [])) for identity, name in names]
 
 
-def _task(identity: str, name: str, error: str | None) -> Json:
+def _task(identity: str, name: str, error: str | None, asked: Sequence[Json]) -> Json:
     empty = {"checkpoint": None, "state": None, "result": None}
-    return {"id": identity, "name": name, "path": ["__pregel_pull", name], "error": error, "interrupts": [], **empty}
+    shown = {"id": identity, "name": name, "path": ["__pregel_pull", name], "error": error}
+    return {**shown, "interrupts": list(asked), **empty}
 
 
 def _last_run(state: ThreadState) -> Run | None:

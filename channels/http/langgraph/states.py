@@ -3,29 +3,51 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
 from aiohttp import web
 
 from channels.http import live as alive
-from channels.http.bodies import body, number, plain, within
-from channels.http.langgraph import inputs
+from channels.http.bodies import body, names, number, plain, within
+from channels.http.langgraph import dumps, inputs
 from channels.http.langgraph.asked import checkpoint_seq
-from channels.http.langgraph.snapshots import history, metadata, snapshot
+from channels.http.langgraph.snapshots import history, metadata, snapshot, timeline
+from channels.http.langgraph.threads import node_name
+from channels.http.live import Outlet
 from channels.http.routes import Param, Route
-from channels.http.shapes import State, Updated
-from core.errors import Invalid, NotFound
-from core.events import Json
+from channels.http.shapes import Checkpoint, Interrupt, Task, Updated
+from core.errors import Invalid, NotFound, Refused
+from core.events import Json, StatePatched
 from core.state import ThreadState
 
 THREAD = "/threads/{thread_id}"
 MOST = 1000
-"""States in one answer of the history."""
+"""States in one answer of the history; and in one update."""
+PIECE_BYTES = 1 << 20
+"""A longer history is sent piece by piece: it is never in memory as a whole."""
+
+
+class SelectedState(msgspec.Struct, omit_defaults=True):
+    """A state, or the fields of it that `select` names."""
+
+    values: Json = {}
+    next: list[str] = []
+    tasks: list[Task] = []
+    metadata: Json = {}
+    created_at: str | None = None
+    checkpoint: Checkpoint | None = None
+    parent_checkpoint: Checkpoint | None = None
+    checkpoint_id: str | None = None
+    parent_checkpoint_id: str | None = None
+    interrupts: list[Interrupt] = []
 
 
 class CheckpointBody(msgspec.Struct):
     checkpoint: dict[str, Any] | None = None
+    subgraphs: bool | None = None
+    select: list[str] | None = None
 
 
 class UpdateBody(msgspec.Struct):
@@ -40,71 +62,130 @@ class HistoryBody(msgspec.Struct):
     before: str | dict[str, Any] | None = None
     metadata: dict[str, Any] | None = None
     checkpoint: dict[str, Any] | None = None
+    select: list[str] | None = None
 
 
 async def get(request: web.Request) -> web.Response:
+    """The state of a thread as it is."""
     thread_id, state = await alive.owned(request)
-    return plain(snapshot(thread_id, state, state.head))
+    return plain(_selected(snapshot(thread_id, state, state.head), names(request, "select")))
 
 
 async def get_at(request: web.Request) -> web.Response:
+    """The state at a checkpoint."""
     thread_id, state = await alive.owned(request)
-    return plain(snapshot(thread_id, state, _found(state, request.match_info["checkpoint_id"])))
+    found = snapshot(thread_id, state, _found(state, request.match_info["checkpoint_id"]))
+    return plain(_selected(found, names(request, "select")))
 
 
 async def post_checkpoint(request: web.Request) -> web.Response:
+    """The state at a checkpoint that is named in the body; without one, as it is."""
     wanted = await body(request, CheckpointBody)
     thread_id, state = await alive.owned(request)
-    named = (wanted.checkpoint or {}).get("checkpoint_id")
-    return plain(snapshot(thread_id, state, state.head if named is None else _found(state, named)))
+    named = _named(wanted.checkpoint)
+    found = snapshot(thread_id, state, state.head if named in (None, "") else _found(state, named))
+    return plain(_selected(found, wanted.select))
 
 
 async def update(request: web.Request) -> web.Response:
-    """Write through the reducers; from an older checkpoint this is a fork, and the new branch is the head."""
-    wanted = await body(request, UpdateBody)
-    thread_id = alive.thread_id(request)
-    live = alive.of(request)
-    named = wanted.checkpoint_id or (wanted.checkpoint or {}).get("checkpoint_id")
-    base = checkpoint_seq(named, "checkpoint_id")
-    writes = wanted.values if isinstance(wanted.values, list) else [wanted.values or {}]
-    checked = [inputs.with_messages(values, "values") for values in writes] or [{}]
-    for values in checked:
-        state, record = await live.services.intake.patch(
-            thread_id, values, as_node=wanted.as_node, base=base, user=alive.user(request)
-        )
-        base = None
-    live.written = max(live.written, state.seq)
-    made = snapshot(thread_id, state, state.commit_at(record.seq))
+    """Write to the state through its reducers. From an older checkpoint this is a fork, and the new branch is the head.
+    A list of `values` makes one checkpoint each, all or none.
+    """
+    wanted, user = await body(request, UpdateBody), alive.user(request)
+    thread_id, threads = alive.thread_id(request), alive.of(request).services.threads
+    base = checkpoint_seq(wanted.checkpoint_id or _named(wanted.checkpoint), "checkpoint_id")
+    given = wanted.values if isinstance(wanted.values, list) else [wanted.values or {}]
+    if len(given) > MOST - 1:
+        raise Invalid(f"values: at most {MOST - 1} updates, got {len(given)}")
+    node = node_name(wanted.as_node)
+    writes = [inputs.with_messages(values, "values") for values in given] or [{}]
+
+    def decide(state: ThreadState) -> Sequence[StatePatched]:
+        if not state.exists or state.user != user:
+            raise NotFound(f"Thread {thread_id} not found")
+        if base is not None and state.commit_at(base) < 0:
+            raise Invalid(f"checkpoint_id: {base} is not a checkpoint of this thread")
+        if state.active is not None and any("messages" in values for values in writes):
+            raise Refused(f"Thread {thread_id} has an active run; its messages cannot be changed meanwhile")
+        return [
+            StatePatched(values=values, as_node=node, base=None if number else base)
+            for number, values in enumerate(writes)
+        ]
+
+    state, records = await threads.decide(thread_id, decide, actor="http")
+    made = snapshot(thread_id, state, state.commit_at(records[-1].seq))
     return plain({**made, "configurable": made["checkpoint"]})
 
 
-async def get_history(request: web.Request) -> web.Response:
+async def get_history(request: web.Request) -> web.StreamResponse:
+    """The states at a thread's checkpoints, newest first."""
     limit = number(request, "limit", 10, least=1, most=MOST)
     return await _history(request, HistoryBody(limit=limit, before=request.query.get("before")))
 
 
-async def post_history(request: web.Request) -> web.Response:
+async def post_history(request: web.Request) -> web.StreamResponse:
+    """The states at a thread's checkpoints, newest first: those before one (`before`, exclusive), up to one
+    (`checkpoint`), with certain `metadata`.
+    """
     return await _history(request, await body(request, HistoryBody))
 
 
-async def _history(request: web.Request, wanted: HistoryBody) -> web.Response:
+async def _history(request: web.Request, wanted: HistoryBody) -> web.StreamResponse:
     limit = 10 if wanted.limit is None else within("limit", wanted.limit, 1, MOST)
     before, newest = _before(wanted.before), _before(wanted.checkpoint)
     thread_id, state = await alive.owned(request)
-    shown: list[Json] = []
-    for index in history(state):
+
+    def is_wanted(index: int) -> bool:
         commit = state.commits[index]
         if (before is not None and commit.seq >= before) or (newest is not None and commit.seq > newest):
-            continue
-        if wanted.metadata:
-            found = metadata(thread_id, state, commit)
-            if any(found.get(key) != value for key, value in wanted.metadata.items()):
-                continue
-        shown.append(snapshot(thread_id, state, index))
-        if len(shown) == limit:
-            break
-        await asyncio.sleep(0)  # a long history of a long thread is work: let others in between
-    return plain(shown)
+            return False
+        found = metadata(thread_id, state, commit) if wanted.metadata else {}
+        return all(key in found and found[key] == value for key, value in (wanted.metadata or {}).items())
+
+    indices = [index for index in history(state) if is_wanted(index)][:limit]
+    values = {} if _is_small(wanted.select) else dict(timeline(state, indices))
+    shown = (_selected(snapshot(thread_id, state, i, values.get(i, {})), wanted.select) for i in indices)
+    return await _array(request, shown)
+
+
+async def _array(request: web.Request, items: Iterator[Json]) -> web.StreamResponse:
+    """A JSON array that is made while it is sent, once it is long; others are let in between."""
+    outlet = Outlet(request, "application/json; charset=utf-8", {})
+    data = bytearray(b"[")
+    for item in items:
+        data += (b"," if len(data) > 1 or outlet.response.prepared else b"") + dumps.encode(item)
+        if len(data) > PIECE_BYTES:
+            await outlet.write(bytes(data))
+            data.clear()
+        await asyncio.sleep(0)
+    data += b"]"
+    if not outlet.response.prepared:
+        return web.Response(body=bytes(data), content_type="application/json")
+    await outlet.write(bytes(data))
+    await outlet.response.write_eof()
+    return outlet.response
+
+
+def _is_small(select: Sequence[str] | None) -> bool:
+    """Whether what is selected can be told without the values."""
+    return bool(select) and not any(
+        field.split(".")[0] in ("values", "next", "tasks", "interrupts") for field in select or ()
+    )
+
+
+def _selected(shown: Json, select: Sequence[str] | None) -> Json:
+    """The fields that are named; `values.<key>` is one field of the values."""
+    if not select:
+        return shown
+    found = {field: shown[field] for field in select if field in shown}
+    keys = [field.removeprefix("values.") for field in select if field.startswith("values.")]
+    if keys and "values" not in found:
+        found["values"] = {key: shown["values"][key] for key in keys if key in shown["values"]}
+    return found
+
+
+def _named(checkpoint: Json | None) -> Any:
+    return (checkpoint or {}).get("checkpoint_id")
 
 
 def _before(given: str | Json | None) -> int | None:
@@ -126,21 +207,47 @@ def _found(state: ThreadState, named: Any) -> int:
     return index
 
 
+_SUBGRAPHS = Param("subgraphs", str, "Accepted; there are no subgraphs with a state of their own")
+_SELECT = Param("select", list[str], "Fields of the state; `values.<key>` for a single one of the values")
 ROUTES = (
-    Route("GET", f"{THREAD}/state", get, {200: State}, errors=(404,), scope="threads:read"),
+    Route(
+        "GET",
+        f"{THREAD}/state",
+        get,
+        {200: SelectedState},
+        query=(_SUBGRAPHS, _SELECT),
+        errors=(404,),
+        scope="threads:read",
+    ),
     Route("POST", f"{THREAD}/state", update, {200: Updated}, UpdateBody, errors=(400, 404, 409), scope="threads:write"),
     Route(
-        "POST", f"{THREAD}/state/checkpoint", post_checkpoint, {200: State}, CheckpointBody, (), (404,), "threads:read"
+        "POST",
+        f"{THREAD}/state/checkpoint",
+        post_checkpoint,
+        {200: SelectedState},
+        CheckpointBody,
+        errors=(404,),
+        scope="threads:read",
     ),
-    Route("GET", f"{THREAD}/state/{{checkpoint_id}}", get_at, {200: State}, errors=(404,), scope="threads:read"),
+    Route(
+        "GET",
+        f"{THREAD}/state/{{checkpoint_id}}",
+        get_at,
+        {200: SelectedState},
+        query=(_SUBGRAPHS, _SELECT),
+        errors=(404,),
+        scope="threads:read",
+    ),
     Route(
         "GET",
         f"{THREAD}/history",
         get_history,
-        {200: list[State]},
+        {200: list[SelectedState]},
         query=(Param("limit", int, "1 to 1000"), Param("before", str, "A checkpoint id; exclusive")),
         errors=(404,),
         scope="threads:read",
     ),
-    Route("POST", f"{THREAD}/history", post_history, {200: list[State]}, HistoryBody, (), (404,), "threads:read"),
+    Route(
+        "POST", f"{THREAD}/history", post_history, {200: list[SelectedState]}, HistoryBody, (), (404,), "threads:read"
+    ),
 )

@@ -1,8 +1,9 @@
-"""Threads: create, read, annotate, delete, search, count."""
+"""Threads: create, read, annotate, delete, prune; with a time to live, if wanted."""
 
 from __future__ import annotations
 
-import re
+from collections.abc import Sequence
+from datetime import datetime, timedelta
 from typing import Any, Literal
 
 import anyio
@@ -10,23 +11,46 @@ import msgspec
 from aiohttp import web
 
 from channels.http import live as alive
-from channels.http.bodies import body, plain, within
+from channels.http.bodies import body, names, plain
 from channels.http.langgraph import dumps, inputs
-from channels.http.langgraph.assistants import ASSISTANTS, DEFAULT
+from channels.http.langgraph.assistants import resolve
+from channels.http.langgraph.grafts import Step, graft
 from channels.http.live import Live
-from channels.http.routes import Route
+from channels.http.routes import Param, Route
 from channels.http.shapes import Thread
 from core.errors import Invalid, NotFound, Refused
-from core.events import Json
+from core.events import Event, Json, ThreadCreated, ThreadExpirySet
 from core.ids import safe_id, uuid7
-from core.projections import ThreadRow
-from core.state import ThreadState
+from core.prune import prune as prune_thread
+from core.rows import known_by
+from core.state import Expiry, ThreadState
 
 RESERVED = ("owner_id", "user_id")
 """Metadata that says whose a thread is: the server's word, not the client's."""
-_KEY = re.compile(r"[A-Za-z0-9_-]+")
+MOST_METADATA = 65_536
+"""Bytes of JSON in what one request says of a thread."""
+MOST_MINUTES = 10 * 366 * 24 * 60
+MOST_PRUNED = 1000
+"""Threads in one request."""
 
-Status = Literal["idle", "busy", "interrupted", "error"]
+
+class Ttl(msgspec.Struct):
+    """How long a thread lives after anything last happened in it, in minutes; and what goes then."""
+
+    ttl: float
+    strategy: Literal["delete", "keep_latest"] = "delete"
+
+
+class ShownTtl(msgspec.Struct):
+    strategy: Literal["delete", "keep_latest"]
+    ttl_minutes: float
+    expires_at: str
+
+
+class ShownThread(Thread):
+    """`ttl` only where it is asked for."""
+
+    ttl: ShownTtl | msgspec.UnsetType | None = msgspec.UNSET
 
 
 class CreateBody(msgspec.Struct):
@@ -35,114 +59,120 @@ class CreateBody(msgspec.Struct):
     assistant_id: str | None = None
     if_exists: Literal["raise", "do_nothing"] | None = None
     supersteps: list[Superstep] | None = None
+    ttl: float | Ttl | None = None
 
 
 class Superstep(msgspec.Struct):
     updates: list[Update]
 
 
+class Command(msgspec.Struct):
+    update: dict[str, Any] | None = None
+
+
 class Update(msgspec.Struct):
     values: dict[str, Any] | None = None
+    command: Command | None = None
     as_node: str | None = None
 
 
 class PatchBody(msgspec.Struct):
     metadata: dict[str, Any] | None = None
+    ttl: float | Ttl | msgspec.UnsetType | None = msgspec.UNSET
 
 
-class CountBody(msgspec.Struct):
-    metadata: dict[str, Any] | None = None
-    values: dict[str, Any] | None = None
-    status: Status | None = None
+class PruneBody(msgspec.Struct):
+    thread_ids: list[str]
+    strategy: Literal["delete", "keep_latest"] = "delete"
 
 
-class SearchBody(CountBody):
-    ids: list[str] | None = None
-    limit: int = 10
-    offset: int = 0
-    sort_by: str | None = None
-    sort_order: Literal["asc", "desc", "ASC", "DESC"] | None = None
-    select: list[str] | None = None
+class Pruned(msgspec.Struct):
+    pruned_count: int
 
 
 async def create(request: web.Request) -> web.Response:
-    """Creating a thread that exists gives that thread (DeerFlow's UI relies on it), unless `if_exists` is `raise`."""
-    live, wanted = alive.of(request), await body(request, CreateBody)
+    """Create a thread. If it exists it is returned as it is (DeerFlow's UI relies on that), unless `if_exists` is
+    `raise`. `supersteps` are checkpoints it begins with, one for each update.
+    """
+    live, wanted, user = alive.of(request), await body(request, CreateBody), alive.user(request)
     thread_id = safe_id(wanted.thread_id, "thread_id") if wanted.thread_id is not None else uuid7()
-    metadata = _unreserved(wanted.metadata)
+    metadata = _metadata(wanted.metadata)
     if wanted.assistant_id is not None:
-        assistant = request.app[ASSISTANTS].resolve(wanted.assistant_id)
-        metadata = {"graph_id": assistant.name, "assistant_id": assistant.id, **metadata}
-    steps = [_values(update) for step in wanted.supersteps or () for update in step.updates]
-    intake = live.services.intake
-    state, new = await intake.create_thread(thread_id, user=alive.user(request), metadata=metadata)
+        assistant = await resolve(request, wanted.assistant_id)
+        metadata = {"graph_id": assistant.graph_id, "assistant_id": assistant.id, **metadata}
+    steps = _supersteps(wanted.supersteps or [])
+    expiry = [_expiry(wanted.ttl)] if wanted.ttl is not None else []
+    before = await live.services.threads.load(thread_id) if steps or expiry else None
+    if before is not None and not before.seq:
+        first: list[Event] = [ThreadCreated(user=user, metadata=metadata), *expiry]
+        state = await graft(live.services.threads, thread_id, before, first, steps)
+        return plain(thread_object(thread_id, state))
+    state, new = await live.services.intake.create_thread(thread_id, user=user, metadata=metadata)
     if not new and wanted.if_exists == "raise":
         raise Refused(f"Thread {thread_id} already exists")
-    for values, node in steps if new else ():
-        state, _ = await intake.patch(thread_id, values, as_node=node)
-    _wrote(live, state)
     return plain(thread_object(thread_id, state))
 
 
 async def get(request: web.Request) -> web.Response:
-    return plain(thread_object(*await alive.owned(request)))
+    """A thread with its values. With `include=ttl` also when it goes."""
+    thread_id, state = await alive.owned(request)
+    found = thread_object(thread_id, state)
+    if "ttl" in ",".join(names(request, "include")).split(","):
+        found["ttl"] = _ttl(state, state.expiry) if state.expiry else None
+    return plain(found)
 
 
 async def patch(request: web.Request) -> web.Response:
+    """Merge metadata into a thread's, key by key; set its time to live, or lift it by `null`."""
     live, thread_id = alive.of(request), alive.thread_id(request)
     wanted = await body(request, PatchBody)
-    metadata = _unreserved(wanted.metadata)
+    events: list[Event] = []
+    if wanted.ttl is not msgspec.UNSET:
+        events.append(_expiry(wanted.ttl))
+    metadata = _metadata(wanted.metadata)
+    _, state = await alive.owned(request)
     if metadata:
         state = await live.services.intake.annotate(thread_id, metadata, user=alive.user(request))
-        _wrote(live, state)
-    else:
-        _, state = await alive.owned(request)
+    if events:
+        state, _ = await live.services.threads.decide(thread_id, lambda now: events if now.exists else [], actor="http")
     if "return=minimal" in request.headers.get("Prefer", ""):
         return web.Response(status=204)
     return plain(thread_object(thread_id, state))
 
 
 async def delete(request: web.Request) -> web.Response:
-    """Deleting twice is fine; what never was is not found. Goes on to its end even if the client leaves."""
+    """Delete a thread with all it has. Deleting twice is fine; what never was is not found."""
     live, thread_id = alive.of(request), alive.thread_id(request)
     state = await live.services.threads.load(thread_id)
     if not state.seq or state.user != alive.user(request):
         raise NotFound(f"Thread {thread_id} not found")
-    with anyio.CancelScope(shield=True):
-        await live.services.intake.erase(thread_id, by=alive.user(request))
-        _wrote(live, await live.services.threads.load(thread_id))
+    await _erase(live, thread_id, alive.user(request))
     return web.Response(status=204)
 
 
-async def search(request: web.Request) -> web.Response:
-    live, wanted = alive.of(request), await body(request, SearchBody)
-    limit, offset = within("limit", wanted.limit, 1, 1000), within("offset", wanted.offset, 0, 2**31)
-    await live.services.views.reached(live.written)
-    rows, total = await live.services.views.search(
-        user=alive.user(request),
-        metadata=_filter(request, wanted),
-        status=wanted.status,
-        ids=wanted.ids,
-        sort_by=wanted.sort_by or "updated_at",
-        descending=(wanted.sort_order or "desc").lower() == "desc",
-        limit=limit,
-        offset=offset,
-    )
-    response = plain([_selected(_row_object(row), wanted.select) for row in rows])
-    response.headers["X-Pagination-Total"] = str(total)
-    if offset + len(rows) < total:
-        response.headers["X-Pagination-Next"] = str(offset + len(rows))
-    return response
+async def prune(request: web.Request) -> web.Response:
+    """Delete threads, or (`keep_latest`) their past. Those that are at work are left alone, as are unknown ones; and
+    those that wait for an answer keep their past.
+    """
+    live, wanted, user = alive.of(request), await body(request, PruneBody), alive.user(request)
+    if len(wanted.thread_ids) > MOST_PRUNED:
+        raise Invalid(f"thread_ids: at most {MOST_PRUNED}, got {len(wanted.thread_ids)}")
+    count = 0
+    for thread_id in dict.fromkeys(safe_id(name, "thread_ids") for name in wanted.thread_ids):
+        if wanted.strategy == "keep_latest":
+            count += await prune_thread(live.services.threads, thread_id, user=user, actor="http")
+            continue
+        state = await live.services.threads.load(thread_id)
+        if state.exists and state.user == user and state.status != "busy":
+            await _erase(live, thread_id, user)
+            count += 1
+    return plain({"pruned_count": count})
 
 
-async def count(request: web.Request) -> web.Response:
-    live, wanted = alive.of(request), await body(request, CountBody)
-    await live.services.views.reached(live.written)
-    metadata = _filter(request, wanted)
-    _, total = await live.services.views.search(
-        user=alive.user(request), metadata=metadata, status=wanted.status, limit=1
-    )
-    return plain(total)
+async def _erase(live: Live, thread_id: str, user: str) -> None:
+    """Goes on to its end even if the client leaves. The thread's files are the janitor's."""
+    with anyio.CancelScope(shield=True):
+        await live.services.intake.erase(thread_id, by=user)
 
 
 def thread_object(thread_id: str, state: ThreadState) -> Json:
@@ -153,68 +183,59 @@ def thread_object(thread_id: str, state: ThreadState) -> Json:
         "thread_id": thread_id,
         "created_at": state.created_at,
         "updated_at": state.updated_at,
-        "state_updated_at": state.commits[state.head].at if state.head >= 0 else state.created_at,
-        "metadata": {**({"graph_id": first.request.assistant} if first else {}), **state.metadata},
+        "state_updated_at": state.commits[-1].at if state.commits else state.created_at,
+        "metadata": {**(known_by(first.request.assistant) if first else {}), **state.metadata},
         "status": state.status,
         "config": {},
         "values": dumps.values(state.values),
-        "interrupts": {},
+        "interrupts": state.interrupts,
         "error": {"error": failed.error, "message": failed.text} if failed else None,
     }
 
 
-def _row_object(row: ThreadRow) -> Json:
-    """A hit: of the values only the title, so that a list of long threads stays a list."""
-    return {
-        "thread_id": row.thread_id,
-        "created_at": row.created_at,
-        "updated_at": row.updated_at,
-        "state_updated_at": row.updated_at,
-        "metadata": row.metadata,
-        "status": row.status,
-        "config": {},
-        "values": {"title": row.title} if row.title else {},
-        "interrupts": {},
-        "error": None,
-    }
+def _supersteps(given: Sequence[Superstep]) -> list[Step]:
+    steps: list[Step] = []
+    for update in (update for step in given for update in step.updates):
+        written = update.values or (update.command.update if update.command else None) or {}
+        values = inputs.with_messages(written, "supersteps.values")
+        steps.append(Step(values, node_name(update.as_node), "update", len(steps) - 1))
+    return steps
 
 
-def _selected(found: Json, select: list[str] | None) -> Json:
-    return {key: found[key] for key in select if key in found} if select else found
+def node_name(given: str | None) -> str | None:
+    """As what a state is written: any name is accepted, as there are clients with nodes of their own."""
+    if given is not None and not 0 < len(given) <= 200:
+        raise Invalid("as_node: must be 1 to 200 characters")
+    return given
 
 
-def _filter(request: web.Request, wanted: CountBody) -> Json:
-    if wanted.values:
-        raise Invalid("values: threads can be searched by metadata, status and ids, not by values")
-    metadata = dict(wanted.metadata or {})
-    for key, value in metadata.items():
-        if not _KEY.fullmatch(key):
-            raise Invalid(f"metadata: keys are of A-Z a-z 0-9 _ -, got {key[:40]!r}")
-        if not isinstance(value, str | int | float | None):
-            raise Invalid(f"metadata.{key}: expected null, a boolean, a number or a string")
-    if metadata.get("graph_id") == DEFAULT:
-        del metadata["graph_id"]  # there is no other; threads made without naming it have it all the same
-    return metadata
+def _metadata(given: Json | None) -> Json:
+    found = {key: value for key, value in (given or {}).items() if key not in RESERVED}
+    if len(msgspec.json.encode(found)) > MOST_METADATA:
+        raise Invalid(f"metadata: at most {MOST_METADATA} bytes")
+    return found
 
 
-def _values(update: Update) -> tuple[Json, str | None]:
-    return inputs.with_messages(update.values or {}, "supersteps.values"), update.as_node
+def _expiry(given: float | Ttl | None) -> ThreadExpirySet:
+    if given is None:
+        return ThreadExpirySet(minutes=None)
+    wanted = given if isinstance(given, Ttl) else Ttl(given)
+    if not 0 < wanted.ttl <= MOST_MINUTES:
+        raise Invalid(f"ttl: must be more than 0 and at most {MOST_MINUTES} minutes, got {wanted.ttl:g}")
+    return ThreadExpirySet(minutes=wanted.ttl, strategy=wanted.strategy)
 
 
-def _unreserved(metadata: Json | None) -> Json:
-    return {key: value for key, value in (metadata or {}).items() if key not in RESERVED}
-
-
-def _wrote(live: Live, state: ThreadState) -> None:
-    live.written = max(live.written, state.seq)
+def _ttl(state: ThreadState, expiry: Expiry) -> Json:
+    ends = datetime.fromisoformat(state.updated_at) + timedelta(minutes=expiry.minutes)
+    return {"strategy": expiry.strategy, "ttl_minutes": expiry.minutes, "expires_at": ends.isoformat()}
 
 
 _T = "/threads/{thread_id}"
+_INCLUDE = Param("include", list[str], "`ttl`: show when the thread goes")
 ROUTES = (
-    Route("POST", "/threads", create, {200: Thread}, CreateBody, errors=(400, 409), scope="threads:write"),
-    Route("POST", "/threads/search", search, {200: list[Json]}, SearchBody, scope="threads:read"),
-    Route("POST", "/threads/count", count, {200: int}, CountBody, scope="threads:read"),
-    Route("GET", _T, get, {200: Thread}, errors=(404,), scope="threads:read"),
+    Route("POST", "/threads", create, {200: Thread}, CreateBody, errors=(400, 404, 409), scope="threads:write"),
+    Route("POST", "/threads/prune", prune, {200: Pruned}, PruneBody, scope="threads:delete"),
+    Route("GET", _T, get, {200: ShownThread}, query=(_INCLUDE,), errors=(404,), scope="threads:read"),
     Route("PATCH", _T, patch, {200: Thread, 204: None}, PatchBody, errors=(404,), scope="threads:write"),
     Route("DELETE", _T, delete, {204: None}, errors=(404,), scope="threads:delete"),
 )

@@ -6,11 +6,22 @@ from typing import Any
 
 import pytest
 
-from core.events import ModelCompleted, RunFailed, RunRolledBack
-from tests.channels.http.conftest import Api, Worker
-from tests.channels.http.story import ai, call, started
+from core.events import Interrupt, ModelCompleted, RunCancelled, RunFailed, RunPaused, RunRolledBack, thread
+from core.settings import Http
+from core.state import fold
+from core.system import System
+from tests.channels.http.conftest import Api, Settings, Worker
+from tests.channels.http.story import ai, call, human, started
+from tests.support.nats import read
 
 pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def roomy(config: Settings) -> Settings:
+    """Bigger bodies. Ask for it before the server."""
+    config.http = Http(heartbeat_seconds=0.2, max_body_bytes=10_000_000)
+    return config
 
 
 async def test_create_get_patch_delete(api: Api) -> None:
@@ -32,60 +43,106 @@ async def test_create_get_patch_delete(api: Api) -> None:
 
 
 async def test_create_with_supersteps(api: Api) -> None:
-    steps = [{"updates": [{"values": {"messages": ["hi"]}, "as_node": "__start__"}]}]
-    steps += [{"updates": [{"values": {"messages": [["ai", "hello"]]}, "as_node": "model"}]}]
-    made = await api.ask("POST", "/threads", {"supersteps": steps})
-    assert [(m["type"], m["content"]) for m in made["values"]["messages"]] == [("human", "hi"), ("ai", "hello")]
-
-
-async def test_search_and_count(api: Api, worker: Worker) -> None:
-    for number in range(5):
-        await api.ask(
-            "POST", "/threads", {"thread_id": f"t-{number}", "metadata": {"odd": number % 2 == 1, "n": number}}
-        )
-    assert [t["thread_id"] for t in await api.ask("POST", "/threads/search", {"metadata": {"odd": True}})] == [
-        "t-3",
-        "t-1",
+    """Each update is a checkpoint, upon the one before it."""
+    steps: list[Any] = [{"updates": [{"values": {"messages": ["hi"]}, "as_node": "__start__"}]}]
+    steps += [
+        {"updates": [{"values": {"messages": [["ai", "hello"]]}, "as_node": "model"}, {"values": {"title": "T"}}]}
     ]
-    ask = {"limit": 2, "offset": 1, "sort_by": "thread_id", "sort_order": "asc", "select": ["thread_id", "metadata"]}
-    async with api.session.post(f"{api.url}/api/threads/search", json=ask) as response:
-        assert response.headers["X-Pagination-Total"] == "5"
-        assert response.headers["X-Pagination-Next"] == "3"
-        assert await response.json() == [
-            {"thread_id": "t-1", "metadata": {"odd": True, "n": 1}},
-            {"thread_id": "t-2", "metadata": {"odd": False, "n": 2}},
-        ]
-    assert await api.ask("POST", "/threads/count", {}) == 5
-    assert await api.ask("POST", "/threads/count", {"metadata": {"odd": False}}) == 3
-    assert await api.ask("POST", "/threads/search", {"ids": ["t-4", "nope"], "status": "idle"}) != []
-    await api.ask("POST", "/threads/t-2/state", {"values": {"title": "Named"}})
-    [named] = await api.ask("POST", "/threads/search", {"ids": ["t-2"]})
-    assert named["values"] == {"title": "Named"}
-    await api.ask("DELETE", "/threads/t-2", status=204)
-    assert await api.ask("POST", "/threads/count") == 4
+    steps += [{"updates": [{"values": None, "command": {"update": {"artifacts": ["/a"]}}, "as_node": "tools"}]}]
+    made = await api.ask("POST", "/threads", {"supersteps": steps, "metadata": {"a": 1}, "ttl": 5})
+    assert [(m["type"], m["content"]) for m in made["values"]["messages"]] == [("human", "hi"), ("ai", "hello")]
+    assert (made["values"]["title"], made["values"]["artifacts"], made["metadata"]) == ("T", ["/a"], {"a": 1})
+    history = await api.ask("GET", f"/threads/{made['thread_id']}/history")
+    assert [one["metadata"]["step"] for one in history] == [3, 2, 1, 0]
+    assert [one["parent_checkpoint_id"] for one in history] == [one["checkpoint_id"] for one in history[1:]] + [None]
+    again = {"thread_id": made["thread_id"], "supersteps": steps}
+    assert await api.ask("POST", "/threads", again) == made
+    bad = [{"updates": [{"values": {"messages": [{"role": "king", "content": ""}]}}]}]
+    error = await api.ask("POST", "/threads", {"thread_id": "t-bad", "supersteps": bad}, status=400)
+    assert "supersteps.values.messages[0]" in error["detail"]
+    await api.ask("GET", "/threads/t-bad", status=404)
+
+
+async def test_many_supersteps(roomy: Settings, api: Api) -> None:
+    """More than fit in one batch; among them some that are too big for the log."""
+    texts = [str(number) + "x" * (66_000 * (number == 250)) for number in range(450)]
+    steps = [{"updates": [{"values": {"messages": [human(f"m{n}", text)]}}]} for n, text in enumerate(texts)]
+    made = await api.ask("POST", "/threads", {"supersteps": steps})
+    assert [m["content"] for m in made["values"]["messages"]] == texts
+    assert len(await api.ask("POST", f"/threads/{made['thread_id']}/history", {"limit": 1000})) == len(texts)
 
 
 @pytest.mark.parametrize(
-    "ask",
+    "body",
     [
-        {"limit": 0},
-        {"limit": 1001},
-        {"offset": -1},
-        {"sort_by": "colour"},
-        {"status": "odd"},
-        {"metadata": {"a.b": 1}},
-        {"metadata": {"a": {"b": 1}}},
-        {"values": {"x": 1}},
+        {"metadata": {"a": "x" * 70_000}},
+        {"ttl": 0},
+        {"ttl": -1},
+        {"ttl": 1e12},
+        {"ttl": {"ttl": 5, "strategy": "explode"}},
+        {"ttl": {"strategy": "delete"}},
+        {"thread_id": "a/b"},
+        {"thread_id": ""},
+        {"supersteps": [{"updates": [{"values": {}, "as_node": ""}]}]},
     ],
 )
-async def test_search_refuses(api: Api, ask: Any) -> None:
-    await api.ask("POST", "/threads/search", ask, status=422)
+async def test_create_refuses(api: Api, body: Any) -> None:
+    await api.ask("POST", "/threads", body, status=422)
 
 
-async def test_the_search_rows_can_be_rebuilt(api: Api) -> None:
-    await api.thread()
-    assert await api.ask("POST", "/threads/count") == 1
-    assert await api.ask("POST", "/projections/rebuild", status=202)
+async def test_time_to_live(api: Api) -> None:
+    made = await api.ask("POST", "/threads", {"ttl": {"ttl": 60, "strategy": "keep_latest"}})
+    path = f"/threads/{made['thread_id']}"
+    assert "ttl" not in await api.ask("GET", path)
+    shown = await api.ask("GET", f"{path}?include=ttl")
+    assert (shown["ttl"]["strategy"], shown["ttl"]["ttl_minutes"]) == ("keep_latest", 60.0)
+    assert shown["updated_at"][:11] <= shown["ttl"]["expires_at"]
+    await api.ask("PATCH", path, {"ttl": 1.5})
+    shown = await api.ask("GET", f"{path}?include=other,ttl")
+    assert (shown["ttl"]["strategy"], shown["ttl"]["ttl_minutes"]) == ("delete", 1.5)
+    await api.ask("PATCH", path, {"metadata": {"a": 1}})
+    assert (await api.ask("GET", f"{path}?include=ttl"))["ttl"]["ttl_minutes"] == 1.5
+    await api.ask("PATCH", path, {"metadata": {}, "ttl": None})
+    assert (await api.ask("GET", f"{path}?include=ttl"))["ttl"] is None
+    await api.ask("PATCH", "/threads/nope", {"ttl": 5}, status=404)
+    await api.ask("PATCH", path, {"ttl": "soon"}, status=422)
+
+
+async def test_pruning(api: Api, worker: Worker, system: System) -> None:
+    idle, busy, paused = [await api.thread() for _ in range(3)]
+    for _ in range(2):
+        await worker.perform(idle, await api.run(idle, metadata={"m": 1}), "x" * 70_000)
+    await api.ask("PATCH", f"/threads/{idle}", {"metadata": {"a": 1}, "ttl": 7})
+    await api.run(busy)
+    run = await api.run(paused)
+    await worker.write(paused, run, started(), RunPaused(next=["model"]))
+    before = await api.ask("GET", f"/threads/{idle}")
+    body = {"thread_ids": [idle, busy, paused, "nope", idle], "strategy": "keep_latest"}
+    assert await api.ask("POST", "/threads/prune", body) == {"pruned_count": 1}
+    assert await api.ask("POST", "/threads/prune", {**body, "thread_ids": [idle]}) == {"pruned_count": 1}
+    after = await api.ask("GET", f"/threads/{idle}?include=ttl")
+    for field in ("values", "metadata", "created_at", "status"):
+        assert after[field] == before[field]
+    assert after["ttl"]["ttl_minutes"] == 7
+    assert len(await api.ask("GET", f"/threads/{idle}/history")) == 1
+    assert await api.ask("GET", f"/threads/{idle}/runs") == []
+    records = await read(system.log, thread(idle))
+    assert [record.type for record in records] == ["thread.pruned", "thread.expiry_set"]
+    assert [len(m["content"]) for m in fold(records).messages] == [2, 70_000] * 2
+    run = await api.run(idle)
+    await worker.perform(idle, run)
+    assert len((await api.ask("GET", f"/threads/{idle}"))["values"]["messages"]) == 6
+    body = {"thread_ids": [idle, busy, paused, "nope"]}
+    assert await api.ask("POST", "/threads/prune", body) == {"pruned_count": 2}
+    for name, status in ((idle, 404), (busy, 200), (paused, 404)):
+        await api.ask("GET", f"/threads/{name}", status=status)
+
+
+@pytest.mark.parametrize(
+    "body", [{}, {"thread_ids": ["a b"]}, {"thread_ids": [], "strategy": "x"}, {"thread_ids": ["t"] * 1001}]
+)
+async def test_pruning_refuses(api: Api, body: Any) -> None:
+    await api.ask("POST", "/threads/prune", body, status=422)
 
 
 async def test_runs_move_the_thread(api: Api, worker: Worker) -> None:
@@ -207,3 +264,108 @@ async def test_what_was_rolled_back_is_not_in_the_history(api: Api, worker: Work
     await api.ask("POST", f"/threads/{thread}/runs/{run}/cancel?action=rollback", status=202)
     await worker.write(thread, run, RunRolledBack())
     assert await api.ask("GET", f"/threads/{thread}/history") == before
+
+
+async def test_interrupts_are_everywhere(api: Api, worker: Worker) -> None:
+    """In the thread, in the state and its tasks, in the history's newest entry; and gone when a run goes on."""
+    thread = await api.thread()
+    run = await api.run(thread)
+    asked = Interrupt("i1", {"question": "proceed?"}, "c1")
+    calls = (call("c1", "ask"), call("c2", "ask"))
+    await worker.write(thread, run, started(), ModelCompleted(message=ai("m", "", *calls)))
+    await worker.write(thread, run, RunPaused(next=["tools"], interrupts=[asked]))
+    shown = [{"id": "i1", "value": {"question": "proceed?"}}]
+    found = await api.ask("GET", f"/threads/{thread}")
+    assert (found["status"], found["interrupts"]) == ("interrupted", {"c1": shown})
+    state = await api.ask("GET", f"/threads/{thread}/state")
+    assert (state["next"], state["interrupts"]) == (["tools", "tools"], shown)
+    assert [(task["id"], task["interrupts"]) for task in state["tasks"]] == [("c1", shown), ("c2", [])]
+    history = await api.ask("GET", f"/threads/{thread}/history")
+    assert history[0] == state
+    assert [one["interrupts"] for one in history[1:]] == [[]]
+    run = await api.run(thread, input=None, command={"resume": True})
+    await worker.write(thread, run, started())
+    assert (await api.ask("GET", f"/threads/{thread}"))["interrupts"] == {}
+    assert (await api.ask("GET", f"/threads/{thread}/state"))["interrupts"] == []
+
+
+async def test_a_breakpoint_says_what_comes_next(api: Api, worker: Worker) -> None:
+    thread = await api.thread()
+    run = await api.run(thread, interrupt_before=["model"])
+    await worker.write(thread, run, started(), RunPaused(next=["model"]))
+    state = await api.ask("GET", f"/threads/{thread}/state")
+    assert (state["next"], state["interrupts"]) == (["model"], [])
+    assert (await api.ask("GET", f"/threads/{thread}"))["status"] == "interrupted"
+    await api.ask("POST", f"/threads/{thread}/state", {"values": None, "as_node": "__end__"})
+    assert (await api.ask("GET", f"/threads/{thread}/state"))["next"] == []
+
+
+async def test_several_writes_are_all_or_none(api: Api, worker: Worker) -> None:
+    thread = await api.thread()
+    writes = [{"messages": [human("1", "a")]}, {"title": "T"}, {"messages": [{"type": "remove", "id": "1"}]}]
+    made = await api.ask("POST", f"/threads/{thread}/state", {"values": writes, "as_node": "anything"})
+    history = await api.ask("GET", f"/threads/{thread}/history")
+    assert [len(one["values"]["messages"]) for one in history] == [0, 1, 1]
+    assert made["checkpoint_id"] == history[0]["checkpoint_id"]
+    bad = {"values": [{"title": "U"}, {"messages": [{"role": "king"}]}]}
+    await api.ask("POST", f"/threads/{thread}/state", bad, status=400)
+    await worker.start(thread, await api.run(thread))
+    await api.ask("POST", f"/threads/{thread}/state", {"values": [{"title": "U"}, {"messages": ["x"]}]}, status=409)
+    assert (await api.ask("GET", f"/threads/{thread}/state"))["values"]["title"] == "T"
+    await api.ask("POST", f"/threads/{thread}/state", {"values": [{}] * 1000}, status=422)
+    await api.ask("POST", "/threads/nope/state", {"values": {}}, status=404)
+
+
+async def test_select_of_states(api: Api, worker: Worker) -> None:
+    thread = await api.thread()
+    await worker.perform(thread, await api.run(thread))
+    await api.ask("POST", f"/threads/{thread}/state", {"values": {"title": "T"}})
+    whole = await api.ask("GET", f"/threads/{thread}/state")
+    titled = {"values": {"title": "T"}, "checkpoint": whole["checkpoint"]}
+    for query in ("select=values.title&select=checkpoint&select=values.none", 'select=["values.title","checkpoint"]'):
+        assert await api.ask("GET", f"/threads/{thread}/state?{query}") == titled
+    at = f"/threads/{thread}/state/{whole['checkpoint_id']}?select=next&select=metadata"
+    assert await api.ask("GET", at) == {"next": [], "metadata": whole["metadata"]}
+    body = {"checkpoint": whole["checkpoint"], "select": ["values.title", "checkpoint"]}
+    assert await api.ask("POST", f"/threads/{thread}/state/checkpoint", body) == titled
+    assert await api.ask("POST", f"/threads/{thread}/state/checkpoint", {}) == whole
+    history = await api.ask("POST", f"/threads/{thread}/history", {"select": ["checkpoint_id", "metadata"]})
+    assert [sorted(one) for one in history] == [["checkpoint_id", "metadata"]] * 3
+    history = await api.ask("POST", f"/threads/{thread}/history", {"select": ["values.messages", "next"]})
+    assert [len(one["values"]["messages"]) for one in history] == [2, 2, 1]
+    assert [one["next"] for one in history] == [[], [], ["model"]]
+
+
+async def test_history_of_many_branches(api: Api, worker: Worker) -> None:
+    """What is shown at each checkpoint is what the state was there, whatever the order it is made in."""
+    thread = await api.thread()
+    await worker.perform(thread, await api.run(thread), "one")
+    trunk = await api.ask("GET", f"/threads/{thread}/state")
+    for number in range(5):
+        body = {"values": {"messages": [human(f"b{number}", "b")]}, "checkpoint_id": trunk["checkpoint_id"]}
+        made = await api.ask("POST", f"/threads/{thread}/state", body)
+        body = {"values": {"messages": [human(f"b{number}", "B")], "title": f"{number}"}}
+        await api.ask("POST", f"/threads/{thread}/state", {**body, "checkpoint": made["checkpoint"]})
+    history = await api.ask("POST", f"/threads/{thread}/history", {"limit": 100})
+    assert len(history) == 12
+    for one in history:
+        assert one == await api.ask("GET", f"/threads/{thread}/state/{one['checkpoint_id']}")
+    assert await api.ask("POST", f"/threads/{thread}/history", {"limit": 3}) == history[:3]
+    ask = {"before": history[2]["checkpoint_id"], "limit": 2}
+    assert await api.ask("POST", f"/threads/{thread}/history", ask) == history[3:5]
+
+
+async def test_a_long_history_is_sent_in_pieces(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("channels.http.langgraph.states.PIECE_BYTES", 100)
+    steps = [{"updates": [{"values": {"title": str(number)}}]} for number in range(20)]
+    made = await api.ask("POST", "/threads", {"supersteps": steps})
+    history = await api.ask("POST", f"/threads/{made['thread_id']}/history", {"limit": 15})
+    assert [one["values"]["title"] for one in history] == [str(number) for number in range(19, 4, -1)]
+
+
+async def test_a_cancelled_thread_has_nothing_to_resume(api: Api, worker: Worker) -> None:
+    thread = await api.thread()
+    run = await api.run(thread)
+    await worker.write(thread, run, started(), RunCancelled())
+    found = await api.ask("GET", f"/threads/{thread}")
+    assert (found["status"], found["interrupts"]) == ("interrupted", {})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -42,12 +43,20 @@ async def test_five_lock_for_five_minutes(log: EventLog, clock: Clock) -> None:
     assert [await locked(door, "b", "a") for door in doors] == [True, True]
     assert not await locked(doors[0], "b")
     clock.ahead = LOCKED - timedelta(seconds=5)
-    await doors[0].failed("a")
+    with pytest.raises(TooMany):
+        await doors[0].failed("a")
     assert await locked(doors[0], "a")
     clock.ahead = LOCKED + timedelta(seconds=5)
     assert not await locked(doors[0], "a"), "and the failures before do not count any more"
     await doors[0].failed("a")
     assert not await locked(doors[0], "a")
+
+
+async def test_many_tries_at_once_are_no_more_than_five(log: EventLog) -> None:
+    doors = [Lockout(log), Lockout(log)]
+    results = await asyncio.gather(*(doors[n % 2].failed("a") for n in range(20)), return_exceptions=True)
+    assert sum(result is None for result in results) == 5, results
+    assert sum(isinstance(result, TooMany) for result in results) == 15
 
 
 async def test_old_failures_do_not_count(log: EventLog, clock: Clock) -> None:
@@ -72,7 +81,7 @@ async def test_success_forgets_failures(log: EventLog, clock: Clock) -> None:
 
 async def test_little_is_kept(log: EventLog) -> None:
     door = Lockout(log)
-    for _ in range(7):
+    for _ in range(5):
         await door.failed("a")
     assert [r.type async for r in log.read(Aggregate(lockout.KIND, "a"))] == ["signin.locked"]
     assert await locked(Lockout(log), "a")

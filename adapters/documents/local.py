@@ -1,0 +1,263 @@
+"""Documents on this machine's disk, each converted by a short-lived process that can hurt nobody (`convert.py`)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
+
+import anyio
+import msgspec
+import structlog
+from anyio import to_thread
+
+from adapters.documents import convert
+from adapters.sandboxes.bubblewrap import binary
+from core.documents import KINDS, OLD, Converted, Outcome, Rejected
+from core.errors import Invalid, NotFound
+from core.files import Draft, Folder, digest, open_plain
+
+log = structlog.get_logger("sika.documents")
+
+WALL_SECONDS = 180
+"""For one document, start to end."""
+CPU_SECONDS = 150
+MEMORY_BYTES = 2 << 30
+"""Address space. The libraries alone take a quarter of a gigabyte."""
+TEXT_BYTES = 16 << 20
+OPEN_FILES = 128
+AT_ONCE = max(1, (os.cpu_count() or 2) // 2)
+"""Conversions at a time: half of the processors stay for those who wait for something else."""
+LINE_BYTES = 64 * 1024
+_TRY_SECONDS = 15.0
+_OUT_OF_TIME = (-signal.SIGXCPU, -signal.SIGALRM, 128 + signal.SIGXCPU, 128 + signal.SIGALRM)
+"""bubblewrap reports the signal of what it runs as shells do."""
+_DAMAGED = "cannot be read; it is damaged, or not complete"
+
+
+class LocalDocuments:
+    """Guarantees: whatever the document does, it costs at most the limits, and the process and everything it started
+    are gone when `convert` returns or is cancelled. Where bubblewrap works the process has no network and sees none of
+    the host's files but the libraries. Non-guarantees: the kernel is shared.
+    """
+
+    def __init__(self, home: Path, *, wall_seconds: int = WALL_SECONDS, memory_bytes: int = MEMORY_BYTES) -> None:
+        self._home = home
+        self._limits = {
+            "AS": memory_bytes,
+            "CPU": min(CPU_SECONDS, wall_seconds),
+            "FSIZE": TEXT_BYTES,
+            "NOFILE": OPEN_FILES,
+            "WALL": wall_seconds,
+        }
+        self._places = anyio.Semaphore(AT_ONCE)
+        self._confined: bool | None = None
+
+    async def convert(
+        self, user: str, thread: str, name: str, own: str | None, progress: Callable[[str], Awaitable[None]]
+    ) -> Outcome:
+        folder = Folder(self._home, user, thread)
+        kind = KINDS.get(Path(name).suffix.lower())
+        source = await to_thread.run_sync(_open, folder, name)
+        try:
+            sha256 = await to_thread.run_sync(digest, source)
+            if kind is None:
+                return Rejected(sha256, _unsupported(name))
+            async with self._places:
+                draft = await to_thread.run_sync(folder.draft)
+                try:
+                    return await self._made(folder, draft, kind, name, own, (source, sha256), progress)
+                finally:
+                    draft.close()
+        finally:
+            os.close(source)
+
+    async def discard(self, user: str, thread: str, name: str) -> None:
+        await to_thread.run_sync(_discard, Folder(self._home, user, thread), name)
+
+    async def _made(
+        self,
+        folder: Folder,
+        draft: Draft,
+        kind: str,
+        name: str,
+        own: str | None,
+        source: tuple[int, str],
+        progress: Callable[[str], Awaitable[None]],
+    ) -> Outcome:
+        said = await self._run(kind, source[0], draft.fd, name, progress)
+        if said.converted is None:
+            return Rejected(source[1], said.rejected or _DAMAGED)
+        markdown = await to_thread.run_sync(_publish, folder, draft, name, own)
+        return Converted(source[1], markdown, said.converted.pages)
+
+    async def _run(
+        self, kind: str, source: int, out: int, name: str, progress: Callable[[str], Awaitable[None]]
+    ) -> _Word:
+        """The last word of the process: `converted` or `rejected`."""
+        if self._confined is None:
+            self._confined = await to_thread.run_sync(_confinement_works)
+        command = [*(_confinement() if self._confined else ()), *_python(), kind, json.dumps(self._limits)]
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            stdin=source,
+            stdout=out,
+            stderr=subprocess.PIPE,
+            env=_environment(),
+            cwd="/",
+            start_new_session=True,
+            limit=LINE_BYTES,
+        )
+        try:
+            async with asyncio.timeout(self._limits["WALL"]):
+                return await self._listen(process, name, progress)
+        except TimeoutError:
+            return _Word(rejected=f"takes longer than {self._limits['WALL']} s to be converted")
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            with anyio.CancelScope(shield=True):
+                await process.wait()
+
+    async def _listen(
+        self, process: asyncio.subprocess.Process, name: str, progress: Callable[[str], Awaitable[None]]
+    ) -> _Word:
+        assert process.stderr is not None
+        last = _Word()
+        with suppress(ValueError):  # a line longer than any of ours
+            async for line in process.stderr:
+                last = _word(line)
+                if last.page is not None:
+                    await progress(f"{name}: page {last.page} of {last.of}\n")
+        if last.converted or last.rejected:
+            return last
+        await process.wait()
+        log.info("document not converted", kind=Path(name).suffix, error=last.failed, code=process.returncode)
+        if process.returncode in _OUT_OF_TIME:
+            return _Word(rejected=f"takes longer than {self._limits['CPU']} s to be converted")
+        return _Word(rejected=_DAMAGED)
+
+
+def _open(folder: Folder, name: str) -> int:
+    with folder.open("uploads") as directory:
+        return open_plain(directory, name)
+
+
+def _publish(folder: Folder, draft: Draft, name: str, own: str | None) -> str:
+    """Put the text beside the file: in the place of its last one, else under the first name that is free.
+
+    What is there already with the same content is taken for ours: a crash came before it was written down.
+    """
+    draft.seal()
+    made = digest(draft.fd)
+    with folder.open("uploads") as directory:
+        if own is not None:
+            with suppress(Invalid):
+                draft.publish(directory, own)
+                return own
+        number = 0
+        while True:
+            candidate = f"{Path(name).stem}{f'_{number}' if number else ''}.md"
+            if draft.publish_new(directory, candidate) or _same(directory, candidate, made):
+                return candidate
+            number += 1
+
+
+def _same(directory: int, name: str, sha256: str) -> bool:
+    try:
+        fd = open_plain(directory, name)
+    except (Invalid, NotFound):
+        return False
+    try:
+        return digest(fd) == sha256
+    finally:
+        os.close(fd)
+
+
+def _discard(folder: Folder, name: str) -> None:
+    with suppress(NotFound, FileNotFoundError, IsADirectoryError), folder.open("uploads") as directory:
+        os.unlink(name, dir_fd=directory)
+
+
+def _unsupported(name: str) -> str:
+    suffix = Path(name).suffix.lower()
+    if suffix in OLD:
+        return f"is of an old format that cannot be converted; save it as {OLD[suffix]}"
+    return "is not a document that can be converted"
+
+
+class _Done(msgspec.Struct):
+    pages: int | None
+
+
+class _Word(msgspec.Struct):
+    """One line of the process: see `convert.py`."""
+
+    page: int | None = None
+    of: int | None = None
+    converted: _Done | None = None
+    rejected: str | None = None
+    failed: str | None = None
+
+
+def _word(line: bytes) -> _Word:
+    try:
+        return msgspec.json.decode(line, type=_Word)
+    except msgspec.DecodeError:
+        return _Word(failed=line.decode(errors="replace").strip())
+
+
+# ── the process ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _python() -> list[str]:
+    return [sys.executable, "-I", convert.__file__]
+
+
+def _environment() -> dict[str, str]:
+    """Nothing of the server's. One thread: each would reserve its share of the address space."""
+    return {"PATH": os.defpath, "LANG": "C.UTF-8", "HOME": "/tmp", "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+
+
+def _confinement() -> list[str]:
+    """bubblewrap around the process: no network, no other process, of the disk only what Python needs to run."""
+    words = [binary() or "bwrap", "--unshare-all", "--die-with-parent", "--cap-drop", "ALL"]
+    words += ["--proc", "/proc", "--dev", "/dev", "--size", str(64 << 20), "--tmpfs", "/tmp", "--chdir", "/tmp"]
+    words += ["--ro-bind", "/usr", "/usr", "--ro-bind-try", "/etc/ld.so.cache", "/etc/ld.so.cache"]
+    for top in ("bin", "lib", "lib32", "lib64"):
+        if os.path.islink(f"/{top}"):
+            words += ["--symlink", os.readlink(f"/{top}"), f"/{top}"]
+        else:
+            words += ["--ro-bind-try", f"/{top}", f"/{top}"]
+    for path in _libraries():
+        words += ["--ro-bind", path, path]
+    return [*words, "--remount-ro", "/"]
+
+
+def _libraries() -> list[str]:
+    """Where Python and its packages are, besides /usr."""
+    paths = {sys.prefix, sys.base_prefix, sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
+    paths |= {os.path.dirname(os.path.realpath(sys.executable)), os.path.dirname(os.path.abspath(convert.__file__))}
+    wanted = sorted(path for path in paths if path != "/" and not Path(path).is_relative_to("/usr"))
+    return [path for path in wanted if not any(path != other and Path(path).is_relative_to(other) for other in wanted)]
+
+
+def _confinement_works() -> bool:
+    if sys.platform != "linux" or not (binary() or shutil.which("bwrap")):
+        return False
+    try:
+        command = [*_confinement(), sys.executable, "-I", "-c", ""]
+        done = subprocess.run(command, env=_environment(), capture_output=True, timeout=_TRY_SECONDS, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    if done.returncode:
+        log.warning("documents are converted without bubblewrap", reason=done.stderr.decode(errors="replace")[:300])
+    return done.returncode == 0

@@ -1,0 +1,140 @@
+"""The same client for programs without an event loop: each method waits for the one of the same name in `aio`."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import threading
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
+from contextlib import suppress
+from functools import partial
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+import anyio
+
+from channels.client.aio import AsyncSikaClient
+from channels.client.background import Background
+from channels.client.errors import ClientError, closed
+from channels.client.events import StreamEvent
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _constructed(
+    like: Callable[P, AsyncSikaClient],
+) -> Callable[[Callable[..., None]], Callable[Concatenate[SikaClient, P], None]]:
+    """A constructor with the arguments of another."""
+
+    def decorate(init: Callable[..., None]) -> Callable[Concatenate[SikaClient, P], None]:
+        of = inspect.signature(like)
+        self = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        init.__signature__ = of.replace(parameters=[self, *of.parameters.values()])  # type: ignore[attr-defined]
+        return init
+
+    return decorate
+
+
+def _waiting(
+    method: Callable[Concatenate[AsyncSikaClient, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[SikaClient, P], T]:
+    @functools.wraps(method)
+    def wait(self: SikaClient, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._loop().call(partial(method, self._core, *args, **kwargs))
+
+    return wait
+
+
+def _following(
+    method: Callable[Concatenate[AsyncSikaClient, P], AsyncGenerator[StreamEvent, None]],
+) -> Callable[Concatenate[SikaClient, P], Generator[StreamEvent, None, None]]:
+    @functools.wraps(method)
+    def follow(self: SikaClient, /, *args: P.args, **kwargs: P.kwargs) -> Generator[StreamEvent, None, None]:
+        loop, lock = self._loop(), anyio.Lock()
+        events = method(self._core, *args, **kwargs)
+
+        async def step() -> StreamEvent | None:
+            async with lock:  # a step that was interrupted has its end before the generator is closed
+                return await anext(events, None)
+
+        async def close() -> None:
+            async with lock:
+                await events.aclose()
+
+        try:
+            while (event := loop.call(step)) is not None:
+                yield event
+        finally:
+            with suppress(ClientError):  # the client was closed, and with it the stream
+                loop.settle(close)
+
+    return follow
+
+
+class SikaClient:
+    """Like `AsyncSikaClient`, but waiting. May be used by several threads at once."""
+
+    @_constructed(AsyncSikaClient)
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._core = AsyncSikaClient(*args, **kwargs)
+        self._starting = threading.Lock()
+        self._background: Background | None = None
+        self._closed = False
+
+    def __enter__(self) -> SikaClient:
+        self._loop().call(self._core.__aenter__)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End connections, streams, and the server if it is in this process and nobody else uses it. Twice is fine."""
+        with self._starting:
+            self._closed = True
+            background, self._background = self._background, None
+        if background is not None:
+            background.stop()
+
+    def _loop(self) -> Background:
+        with self._starting:
+            if self._closed:
+                raise closed()
+            if self._background is None:
+                self._background = Background("sika-client", self._core.close, daemon=True)
+            return self._background
+
+    stream = _following(AsyncSikaClient.stream)
+    resume = _following(AsyncSikaClient.resume)
+    chat = _waiting(AsyncSikaClient.chat)
+    steer = _waiting(AsyncSikaClient.steer)
+    cancel = _waiting(AsyncSikaClient.cancel)
+    reset_agent = _waiting(AsyncSikaClient.reset_agent)
+
+    list_threads = _waiting(AsyncSikaClient.list_threads)
+    get_thread = _waiting(AsyncSikaClient.get_thread)
+
+    list_models = _waiting(AsyncSikaClient.list_models)
+    get_model = _waiting(AsyncSikaClient.get_model)
+    get_mcp_config = _waiting(AsyncSikaClient.get_mcp_config)
+    update_mcp_config = _waiting(AsyncSikaClient.update_mcp_config)
+    list_skills = _waiting(AsyncSikaClient.list_skills)
+    get_skill = _waiting(AsyncSikaClient.get_skill)
+    update_skill = _waiting(AsyncSikaClient.update_skill)
+    install_skill = _waiting(AsyncSikaClient.install_skill)
+
+    get_memory = _waiting(AsyncSikaClient.get_memory)
+    reload_memory = _waiting(AsyncSikaClient.reload_memory)
+    clear_memory = _waiting(AsyncSikaClient.clear_memory)
+    export_memory = _waiting(AsyncSikaClient.export_memory)
+    import_memory = _waiting(AsyncSikaClient.import_memory)
+    get_memory_config = _waiting(AsyncSikaClient.get_memory_config)
+    get_memory_status = _waiting(AsyncSikaClient.get_memory_status)
+    create_memory_fact = _waiting(AsyncSikaClient.create_memory_fact)
+    update_memory_fact = _waiting(AsyncSikaClient.update_memory_fact)
+    delete_memory_fact = _waiting(AsyncSikaClient.delete_memory_fact)
+
+    upload_files = _waiting(AsyncSikaClient.upload_files)
+    list_uploads = _waiting(AsyncSikaClient.list_uploads)
+    delete_upload = _waiting(AsyncSikaClient.delete_upload)
+    get_artifact = _waiting(AsyncSikaClient.get_artifact)

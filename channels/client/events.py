@@ -1,0 +1,165 @@
+"""The frames of a run's stream to the events of the client. Pure: nothing but the frames that went in before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from channels.terminal.sse import Frame
+
+Json = dict[str, Any]
+
+MODES = ("values", "messages-tuple", "updates", "custom")
+"""What the client asks of a stream."""
+INTERRUPT = "__interrupt__"
+
+
+@dataclass(frozen=True, slots=True)
+class StreamEvent:
+    """Something that happened in a run.
+
+    | type | data |
+    |---|---|
+    | `messages-tuple` | a piece of an answer: `{type: "ai", content, id, usage_metadata?, additional_kwargs?}` |
+    | `messages-tuple` | its tool calls, whole: `{type: "ai", content: "", id, tool_calls: [{name, args, id}]}` |
+    | `messages-tuple` | the result of one: `{type: "tool", content, name, tool_call_id, id}` |
+    | `values` | the state after a step: `{title, messages, artifacts}`, and `interrupts` if the run asks something |
+    | `custom` | what tools and the agent report, as it is |
+    | `end` | the last one: `{usage: {input_tokens, output_tokens, total_tokens}}` |
+    """
+
+    type: Literal["values", "messages-tuple", "custom", "end"]
+    data: Json
+    thread_id: str = ""
+    run_id: str = ""
+
+
+class Translator:
+    """One per run. Every text, tool call, tool result and usage is told once, whichever frames bring it."""
+
+    def __init__(self, thread_id: str = "") -> None:
+        self.thread_id = thread_id
+        self.run_id = ""
+        self.usage = {"input_tokens": 0, "output_tokens": 0, "total_tokens": 0}
+        self.failure: Json | None = None
+        """What the run said of its failure."""
+        self._known: set[str] | None = None
+        """Ids of messages that were there before the run, or were told since; None: not known yet."""
+        self._streamed: set[str] = set()
+        self._calls: set[str] = set()
+        self._results: set[str] = set()
+        self._counted: set[str] = set()
+
+    def take(self, frame: Frame) -> Iterator[StreamEvent]:
+        data = frame.data
+        match frame.event:
+            case "metadata" if isinstance(data, dict):
+                self.run_id = str(data.get("run_id") or self.run_id)
+            case "messages" if isinstance(data, list) and data:
+                yield from self._message(data[0])
+            case "updates" if isinstance(data, dict):
+                for update in data.values():
+                    for message in _messages(update):
+                        yield from self._called(message)
+            case "values" if isinstance(data, dict):
+                yield from self._values(data)
+            case "custom" if isinstance(data, dict):
+                yield self._event("custom", data)
+            case "error":
+                self.failure = data if isinstance(data, dict) else {"message": str(data)}
+            case "end" if self.failure is None:
+                yield self._event("end", {"usage": dict(self.usage)})
+
+    def _message(self, message: Json) -> Iterator[StreamEvent]:
+        match message.get("type"):
+            case "AIMessageChunk":
+                self._streamed.add(str(message.get("id")))
+                yield from self._said(message)
+            case "ai":
+                yield from self._whole(message)
+            case "tool":
+                yield from self._result(message)
+
+    def _values(self, values: Json) -> Iterator[StreamEvent]:
+        messages = _messages(values)
+        if self._known is None:
+            self._known = {str(message.get("id")) for message in messages}
+        for message in messages:
+            if str(message.get("id")) in self._known:
+                continue
+            self._known.add(str(message.get("id")))
+            if message.get("type") == "ai":
+                yield from self._whole(message)
+            elif message.get("type") == "tool":
+                yield from self._result(message)
+        shown = {"title": values.get("title"), "messages": messages, "artifacts": values.get("artifacts") or []}
+        if INTERRUPT in values:
+            shown["interrupts"] = values[INTERRUPT]
+        yield self._event("values", shown)
+
+    def _whole(self, message: Json) -> Iterator[StreamEvent]:
+        """An answer that nobody streamed, and the tool calls of any."""
+        if str(message.get("id")) not in self._streamed:
+            self._streamed.add(str(message.get("id")))
+            yield from self._said(message)
+        yield from self._called(message)
+
+    def _said(self, message: Json) -> Iterator[StreamEvent]:
+        data: Json = {"type": "ai", "content": text_of(message.get("content")), "id": message.get("id")}
+        if usage := self._count(message):
+            data["usage_metadata"] = usage
+        if kwargs := message.get("additional_kwargs"):
+            data["additional_kwargs"] = kwargs
+        if data["content"] or len(data) > 3:
+            yield self._event("messages-tuple", data)
+
+    def _called(self, message: Json) -> Iterator[StreamEvent]:
+        calls = [
+            {"name": call.get("name"), "args": call.get("args"), "id": call.get("id")}
+            for call in message.get("tool_calls") or ()
+            if str(call.get("id")) not in self._calls
+        ]
+        if message.get("type") == "ai" and calls:
+            self._calls.update(str(call["id"]) for call in calls)
+            data = {"type": "ai", "content": "", "id": message.get("id"), "tool_calls": calls}
+            yield self._event("messages-tuple", data)
+
+    def _result(self, message: Json) -> Iterator[StreamEvent]:
+        call = str(message.get("tool_call_id"))
+        if call in self._results:
+            return
+        self._results.add(call)
+        data: Json = {"type": "tool", "content": text_of(message.get("content"))}
+        data |= {key: message.get(key) for key in ("name", "tool_call_id", "id")}
+        yield self._event("messages-tuple", data)
+
+    def _count(self, message: Json) -> Json | None:
+        """The usage of a message, the first time it is told."""
+        usage, identity = message.get("usage_metadata"), str(message.get("id"))
+        if not isinstance(usage, Mapping) or identity in self._counted:
+            return None
+        self._counted.add(identity)
+        for key in self.usage:
+            self.usage[key] += int(usage.get(key) or 0)
+        return dict(usage)
+
+    def _event(self, kind: Literal["values", "messages-tuple", "custom", "end"], data: Json) -> StreamEvent:
+        return StreamEvent(kind, data, self.thread_id, self.run_id)
+
+
+def text_of(content: Any) -> str:
+    """The text of a message's content: a string, or blocks of which some are text."""
+    if isinstance(content, str):
+        return content
+    parts = content if isinstance(content, list) else []
+    return "".join(
+        part if isinstance(part, str) else str(part.get("text", ""))
+        for part in parts
+        if isinstance(part, str) or (isinstance(part, dict) and part.get("type") == "text")
+    )
+
+
+def _messages(holder: Any) -> list[Json]:
+    found = holder.get("messages") if isinstance(holder, dict) else None
+    return [message for message in found if isinstance(message, dict)] if isinstance(found, list) else []

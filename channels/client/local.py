@@ -1,0 +1,178 @@
+"""Servers in this process: one for each data directory, shared by the clients that name it, gone with the last one.
+
+A server has a thread of its own, so that neither blocking code of the caller nor the end of an event loop of the
+caller's harms it. It ends with its last client, or when the main thread ends: a script need not close its client.
+"""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import CancelledError, Future
+from contextlib import suppress
+from pathlib import Path
+
+import anyio
+import httpx
+import structlog
+from anyio.abc import TaskStatus
+
+from actors import compose
+from channels.client.background import Background
+from channels.client.errors import ClientError, Invalid, of_core
+from channels.client.wire import Place
+from core import config as configuration
+from core.config import ConfigSource
+from core.errors import Refused, SikaError
+from core.identity.installation import Installation
+
+LOOK_SECONDS = 0.25
+"""How often a server looks whether the main thread has ended."""
+HEALTH_SECONDS = 2.0
+USER = "default"
+"""Who asks where there are accounts and nobody is named."""
+
+_lock = threading.Lock()
+_servers: dict[Path, Server] = {}
+
+
+class Server:
+    """A server of this process. `clients` counts those that use it."""
+
+    def __init__(self, home: Path, config: Path | None) -> None:
+        self.home = home
+        self.config = config
+        self.clients = 0
+        self._background = Background("sika-server", _nothing, daemon=False)
+        self._stopping = anyio.Event()
+        try:
+            started = self._background.portal.start_task(self._serve)
+        except BaseException:
+            self._background.stop()
+            raise
+        self._served: Future[None] = started[0]
+        self.url: str = started[1]
+
+    def problem(self) -> ClientError | None:
+        """What ended the server, if something did."""
+        if not self._served.done():
+            return None
+        try:
+            error = self._served.exception()
+        except CancelledError:
+            return None
+        return of_core(error) if isinstance(error, SikaError) else None
+
+    def stop(self) -> None:
+        """Drain it, and wait until nothing of it is left."""
+        with suppress(RuntimeError, CancelledError):  # it has ended with the main thread
+            self._background.portal.start_task_soon(self._stopping.set)
+            self._served.exception()
+        self._background.stop()
+
+    async def _serve(self, *, task_status: TaskStatus[str]) -> None:
+        options = compose.Options(home=self.home, config=self.config, host="127.0.0.1", port=0)
+        try:
+            async with compose.serve(options) as url:
+                task_status.started(url)
+                while not self._stopping.is_set() and threading.main_thread().is_alive():
+                    with anyio.move_on_after(LOOK_SECONDS):
+                        await self._stopping.wait()
+        finally:
+            if not threading.main_thread().is_alive():
+                await self._background.portal.stop()
+
+
+class Lease:
+    """A client's use of the server of a data directory: of this process, or of another one that is there already."""
+
+    def __init__(self, server: Server | None, place: Place) -> None:
+        self.place = place
+        self._server = server
+
+    def problem(self) -> ClientError | None:
+        return self._server.problem() if self._server else None
+
+    def release(self) -> None:
+        """Blocks until the server has ended, if this was its last client."""
+        if self._server is not None:
+            _give_back(self._server)
+            self._server = None
+
+
+def lease(home: Path | None, config: Path | None, user: str | None) -> Lease:
+    """Start the server if none runs. Blocks; raises what keeps it from starting."""
+    _log_to_logging()
+    try:
+        home = configuration.home(home).resolve()
+        accounts = ConfigSource(config).current().auth.enabled or user is not None
+        token = Installation(home).internal.reveal() if accounts else ""
+        server, url = _take(home, config)
+    except SikaError as error:
+        raise of_core(error) from error
+    headers = {"X-Sika-Internal-Token": token, "X-Sika-User": user or USER} if accounts else {}
+    return Lease(server, Place(url, headers, proxies=False))
+
+
+def _take(home: Path, config: Path | None) -> tuple[Server | None, str]:
+    """A server of ours, or the address of somebody else's."""
+    with _lock:
+        server = _servers.get(home)
+        if server is not None and server.problem() is not None:
+            del _servers[home]
+            server = None
+        if server is None:
+            if (url := _running(home)) is not None:
+                return None, url
+            try:
+                server = Server(home, config)
+            except Refused:
+                if (url := _running(home)) is not None:  # somebody was faster
+                    return None, url
+                raise
+            _servers[home] = server
+        elif server.config != config:
+            raise Invalid(f"{home}: its server in this process has another configuration: {server.config}")
+        server.clients += 1
+        return server, server.url
+
+
+def _give_back(server: Server) -> None:
+    with _lock:
+        server.clients -= 1
+        if server.clients:
+            return
+        if _servers.get(server.home) is server:
+            del _servers[server.home]
+        server.stop()
+
+
+def _running(home: Path) -> str | None:
+    """The address of the server of a data directory, if one answers there."""
+    address = compose.running_server(home)
+    if address is None:
+        return None
+    try:
+        answer = httpx.get(f"{address.url}/health", timeout=HEALTH_SECONDS, trust_env=False)
+    except httpx.HTTPError:
+        return None
+    return address.url if answer.status_code == 200 else None
+
+
+async def _nothing() -> None:
+    """The server has ended by then."""
+
+
+def _log_to_logging() -> None:
+    """A server in somebody's program says what it has to say through `logging`, unless the program uses structlog."""
+    if structlog.is_configured():
+        return
+    structlog.configure(
+        processors=[
+            structlog.stdlib.filter_by_level,
+            structlog.processors.format_exc_info,
+            structlog.processors.KeyValueRenderer(key_order=["event"]),
+        ],
+        wrapper_class=structlog.stdlib.BoundLogger,
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        cache_logger_on_first_use=True,
+    )

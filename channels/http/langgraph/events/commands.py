@@ -1,0 +1,219 @@
+"""Commands of the protocol: start a run, answer its questions, look at it. The answer says what cannot be done."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import msgspec
+from aiohttp import web
+
+from channels.http import live as alive
+from channels.http.errors import BadRequest
+from channels.http.langgraph import runs
+from channels.http.langgraph.asked import Asked, RunBody
+from channels.http.langgraph.events.wire import failure, place
+from core.errors import Invalid, NotFound, Refused
+from core.events import Json
+from core.ids import uuid7
+from core.state import Run, ThreadState
+
+STRATEGY = "interrupt"
+"""What becomes of an open run if `run.start` does not say: clients that know of none do not."""
+
+Code = Literal[
+    "invalid_argument",
+    "unknown_command",
+    "no_such_run",
+    "no_such_interrupt",
+    "no_such_subscription",
+    "unsupported",
+    "permission_denied",
+    "unknown_error",
+]
+
+
+class Command(msgspec.Struct):
+    """A command as clients send it."""
+
+    id: int
+    """Chosen by the client; the answer has it too."""
+    method: str
+    """`run.start`, `input.respond` or `agent.getTree`."""
+    params: dict[str, Any] | None = None
+
+
+class Meta(msgspec.Struct):
+    applied_through_seq: int
+    """The number of the last event before what the command did."""
+
+
+class Success(msgspec.Struct, tag_field="type", tag="success"):
+    """The command was carried out."""
+
+    id: int
+    result: Json
+    meta: Meta
+
+
+class Failure(msgspec.Struct, tag_field="type", tag="error"):
+    """The command was not carried out."""
+
+    id: int
+    error: Code
+    message: str
+
+
+class Failed(Exception):
+    """Why a command is not carried out."""
+
+    def __init__(self, code: Code, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+class _Response(msgspec.Struct):
+    interrupt_id: str | None = None
+    response: Any = None
+
+
+class _Respond(_Response):
+    responses: list[_Response] | None = None
+    update: Any = None
+    goto: Any = None
+    config: dict[str, Any] | None = None
+    metadata: dict[str, Any] | None = None
+
+
+def envelope(raw: bytes) -> Command:
+    """A command. Raises `BadRequest` unless it has an integer `id` and a `method`."""
+    try:
+        return msgspec.json.decode(raw, type=Command)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        reason = str(error).replace("`", "")
+        raise BadRequest(f"a command needs an integer id, a method, and params if any: {reason}") from None
+
+
+async def execute(request: web.Request, command: Command) -> Json:
+    """Do it; the answer. Raises only what is no fault of the command: no such thread, a part that does not answer."""
+    params = command.params or {}
+    try:
+        match command.method:
+            case "run.start":
+                return await _start(request, command.id, params)
+            case "input.respond":
+                return await _respond(request, command.id, params)
+            case "agent.getTree":
+                return await _tree(request, command.id, params)
+            case "subscription.subscribe" | "subscription.unsubscribe":
+                raise Failed("unsupported", f"{command.method}: only on a WebSocket")
+            case other:
+                raise Failed("unknown_command", f"Unknown protocol command: {other[:80]}")
+    except Failed as error:
+        return failure(command.id, error.code, str(error))
+    except Invalid as error:
+        return failure(command.id, "invalid_argument", str(error))
+    except Refused as error:
+        return failure(command.id, "unknown_error", str(error))
+
+
+def success(identity: int, result: Json, through: int = 0) -> Json:
+    return {"type": "success", "id": identity, "result": result, "meta": {"applied_through_seq": through}}
+
+
+async def _start(request: web.Request, identity: int, params: Mapping[str, Any]) -> Json:
+    """Start a run, or (where questions are open) go on with the input as the answer."""
+    live, thread_id = alive.of(request), alive.thread_id(request)
+    if not params.get("assistant_id"):
+        raise Failed("invalid_argument", "run.start requires an assistant_id.")
+    state = await live.services.threads.load(thread_id)
+    body = {name: value for name, value in params.items() if name in RunBody.__struct_fields__}
+    body["if_not_exists"] = "create"
+    body["multitask_strategy"] = params.get("multitask_strategy") or params.get("multitaskStrategy") or STRATEGY
+    if _questions(state) and body.get("input") is not None and "command" not in body:
+        body["command"] = {"resume": body.pop("input")}
+    return await _requested(request, identity, await _asked(request, body))
+
+
+async def _respond(request: web.Request, identity: int, params: Mapping[str, Any]) -> Json:
+    """Answer questions; the run goes on as it was asked for, but from where the thread is."""
+    _, state = await alive.owned(request)
+    given = _converted(params, _Respond)
+    responses = given.responses if given.responses is not None else [given]
+    questions = _questions(state)
+    if not responses or any(one.interrupt_id is None for one in responses):
+        raise Failed("invalid_argument", "input.respond requires an interrupt_id.")
+    for one in responses:
+        if one.interrupt_id not in questions:
+            raise Failed("no_such_interrupt", f"Unknown or already-consumed interrupt: {str(one.interrupt_id)[:80]}")
+    paused = _last(state).request
+    command = {"resume": {one.interrupt_id: one.response for one in responses}}
+    command |= {name: value for name, value in (("update", given.update), ("goto", given.goto)) if value is not None}
+    config = {name: value for name, value in paused.config.items() if name != "configurable"}
+    body = {
+        "assistant_id": paused.assistant,
+        "command": command,
+        "config": given.config if given.config is not None else config,
+        "context": paused.context,
+        "metadata": given.metadata if given.metadata is not None else paused.metadata,
+        "multitask_strategy": "reject",
+    }
+    try:
+        return await _requested(request, identity, await _asked(request, body), with_run=False)
+    except Refused:  # somebody else was first
+        names = ", ".join(str(one.interrupt_id) for one in responses)
+        raise Failed("no_such_interrupt", f"Unknown or already-consumed interrupt: {names[:200]}") from None
+
+
+async def _requested(request: web.Request, identity: int, asked: Asked, *, with_run: bool = True) -> Json:
+    run_id = uuid7()
+    _, record = await runs.admit(request, alive.thread_id(request), run_id, asked)
+    return success(identity, {"run_id": run_id} if with_run else {}, place(record.seq))
+
+
+async def _tree(request: web.Request, identity: int, params: Mapping[str, Any]) -> Json:
+    """One node: the agent of a run, by default of the last."""
+    _, state = await alive.owned(request)
+    named = params.get("run_id")
+    run = state.runs.get(str(named)) if named is not None else next(reversed(state.runs.values()), None)
+    if run is None or run.removed or run.status == "rolled_back":
+        raise Failed("no_such_run", "There is no such run on this thread.")
+    status = "interrupted" if state.paused and run is _last(state) and not run.open else _STATUS[run.status]
+    node = {"namespace": [], "status": status, "graph_name": run.request.assistant, "children": []}
+    return success(identity, {"tree": node})
+
+
+_STATUS: Mapping[str, str] = {
+    "pending": "started",
+    "running": "running",
+    "success": "completed",
+    "error": "failed",
+    "timeout": "failed",
+    "interrupted": "interrupted",
+}
+
+
+async def _asked(request: web.Request, body: Json) -> Asked:
+    try:
+        return await runs.permitted(request, _converted(body, RunBody))
+    except NotFound as error:  # the assistant; that a thread is not there is said by the status
+        raise Failed("invalid_argument", str(error)) from None
+
+
+def _converted(params: Mapping[str, Any], kind: Any) -> Any:
+    try:
+        return msgspec.convert(params, kind)
+    except msgspec.ValidationError as error:
+        raise Failed("invalid_argument", str(error).replace("`", "")) from None
+
+
+def _questions(state: ThreadState) -> frozenset[str]:
+    """What the thread waits on."""
+    if state.paused is None or any(run.open for run in state.runs.values()):
+        return frozenset()
+    return frozenset(one.id for one in state.paused.interrupts)
+
+
+def _last(state: ThreadState) -> Run:
+    """The run that is paused, if any is."""
+    return next(run for run in reversed(state.runs.values()) if run.status == "success")

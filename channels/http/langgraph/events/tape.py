@@ -1,0 +1,339 @@
+"""A thread's events as a pure function of facts and previews: no clock, no I/O. See `wire` for their numbers.
+
+A tape that was begun at any fact, with the state before it, tells the same from there on as one that was begun at the
+first. Live, replayed and resumed streams differ in what they show of a message before it is finished, and in nothing
+else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
+
+from channels.http.langgraph import dumps
+from channels.http.langgraph.events.blocks import Body, Said, tool_message
+from channels.http.langgraph.events.wire import MOST_QUESTIONS, ROOT, Namespace, Slot, Told, encode, place
+from core.events import (
+    Interrupt,
+    Json,
+    MessageAdded,
+    ModelCompleted,
+    ModelFailed,
+    Record,
+    RunCancelled,
+    RunCompleted,
+    RunFailed,
+    RunPaused,
+    RunRolledBack,
+    RunStarted,
+    StatePatched,
+    ThreadErased,
+    ThreadForked,
+    ThreadPruned,
+    ToolCompleted,
+    ToolRequested,
+)
+from core.previews import Piece, Preview, Progress, Reader
+from core.state import Run, ThreadState, answered, fold, next_nodes, unanswered
+
+HELD = 256
+"""Previews kept while they cannot be shown yet; what is dropped comes with the fact."""
+
+Wants = Callable[[str, Namespace], bool]
+
+
+class Tape:
+    """Feed it every fact of the thread after `state`, in order, and previews as they come.
+
+    `after`: the number up to which everything was seen. `clock`: of the newest fact so far, see `milliseconds`.
+    `gone`: runs that are known to be rolled back; only their ends are told. `snapshots_from`: the fact from which on
+    values and checkpoints are told.
+    """
+
+    def __init__(
+        self,
+        state: ThreadState,
+        wants: Wants,
+        *,
+        after: int = -1,
+        clock: int = 0,
+        gone: frozenset[str] = frozenset(),
+        snapshots_from: int = 0,
+    ) -> None:
+        self.state = state
+        self.behind: str | None = None
+        """A message of which previews were missed, if any: its run's stored ones may help."""
+        self._wants = wants
+        self._after = after
+        self._clock = clock
+        self._gone = gone
+        self._snapshots_from = snapshots_from
+        self._body: Body | None = None
+        self._reader = Reader()
+        self._held: list[tuple[str, Preview]] = []
+
+    @property
+    def seq(self) -> int:
+        """The newest fact that was fed."""
+        return self.state.seq
+
+    def fact(self, record: Record) -> list[Told]:
+        before = self.state
+        self.state = fold((record,), before)
+        self._clock = milliseconds(record, self._clock)
+        told = list(self._tell(record, before))
+        if self._held and self._body is None:
+            held, self._held = self._held, []
+            told += [one for run_id, preview in held for one in self.preview(run_id, preview)]
+        return told
+
+    def preview(self, run_id: str, preview: Preview | Progress) -> list[Told]:
+        """What is new in a preview; [] if nothing is, or if something before it is missing."""
+        run = self.state.runs.get(run_id)
+        if isinstance(preview, Progress):
+            return self._progress(run, preview)
+        if preview.message in self.state.places or (run is not None and not run.open):
+            return []
+        if run is None or run.status == "pending" or (self._body and self._body.message != preview.message):
+            if len(self._held) < HELD:
+                self._held.append((run_id, preview))
+            return []
+        known = self._reader.offset if self._reader.message == preview.message else 0
+        if preview.offset > known:
+            self.behind = preview.message
+            return []
+        new = self._reader.take(preview)
+        if new is None:
+            return []
+        self._body = self._body or Body(preview.message)
+        piece = Piece(new.part, new.text, new.index, new.call_id, new.name)
+        return self._said(self._body.feed(piece))
+
+    def unfinished(self) -> list[Told]:
+        """Everything that was told of the message that is being made."""
+        return self._said(self._body.said) if self._body else []
+
+    # ── what a fact tells ───────────────────────────────────────────────────────────────────────────────────────────
+
+    def _tell(self, record: Record, before: ThreadState) -> Iterator[Told]:
+        event = record.event
+        if isinstance(event, ThreadForked | ThreadPruned | StatePatched):
+            yield from self._step(record, before, whole=True)
+        if isinstance(event, ThreadErased):
+            yield from self._broken_off()
+        run = before.runs.get(record.run or "")
+        if run is None or not run.open:
+            return
+        if run.id in self._gone and not isinstance(event, RunRolledBack):
+            return
+        match event:
+            case RunStarted():
+                yield from self._broken_off()
+                if run.attempt == 0:
+                    yield from self._started(record, run, before)
+            case MessageAdded():
+                yield from self._step(record, before)
+            case ModelCompleted():
+                yield from self._model_completed(record, event, before)
+            case ModelFailed():
+                yield from self._broken_off()
+                if event.wait_ms is not None:
+                    yield from self._custom(record, "llm_retry", _retry(event))
+            case ToolRequested():
+                yield from self._tool_requested(record, event)
+            case ToolCompleted():
+                yield from self._tool_completed(record, event, run, before)
+            case RunPaused():
+                yield from self._broken_off()
+                for number, one in enumerate(event.interrupts[:MOST_QUESTIONS]):
+                    yield from self._asked(record, run, number, one)
+                yield from self._lifecycle(record, run, Slot.ENDED, "interrupted")
+            case RunCompleted():
+                yield from self._broken_off()
+                yield from self._lifecycle(record, run, Slot.ENDED, "completed")
+            case RunFailed():
+                yield from self._broken_off()
+                yield from self._lifecycle(record, run, Slot.ENDED, "failed", error=f"{event.error}: {event.text}")
+            case RunCancelled():
+                yield from self._broken_off()
+                yield from self._lifecycle(record, run, Slot.ENDED, "interrupted")
+            case RunRolledBack():
+                yield from self._broken_off()
+                if self.state.head != before.head:
+                    yield from self._step(record, before, whole=True)
+                yield from self._lifecycle(record, run, Slot.ENDED, "interrupted")
+
+    def _started(self, record: Record, run: Run, before: ThreadState) -> Iterator[Told]:
+        yield from self._lifecycle(record, run, Slot.RUNNING, "running")
+        if run.request.resume and before.paused and self._wants("input", ROOT):
+            told = answered(before, run.request.resume)
+            ids = [
+                one.id
+                for one in before.paused.interrupts
+                if len(told.get(one.call_id or "", ())) > len(before.answers.get(one.call_id or "", ()))
+            ]
+            yield from self._event(
+                record,
+                Slot.ANSWERED,
+                "input",
+                {"interrupt_ids": ids},
+                method="input.answered",
+                identity=f"synth:{run.id}:answered||",
+            )
+        yield from self._step(record, before, whole=True)
+        yield from self._model_next(record)
+
+    def _model_next(self, record: Record) -> Iterator[Told]:
+        if next_nodes(self.state.messages) == ["model"] and self._wants("tasks", ROOT):
+            given = dumps.values(self.state.values)
+            yield from self._task_start(record, _model_task(self.state), "model", given)
+
+    def _model_completed(self, record: Record, event: ModelCompleted, before: ThreadState) -> Iterator[Told]:
+        identity = str(event.message.get("id"))
+        if self._body is not None and self._body.message != identity:
+            yield from self._broken_off()
+        body = self._body or Body(identity)
+        self._body, self._reader = None, Reader()
+        if self._wants("messages", ROOT):
+            yield from self._finished(record, body.finish(event), ROOT)
+        update = {"messages": [dumps.raw(event.message)]}
+        yield from self._task_end(record, _model_task(before), "model", update, None)
+        yield from self._step(record, before)
+
+    def _tool_requested(self, record: Record, event: ToolRequested) -> Iterator[Told]:
+        asked = next((call for call in unanswered(self.state.messages) if call["id"] == event.call_id), None)
+        args = event.args if event.args is not None else (asked or {}).get("args", {})
+        data = {"event": "tool-started", "tool_call_id": event.call_id, "tool_name": event.name, "input": args}
+        yield from self._event(record, Slot.TOOL, "tools", data)
+        if self._wants("tasks", ROOT):
+            call = {"type": "tool_call", "id": event.call_id, "name": event.name, "args": args}
+            yield from self._task_start(record, record.id, "tools", call)
+
+    def _tool_completed(self, record: Record, event: ToolCompleted, run: Run, before: ThreadState) -> Iterator[Told]:
+        message = event.message
+        error = str(message.get("content")) if message.get("status") == "error" else None
+        outcome = (
+            {"event": "tool-finished", "tool_call_id": event.call_id, "output": dumps.raw(message)}
+            if error is None
+            else {"event": "tool-error", "tool_call_id": event.call_id, "message": error}
+        )
+        yield from self._event(record, Slot.TOOL, "tools", outcome)
+        inside = (f"tools:{event.call_id}",)
+        if self._wants("messages", inside):
+            yield from self._finished(record, tool_message(message), inside)
+        intent = run.intents.get(event.call_id)
+        update = {**event.update, "messages": [dumps.raw(message)]}
+        yield from self._task_end(record, intent.id if intent else event.call_id, "tools", update, error)
+        done = not unanswered(self.state.messages)
+        yield from self._step(record, before, whole=done)
+        if done:
+            yield from self._model_next(record)
+
+    # ── kinds of events ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _lifecycle(self, record: Record, run: Run, slot: Slot, phase: str, **more: str) -> Iterator[Told]:
+        """Clients learn the run from the id: the form is what LangGraph's server gives it."""
+        data = {"event": phase, "graph_name": run.request.assistant, **more}
+        yield from self._event(record, slot, "lifecycle", data, identity=f"synth:{run.id}:lc||{phase}")
+
+    def _asked(self, record: Record, run: Run, number: int, one: Interrupt) -> Iterator[Told]:
+        data = {"interrupt_id": one.id, "payload": one.value, "value": one.value}
+        identity = f"synth:{run.id}:input||{one.id}"
+        slot = Slot.INPUT + number
+        yield from self._event(record, slot, "input", data, method="input.requested", identity=identity)
+
+    def _custom(self, record: Record, name: str, payload: Json) -> Iterator[Told]:
+        data = {"name": name, "payload": payload}
+        yield from self._event(record, Slot.CUSTOM, f"custom:{name}", data, method="custom")
+
+    def _step(self, record: Record, before: ThreadState, *, whole: bool | None = None) -> Iterator[Told]:
+        """The state after a fact that changed it. `whole`: whether the step it belongs to is over."""
+        if record.seq < self._snapshots_from:
+            return
+        state = self.state
+        committed = len(state.commits) > len(before.commits)
+        if committed and self._wants("checkpoints", ROOT):
+            commit = state.commits[state.head]
+            data: Json = {"id": str(commit.seq), "step": commit.step, "source": commit.source}
+            if commit.parent >= 0:
+                data["parent_id"] = str(state.commits[commit.parent].seq)
+            yield from self._event(record, Slot.CHECKPOINT, "checkpoints", data)
+        if (committed if whole is None else whole) and self._wants("values", ROOT):
+            yield from self._event(record, Slot.VALUES, "values", dumps.values(state.values))
+
+    def _task_start(self, record: Record, task: str, node: str, given: Json) -> Iterator[Told]:
+        data = {"id": task, "name": node, "input": given, "triggers": [f"branch:to:{node}"]}
+        yield from self._event(record, Slot.TASK, "tasks", data)
+
+    def _task_end(self, record: Record, task: str, node: str, update: Json, error: str | None) -> Iterator[Told]:
+        data: Json = {"id": task, "name": node, "error": error, "result": update, "interrupts": []}
+        yield from self._event(record, Slot.TASK_RESULT, "tasks", data)
+        yield from self._event(record, Slot.UPDATES, "updates", {"node": node, "values": update})
+
+    def _event(
+        self, record: Record, slot: int, channel: str, data: Json, *, method: str = "", identity: str = ""
+    ) -> Iterator[Told]:
+        number = place(record.seq, slot)
+        if number > self._after and self._wants(channel, ROOT):
+            named = identity or f"{record.seq}-{int(slot)}"
+            yield Told(channel, method or channel, ROOT, named, number, self._clock, encode(data))
+
+    # ── messages ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _finished(self, record: Record, said: list[Said], namespace: Namespace) -> Iterator[Told]:
+        number = place(record.seq, Slot.MESSAGE)
+        if number > self._after:
+            *told, last = self._said(said, namespace)
+            yield from told
+            yield last._replace(seq=number)
+
+    def _said(self, said: Iterable[Said], namespace: Namespace = ROOT) -> list[Told]:
+        if not self._wants("messages", namespace):
+            return []
+        return [
+            Told("messages", "messages", namespace, identity, None, self._clock, encode(data))
+            for identity, data in said
+        ]
+
+    def _broken_off(self) -> list[Told]:
+        """The message that is being made is not going to be finished."""
+        body, self._body, self._reader = self._body, None, Reader()
+        return self._said(body.abandon()) if body else []
+
+    def _progress(self, run: Run | None, progress: Progress) -> list[Told]:
+        if run is None or progress.call_id not in run.intents or not self._wants("tools", ROOT):
+            return []
+        data = {"event": "tool-output-delta", "tool_call_id": progress.call_id, "delta": progress.text}
+        return [Told("tools", "tools", ROOT, "", None, self._clock, encode(data))]
+
+
+def milliseconds(record: Record, newest: int = 0) -> int:
+    """When a fact happened. It never goes back, whatever the clocks of its writers: clients drop what is older than
+    the state they have.
+    """
+    try:
+        return max(newest, int(datetime.fromisoformat(record.at).timestamp() * 1000))
+    except ValueError:
+        return newest
+
+
+def _model_task(state: ThreadState) -> str:
+    """Id of the model's task: after the commit that led to it."""
+    index = state.head
+    while index >= 0 and (state.commits[index].source == "update" or state.commits[index].node not in _LEADING):
+        index = state.commits[index].parent
+    return f"{state.commits[index].seq if index >= 0 else 0}-model"
+
+
+_LEADING = ("__start__", "tools")
+
+
+def _retry(event: ModelFailed) -> Json:
+    return {
+        "type": "llm_retry",
+        "attempt": event.attempt,
+        "max_attempts": event.max_attempts,
+        "wait_ms": event.wait_ms,
+        "reason": event.reason,
+        "message": event.text,
+    }

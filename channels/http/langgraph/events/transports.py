@@ -1,0 +1,197 @@
+"""A feed on the wire: as server-sent events, or on a WebSocket with commands beside it.
+
+A stream of this protocol has no end of its own: a client takes a proper end for a fault, or for the end of the thread.
+So a connection that ends for our reasons is cut, and clients come back with `since`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterable, AsyncIterator
+
+import msgspec
+import structlog
+from aiohttp import WSMsgType, web
+
+from channels.http import live as alive
+from channels.http.errors import BadRequest
+from channels.http.langgraph.events.commands import Command, envelope, execute, success
+from channels.http.langgraph.events.feed import Feed, Item
+from channels.http.langgraph.events.filters import Filter, Wanted
+from channels.http.langgraph.events.wire import Told, encode, failure
+from channels.http.langgraph.stream import BATCH_BYTES, HEARTBEAT, Stopped
+from channels.http.live import BEAT, STALLED_SECONDS, Outlet
+from core.errors import Invalid, NotFound, SikaError
+from core.ids import uuid7
+
+log = structlog.get_logger("sika.http")
+
+GONE = encode(failure(None, "unknown_error", "The thread was deleted"))
+MOST_SUBSCRIPTIONS = 100
+
+NOT_FOUND, RESTARTING, REFUSED, MALFORMED = 4404, 1012, 4503, 4422
+"""Close codes: clients read 4000 and more as 4000 plus the status that the same stream would have as SSE."""
+
+
+# ── server-sent events ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def play(request: web.Request, thread_id: str, wanted: Filter) -> web.StreamResponse:
+    """Everything the subscription wants, until the client goes."""
+    live = alive.of(request)
+    outlet = Outlet(request, "text/event-stream; charset=utf-8", {})
+    try:
+        async with Feed.open(live, thread_id) as feed:
+            async for data in _gathered(feed.add("", wanted)):
+                await outlet.write(data)
+            if not outlet.response.prepared:
+                await outlet.write(HEARTBEAT)
+            while not feed.ended:
+                items, lost = await feed.take()
+                async for data in _gathered(feed.tell(items, lost)):
+                    await outlet.write(data)
+        await outlet.write(b"event: error\ndata: %b\n\n" % GONE)
+        await outlet.response.write_eof()
+    except Stopped:
+        outlet.abort()
+    except SikaError as error:
+        log.warning("thread stream broken off", thread=thread_id, error=str(error))
+        outlet.abort()
+    except ConnectionError:
+        pass  # the client is gone
+    return outlet.response
+
+
+async def _gathered(items: AsyncIterable[Item]) -> AsyncIterator[bytes]:
+    """What is ready, in few writes, and never much of it in memory."""
+    ready: list[bytes] = []
+    size = 0
+    async for item in items:
+        data = item.framed() if isinstance(item, Told) else HEARTBEAT
+        ready.append(data)
+        size += len(data)
+        if size > BATCH_BYTES:
+            yield b"".join(ready)
+            ready, size = [], 0
+    if size:
+        yield b"".join(ready)
+
+
+# ── WebSocket ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Socket:
+    """One WebSocket: commands in, answers and events out."""
+
+    def __init__(self, request: web.Request, thread_id: str) -> None:
+        self._request = request
+        self._thread = thread_id
+        self._names: set[str] = set()
+        self._turn = asyncio.Lock()
+        """Whose turn with the feed it is: that of who tells what comes, or of who subscribes."""
+        most = alive.of(request).services.config().http.max_body_bytes
+        self.ws = web.WebSocketResponse(compress=False, max_msg_size=most)
+
+    async def run(self) -> web.WebSocketResponse:
+        await self.ws.prepare(self._request)
+        try:
+            async with Feed.open(alive.of(self._request), self._thread) as feed:
+                telling = asyncio.create_task(self._tell(feed))
+                try:
+                    async for message in self.ws:
+                        if message.type not in (WSMsgType.TEXT, WSMsgType.BINARY):
+                            break
+                        raw = message.data.encode() if isinstance(message.data, str) else message.data
+                        await self._hear(feed, raw)
+                finally:
+                    telling.cancel()
+                    await asyncio.gather(telling, return_exceptions=True)
+        except ConnectionError:
+            pass  # the client is gone
+        return self.ws
+
+    async def _tell(self, feed: Feed) -> None:
+        """Everything that is wanted, until the connection is closed."""
+        code = RESTARTING
+        try:
+            while not feed.ended:
+                items, lost = await feed.take()
+                async with self._turn:
+                    async for item in feed.tell(items, lost):
+                        await self._send(item)
+            await self._send(GONE)
+            code = NOT_FOUND
+        except Stopped:
+            pass
+        except SikaError as error:
+            log.warning("thread stream broken off", thread=self._thread, error=str(error))
+            code = REFUSED
+        except ConnectionError:
+            return
+        await self.ws.close(code=code)
+
+    async def _hear(self, feed: Feed, raw: bytes) -> None:
+        """Carry out a command, and answer it."""
+        try:
+            command = envelope(raw)
+        except BadRequest as error:
+            await self._send(encode(failure(None, "invalid_argument", str(error))))
+            return
+        try:
+            match command.method:
+                case "subscription.subscribe":
+                    await self._subscribe(feed, command)
+                case "subscription.unsubscribe":
+                    await self._unsubscribe(feed, command)
+                case _ if not alive.principal(self._request).may("runs:create"):
+                    await self._send(encode(failure(command.id, "permission_denied", "needs the scope runs:create")))
+                case _:
+                    await self._send(encode(await execute(self._request, command)))
+        except SikaError as error:
+            await self._send(encode(failure(command.id, "unknown_error", str(error))))
+
+    async def _subscribe(self, feed: Feed, command: Command) -> None:
+        try:
+            wanted = Filter(msgspec.convert(command.params or {}, Wanted))
+        except (Invalid, msgspec.ValidationError) as error:
+            await self._send(encode(failure(command.id, "invalid_argument", str(error).replace("`", ""))))
+            return
+        try:
+            await alive.owned(self._request)
+        except NotFound:
+            await self.ws.close(code=NOT_FOUND)
+            return
+        if len(self._names) >= MOST_SUBSCRIPTIONS:
+            await self._send(encode(failure(command.id, "invalid_argument", "too many subscriptions; unsubscribe")))
+            return
+        name = uuid7()
+        async with self._turn:
+            self._names.add(name)
+            await self._send(encode(success(command.id, {"subscription_id": name})))
+            async for item in feed.add(name, wanted):
+                await self._send(item)
+
+    async def _unsubscribe(self, feed: Feed, command: Command) -> None:
+        name = str((command.params or {}).get("subscription_id"))
+        async with self._turn:
+            known = feed.drop(name)
+        self._names.discard(name)
+        answer = (
+            success(command.id, {})
+            if known
+            else failure(command.id, "no_such_subscription", f"no such subscription: {name[:80]}")
+        )
+        await self._send(encode(answer))
+
+    async def _send(self, item: Item) -> None:
+        """Raises `ConnectionError` if the client is gone, or has not read for a minute."""
+        try:
+            async with asyncio.timeout(STALLED_SECONDS):
+                if item is BEAT:
+                    await self.ws.ping()
+                else:
+                    await self.ws.send_str((item.encoded() if isinstance(item, Told) else item).decode())
+        except TimeoutError:
+            if self._request.transport is not None:
+                self._request.transport.abort()
+            raise ConnectionResetError("the client does not read") from None

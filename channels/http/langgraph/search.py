@@ -1,0 +1,306 @@
+"""Threads found: by metadata, values, status, ids, and by the words in their messages; listed, counted, excerpted."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+from aiohttp import web
+
+from channels.http import live as alive
+from channels.http.bodies import body, plain, within
+from channels.http.langgraph import dumps
+from channels.http.langgraph.assistants import DEFAULT
+from channels.http.langgraph.threads import thread_object
+from channels.http.live import Live
+from channels.http.routes import PAGING, Route
+from channels.http.shapes import Interrupt
+from core.errors import Invalid, ungrouped
+from core.events import Json
+from core.ids import assistant_id
+from core.projections import ThreadRow
+from core.state import ThreadState
+
+MOST = 1000
+"""Threads in one answer."""
+MOST_IDS = 10_000
+MOST_PATHS = 10
+"""Of `extract` (the reference's number)."""
+MOST_QUERY = 1000
+"""Characters of a full-text query."""
+MOST_HIGHLIGHTS = 3
+"""Of one thread."""
+AT_ONCE = 16
+"""Threads loaded at the same time for one search."""
+
+_KEY = re.compile(r"[A-Za-z0-9_-]+")
+_STEP = re.compile(r"\.?([^.\[\]]+)|\[(-?\d{1,9})\]")
+_OF_STATE = ("values", "interrupts", "error")
+"""Fields of a thread that only its folded state has."""
+
+Status = Literal["idle", "busy", "interrupted", "error"]
+
+
+class CountBody(msgspec.Struct):
+    metadata: dict[str, Any] | None = None
+    values: dict[str, Any] | None = None
+    status: Status | None = None
+    ids: list[str] | None = None
+    query: str | None = None
+
+
+class SearchBody(CountBody):
+    limit: int = 10
+    offset: int = 0
+    sort_by: Literal["thread_id", "status", "created_at", "updated_at", "state_updated_at"] | None = None
+    sort_order: Literal["asc", "desc", "ASC", "DESC"] | None = None
+    select: list[str] | None = None
+    extract: dict[str, str] | None = None
+
+
+class Highlight(msgspec.Struct):
+    """Where the words of `query` were found; `message_id` null: in the title."""
+
+    message_id: str | None
+    text: str
+
+
+class Found(msgspec.Struct, omit_defaults=True):
+    """A thread, or the fields of it that `select` names."""
+
+    thread_id: str | None = None
+    created_at: str | None = None
+    updated_at: str | None = None
+    state_updated_at: str | None = None
+    metadata: Json | None = None
+    status: Status | None = None
+    config: Json | None = None
+    values: Json | None = None
+    interrupts: dict[str, list[Interrupt]] | None = None
+    error: Json | None = None
+    extracted: Json | None = None
+    highlights: list[Highlight] | None = None
+
+
+class Path(NamedTuple):
+    """What `extract` asks for under a name: steps from the thread on."""
+
+    alias: str
+    steps: tuple[str | int, ...]
+
+
+async def search(request: web.Request) -> web.Response:
+    """Search threads. All filters must hold. `metadata` values must be equal; `values` must be contained in the state's
+    fields (other than `messages`); `query` are words that must be in the messages or the title, the last one as a
+    beginning. Without `select` hits have their whole `values`; `extract` adds single values, by paths like
+    `values.messages[-1].content`.
+    """
+    live, wanted = alive.of(request), await body(request, SearchBody)
+    limit, offset = within("limit", wanted.limit, 1, MOST), within("offset", wanted.offset, 0, 2**31)
+    paths = [_path(alias, text) for alias, text in (wanted.extract or {}).items()]
+    if len(paths) > MOST_PATHS:
+        raise Invalid(f"extract: at most {MOST_PATHS} paths, got {len(paths)}")
+    order: Json = {
+        "sort_by": wanted.sort_by or "updated_at",
+        "descending": (wanted.sort_order or "desc").lower() == "desc",
+    }
+    rows, total = await _find(request, wanted, limit, offset, order)
+    states = await _states(live, _that_need_it(rows, wanted.select, paths))
+    marked = wanted.query if not wanted.select or "highlights" in wanted.select else None
+    marks = await _highlights(live, marked, rows) if marked else {}
+    shown = [_shown(row, states.get(row.thread_id), wanted.select, paths, marks) for row in rows]
+    response = plain(shown)
+    response.headers["X-Pagination-Total"] = str(total)
+    if offset + len(rows) < total:
+        response.headers["X-Pagination-Next"] = str(offset + len(rows))
+    return response
+
+
+async def count(request: web.Request) -> web.Response:
+    """Count threads, by the filters of the search."""
+    _, total = await _find(request, await body(request, CountBody), 1, 0, {})
+    return plain(total)
+
+
+async def _find(
+    request: web.Request, wanted: CountBody, limit: int, offset: int, order: Mapping[str, Any]
+) -> tuple[Sequence[ThreadRow], int]:
+    live = alive.of(request)
+    views = live.services.views
+    conditions: Json = {
+        "user": alive.user(request),
+        "metadata": _metadata(wanted.metadata or {}),
+        "status": wanted.status,
+        "ids": _ids(wanted.ids),
+        "query": _query(wanted.query),
+    }
+    values = _values(wanted.values or {})
+    await views.current()
+    if not values:
+        return await views.search(**conditions, **order, limit=limit, offset=offset)
+    candidates, _ = await views.search(**conditions, values=values, **order, limit=2**31)
+    states = await _states(live, candidates, lambda state: _contains(state.values, values))
+    found = [row for row in candidates if row.thread_id in states]
+    return found[offset : offset + limit], len(found)
+
+
+async def _states(
+    live: Live, rows: Iterable[ThreadRow], chosen: Callable[[ThreadState], bool] = lambda _: True
+) -> dict[str, ThreadState]:
+    """The folded states of threads that still exist, as far as they are `chosen`."""
+    found: dict[str, ThreadState] = {}
+    waiting = iter(rows)
+
+    async def load() -> None:
+        for row in waiting:
+            state = await live.services.threads.load(row.thread_id, at_least=row.seq)
+            if state.exists and chosen(state):
+                found[row.thread_id] = state
+
+    with ungrouped():
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(AT_ONCE):
+                tasks.create_task(load())
+    return found
+
+
+def _that_need_it(rows: Sequence[ThreadRow], select: list[str] | None, paths: Sequence[Path]) -> Sequence[ThreadRow]:
+    """The hits whose state is needed for what is asked."""
+    fields = {*(select or _OF_STATE), *(path.steps[0] for path in paths)}
+    if "values" in fields:
+        return rows
+    if fields.isdisjoint(_OF_STATE):
+        return []
+    return [row for row in rows if row.status in ("interrupted", "error")]
+
+
+async def _highlights(live: Live, query: str, rows: Sequence[ThreadRow]) -> dict[str, list[Json]]:
+    marks: dict[str, list[Json]] = {row.thread_id: [] for row in rows}
+    for found in await live.services.views.snippets(query, list(marks), 10 * MOST_HIGHLIGHTS * len(rows)):
+        if len(marks[found.thread_id]) < MOST_HIGHLIGHTS:
+            marks[found.thread_id].append({"message_id": found.message_id, "text": found.text})
+    return marks
+
+
+def _shown(
+    row: ThreadRow,
+    state: ThreadState | None,
+    select: list[str] | None,
+    paths: Sequence[Path],
+    marks: Mapping[str, list[Json]],
+) -> Json:
+    """A hit: what was searched and sorted by is shown as it was then."""
+    whole = thread_object(row.thread_id, state or ThreadState())
+    whole |= {
+        "created_at": row.created_at,
+        "updated_at": row.updated_at,
+        "state_updated_at": row.state_updated_at,
+        "metadata": row.metadata,
+        "status": row.status,
+    }
+    shown = {key: whole[key] for key in select if key in whole} if select else dict(whole)
+    if paths:
+        plain_values = _plain(state.values) if state else {}
+        shown["extracted"] = {path.alias: _at({**whole, "values": plain_values}, path.steps) for path in paths}
+    if row.thread_id in marks:
+        shown["highlights"] = marks[row.thread_id]
+    return shown
+
+
+# ── filters ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _metadata(given: Json) -> Json:
+    found = dict(given)
+    for key, value in given.items():
+        if not _KEY.fullmatch(key):
+            raise Invalid(f"metadata: keys are of A-Z a-z 0-9 _ -, got {key[:40]!r}")
+        if not isinstance(value, str | int | float | None):
+            raise Invalid(f"metadata.{key}: expected null, a boolean, a number or a string")
+    for key, value in (("graph_id", DEFAULT), ("assistant_id", assistant_id(DEFAULT))):
+        if found.get(key) == value:
+            del found[key]  # threads made without naming the default have it all the same
+    return found
+
+
+def _values(given: Json) -> Json:
+    if "messages" in given:
+        raise Invalid("values.messages: messages are searched by `query`")
+    return given
+
+
+def _ids(given: list[str] | None) -> list[str] | None:
+    if given is not None and len(given) > MOST_IDS:
+        raise Invalid(f"ids: at most {MOST_IDS}, got {len(given)}")
+    return given
+
+
+def _query(given: str | None) -> str | None:
+    if given is not None and len(given) > MOST_QUERY:
+        raise Invalid(f"query: at most {MOST_QUERY} characters, got {len(given)}")
+    return given or None
+
+
+def _contains(value: Any, wanted: Any) -> bool:
+    """Whether a JSON value contains another, as PostgreSQL's `@>` has it."""
+    match wanted:
+        case dict():
+            return isinstance(value, dict) and all(k in value and _contains(value[k], v) for k, v in wanted.items())
+        case list():
+            return isinstance(value, list) and all(any(_contains(one, part) for one in value) for part in wanted)
+        case bool() | None:
+            return value is wanted
+    return not isinstance(value, bool) and bool(value == wanted)
+
+
+# ── paths ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _path(alias: str, text: str) -> Path:
+    steps: list[str | int] = []
+    position = 0
+    while found := _STEP.match(text, position):
+        steps.append(found[1] if found[2] is None else int(found[2]))
+        position = found.end()
+    if position != len(text) or not steps or not isinstance(steps[0], str) or text.startswith("."):
+        raise Invalid(f"extract.{alias[:40]}: not a path like values.messages[-1].content: {text[:80]!r}")
+    return Path(alias, tuple(steps))
+
+
+def _at(value: Any, steps: Sequence[str | int]) -> Any:
+    """What is there; None if nothing is."""
+    for step in steps:
+        match value, step:
+            case (dict(), str()) if step in value:
+                value = value[step]
+            case (list(), int()) if -len(value) <= step < len(value):
+                value = value[step]
+            case _:
+                return None
+    return value
+
+
+def _plain(values: Json) -> Json:
+    return (
+        {**values, "messages": [dumps.full(message) for message in values["messages"]]}
+        if "messages" in values
+        else values
+    )
+
+
+ROUTES = (
+    Route(
+        "POST",
+        "/threads/search",
+        search,
+        {200: list[Found]},
+        SearchBody,
+        scope="threads:read",
+        headers=PAGING,
+        tag="threads",
+    ),
+    Route("POST", "/threads/count", count, {200: int}, CountBody, scope="threads:read", tag="threads"),
+)

@@ -1,0 +1,79 @@
+"""`sika user` and `sika key`: the operator's way to accounts and API keys, straight to the log."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+from channels.terminal.text import one_line
+from core.errors import Invalid
+from core.identity.accounts import Account, AccountRole, Accounts, Key
+from core.identity.directory import Directory
+from core.identity.passwords import generate
+
+ACTOR = "cli"
+_SPAN = re.compile(r"(\d{1,5})([hdwy])")
+_HOURS = {"h": 1, "d": 24, "w": 7 * 24, "y": 365 * 24}
+
+
+async def create(
+    directory: Directory, email: str, password: str | None, *, role: AccountRole, user: str | None
+) -> tuple[Account, str | None]:
+    """An account, and the password that was made for it if none was given."""
+    made = None if password else generate()
+    account = await directory.create(
+        email, password or made, role=role, verified=True, temporary=made is not None, user=user, actor=ACTOR
+    )
+    return account, made
+
+
+async def set_password(directory: Directory, name: str, password: str | None) -> tuple[Account, str | None]:
+    """Another password, and what it is if none was given."""
+    made = None if password else generate()
+    account = await directory.set_password(name, password or made or "", temporary=made is not None, actor=ACTOR)
+    return account, made
+
+
+def people(state: Accounts) -> Iterator[str]:
+    """A line per account, oldest first."""
+    for account in sorted(state.by_id.values(), key=lambda one: one.created_at):
+        notes = [
+            note for note, holds in (("disabled", account.disabled), ("no password", not account.password)) if holds
+        ]
+        yield f"{account.id}  {account.role:<5}  {one_line(account.email, 80)}" + "".join(f"  {note}" for note in notes)
+
+
+def keys(state: Accounts, name: str | None = None) -> Iterator[str]:
+    """A line per key (of one user), oldest first."""
+    user = state.find(name).id if name else None
+    for key in sorted(state.keys.values(), key=lambda one: one.created_at):
+        if user in (None, key.user):
+            owner = state.by_id.get(key.user)
+            yield f"{key.id}  {one_line(owner.email if owner else key.user, 60)}  {_granted(key)}  {_standing(key)}"
+
+
+def moment(text: str) -> datetime:
+    """When a key expires: a span from now (`12h`, `30d`, `8w`, `1y`), a day (its end, UTC), or a time with its zone."""
+    try:
+        if found := _SPAN.fullmatch(text):
+            return datetime.now(UTC) + timedelta(hours=int(found[1]) * _HOURS[found[2]])
+        when = datetime.fromisoformat(text)
+        if len(text) == len("2027-01-31"):
+            when += timedelta(days=1)
+    except (ValueError, OverflowError):
+        raise Invalid(f"--expires: a span like 30d, or a day like 2027-01-31, is expected; got {text[:40]!r}") from None
+    return when if when.tzinfo else when.replace(tzinfo=UTC)
+
+
+def _granted(key: Key) -> str:
+    return ",".join(sorted(key.scopes)) if key.scopes is not None else "everything"
+
+
+def _standing(key: Key) -> str:
+    if key.revoked:
+        return "revoked"
+    if key.expires_at is None:
+        return "for ever"
+    over = datetime.fromisoformat(key.expires_at) <= datetime.now(UTC)
+    return f"{'expired' if over else 'until'} {key.expires_at[:16].replace('T', ' ')}"

@@ -1,0 +1,199 @@
+"""Conversion in a process of its own: every kind of document, hostile ones, and limits that hold."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+
+import pytest
+
+from adapters.documents import convert, local
+from adapters.documents.local import LocalDocuments
+from core.documents import Converted, Rejected
+from core.errors import Invalid, NotFound
+from core.files import Folder
+from tests.support import documents as build
+from tests.support.nats import eventually
+
+pytestmark = pytest.mark.anyio
+
+
+async def _silent(_: str) -> None: ...
+
+
+@pytest.fixture
+def uploads(tmp_path: Path) -> Path:
+    folder = Folder(tmp_path, "ada", "t1")
+    folder.make()
+    return folder.root / "user-data" / "uploads"
+
+
+@pytest.fixture
+def documents(tmp_path: Path) -> LocalDocuments:
+    return LocalDocuments(tmp_path)
+
+
+@pytest.mark.parametrize("name", build.REAL)
+async def test_real_documents(documents: LocalDocuments, uploads: Path, name: str) -> None:
+    make, expected = build.REAL[name]
+    (uploads / name).write_bytes(make())
+    found = await documents.convert("ada", "t1", name, None, _silent)
+    assert isinstance(found, Converted), found
+    assert found.markdown == f"{Path(name).stem}.md"
+    assert expected in (uploads / found.markdown).read_text()
+    assert found.pages == (2 if name.endswith(".pdf") else None)
+    assert sorted(os.listdir(uploads)) == sorted({name, found.markdown})
+    assert os.listdir(uploads.parent.parent / "drafts") == []
+
+
+@pytest.mark.parametrize("name", build.HOSTILE)
+async def test_hostile_documents(documents: LocalDocuments, uploads: Path, name: str) -> None:
+    make, reason = build.HOSTILE[name]
+    (uploads / name).write_bytes(make())
+    found = await documents.convert("ada", "t1", name, None, _silent)
+    assert isinstance(found, Rejected), found
+    assert reason in found.reason
+    assert os.listdir(uploads) == [name]
+    assert list((uploads.parent.parent).glob("drafts/*")) == []
+
+
+async def test_progress_by_page(documents: LocalDocuments, uploads: Path) -> None:
+    said: list[str] = []
+
+    async def progress(text: str) -> None:
+        said.append(text)
+
+    (uploads / "long.pdf").write_bytes(build.pdf(*(f"Page {n}" for n in range(5))))
+    await documents.convert("ada", "t1", "long.pdf", None, progress)
+    assert said == [f"long.pdf: page {n} of 5\n" for n in range(1, 6)]
+
+
+async def test_text_has_a_name_of_its_own(documents: LocalDocuments, uploads: Path) -> None:
+    (uploads / "a.md").write_text("a person's own")
+    (uploads / "a.csv").write_bytes(build.csv(("x",)))
+    for _ in range(2):  # a crash may have come before the first time was written down
+        found = await documents.convert("ada", "t1", "a.csv", None, _silent)
+        assert isinstance(found, Converted)
+        assert found.markdown == "a_1.md"
+    (uploads / "a.csv").write_bytes(build.csv(("y",)))
+    again = await documents.convert("ada", "t1", "a.csv", "a_1.md", _silent)
+    assert isinstance(again, Converted)
+    assert (again.markdown, (uploads / "a_1.md").read_text()) == ("a_1.md", "| y |\n| --- |\n")
+    assert (uploads / "a.md").read_text() == "a person's own"
+
+
+@pytest.mark.parametrize("trap", ["link", "hard link", "directory"])
+async def test_text_is_not_written_through_a_link(
+    documents: LocalDocuments, uploads: Path, tmp_path: Path, trap: str
+) -> None:
+    (tmp_path / "victim").write_text("untouched")
+    match trap:
+        case "link":
+            (uploads / "a.md").symlink_to(tmp_path / "victim")
+        case "hard link":
+            (uploads / "a.md").hardlink_to(tmp_path / "victim")
+        case _:
+            (uploads / "a.md").mkdir()
+    (uploads / "a.csv").write_bytes(build.csv(("x",)))
+    found = await documents.convert("ada", "t1", "a.csv", "a.md", _silent)
+    assert isinstance(found, Converted)
+    assert found.markdown == "a_1.md"
+    assert (tmp_path / "victim").read_text() == "untouched"
+
+
+async def test_what_is_no_file(documents: LocalDocuments, uploads: Path, tmp_path: Path) -> None:
+    (tmp_path / "secret.csv").write_text("a,b")
+    (uploads / "link.csv").symlink_to(tmp_path / "secret.csv")
+    (uploads / "folder.csv").mkdir()
+    os.mkfifo(uploads / "pipe.csv")
+    for name in ("link.csv", "folder.csv", "pipe.csv"):
+        with pytest.raises(Invalid):
+            await documents.convert("ada", "t1", name, None, _silent)
+    for thread, name in (("t1", "none.csv"), ("t2", "a.csv")):
+        with pytest.raises(NotFound):
+            await documents.convert("ada", thread, name, None, _silent)
+
+
+async def test_a_large_pdf(documents: LocalDocuments, uploads: Path) -> None:
+    build.large_pdf(uploads / "large.pdf")
+    found = await documents.convert("ada", "t1", "large.pdf", None, _silent)
+    assert isinstance(found, Converted)
+    assert (uploads / "large.md").read_text() == "Text on the page\n"
+
+
+@pytest.mark.parametrize(
+    ("limits", "make", "reason"),
+    [
+        ({"wall_seconds": 1}, lambda: build.csv(*[("x" * 50,) * 20] * 60_000), "takes longer than 1 s"),
+        ({"memory_bytes": 400 << 20}, lambda: build.csv(*[("x" * 20,) * 20] * 100_000), "more memory"),
+        ({}, lambda: build.csv(*[("x" * 50,) * 20] * 40_000), "more than 16 MB of text"),
+    ],
+)
+async def test_limits(tmp_path: Path, uploads: Path, limits: dict[str, int], make: object, reason: str) -> None:
+    assert callable(make)
+    (uploads / "big.csv").write_bytes(make())
+    found = await LocalDocuments(tmp_path, **limits).convert("ada", "t1", "big.csv", None, _silent)
+    assert isinstance(found, Rejected)
+    assert reason in found.reason
+    assert os.listdir(uploads) == ["big.csv"]
+
+
+@pytest.mark.parametrize("confined", [True, False])
+async def test_nothing_is_left_when_it_is_cancelled(
+    monkeypatch: pytest.MonkeyPatch, documents: LocalDocuments, uploads: Path, tmp_path: Path, confined: bool
+) -> None:
+    if confined and not local._confinement_works():
+        pytest.skip("no bubblewrap here")
+    monkeypatch.setattr(local, "_confinement_works", lambda: confined)
+    script = tmp_path / "endless.py"
+    script.write_text('import os, time\nos.write(2, b\'{"page": 1, "of": 2}\\n\')\ntime.sleep(600)\n')
+    monkeypatch.setattr(convert, "__file__", str(script))
+    (uploads / "a.csv").write_bytes(build.csv(("x",)))
+    begun = asyncio.Event()
+
+    async def progress(_: str) -> None:
+        begun.set()
+
+    task = asyncio.create_task(documents.convert("ada", "t1", "a.csv", None, progress))
+    await begun.wait()
+    assert _running(script)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+    async def buried() -> bool:
+        return not _running(script)
+
+    await eventually(buried)
+    assert os.listdir(uploads) == ["a.csv"]
+
+
+async def test_the_process_sees_nothing_of_ours(
+    monkeypatch: pytest.MonkeyPatch, documents: LocalDocuments, uploads: Path, tmp_path: Path
+) -> None:
+    if not local._confinement_works():
+        pytest.skip("no bubblewrap here")
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
+    script, home = tmp_path / "script" / "curious.py", tmp_path / "users"
+    script.parent.mkdir()
+    script.write_text(
+        "import json, os, socket\n"
+        f"seen = [os.path.exists({str(home)!r}), 'OPENAI_API_KEY' in os.environ, len(socket.if_nameindex())]\n"
+        "os.write(2, json.dumps({'rejected': repr(seen)}).encode() + b'\\n')\n"
+    )
+    monkeypatch.setattr(convert, "__file__", str(script))
+    (uploads / "a.csv").write_bytes(build.csv(("x",)))
+    found = await documents.convert("ada", "t1", "a.csv", None, _silent)
+    assert isinstance(found, Rejected)
+    assert found.reason == "[False, False, 1]"  # the loopback interface is all there is
+
+
+def _running(script: Path) -> bool:
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            if str(script).encode() in Path(f"/proc/{name}/cmdline").read_bytes().split(b"\0"):
+                return True
+        except OSError:
+            continue
+    return False

@@ -1,0 +1,228 @@
+"""Accounts over HTTP: the contract's routes, cookies and errors."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from channels.http.shapes import Unauthorized
+from core.errors import Invalid
+from core.settings import Auth, Http
+from core.system import System
+from tests.channels.http.people import ADA, ADMIN, AUTH, BOB, PASSWORD, Place, WithAccounts, place
+
+
+@pytest.fixture
+def config() -> WithAccounts:
+    return WithAccounts()
+
+
+@pytest.fixture
+async def here(system: System, config: WithAccounts, tmp_path: Path) -> AsyncIterator[Place]:
+    async with place(system, config, tmp_path / "home") as here:
+        yield here
+
+
+def cookie(answer: Any, name: str) -> str:
+    """The Set-Cookie header of a cookie; "" if it is not set."""
+    return next((line for line in answer.headers.getall("Set-Cookie", []) if line.startswith(f"{name}=")), "")
+
+
+# ── the way of a person ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_from_the_first_administrator_to_signing_out(here: Place) -> None:
+    browser = here.browser()
+    assert (await browser.ask("GET", f"{AUTH}/setup-status")).body == {"needs_setup": True}
+    made = await browser.initialize()
+    assert (made.status, made.body["email"], made.body["system_role"], made.body["needs_setup"]) == (
+        201, ADMIN, "admin", False,
+    )  # fmt: skip
+    assert (await browser.me()).body == made.body
+    assert (await browser.ask("GET", f"{AUTH}/setup-status")).body == {"needs_setup": False}
+    thread = await browser.ask("POST", "/api/threads", {})
+    assert thread.status == 200
+    out = await browser.ask("POST", f"{AUTH}/logout")
+    assert (out.status, set(out.body)) == (200, {"message"})
+    assert "access_token" not in browser.cookies
+    gone = await browser.me()
+    assert (gone.status, gone.code) == (401, "not_authenticated")
+    back = await browser.sign_in(f" {ADMIN.upper()} ")
+    assert (back.status, back.body) == (200, {"expires_in": 7 * 24 * 3600, "needs_setup": False})
+    assert (await browser.ask("GET", f"/api/threads/{thread.body['thread_id']}")).status == 200
+
+
+async def test_only_the_first_becomes_an_administrator(here: Place) -> None:
+    await here.admin()
+    late = await here.browser().initialize("late@example.org")
+    assert (late.status, late.code) == (409, "system_already_initialized")
+    assert (await (await here.person(ADA)).me()).body["system_role"] == "user"
+
+
+async def test_registration(here: Place, config: WithAccounts) -> None:
+    ada = await here.person(ADA)
+    assert re.fullmatch(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f-]{21}", (await ada.me()).body["id"])
+    again = await here.browser().register(ADA.upper())
+    assert (again.status, again.code) == (400, "email_already_exists")
+    config.auth = Auth(enabled=True, registration=False)
+    closed = await here.browser().register(BOB)
+    assert (closed.status, closed.code) == (403, "registration_closed")
+
+
+@pytest.mark.parametrize(
+    ("email", "password", "said"),
+    [
+        (ADA, "short", "8 to 1024"),
+        (ADA, "Password123", "choose another"),
+        (ADA, "aaaaaaaaaaaa", "choose another"),
+        (ADA, "x" * 1025, "8 to 1024"),
+        ("nobody", PASSWORD, "email"),
+        ("a@b@c", PASSWORD, "email"),
+        ("a b@c.example", PASSWORD, "email"),
+        ("a\u202e@c.example", PASSWORD, "email"),
+        (f"{'a' * 300}@c.example", PASSWORD, "email"),
+        ("", PASSWORD, "email"),
+    ],
+)
+async def test_bad_addresses_and_passwords(here: Place, email: str, password: str, said: str) -> None:
+    for path in ("register", "initialize"):
+        answer = await here.browser().ask("POST", f"{AUTH}/{path}", {"email": email, "password": password})
+        assert (answer.status, said in answer.body["detail"]) == (422, True), answer.body
+        assert password not in answer.raw.decode() or not password
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        {"data": {"username": ADA}},
+        {"data": {"password": "x"}},
+        {"json": {"username": ADA, "password": PASSWORD}},
+        {"data": b"\xff\xfe=&&%%%", "headers": {"Content-Type": "application/x-www-form-urlencoded"}},
+        {"data": b"a=b", "headers": {"Content-Type": "application/x-www-form-urlencoded; charset=klingon"}},
+        {"data": b"--x\r\nbroken", "headers": {"Content-Type": "multipart/form-data; boundary=x"}},
+        {"data": b"--x", "headers": {"Content-Type": "multipart/form-data"}},
+    ],
+)
+async def test_bad_forms(here: Place, form: dict[str, Any]) -> None:
+    assert (await here.browser().ask("POST", f"{AUTH}/login/local", **form)).status == 422
+
+
+async def test_a_changed_password_ends_all_other_sessions(here: Place) -> None:
+    one, other = await here.person(ADA), here.browser()
+    await other.sign_in(ADA)
+    assert (await other.me()).status == 200
+    wrong = await one.ask(
+        "POST", f"{AUTH}/change-password", {"current_password": "wrong one", "new_password": "another good one"}
+    )
+    assert (wrong.status, wrong.code) == (400, "invalid_credentials")
+    changed = await one.ask(
+        "POST",
+        f"{AUTH}/change-password",
+        {"current_password": PASSWORD, "new_password": "another good one", "new_email": BOB},
+    )
+    assert (changed.status, set(changed.body)) == (200, {"message"})
+    assert (await one.me()).body["email"] == BOB
+    ended = await other.me()
+    assert (ended.status, ended.code) == (401, "token_invalid")
+    assert (await other.sign_in(BOB)).status == 401
+    assert (await other.sign_in(ADA, "another good one")).status == 401
+    assert (await other.sign_in(BOB, "another good one")).status == 200
+
+
+async def test_an_address_is_not_taken_over(here: Place) -> None:
+    await here.person(ADA)
+    bob = await here.person(BOB)
+    body = {"current_password": PASSWORD, "new_password": "another good one", "new_email": ADA}
+    taken = await bob.ask("POST", f"{AUTH}/change-password", body)
+    assert (taken.status, taken.code) == (400, "email_already_exists")
+    assert (await bob.sign_in(BOB)).status == 200, "and the password is as it was"
+
+
+# ── cookies ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("secure", [False, True])
+async def test_cookies(here: Place, config: WithAccounts, secure: bool) -> None:
+    """Over https, as a trusted proxy says, they are Secure and last."""
+    config.http = Http(trusted_proxies=("127.0.0.1",))
+    browser = here.browser(**({"X-Forwarded-Proto": "https"} if secure else {}))
+    answer = await browser.register(ADA)
+    session, csrf = cookie(answer, "access_token"), cookie(answer, "csrf_token")
+    assert "HttpOnly" in session
+    assert "SameSite=Lax" in session
+    assert "HttpOnly" not in csrf
+    assert "SameSite=Strict" in csrf
+    for found in (session, csrf):
+        assert "Path=/" in found
+        assert ("Secure" in found, "Max-Age=604800" in found) == (secure, secure)
+    assert answer.headers["Cache-Control"] == "no-store"
+    brief = await browser.sign_in(ADA)
+    assert ("Max-Age" in cookie(brief, "access_token")) == secure
+    form = {"username": ADA, "password": PASSWORD, "remember_me": "false"}
+    brief = await browser.ask("POST", f"{AUTH}/login/local", data=form)
+    assert "Max-Age" not in cookie(brief, "access_token")
+
+
+async def test_a_lost_csrf_token_is_given_again(here: Place) -> None:
+    ada = await here.person(ADA)
+    token = ada.cookies["csrf_token"]
+    assert not cookie(await ada.me(), "csrf_token"), "not as long as it is good"
+    ada.plant("csrf_token", "of.somebody-else")
+    assert (await ada.ask("POST", "/api/threads", {})).status == 403
+    assert cookie(await ada.me(), "csrf_token")
+    assert ada.cookies["csrf_token"] != token
+    assert (await ada.ask("POST", "/api/threads", {})).status == 200
+
+
+# ── without accounts ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_without_accounts_everybody_is_the_local_user(
+    system: System, config: WithAccounts, tmp_path: Path
+) -> None:
+    config.auth = Auth()
+    async with place(system, config, tmp_path / "home") as here:
+        browser = here.browser()
+        me = await browser.me()
+        assert (me.status, me.body["id"], me.body["system_role"]) == (200, "default", "admin")
+        assert (await browser.ask("GET", f"{AUTH}/setup-status")).body == {"needs_setup": False}
+        assert (await browser.ask("GET", f"{AUTH}/providers")).body == {"providers": []}
+        assert (await browser.ask("POST", f"{AUTH}/logout")).status == 200
+        for answer in (await browser.sign_in(ADA), await browser.register(ADA), await browser.initialize()):
+            assert (answer.status, answer.code) == (409, "auth_disabled")
+        assert (await browser.ask("POST", "/api/threads", {}, headers={"X-Api-Key": "whatever"})).status == 200
+        assert not (tmp_path / "home").exists(), "and no secret is made"
+
+
+async def test_accounts_are_turned_on_at_once_and_off_by_a_restart(
+    system: System, config: WithAccounts, tmp_path: Path
+) -> None:
+    config.auth = Auth()
+    async with place(system, config, tmp_path / "home") as here:
+        config.auth = Auth(enabled=True)
+        assert (await here.browser().me()).status == 401
+    async with place(system, config, tmp_path / "home") as here:
+        config.auth = Auth()
+        assert (await here.browser().me()).status == 401
+
+
+async def test_a_server_does_not_start_with_secrets_that_others_can_read(
+    system: System, config: WithAccounts, tmp_path: Path
+) -> None:
+    async with place(system, config, tmp_path / "home"):
+        secret = tmp_path / "home" / "secrets" / "jwt_secret"
+        secret.chmod(0o644)
+    with pytest.raises(Invalid, match="jwt_secret"):
+        async with place(system, config, tmp_path / "home"):
+            pass
+
+
+async def test_what_fails_has_the_form_that_is_documented(here: Place) -> None:
+    answer = await here.browser().me()
+    assert msgspec.convert(answer.body, Unauthorized).detail.code == "not_authenticated"
+    assert answer.headers["WWW-Authenticate"].startswith("Bearer")

@@ -1,0 +1,278 @@
+"""A thread's stream: the frames of its runs, one after the other, from any place on."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+import pytest
+from langgraph_sdk import get_client
+
+from channels.http.langgraph.follow import ThreadFrames, resumed
+from channels.http.langgraph.frames import Frame, Frames
+from core.events import (
+    Event,
+    ModelCompleted,
+    RunCancelled,
+    RunCompleted,
+    RunFailed,
+    RunRemoved,
+    StatePatched,
+    ThreadAnnotated,
+    ThreadErased,
+    ToolCompleted,
+    ToolRequested,
+)
+from core.previews import Preview
+from core.state import ThreadState, fold
+from core.system import System
+from tests.channels.http.conftest import Api, Worker
+from tests.channels.http.story import THREAD, Story, ai, answer, call, data, human, pieces, requested, started
+from tests.support.nats import eventually
+
+pytestmark = pytest.mark.anyio
+
+ALL = ["run_modes", "lifecycle", "state_update"]
+EVERYTHING = ["values", "updates", "messages-tuple", "custom", "tasks", "checkpoints", "debug", "events"]
+
+
+def story() -> Story:
+    """Three runs, one of them queued meanwhile and one never begun; state written between them and under them."""
+    told = Story(requested(human("h1", "one"), stream_modes=EVERYTHING), started(), run="r1")
+
+    def add(run: str | None, *events: Event) -> None:
+        told.add(*events, run=run)
+
+    add("r1", ModelCompleted(message=ai("m1", "I will look.", call("c1", "ls"))))
+    add("r2", requested(human("h2", "two"), multitask="enqueue", stream_modes=["messages-tuple"]))
+    add("r3", requested(human("h3", "three"), multitask="enqueue", stream_modes=["values"]))
+    add(None, StatePatched(values={"title": "T"}), ThreadAnnotated(metadata={"a": 1}))
+    add("r1", ToolRequested(call_id="c1", name="ls", effect="pure"))
+    add("r1", ToolCompleted(call_id="c1", message=answer("c1", "ls", "a b")))
+    add("r1", ModelCompleted(message=ai("m2", "a and b")), RunCompleted())
+    add(None, StatePatched(values={"title": "U"}))
+    add("r2", started(), ModelCompleted(message=ai("m3", "two!")), RunFailed(error="E", text="broke"))
+    add("r3", RunCancelled())
+    add("r1", RunRemoved())
+    add("r4", requested(human("h4", "four"), stream_modes=["values"]), started(), RunCompleted())
+    return told
+
+
+def tell(frames: ThreadFrames, told: Story, start: int = 0, *, size: int = 0) -> list[Frame]:
+    """All frames from a record on; with `size`, previews come before each message."""
+    made: list[Frame] = []
+    for record in told.records[start:]:
+        if size and isinstance(record.event, ModelCompleted) and record.seq > frames.state.seq:
+            for preview in pieces(record.event, size):
+                made += frames.preview(str(record.run), preview)
+        made += frames.fact(record)
+    return made
+
+
+def test_it_is_the_frames_of_the_runs() -> None:
+    """All of each run's own stream, with the same ids; but for the end, which here is `run_done`."""
+    told = story()
+    whole = tell(ThreadFrames(ThreadState(), THREAD, ["run_modes"]), told)
+    for run, modes in (("r1", EVERYTHING), ("r2", ["messages-tuple"]), ("r3", ["values"]), ("r4", ["values"])):
+        alone = Frames(ThreadState(), THREAD, run, modes)
+        own = [frame for record in told.records for frame in alone.fact(record)]
+        assert own[-1].event == "end"
+        done = msgspec.json.encode({"status": "run_done", "run_id": run})
+        expected = [frame if frame.event != "end" else Frame("metadata", done, frame.id) for frame in own]
+        assert [frame for frame in whole if frame in expected] == expected
+    assert "end" not in {frame.event for frame in whole}
+
+
+def test_ids_increase_and_are_unique() -> None:
+    for size in (0, 3):
+        whole = tell(ThreadFrames(ThreadState(), THREAD, ALL), story(), size=size)
+        places = [tuple(map(int, frame.id.split("-"))) for frame in whole if frame.id]
+        assert places == sorted(set(places))
+
+
+@pytest.mark.parametrize("modes", [["run_modes"], ["lifecycle"], ["state_update"], ALL])
+def test_any_place_is_one_to_go_on_from(modes: list[str]) -> None:
+    told = story()
+    whole = tell(ThreadFrames(ThreadState(), THREAD, modes), told)
+    assert whole
+    for number, frame in enumerate(whole):
+        if not frame.id:
+            continue
+        frames, start = resumed(told.records, THREAD, modes, frame.id)
+        assert tell(frames, told, start) == whole[number + 1 :], frame.id
+
+
+def test_a_place_in_the_middle_of_a_message() -> None:
+    """What was said before it is not said again; nothing is left out."""
+    told = story()
+    whole = tell(ThreadFrames(ThreadState(), THREAD, ["run_modes"]), told, size=3)
+    said = [frame for frame in whole if frame.event == "messages"]
+    for number, frame in enumerate(whole):
+        if not frame.id:
+            continue
+        frames, start = resumed(told.records, THREAD, ["run_modes"], frame.id)
+        rest = tell(frames, told, start)
+        for message in ("m1", "m2", "m3"):
+            assert text(whole[: number + 1] + rest, message) == text(said, message)
+
+
+def text(frames: list[Frame], message: str) -> str:
+    chunks = [data(frame)[0] for frame in frames if frame.event == "messages"]
+    return "".join(c["content"] for c in chunks if c["id"] == message and c["type"] == "AIMessageChunk")
+
+
+@pytest.mark.parametrize("odd", ["-1", "", "x", "7-0-0", "99999999-0-0", "1-2-3-4"])
+def test_unknown_places_are_the_beginning(odd: str) -> None:
+    told = story()
+    frames, start = resumed(told.records, THREAD, ALL, odd)
+    assert tell(frames, told, start) == tell(ThreadFrames(ThreadState(), THREAD, ALL), told)
+
+
+def test_modes() -> None:
+    told = story()
+    lifecycle = tell(ThreadFrames(ThreadState(), THREAD, ["lifecycle"]), told)
+    shown = [(frame.event, data(frame).get("status"), data(frame)["run_id"]) for frame in lifecycle]
+    assert shown == [
+        *[("metadata", None, run) for run in ("r1", "r2", "r3")],
+        *[("metadata", "run_done", run) for run in ("r1", "r2", "r3")],
+        *[("metadata", None, "r4"), ("metadata", "run_done", "r4")],
+    ]
+    updates = tell(ThreadFrames(ThreadState(), THREAD, ["state_update"]), told)
+    assert [(frame.event, data(frame)["state"]["values"]["title"]) for frame in updates] == [
+        ("state_update", "T"),
+        ("state_update", "U"),
+    ]
+    assert data(updates[0])["thread_id"] == THREAD
+
+
+def test_from_now_on() -> None:
+    """In the middle of a run: what comes after."""
+    told = story()
+    whole = tell(ThreadFrames(ThreadState(), THREAD, ALL), told)
+    for start in range(1, len(told.records)):
+        frames = ThreadFrames(fold(told.records[:start]), THREAD, ALL)
+        seq = told.records[start - 1].seq
+        places = [frame.id.split("-") for frame in whole if frame.id]
+        facts = {"-".join(place) for place in places if int(place[0]) > seq and place[1] == "0"}
+        assert facts <= {frame.id for frame in tell(frames, told, start)}
+
+
+def test_an_erased_thread_ends_it() -> None:
+    told = Story(requested(human("h", "?"), stream_modes=["values"]), started(), run="r1")
+    told.add(ThreadErased(by="u"), run=None)
+    frames = ThreadFrames(ThreadState(), THREAD, ["run_modes"])
+    assert data(tell(frames, told)[-1]) == {"status": "run_done", "run_id": "r1"}
+    assert frames.ended
+
+
+# ── live ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def runs_of(api: Api, worker: Worker, thread: str, count: int) -> list[str]:
+    runs = []
+    for number in range(count):
+        runs.append(await api.run(thread, stream_mode=["values", "messages-tuple"]))
+        await worker.perform(thread, runs[-1], f"answer {number}")
+    return runs
+
+
+async def test_live_over_several_runs(api: Api, worker: Worker) -> None:
+    thread = await api.thread()
+    async with api.stream("GET", f"/threads/{thread}/stream") as stream:
+        assert stream.response.headers["Location"] == f"/threads/{thread}/stream?stream_mode=run_modes"
+        assert stream.response.headers["Content-Type"].startswith("text/event-stream")
+        runs = await runs_of(api, worker, thread, 3)
+        seen: list[Any] = []
+        while len([one for one in seen if one[0] == "metadata"]) < 6:
+            seen.append(await stream.next())
+        await eventually(lambda: beaten(stream))
+    assert [one[1]["run_id"] for one in seen if one[0] == "metadata"] == [run for run in runs for _ in range(2)]
+    assert {one[0] for one in seen} == {"metadata", "values", "messages"}
+    async with api.stream("GET", f"/threads/{thread}/stream", **{"Last-Event-ID": "-1"}) as stream:
+        again = [await stream.next() for _ in seen]
+    facts = [one for one in seen if one[2].split("-")[1] == "0"]
+    assert [one for one in again if one and one[2].split("-")[1] == "0"] == facts
+    for number in (0, 5, len(seen) - 1):
+        async with api.stream("GET", f"/threads/{thread}/stream", **{"Last-Event-ID": again[number][2]}) as stream:  # type: ignore[index]
+            assert [await stream.next() for _ in again[number + 1 :]] == again[number + 1 :]
+
+
+async def beaten(stream: Any) -> bool:
+    """Heartbeats go on while nothing happens."""
+    line = await asyncio.wait_for(stream.response.content.readline(), 5)
+    return bool(line.startswith(b":"))
+
+
+async def test_previews_are_shown(api: Api, worker: Worker, system: System) -> None:
+    """Of a run that begins later, and to somebody who joins in the middle of a message."""
+    thread = await api.thread()
+    async with api.stream("GET", f"/threads/{thread}/stream") as stream:
+        run = await api.run(thread, stream_mode="messages-tuple")
+        await worker.start(thread, run)
+        assert (await stream.next() or [""])[0] == "metadata"
+        subject = system.bus.names.tok(run)
+        await system.bus.publish(subject, preview("m1", 0, "Hello "))
+        first = await stream.next()
+        assert first is not None
+        assert (first[0], first[1][0]["content"]) == ("messages", "Hello ")
+        async with api.stream("GET", f"/threads/{thread}/stream", **{"Last-Event-ID": "-1"}) as late:
+            assert (await late.next() or [""])[0] == "metadata"
+            assert await late.next() == first
+        async with api.stream("GET", f"/threads/{thread}/stream", **{"Last-Event-ID": first[2]}) as late:
+            await system.bus.publish(subject, preview("m1", 6, "world"))
+            for one in (stream, late):
+                second = await one.next()
+                assert second is not None
+                assert second[1][0]["content"] == "world"
+
+
+def preview(message: str, offset: int, words: str) -> bytes:
+    return msgspec.json.encode(Preview(message=message, offset=offset, text=words))
+
+
+async def test_the_python_sdk_joins(api: Api, url: str, worker: Worker) -> None:
+    thread = await api.thread()
+    client = get_client(url=f"{url}/api")
+    stream = await client.threads.join_stream(thread, last_event_id="-1", stream_mode=["lifecycle", "state_update"])
+    [run] = await runs_of(api, worker, thread, 1)
+    await client.threads.update_state(thread, {"title": "T"})
+    parts = [await anext(stream) for _ in range(3)]
+    assert [part.event for part in parts] == ["metadata", "metadata", "state_update"]
+    assert parts[1].data == {"status": "run_done", "run_id": run}
+    assert parts[2].data["state"]["values"]["title"] == "T"
+    await stream.aclose()  # type: ignore[attr-defined]
+    await client.http.client.aclose()
+
+
+@pytest.mark.parametrize(
+    "query", ["stream_mode=lifecycle", 'stream_modes=["lifecycle"]', "stream_modes=lifecycle&stream_mode=x"]
+)
+async def test_every_spelling_of_the_modes(api: Api, worker: Worker, query: str) -> None:
+    thread = await api.thread()
+    await runs_of(api, worker, thread, 1)
+    async with api.stream("GET", f"/threads/{thread}/stream?{query}", **{"Last-Event-ID": "-1"}) as stream:
+        assert [(await stream.next() or [""])[0] for _ in range(2)] == ["metadata"] * 2
+
+
+async def test_refused(api: Api) -> None:
+    thread = await api.thread()
+    await api.ask("GET", f"/threads/{thread}/stream?stream_mode=values", status=422)
+    await api.ask("GET", "/threads/nope/stream", status=404)
+
+
+async def test_it_ends_with_the_thread(api: Api) -> None:
+    thread = await api.thread()
+    async with api.stream("GET", f"/threads/{thread}/stream") as stream:
+        await api.ask("DELETE", f"/threads/{thread}", status=204)
+        assert await stream.rest() == []
+
+
+async def test_many_facts_at_once(api: Api, worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More than the ear holds: the log is read."""
+    monkeypatch.setattr("core.log.BUFFERED", 3)
+    thread = await api.thread()
+    async with api.stream("GET", f"/threads/{thread}/stream?stream_mode=lifecycle") as stream:
+        runs = await runs_of(api, worker, thread, 10)
+        seen = [await stream.next() for _ in range(20)]
+    assert [one and one[1]["run_id"] for one in seen] == [run for run in runs for _ in range(2)]

@@ -1,0 +1,351 @@
+"""Every route is called with whatever its document allows and forbids: the answers are those that are documented."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import re
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import aiohttp
+import msgspec
+import pytest
+import yarl
+
+from actors.documents import Documents
+from actors.suggestions import Suggestions
+from adapters.documents.local import LocalDocuments
+from adapters.models.configured import Configured
+from channels.http.app import Services, all_routes
+from channels.http.routes import SSE, Form, Route
+from channels.http.shapes import Error, Unauthorized
+from core.config import Config, ConfigSource
+from core.events import Json, RunRequested
+from core.settings import Model, Off
+from core.system import System
+from tests.channels.http import people
+from tests.channels.http.conftest import Settings
+from tests.channels.http.story import human
+from tests.support.model_server import ModelServer, Turn
+from tests.support.nats import eventually
+from tests.support.openapi import Quick, can_succeed, schemathesis
+from tests.support.workers import configure
+
+THREADS = 12
+RUN, HUMAN, AI = "run-known", "human-known", "ai-run-known"
+
+DEEP = b"[" * 20_000 + b"]" * 20_000
+MALFORMED = {
+    "nothing but a brace": b"{",
+    "a list": b"[]",
+    "null": b"null",
+    "a number": b"1",
+    "a string": b'"x"',
+    "NaN": b'{"metadata": {"a": NaN}}',
+    "infinity": b'{"limit": -Infinity}',
+    "a raw NUL": b'{"metadata": {"a": "\x00"}}',
+    "depth": b'{"metadata": ' + DEEP + b"}",
+    "a form": b"a=1&b=2",
+    "two documents": b"{}{}",
+    "UTF-16": '{"a": 1}'.encode("utf-16"),
+}
+"""Bodies that are no JSON object: each is refused by every route that takes JSON."""
+ODD = {
+    "not UTF-8": b'{"metadata": {"a": "\xff"}}',
+    "a lone surrogate as UTF-8": b'{"metadata": {"a": "\xed\xa0\x80"}}',
+    "a lone surrogate": b'{"metadata": {"a\\ud800": "\\udfff"}, "input": {"messages": "\\ud800"}, "key": "\\ud800"}',
+    "NUL": b'{"metadata": {"a\\u0000": "\\u0000"}, "input": {"messages": "\\u0000"}, "name": "\\u0000"}',
+    "huge integers": b'{"metadata": {"a": 1%b}, "limit": 1%b, "offset": -1%b}' % ((b"0" * 5000,) * 3),
+    "huge numbers": b'{"metadata": {"a": 1e999}, "limit": 1e999, "values": {"a": -1e999}}',
+    "a key twice": b'{"metadata": {"a": 1, "a": 2}, "metadata": null}',
+    "wrong types": b'{"metadata": 1, "input": 1, "values": 1, "limit": {}, "ids": {}, "name": [], "config": "x"}',
+    "values of values": b'{"values": {"messages": [{}, 1, null, [[]]]}, "as_node": "\\u0000", "ids": ["\\u0000", ""]}',
+}
+"""Bodies that some routes may take; none may fall over them."""
+PARTS = (
+    "a%00b",
+    "%00",
+    "%ff",
+    "..%2f..%2fetc%2fpasswd",
+    "%2e%2e",
+    "a%20b",
+    "%f0%9f%98%80",
+    "x" * 1000,
+    "%0d%0a",
+    "*.>",
+)
+"""What stands for ids in paths."""
+VALUES = ("", "\x00", "NaN", "9" * 5000, "-1", "1e9", "²", "٣", "[", '["a"', "[" * 2000, "{}", "a\r\nb", "😀", "null")
+"""What stands in query strings and headers."""
+OPINION = {"rating": 1, "comment": "Good."}
+CRON = {"assistant_id": "lead_agent", "schedule": "0 9 1 1 *", "input": {"messages": []}}
+TASK = {
+    "title": "Yearly",
+    "prompt": "Look back.",
+    "schedule_type": "cron",
+    "schedule_spec": {"cron": "0 9 1 1 *"},
+    "timezone": "UTC",
+}
+ANSWER = b"Old."
+BODIES = {
+    "post_runs_crons": CRON,
+    "post_threads_thread_id_runs_crons": CRON,
+    "post_scheduled_tasks": TASK,
+    "put_threads_thread_id_runs_run_id_feedback": OPINION,
+    "post_threads_thread_id_runs_run_id_feedback": OPINION,
+    "post_assistants_assistant_id_latest": {"version": 1},
+    "post_threads_thread_id_branches": {"message_id": AI},
+    "post_threads_thread_id_runs_regenerate_prepare": {"message_id": AI},
+    "post_threads_thread_id_runs_edit_regenerate_prepare": {"human_message_id": HUMAN, "replacement_text": "Hello"},
+    "put_threads_thread_id_artifacts_path": {"content": "New.", "expected_sha256": hashlib.sha256(ANSWER).hexdigest()},
+    "put_store_items": {"namespace": ["notes"], "key": "a", "value": {"b": 1}},
+}
+"""What no schema can say: bodies that are accepted."""
+ONLY_REFUSING = {
+    # There are no accounts; see the test where there are.
+    "GET /api/v1/auth/callback/{provider}",
+    "GET /api/v1/auth/oauth/{provider}",
+    "POST /api/v1/auth/change-password",
+    "POST /api/v1/auth/initialize",
+    "POST /api/v1/auth/login/local",
+    "POST /api/v1/auth/register",
+    # The assistant that comes along stays, and others are for the other operations.
+    "DELETE /api/assistants/{assistant_id}",
+    # No run is going on for long enough.
+    "POST /api/threads/{thread_id}/runs/{run_id}/steer",
+}
+"""Operations that never succeed here."""
+ALWAYS = (400, 401, 403, 404, 413, 422, 429)
+"""What may be said to nonsense wherever it arrives."""
+
+
+class Everything(Settings):
+    """With what is off by default."""
+
+    def __call__(self) -> Config:
+        models = (Model(name="scripted", model="scripted"),)
+        return msgspec.structs.replace(super().__call__(), agents_api=Off(enabled=True), models=models)
+
+
+@pytest.fixture
+def config() -> Settings:
+    return Everything()
+
+
+@pytest.fixture
+def services(system: System, config: Settings, tmp_path: Path) -> Services:
+    """With a home of their own: files are uploaded."""
+    home = tmp_path / "home"
+    return Services(system.bus, system.log, system.threads, system.intake, system.views, config, system.call, home)
+
+
+@pytest.fixture
+async def known(system: System, services: Services, tmp_path: Path) -> AsyncIterator[dict[str, list[str]]]:
+    """Ids that are there: threads with one ended run each; and actors for what is to come."""
+    async with ModelServer({"scripted": [Turn(text='["And then?"]')]}) as models:
+        source = ConfigSource(configure(tmp_path / "config.yaml", models))
+        documents = Documents(source, system.threads, LocalDocuments(services.home))
+        suggestions = Suggestions(source, Configured(source))
+        serving = asyncio.create_task(system.serve([Quick(), documents, suggestions], alone=True))
+        threads = await _seeded(system, "thread")
+
+        async def over() -> bool:
+            states = [await system.threads.load(thread) for thread in threads]
+            return all(not state.runs[RUN].open for state in states)
+
+        await eventually(over)
+        yield {"thread_id": threads, "run_id": [RUN], "assistant_id": ["lead_agent"]}
+        serving.cancel()
+        await asyncio.wait([serving])
+
+
+async def _seeded(system: System, name: str, **request: Any) -> list[str]:
+    threads = [f"{name}-{number}" for number in range(THREADS)]
+    for thread in threads:
+        await system.intake.create_thread(thread, user="default")
+        asked = RunRequested(input={"messages": [human(HUMAN, "hi")]}, **request)
+        await system.intake.request_run(thread, RUN, asked)
+    return threads
+
+
+async def _made(session: aiohttp.ClientSession, url: str) -> dict[str, list[str]]:
+    """Ids of things of every other kind, on the first threads where they have one."""
+    threads = f"{url}/api/threads"
+
+    async def ask(method: str, address: str, field: str, **more: Any) -> list[str]:
+        async with session.request(method, address, **more) as response:
+            assert response.status in (200, 201), await response.text()
+            found = await response.json()
+        return [found[field]]
+
+    form = aiohttp.FormData()
+    form.add_field("files", b"<p>Notes</p>", filename="notes.html")
+    form.add_field("files", b"# Rest", filename="rest.md")
+    await ask("POST", f"{threads}/thread-0/uploads", "success", data=form)
+    await ask("PUT", f"{threads}/thread-1/runs/{RUN}/feedback", "feedback_id", json=OPINION)
+    return {
+        "assistant_id": await ask("POST", f"{url}/api/assistants", "assistant_id", json={"graph_id": "lead_agent"}),
+        "checkpoint_id": await ask("GET", f"{threads}/thread-0/state", "checkpoint_id"),
+        "cron_id": await ask("POST", f"{url}/api/runs/crons", "cron_id", json=CRON),
+        "feedback_id": await ask("PUT", f"{threads}/thread-2/runs/{RUN}/feedback", "feedback_id", json=OPINION),
+        "task_id": await ask("POST", f"{url}/api/scheduled-tasks", "id", json=TASK),
+        "filename": ["notes.html"],
+        "path": ["mnt/user-data/uploads/notes.html"],
+    }
+
+
+@pytest.mark.timeout(240)
+async def test_every_answer_is_documented(
+    system: System, url: str, services: Services, known: dict[str, list[str]], tmp_path: Path
+) -> None:
+    """In a bounded run with a fixed seed; without what is endless."""
+    gone, waiting = await _seeded(system, "gone"), await _seeded(system, "waiting", not_before="2100-01-01T00:00:00Z")
+    async with aiohttp.ClientSession() as session:
+        document = await _document(session, url)
+        known = {**known, **await _made(session, url)}
+    outputs = services.home / "users/default/threads/thread-0/user-data/outputs"
+    outputs.mkdir(parents=True, exist_ok=True)
+    (outputs / "answer.md").write_bytes(ANSWER)
+    special = {
+        "delete_assistants_assistant_id": {"assistant_id": ["lead_agent"]},
+        "delete_threads_thread_id": {"thread_id": gone},
+        "delete_threads_thread_id_runs_run_id": {"thread_id": gone},
+        "delete_threads_thread_id_runs_run_id_feedback": {"thread_id": ["thread-1"]},
+        "delete_threads_thread_id_runs_run_id_feedback_feedback_id": {"thread_id": ["thread-2"]},
+        "delete_threads_thread_id_uploads_filename": {"thread_id": ["thread-0"], "filename": ["rest.md"]},
+        "get_models_name": {"name": ["scripted"]},
+        "post_threads_thread_id_runs_run_id_cancel": {"thread_id": waiting},
+        "put_threads_thread_id_artifacts_path": {
+            "thread_id": ["thread-0"],
+            "path": ["mnt/user-data/outputs/answer.md"],
+        },
+    }
+    found = await schemathesis(url, document, tmp_path, known=known, special=special, bodies=BODIES)
+    assert found.clean, found.report
+    silent = {name for name, statuses in found.answered.items() if min(statuses) >= 400}
+    assert silent - _named(document, good=False) <= ONLY_REFUSING
+
+
+async def test_every_answer_is_documented_where_there_are_accounts(system: System, tmp_path: Path) -> None:
+    async with people.place(system, people.WithAccounts(), tmp_path) as place:
+        admin = await place.admin()
+        document = await _document(admin.session, place.url)
+        token = f"Authorization: Bearer {admin.cookies['access_token']}"
+        folder = tmp_path / "schemathesis"
+        folder.mkdir()
+        found = await schemathesis(place.url, document, folder, "--include-tag", "auth", "-H", token, known={})
+    assert found.clean, found.report
+
+
+async def _document(session: aiohttp.ClientSession, url: str) -> Json:
+    async with session.get(f"{url}/openapi.json") as response:
+        found: Json = await response.json()
+        return found
+
+
+def _named(document: Json, *, good: bool) -> set[str]:
+    return {
+        f"{method.upper()} {path}"
+        for path, methods in document["paths"].items()
+        for method, operation in methods.items()
+        if can_succeed(operation) == good
+    }
+
+
+# ── what no schema thinks of ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Knocking:
+    """Calls routes, and keeps what should not have been answered: by route and answer, what was sent."""
+
+    def __init__(self, session: aiohttp.ClientSession, url: str, known: dict[str, list[str]]) -> None:
+        self.session = session
+        self.url = url
+        self.known = known
+        self.wrong: defaultdict[str, list[str]] = defaultdict(list)
+
+    def path(self, route: Route, part: str | None = None) -> str:
+        """The route's path with known ids, or with `part` in the place of every variable."""
+
+        def given(found: re.Match[str]) -> str:
+            return part or self.known.get(found[1], ["x"])[0]
+
+        return route.mounts[0] + re.sub(r"\{(\w+)(?::[^{}]+)?\}", given, route.path)
+
+    async def call(self, route: Route, path: str, what: str, *, refused: bool = False, **more: Any) -> None:
+        """`refused`: it must not be accepted."""
+        name = f"{route.handler.__module__}: {route.method} {route.path}"
+        address = yarl.URL(self.url + path, encoded=True)
+        try:
+            async with asyncio.timeout(10), self.session.request(route.method, address, **more) as response:
+                raw = await response.read()
+        except (TimeoutError, aiohttp.ClientError) as error:
+            self.wrong[f"{name}: {error!r}"].append(what)
+            return
+        answers = {status for status in route.answers if status >= 400 or not refused}
+        allowed = {*route.errors, *ALWAYS, *answers, *(() if route.answers else (503,))}
+        if response.status not in allowed:
+            self.wrong[f"{name}: {response.status} {raw[:60]!r}"].append(what)
+        elif response.status >= 400 and not _is_error(raw):
+            self.wrong[f"{name}: {response.status} {raw[:60]!r} is not how errors are told"].append(what)
+
+    def check(self) -> None:
+        assert not self.wrong, "\n".join(f"{answer}: {', '.join(what[:9])}" for answer, what in self.wrong.items())
+
+
+def _is_error(raw: bytes) -> bool:
+    """In one of the two forms."""
+    for form in (Error, Unauthorized):
+        with suppress(msgspec.DecodeError):
+            msgspec.json.decode(raw, type=form)
+            return True
+    return False
+
+
+@pytest.fixture
+async def knocking(url: str, known: dict[str, list[str]]) -> AsyncIterator[Knocking]:
+    async with aiohttp.ClientSession() as session:
+        yield Knocking(session, url, known)
+
+
+async def test_bodies(knocking: Knocking) -> None:
+    for route in _ending():
+        if route.body is None or isinstance(route.body, Form):
+            continue
+        for bodies, refused in ((MALFORMED, True), (ODD, False)):
+            for what, body in bodies.items():
+                await knocking.call(route, knocking.path(route), what, refused=refused, data=body)
+        for media in ("text/plain", "multipart/form-data", "application/x-www-form-urlencoded", "x"):
+            headers = {"Content-Type": media}
+            await knocking.call(route, knocking.path(route), media, refused=True, data=b"\x00", headers=headers)
+    knocking.check()
+
+
+async def test_paths(knocking: Knocking) -> None:
+    for route in _ending():
+        if "{" in route.path:
+            for part in PARTS:
+                await knocking.call(route, knocking.path(route, part), part)
+    knocking.check()
+
+
+@pytest.mark.parametrize("accept", ["*/*", SSE])
+async def test_queries_and_headers(knocking: Knocking, accept: str) -> None:
+    for route in _ending():
+        for param in route.query:
+            for value in VALUES if not param.endless else ():
+                path, what = knocking.path(route), f"{param.name}={value[:20]!r}"
+                if param.where == "query":
+                    path = f"{path}?{param.name}={quote(value)}"
+                sent = {param.name: value} if param.where == "header" and value.isprintable() else {}
+                await knocking.call(route, path, what, headers={"Accept": accept, **sent})
+    knocking.check()
+
+
+def _ending() -> Iterator[Route]:
+    return (route for route in all_routes() if not route.endless)

@@ -1,0 +1,13 @@
+"""The command line with these tests' tools beside ours: `python -m tests.conformance.sika serve …`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import adapters.tools
+from actors.cli import main
+
+if __name__ == "__main__":
+    adapters.tools.__path__.append(str(Path(__file__).parent / "tools"))
+    sys.exit(main())
