@@ -44,8 +44,8 @@ _SECRET_NAME = re.compile(
 )
 _EMPTY_IF_MISSING = re.compile(r"^(sandbox\.environment|acp_agents\.[^.]+\.env)\.")
 _NEEDS_RESTART = (
-    "log_level", "http.host", "http.port", "nats", "runs.max_concurrent", "actors", "channels", "sandbox.provider",
-    "sandbox.use", "database", "checkpointer", "run_events", "stream_bridge",
+    "log_level", "http.host", "http.port", "auth.enabled", "nats", "runs.max_concurrent", "actors", "channels",
+    "sandbox.provider", "sandbox.use", "database", "checkpointer", "run_events", "stream_bridge",
 )  # fmt: skip
 
 

@@ -39,7 +39,11 @@ class Folder:
         return Tree([Mount(self.root / "user-data" / name, f"{USER_DATA}/{name}", writable=True) for name in ROOTS])
 
     def make(self) -> None:
-        make_thread(self.root)
+        """Make the three directories. Raises `NotFound` if something else is in the place of one."""
+        try:
+            make_thread(self.root)
+        except (FileExistsError, NotADirectoryError):
+            raise NotFound(f"{USER_DATA}: not a directory") from None
 
     @contextmanager
     def open(self, name: str) -> Iterator[int]:
@@ -114,7 +118,10 @@ class Draft:
         plain(directory, name)
         assert self._path is not None
         with _room():
-            os.rename(self._path, name, dst_dir_fd=directory)
+            try:
+                os.rename(self._path, name, dst_dir_fd=directory)
+            except IsADirectoryError:
+                raise Invalid(f"{name}: is not a regular file") from None
             self._path = None
             os.fsync(directory)
 

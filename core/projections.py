@@ -40,6 +40,8 @@ LAG_SECONDS = 0.02
 """How often a replica is asked again that has not got everything yet."""
 RETRY_SECONDS = 5.0
 """Pause when the file cannot be written: a full disk is not filled less by hurry."""
+FEW = 1000
+"""Threads that are rather looked up and sorted than found by going through all of a user's in order."""
 SORTABLE = ("thread_id", "status", "created_at", "updated_at", "state_updated_at")
 
 _METADATA = "SELECT json_group_object(m.key, json(m.value)) FROM metadata m WHERE m.thread_id = t.thread_id"
@@ -228,11 +230,15 @@ class Views:
             raise Invalid(f"sort_by: one of {', '.join(SORTABLE)}, got {sort_by!r}")
         condition, given = rows.where(user, metadata or {}, status, ids, values or {}, query)
         direction = "DESC" if descending else "ASC"
-        [(total,)] = await self.query(f"SELECT count(*) FROM threads t WHERE {condition}", given)
+        lookup = rows.looked_up(condition)
+        [(total,)] = await self.query(f"SELECT count(*) FROM threads t WHERE {lookup}", given)
+        page = (
+            f"SELECT * FROM threads t WHERE {lookup if total <= FEW else condition}"
+            f" ORDER BY {sort_by} {direction}, thread_id {direction} LIMIT ? OFFSET ?"
+        )
         found = await self.query(
             f"SELECT thread_id, user, ({_METADATA}), status, title, created_at, updated_at, state_updated_at, seq"
-            f" FROM threads t WHERE {condition}"
-            f" ORDER BY {sort_by} {direction}, thread_id {direction} LIMIT ? OFFSET ?",
+            f" FROM ({page}) t ORDER BY {sort_by} {direction}, thread_id {direction}",
             (*given, limit, offset),
         )
         return [ThreadRow(r[0], r[1], msgspec.json.decode(r[2]), *r[3:]) for r in found], total

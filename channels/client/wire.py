@@ -81,7 +81,8 @@ class Wire:
             except TimeoutError:
                 raise Unavailable(f"{method} {path}: no answer within {seconds:g} s", "timeout") from None
             except Unavailable as error:
-                repeatable = error.code == UNREACHABLE or (safe and (error.status is None or error.retry_after))
+                again = error.status is None or error.retry_after is not None
+                repeatable = error.code == UNREACHABLE or (safe and again)
                 if pause is None or not repeatable or isinstance(error, Unsupported):
                     raise
                 await anyio.sleep(min(error.retry_after or pause, MOST_PAUSE))

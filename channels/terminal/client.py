@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -42,6 +43,10 @@ async def healthy(url: str) -> bool:
         return False
 
 
+API_KEY = "SIKA_API_KEY"
+"""Environment variable: the key for a server with accounts (`sika key create`)."""
+
+
 class Client:
     """One server. `relocate` tells where it is now, should it come back elsewhere; `notice` tells the person."""
 
@@ -59,7 +64,9 @@ class Client:
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=5, sock_read=SILENCE_SECONDS)
         # A new connection each time: one kept from before a restart would fail just when a run is asked for.
         connector = aiohttp.TCPConnector(force_close=True)
-        self._session = aiohttp.ClientSession(timeout=timeout, connector=connector)
+        key = os.environ.get(API_KEY)
+        headers = {"X-Api-Key": key} if key else None
+        self._session = aiohttp.ClientSession(timeout=timeout, connector=connector, headers=headers)
         return self
 
     async def __aexit__(self, *_: object) -> None:

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 import msgspec
-from authlib.common.security import generate_token  # type: ignore[import-untyped]
-from authlib.oauth2.auth import ClientAuth  # type: ignore[import-untyped]
-from authlib.oauth2.rfc6749.parameters import (  # type: ignore[import-untyped]
+from authlib.common.security import generate_token
+from authlib.oauth2.auth import ClientAuth
+from authlib.oauth2.rfc6749.parameters import (
     prepare_grant_uri,
     prepare_token_request,
 )
-from authlib.oauth2.rfc7636 import create_s256_code_challenge  # type: ignore[import-untyped]
-from authlib.oidc.core import CodeIDToken  # type: ignore[import-untyped]
+from authlib.oauth2.rfc7636 import create_s256_code_challenge
+from authlib.oidc.core import CodeIDToken
 from joserfc import jwt
 from joserfc.errors import JoseError
 from joserfc.jwk import KeySet

@@ -56,7 +56,7 @@ for _kind, _suffixes in {
 }.items():
     for _suffix in _suffixes:
         _TYPES.add_type(_kind, _suffix)
-_RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
+_RANGE = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})")
 
 
 class ArtifactReplaced(Event, frozen=True):

@@ -58,8 +58,8 @@ class Changes(msgspec.Struct):
 async def get(request: web.Request) -> web.Response:
     """The files that a run created, modified and deleted, with the differences in their text.
 
-    Not available while the run is at work, and for threads that have no files. What people did is not shown. Files that
-    may hold secrets are named without their content.
+    Not available while the run is at work, for runs that used no tools, and for threads that have no files. What people
+    did is not shown. Files that may hold secrets are named without their content.
     """
     thread_id, state = await alive.owned(request)
     run_id = alive.run_id(request)

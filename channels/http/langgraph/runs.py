@@ -8,8 +8,8 @@ from typing import Any, Literal
 import msgspec
 from aiohttp import web
 
+from channels.http import access, shapes
 from channels.http import live as alive
-from channels.http import shapes
 from channels.http.bodies import action, body, flag, names, number, plain
 from channels.http.errors import BadRequest
 from channels.http.langgraph import inputs, stream, wait
@@ -86,6 +86,8 @@ async def join(request: web.Request) -> web.StreamResponse:
     """Wait for the values at a run's end, also after it; as server-sent events to who accepts only these."""
     if "text/event-stream" in request.headers.get("Accept", ""):
         return await join_stream(request)
+    if flag(request, "cancel_on_disconnect"):
+        access.demand_also(request, "runs:cancel")
     live = alive.of(request)
     thread_id, run, _ = await _run(request)
     async with live.hearing(thread_id, run.id) as ear:
@@ -95,6 +97,8 @@ async def join(request: web.Request) -> web.StreamResponse:
 async def join_stream(request: web.Request) -> web.StreamResponse:
     """Follow a run as server-sent events, from a frame on. With `action` the run is cancelled first."""
     live = alive.of(request)
+    if request.query.get("action") or flag(request, "cancel_on_disconnect"):
+        access.demand_also(request, "runs:cancel")
     thread_id, run, _ = await _run(request)
     wanted = modes(names(request, "stream_mode") or list(run.request.stream_modes))
     async with live.hearing(thread_id, run.id, previews=run.open and wants_previews(wanted)) as ear:
@@ -237,6 +241,8 @@ async def admit(request: web.Request, thread_id: str, run_id: str, asked: Asked)
     if asked.create and not (await services.threads.load(thread_id, at_least=0)).exists:
         made, _ = await services.intake.create_thread(thread_id, user=user, metadata=asked.metadata)
         live.written = max(live.written, made.seq)
+    replaces = asked.request.multitask in ("interrupt", "rollback")
+    await access.limits(request).admit_run(alive.principal(request), thread_id, run_id, replaces=replaces)
     return await services.intake.request_run(thread_id, run_id, asked.request, user=user)
 
 

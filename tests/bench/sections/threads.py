@@ -6,8 +6,8 @@ import asyncio
 import http.client
 import random
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from typing import Any
 
 import msgspec
@@ -23,33 +23,36 @@ from tests.support.model_server import run, words
 
 _FEW, _MANY = 100, 10_000
 _OF_A_KIND = 10
-"""Threads that a search by metadata, or by words, finds."""
-_AT_ONCE = 50
+"""Threads that a search by metadata, or by a word, finds."""
 _TURNS = 2
+_AT_ONCE = 20
 
 
-@dataclass
-class Crowd:
-    """Threads that were appended to the log as if they had been talked in."""
+async def _fill(lab: Laboratory, server: Sika, count: int) -> None:
+    """Append threads to the log as if they had been talked in."""
+    async with compose.attach(compose.Options(server.home, lab.config)) as running:
+        numbers = iter(range(count))
 
-    names: list[str] = field(default_factory=list)
-
-    async def grow(self, log: EventLog, count: int) -> None:
-        numbers = iter(range(len(self.names), count))
-        self.names += [f"bench-{number:05}" for number in range(len(self.names), count)]
-
-        async def fill() -> None:
+        async def some() -> None:
             for number in numbers:
-                name = self.names[number]
-                records = await log.append(thread(name), [_created(number)], expected=0, actor="bench")
-                for turn in range(_TURNS):
-                    expected, run_id = records[-1].seq, f"{name}-{turn}"
-                    events = _turn(number, turn, run_id)
-                    records = await log.append(thread(name), events, expected=expected, actor="lead", run=run_id)
+                await _append(running.log, number)
 
         async with asyncio.TaskGroup() as tasks:
             for _ in range(_AT_ONCE):
-                tasks.create_task(fill())
+                tasks.create_task(some())
+
+
+async def _append(log: EventLog, number: int) -> None:
+    name, expected = _name(number), 0
+    for turn in range(_TURNS):
+        run_id = f"{name}-{turn}"
+        events = [*([] if turn else [_created(number)]), *_turn(number, turn, run_id)]
+        records = await log.append(thread(name), events, expected=expected, actor="lead", run=run_id)
+        expected = records[-1].seq
+
+
+def _name(number: int) -> str:
+    return f"bench-{number:05}"
 
 
 def _created(number: int) -> Event:
@@ -88,76 +91,93 @@ class Asker:
         return 1000 * seconds
 
 
-Question = Callable[[Asker, random.Random, int], float]
+Question = Callable[[Asker, random.Random, int, int], float]
+"""Asks it: by chance, of so many threads, for the so-many-th time."""
 
 
 def _search(hits: int, **body: Any) -> Question:
-    def ask(asker: Asker, _: random.Random, __: int) -> float:
+    def ask(asker: Asker, _: random.Random, __: int, ___: int) -> float:
         return _checked(asker, asker.ask("POST", "/threads/search", body), hits)
 
     return ask
 
 
-def _of_kind(*, by_words: bool = False) -> Question:
-    def ask(asker: Asker, chance: random.Random, count: int) -> float:
+def _of_kind(*, by_words: bool) -> Question:
+    def ask(asker: Asker, chance: random.Random, count: int, _: int) -> float:
         kind = chance.randrange(count // _OF_A_KIND)
         filters = {"query": f"kind{kind}x"} if by_words else {"metadata": {"kind": kind}}
-        return _checked(asker, asker.ask("POST", "/threads/search", {**filters, "select": ["thread_id"]}), _OF_A_KIND)
+        return _checked(asker, asker.ask("POST", "/threads/search", {**filters, "select": _LIST}), _OF_A_KIND)
 
     return ask
 
 
-def _count(asker: Asker, _: random.Random, count: int) -> float:
-    seconds = asker.ask("POST", "/threads/count", {"status": "idle"})
+def _count(asker: Asker, _: random.Random, count: int, __: int) -> float:
+    taken = asker.ask("POST", "/threads/count", {"status": "idle"})
     if asker.answer != count:
         raise Broken(f"{asker.answer} threads were counted, there are {count}")
-    return seconds
+    return taken
 
 
-def _history(asker: Asker, chance: random.Random, count: int) -> float:
-    name = f"bench-{chance.randrange(count):05}"
-    return _checked(asker, asker.ask("POST", f"/threads/{name}/history", {"limit": 10}), 2 * _TURNS)
+def _history(*, again: bool) -> Question:
+    """Of a thread that the server has read before, or has not."""
+
+    def ask(asker: Asker, chance: random.Random, count: int, time: int) -> float:
+        name = _name(chance.randrange(_FEW) if again else time)
+        return _checked(asker, asker.ask("POST", f"/threads/{name}/history", {"limit": 10}), 2 * _TURNS)
+
+    return ask
 
 
-def _checked(asker: Asker, seconds: float, hits: int) -> float:
+def _checked(asker: Asker, taken: float, hits: int) -> float:
     if len(asker.answer) != hits:
         raise Broken(f"{len(asker.answer)} hits, expected {hits}")
-    return seconds
+    return taken
 
 
 _LIST = ["thread_id", "updated_at", "metadata", "status"]
-_QUESTIONS: dict[str, Question] = {
+_QUESTIONS: Mapping[str, Question] = {
+    "history of a thread not read before": _history(again=False),
+    "history of a thread read before": _history(again=True),
     "search: the newest 10 with their values": _search(10),
     "search: a list of 50 without values": _search(50, limit=50, select=_LIST),
-    "search: 10 by metadata": _of_kind(),
+    "search: 10 by metadata": _of_kind(by_words=False),
     "search: 10 by a word in their messages": _of_kind(by_words=True),
-    "count: by status": _count,
-    "history: of any thread": _history,
+    "count by status": _count,
 }
 
 
 def threads(lab: Laboratory) -> Iterator[Row]:
-    """The 95th percentile of each question, with few threads and with many."""
+    """The 95th percentile of each question on two servers, asked in turn: what slows the machine down slows both."""
     asked = 100 if lab.quick else 500
     many = _MANY // 10 if lab.quick else _MANY
-    crowd, found = Crowd(), {name: list[list[float]]() for name in _QUESTIONS}
-    with lab.sika(warm=False) as server:
+    with ExitStack() as stack:
+        askers: dict[int, Asker] = {}
         for count in (_FEW, many):
             lab.say(f"{count} threads")
-            run(_grow(lab, server, crowd, count))
+            server = stack.enter_context(lab.sika(warm=False))
+            run(_fill(lab, server, count))
             server.settle()
-            asker, chance = Asker(server), random.Random(1)
-            for name, question in _QUESTIONS.items():
-                for _ in range(20):
-                    question(asker, chance, count)
-                found[name].append([question(asker, chance, count) for _ in range(asked)])
-    for name, (few, lots) in found.items():
-        before, after = percentile(few, 95), percentile(lots, 95)
-        middle = f"median {median(few):.2f} and {median(lots):.2f}"
-        note = f"p95 with {many} threads; {before:.2f} with {_FEW}; {middle}"
-        yield Row(name, after / before, flat(0.5), "ms", after, note=note)
+            askers[count] = Asker(server)
+            askers[count].ask("POST", "/threads/count", {})
+        for name, question in _QUESTIONS.items():
+            times = _FEW if name.endswith("not read before") else asked
+            taken = _ask(question, askers, times)
+            few, lots = (percentile(taken[count], 95) for count in (_FEW, many))
+            middle = " and ".join(f"{median(taken[count]):.2f}" for count in (_FEW, many))
+            yield Row(
+                f"{name}, p95",
+                lots / few,
+                flat(0.5),
+                "ms",
+                lots,
+                note=f"with {many} threads; {few:.2f} with {_FEW}; medians {middle}",
+            )
 
 
-async def _grow(lab: Laboratory, server: Sika, crowd: Crowd, count: int) -> None:
-    async with compose.attach(compose.Options(server.home, lab.config)) as running:
-        await crowd.grow(running.log, count)
+def _ask(question: Question, askers: Mapping[int, Asker], times: int) -> dict[int, list[float]]:
+    chance = random.Random(1)
+    taken: dict[int, list[float]] = {count: [] for count in askers}
+    for time_ in range(times):
+        for count, asker in askers.items():
+            taken[count].append(question(asker, chance, count, time_))
+    return taken

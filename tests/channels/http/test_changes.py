@@ -15,7 +15,7 @@ from actors.workspace import Workspace
 from adapters import workspace as adapter
 from adapters.workspace import LocalWorkspace
 from channels.http.app import Services
-from core.events import Aggregate
+from core.events import Aggregate, RunCompleted
 from core.system import System
 from core.workspace import KIND, WorkspaceForgotten
 from tests.channels.http.conftest import Api, Worker
@@ -42,6 +42,11 @@ async def files(api: Api, services: Services, watched: None) -> Path:  # noqa: F
     return folder(services, "t").parent
 
 
+async def finish(system: System, run_id: str) -> None:
+    """As a worker ends a run that has used tools."""
+    await system.threads.decide("t", lambda _: [RunCompleted()], actor="lead", run=run_id, audience=["workspace"])
+
+
 async def changes(api: Api, run_id: str, query: str = "") -> Any:
     """Once they are there."""
 
@@ -56,7 +61,7 @@ def sha(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-async def test_two_runs(api: Api, worker: Worker, files: Path) -> None:
+async def test_two_runs(api: Api, system: System, worker: Worker, files: Path) -> None:
     first = await api.run("t")
     await worker.start("t", first)
     none = await api.ask("GET", f"/threads/t/runs/{first}/workspace-changes")
@@ -68,7 +73,7 @@ async def test_two_runs(api: Api, worker: Worker, files: Path) -> None:
     (files / "workspace" / "deep" / "data.bin").write_bytes(b"\0\1")
     (files / "workspace" / ".env").write_text("KEY=secret")
     (files / "workspace" / "link").symlink_to("/etc/passwd")
-    await worker.finish("t", first)
+    await finish(system, first)
     found = await changes(api, first)
     assert found["version"] == 1
     assert found["limits"]["max_files"] == 200
@@ -121,7 +126,7 @@ async def test_two_runs(api: Api, worker: Worker, files: Path) -> None:
     (files / "workspace" / "deep" / "data.bin").unlink()
     (files / "outputs" / "more.txt").write_text("x")
     await send(api, "t", ("c.txt", b"uploaded meanwhile"))
-    await worker.finish("t", second)
+    await finish(system, second)
     found = await changes(api, second)
     assert [(file["path"].rpartition("/")[2], file["status"]) for file in found["files"]] == [
         ("more.txt", "created"),
@@ -130,12 +135,12 @@ async def test_two_runs(api: Api, worker: Worker, files: Path) -> None:
     assert (await changes(api, first))["summary"]["created"] == 3
 
 
-async def test_differences(api: Api, worker: Worker, files: Path) -> None:
+async def test_differences(api: Api, system: System, worker: Worker, files: Path) -> None:
     for text in ("a\nb\nc\n", "a\nB\nc\nd\n"):
         run_id = await api.run("t")
         await worker.start("t", run_id)
         (files / "workspace" / "x.txt").write_text(text)
-        await worker.finish("t", run_id)
+        await finish(system, run_id)
         found = await changes(api, run_id)
     [file] = found["files"]
     assert (file["status"], file["additions"], file["deletions"]) == ("modified", 2, 1)
@@ -147,7 +152,7 @@ async def test_differences(api: Api, worker: Worker, files: Path) -> None:
     assert (bare["files"], bare["summary"]["modified"]) == ([], 1)
 
 
-async def test_limits(api: Api, worker: Worker, files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_limits(api: Api, system: System, worker: Worker, files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(adapter, "MAX_SCANNED", 20)
     monkeypatch.setattr(adapter, "MAX_FILES", 10)
     monkeypatch.setattr(adapter, "MAX_DIFF_BYTES", 100)
@@ -156,7 +161,7 @@ async def test_limits(api: Api, worker: Worker, files: Path, monkeypatch: pytest
     await worker.start("t", run_id)
     for number in range(15):
         (files / "workspace" / f"{number:02}.txt").write_text("x" * 10 * number)
-    await worker.finish("t", run_id)
+    await finish(system, run_id)
     found = await changes(api, run_id)
     assert (len(found["files"]), found["summary"]["truncated"]) == (10, True)
     assert sum(len(file["diff"]) for file in found["files"]) <= 400
@@ -167,7 +172,7 @@ async def test_limits(api: Api, worker: Worker, files: Path, monkeypatch: pytest
     for number in range(30):
         (files / "workspace" / f"{number:02}.txt").unlink(missing_ok=True)
         (files / "workspace" / f"new{number:02}.txt").write_text("y" * 200)
-    await worker.finish("t", again)
+    await finish(system, again)
     found = await changes(api, again)
     assert found["summary"]["truncated"] is True
     assert found["summary"]["deleted"] == 0  # what was not seen is not said to be gone
@@ -179,7 +184,8 @@ async def test_whose_runs_they_are(api: Api, system: System, worker: Worker, fil
     await system.intake.create_thread("hers", user="ada")
     await api.ask("GET", "/threads/hers/runs/none/workspace-changes", status=404)
     run_id = await api.run("t")
-    await worker.perform("t", run_id)
+    await worker.start("t", run_id)
+    await finish(system, run_id)
     await changes(api, run_id)
     await api.ask("DELETE", "/threads/t", status=204)
     await api.ask("GET", f"/threads/t/runs/{run_id}/workspace-changes", status=404)

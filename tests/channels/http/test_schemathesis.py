@@ -98,6 +98,7 @@ BODIES = {
     "post_scheduled_tasks": TASK,
     "put_threads_thread_id_runs_run_id_feedback": OPINION,
     "post_threads_thread_id_runs_run_id_feedback": OPINION,
+    "delete_store_items": {"namespace": ["notes"], "key": "a"},
     "post_assistants_assistant_id_latest": {"version": 1},
     "post_threads_thread_id_branches": {"message_id": AI},
     "post_threads_thread_id_runs_regenerate_prepare": {"message_id": AI},

@@ -306,11 +306,15 @@ async def test_traps_in_the_directory(api: Api, services: Services, tmp_path: Pa
     assert left_over(services, thread_id) == []
 
 
-async def test_the_directory_itself_is_a_link(api: Api, services: Services, tmp_path: Path) -> None:
+@pytest.mark.parametrize("trap", ["link", "dangling", "file"])
+async def test_the_directory_itself_is_a_trap(api: Api, services: Services, tmp_path: Path, trap: str) -> None:
     thread_id = await api.thread()
     (tmp_path / "elsewhere").mkdir()
     folder(services, thread_id).parent.mkdir(parents=True)
-    folder(services, thread_id).symlink_to(tmp_path / "elsewhere")
+    if trap == "file":
+        folder(services, thread_id).write_text("no directory")
+    else:
+        folder(services, thread_id).symlink_to(tmp_path / ("elsewhere" if trap == "link" else "nowhere"))
     await send(api, thread_id, ("a.txt", b"evil"), status=404)
     assert os.listdir(tmp_path / "elsewhere") == []
 

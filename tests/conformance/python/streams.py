@@ -367,12 +367,14 @@ async def over_a_broken_line(lab: Lab, resumable: bool) -> None:
     async with line(lab.urls[0]) as wire:
         through = type(lab.client)(httpx.AsyncClient(base_url=f"{wire.url}/api", timeout=20))
         parts: list[Any] = []
+        cut = False
         modes: Any = ["values", "messages-tuple", "updates"]
         async for part in through.runs.stream(
             thread, AGENT, stream_mode=modes, stream_resumable=resumable, **lab.asked("gated")
         ):
             parts.append(part)
-            if part.event == "messages" and part.data[0]["content"] and len(wire.seen) == 1:
+            if "".join(said(parts).values()) and not cut:
+                cut = True
                 await lab.reached()
                 wire.cut()
                 await lab.release()
