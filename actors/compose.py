@@ -279,7 +279,7 @@ async def sandbox_provider(home: Path, config: Config) -> SandboxProvider:
     """The configured sandbox provider; `auto` is bubblewrap where it works, else file tools without commands."""
     from adapters.sandboxes.bubblewrap import Bubblewrap
     from adapters.sandboxes.host import Host
-    from adapters.sandboxes.paths import Mount
+    from core.paths import Mount
 
     wanted = config.sandbox
     skills = Path(config.skills.path) if config.skills.path else Path(__file__).parent.parent / "skills"

@@ -44,7 +44,7 @@ FEW = 1000
 """Threads that are rather looked up and sorted than found by going through all of a user's in order."""
 SORTABLE = ("thread_id", "status", "created_at", "updated_at", "state_updated_at")
 
-_METADATA = "SELECT json_group_object(m.key, json(m.value)) FROM metadata m WHERE m.thread_id = t.thread_id"
+_METADATA = "SELECT json_group_object(m.key, json(m.value)) FROM metadata m WHERE m.thread = t.id"
 MOST_PROCESSES = 64
 
 

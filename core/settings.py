@@ -61,6 +61,7 @@ class Http(Section, frozen=True, kw_only=True):
     cors_origins: tuple[str, ...] = ()
     public_url: str | None = None
     trusted_proxies: tuple[str, ...] = ()
+    docs: bool = True
 
     def __post_init__(self) -> None:
         for proxy in self.trusted_proxies:

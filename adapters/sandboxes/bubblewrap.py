@@ -12,9 +12,9 @@ from pathlib import Path
 from anyio import to_thread
 
 from adapters.sandboxes.files import Files
-from adapters.sandboxes.paths import WORKSPACE, Mount, Tree
 from adapters.sandboxes.provider import Threads, environment, limits
 from adapters.sandboxes.record import Job
+from core.paths import WORKSPACE, Mount, Tree
 from core.sandbox import ExecResult
 
 _TOP = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")

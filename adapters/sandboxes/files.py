@@ -18,9 +18,9 @@ from anyio import to_thread
 
 from adapters.sandboxes import search
 from adapters.sandboxes.changes import once
-from adapters.sandboxes.paths import Parts, Place, Tree, join
 from adapters.sandboxes.record import Calls
 from core.errors import Invalid
+from core.paths import Parts, Place, Tree, join
 
 MAX_READ = 100 * 1024 * 1024
 """Bytes of a file that is read as a whole (contract §7, download_file)."""

@@ -13,10 +13,10 @@ import msgspec
 
 from adapters.sandboxes.files import Files, Found
 from adapters.sandboxes.hostrules import refuse
-from adapters.sandboxes.paths import SKILLS, WORKSPACE, Mount, Tree
 from adapters.sandboxes.provider import Threads, environment, limits
 from adapters.sandboxes.record import Job
 from core.errors import Invalid
+from core.paths import SKILLS, WORKSPACE, Mount, Tree
 from core.sandbox import ExecResult
 
 _PLAIN_HOME = re.compile(r"[\w@%+=:,./-]+\Z")

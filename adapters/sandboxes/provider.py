@@ -9,8 +9,8 @@ from typing import Generic, Protocol, TypeVar
 
 from anyio import to_thread
 
-from adapters.sandboxes.paths import Mount, Tree, make_thread, mounts_of, thread_root
 from adapters.sandboxes.record import Calls
+from core.paths import Mount, Tree, make_thread, mounts_of, thread_root
 
 MAX_SANDBOXES = 256
 """Kept in memory (contract §7); the files are on disk in any case."""

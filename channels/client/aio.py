@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Collection, Iterator, Mapping, Sequence
-from contextlib import aclosing, contextmanager, suppress
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
+from contextlib import aclosing, suppress
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, TypedDict, Unpack
 from urllib.parse import quote
+from weakref import WeakSet
 
 import anyio
 from anyio import to_thread
 
-from channels.client.errors import ClientError, Invalid, NotFound, RunFailed, Unavailable, closed
+from channels.client.errors import ClientError, Invalid, NotFound, RunFailed, closed
 from channels.client.events import INTERRUPT, Json, StreamEvent, Translator
 from channels.client.local import Lease, lease
 from channels.client.turn import Turn
-from channels.client.wire import UNREACHABLE, Place, Wire
+from channels.client.wire import Place, Wire
 from core.ids import uuid7
 
 CANCEL_SECONDS = 5.0
@@ -111,10 +112,15 @@ class AsyncSikaClient:
         self._lease: Lease | None = None
         self._turns: set[Turn] = set()
         """Those to be cancelled if they are not followed to their end."""
+        self._streams: WeakSet[AsyncGenerator[StreamEvent, None]] = WeakSet()
         self._closed = False
 
     async def __aenter__(self) -> AsyncSikaClient:
-        await self._wire()
+        try:
+            await self._wire()
+        except BaseException:
+            await self.close()
+            raise
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -127,6 +133,9 @@ class AsyncSikaClient:
             async with self._opening:
                 for turn in list(self._turns):
                     await self._abandon(turn)
+                for events in list(self._streams):
+                    with suppress(RuntimeError):  # somebody waits for its next event, and will be told
+                        await events.aclose()
                 if self._opened is not None:
                     await self._opened.close()
                 if self._lease is not None:
@@ -135,7 +144,7 @@ class AsyncSikaClient:
 
     # ── conversations ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def stream(
+    def stream(
         self, message: str | Mapping[str, Any], *, thread_id: str | None = None, **overrides: Unpack[Overrides]
     ) -> AsyncGenerator[StreamEvent, None]:
         """Say something, and follow the run that answers; without a `thread_id` on a new thread, which the events name.
@@ -144,17 +153,11 @@ class AsyncSikaClient:
         `on_disconnect` is `continue`. Raises `RunFailed` at the end of a run that failed.
         """
         body = {"input": {"messages": [_said(message)]}, "if_not_exists": "create"}
-        async with aclosing(self._run(thread_id or uuid7(), body, overrides)) as events:
-            async for event in events:
-                yield event
+        return self._followed(thread_id or uuid7(), body, overrides)
 
-    async def resume(
-        self, thread_id: str, answer: Any, **overrides: Unpack[Overrides]
-    ) -> AsyncGenerator[StreamEvent, None]:
+    def resume(self, thread_id: str, answer: Any, **overrides: Unpack[Overrides]) -> AsyncGenerator[StreamEvent, None]:
         """Answer what a run asked (`interrupts` of its last `values`), and follow it on."""
-        async with aclosing(self._run(thread_id, {"command": {"resume": answer}}, overrides)) as events:
-            async for event in events:
-                yield event
+        return self._followed(thread_id, {"command": {"resume": answer}}, overrides)
 
     async def chat(
         self, message: str | Mapping[str, Any], *, thread_id: str | None = None, **overrides: Unpack[Overrides]
@@ -338,9 +341,7 @@ class AsyncSikaClient:
         skipped_files}`. All are looked at before any is sent; a folder is refused.
         """
         found = await to_thread.run_sync(_files, files)
-        wire = await self._wire()
-        with self._explained():
-            return _object(await wire.send_files(f"{_thread(thread_id)}/uploads", "files", found))
+        return _object(await (await self._wire()).send_files(f"{_thread(thread_id)}/uploads", "files", found))
 
     async def list_uploads(self, thread_id: str) -> Json:
         """`{files: [{filename, size, path, virtual_path, artifact_url, extension, modified}], count}`."""
@@ -353,27 +354,30 @@ class AsyncSikaClient:
     async def get_artifact(self, thread_id: str, path: str) -> tuple[bytes, str]:
         """A file of a thread by the path under which the agent sees it: its content and its media type."""
         place = f"{_thread(thread_id)}/artifacts/{quote(path.lstrip('/'))}"
-        wire = await self._wire()
-        with self._explained():
-            answer = await wire.fetch("GET", place, timeout=ARTIFACT_SECONDS)
+        answer = await (await self._wire()).fetch("GET", place, timeout=ARTIFACT_SECONDS)
         return answer.body, answer.headers.get("Content-Type", "").partition(";")[0]
 
     # ── how ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _run(
+    def _followed(
         self, thread_id: str, body: Mapping[str, Any], overrides: Overrides
     ) -> AsyncGenerator[StreamEvent, None]:
-        wanted = self._wanted(overrides)
+        events = self._run(thread_id, body, self._wanted(overrides))
+        self._streams.add(events)
+        return events
+
+    async def _run(
+        self, thread_id: str, body: Mapping[str, Any], wanted: Overrides
+    ) -> AsyncGenerator[StreamEvent, None]:
         turn = Turn(await self._wire(), thread_id, {**body, **_body(wanted)})
         translator = Translator(thread_id)
         if wanted.get("on_disconnect") != "continue":
             self._turns.add(turn)
         try:
-            with self._explained():
-                async with aclosing(turn.frames()) as frames:
-                    async for frame in frames:
-                        for event in translator.take(frame):
-                            yield event
+            async with aclosing(turn.frames()) as frames:
+                async for frame in frames:
+                    for event in translator.take(frame):
+                        yield event
             self._turns.discard(turn)
         finally:
             await self._abandon(turn)
@@ -396,9 +400,7 @@ class AsyncSikaClient:
     async def _json(
         self, method: str, path: str, body: Any = None, *, query: Mapping[str, Any] | None = None, safe: bool = False
     ) -> Any:
-        wire = await self._wire()
-        with self._explained():
-            return await wire.ask(method, path, body, query=query, safe=safe)
+        return await (await self._wire()).ask(method, path, body, query=query, safe=safe)
 
     async def _known(self, path: str) -> Json | None:
         try:
@@ -419,17 +421,6 @@ class AsyncSikaClient:
                     place = self._lease.place
                 self._opened = Wire(place, self._timeout)
             return self._opened
-
-    @contextmanager
-    def _explained(self) -> Iterator[None]:
-        """A server in this process that cannot be reached has a reason."""
-        try:
-            yield
-        except Unavailable as error:
-            problem = self._lease.problem() if self._lease is not None and error.code == UNREACHABLE else None
-            if problem is None:
-                raise
-            raise problem from error
 
 
 def _body(wanted: Overrides) -> Json:

@@ -82,7 +82,11 @@ class SikaClient:
         self._closed = False
 
     def __enter__(self) -> SikaClient:
-        self._loop().call(self._core.__aenter__)
+        try:
+            self._loop().call(self._core.__aenter__)
+        except BaseException:
+            self.close()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:

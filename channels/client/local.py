@@ -18,7 +18,7 @@ from anyio.abc import TaskStatus
 
 from actors import compose
 from channels.client.background import Background
-from channels.client.errors import ClientError, Invalid, of_core
+from channels.client.errors import ClientError, Invalid, Unavailable, of_core
 from channels.client.wire import Place
 from core import config as configuration
 from core.config import ConfigSource
@@ -52,15 +52,15 @@ class Server:
         self._served: Future[None] = started[0]
         self.url: str = started[1]
 
-    def problem(self) -> ClientError | None:
-        """What ended the server, if something did."""
+    def ended(self) -> ClientError | None:
+        """Why the server will not answer any more, if so."""
         if not self._served.done():
             return None
-        try:
-            error = self._served.exception()
-        except CancelledError:
-            return None
-        return of_core(error) if isinstance(error, SikaError) else None
+        error = None if self._served.cancelled() else self._served.exception()
+        found = of_core(error) if isinstance(error, SikaError) else None
+        if found is None or isinstance(found, Unavailable):  # which would be: try again
+            return ClientError(f"the server in this process has ended: {error or 'it was stopped'}", "ended")
+        return found
 
     def stop(self) -> None:
         """Drain it, and wait until nothing of it is left."""
@@ -89,9 +89,6 @@ class Lease:
         self.place = place
         self._server = server
 
-    def problem(self) -> ClientError | None:
-        return self._server.problem() if self._server else None
-
     def release(self) -> None:
         """Blocks until the server has ended, if this was its last client."""
         if self._server is not None:
@@ -110,14 +107,15 @@ def lease(home: Path | None, config: Path | None, user: str | None) -> Lease:
     except SikaError as error:
         raise of_core(error) from error
     headers = {"X-Sika-Internal-Token": token, "X-Sika-User": user or USER} if accounts else {}
-    return Lease(server, Place(url, headers, proxies=False))
+    place = Place(url, headers, proxies=False)
+    return Lease(server, place._replace(ended=server.ended) if server else place)
 
 
 def _take(home: Path, config: Path | None) -> tuple[Server | None, str]:
     """A server of ours, or the address of somebody else's."""
     with _lock:
         server = _servers.get(home)
-        if server is not None and server.problem() is not None:
+        if server is not None and server.ended() is not None:
             del _servers[home]
             server = None
         if server is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,6 +31,8 @@ class Place(NamedTuple):
     headers: Mapping[str, str]
     proxies: bool = True
     """Whether proxies of the environment may be between us."""
+    ended: Callable[[], ClientError | None] = lambda: None
+    """Why the server will not come back, if that is known."""
 
 
 class Answer(NamedTuple):
@@ -43,6 +45,7 @@ class Wire:
 
     def __init__(self, place: Place, timeout: float) -> None:
         self._timeout = timeout
+        self._ended = place.ended
         limits = httpx.Timeout(SILENCE_SECONDS, connect=CONNECT_SECONDS)
         try:
             self._http = httpx.AsyncClient(
@@ -100,12 +103,12 @@ class Wire:
                 if response.is_redirect:
                     raise ClientError(f"{response.url}: sends us elsewhere", "redirected", response.status_code)
                 yield response
-        except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
-            raise Unavailable(f"{self._http.base_url}: {_reason(error)}", UNREACHABLE) from error
         except (httpx.UnsupportedProtocol, httpx.InvalidURL) as error:
             raise Invalid(f"{self._http.base_url}: not an address of a server") from error
         except httpx.HTTPError as error:
-            raise Unavailable(f"{self._http.base_url}: {_reason(error)}", "connection_lost") from error
+            reached = not isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
+            text = f"{self._http.base_url}: {error or type(error).__name__}"
+            raise self._ended() or Unavailable(text, "connection_lost" if reached else UNREACHABLE) from error
 
     async def send_files(self, path: str, field: str, files: Sequence[Path]) -> Any:
         """Files as a form, read while they are sent. Never repeated."""
@@ -133,7 +136,3 @@ def _head(form: httpx.Request) -> dict[str, str]:
 def _sendable(name: str) -> str:
     """A file name as UTF-8: names on a disk need not be."""
     return name.encode("utf-8", "replace").decode()
-
-
-def _reason(error: Exception) -> str:
-    return str(error) or type(error).__name__

@@ -200,16 +200,6 @@ def demand(principal: Principal, scope: str) -> None:
         raise Forbidden(f"The API key was not granted {scope}")
 
 
-def demand_also(request: web.Request, scope: str) -> None:
-    """For what a request does besides that its route is for, as to cancel the run that it watches. Raises
-    `Forbidden`, also if a browser does not show that it is meant.
-    """
-    gate, entry = request.app[GATE], request.get(ENTRY)
-    if entry is not None:
-        demand(entry.principal, scope)
-        gate.meant(request, entry)
-
-
 def middleware() -> Middleware:
     """Establishes the request's route and principal."""
 

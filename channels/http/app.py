@@ -146,7 +146,7 @@ async def _info(request: web.Request) -> web.Response:
 
 
 _ROUTES = (
-    Route("GET", "/ok", _ok, {200: dict[str, bool]}, public=True, mounts=("", *MOUNTS)),
-    Route("GET", "/info", _info, {200: dict[str, Any]}, public=True, mounts=("", *MOUNTS)),
-    Route("GET", "/health", _health, {200: dict[str, str]}, public=True, mounts=ROOT),
+    Route("GET", "/ok", _ok, {200: dict[str, bool]}, public=True, mounts=("", *MOUNTS), tag="server"),
+    Route("GET", "/info", _info, {200: dict[str, Any]}, public=True, mounts=("", *MOUNTS), tag="server"),
+    Route("GET", "/health", _health, {200: dict[str, str]}, public=True, mounts=ROOT, tag="server"),
 )

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mappi
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import nats.errors
 import structlog
@@ -28,6 +28,7 @@ from core.state import ThreadState
 from core.threads import Threads
 
 log = structlog.get_logger("sika.http")
+T = TypeVar("T")
 
 STALLED_SECONDS = 60.0
 """How long a client may not read before it is disconnected. It can resume."""
@@ -110,6 +111,23 @@ class Live:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    async def to_its_end(self, work: Coroutine[Any, Any, T]) -> T:
+        """What comes of work that goes on also if its client leaves."""
+        done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+        async def run() -> None:
+            try:
+                found = await work
+            except Exception as error:
+                if not done.cancelled():
+                    done.set_exception(error)
+            else:
+                if not done.cancelled():
+                    done.set_result(found)
+
+        self.background(run())
+        return await done
 
     async def beat(self) -> None:
         """One heart for all streams: steady, as clients measure it."""

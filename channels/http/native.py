@@ -30,7 +30,8 @@ async def get_log(request: web.Request) -> web.StreamResponse:
         body = b",".join([b'{"seq":%d,' % record.seq + record.raw[1:] async for record in records])
         return web.Response(body=b"[%b]" % body, content_type="application/json")
     last = request.headers.get("Last-Event-ID", "")
-    return await _stream(request, live, thread_id, int(last) if last.isdigit() else after, follow)
+    known = last.isascii() and last.isdigit() and len(last) < 19
+    return await _stream(request, live, thread_id, int(last) if known else after, follow)
 
 
 async def rebuild(request: web.Request) -> web.Response:

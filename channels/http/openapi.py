@@ -359,8 +359,7 @@ def _read(name: str) -> bytes:
 
 def _enabled(request: web.Request) -> None:
     """Raises `NotFound` if the documentation is switched off."""
-    http = alive.of(request).services.config().http
-    if not getattr(http, "docs", http.extra.get("docs", True)):
+    if not alive.of(request).services.config().http.docs:
         raise NotFound(f"no such route: {request.method} {request.path}")
 
 

@@ -94,7 +94,7 @@ async def made(log: EventLog, metadata: Json | None = None, user: str = "ada") -
     return name
 
 
-TABLES = ("position", "threads", "metadata", "all_runs", "usage", "written", "messages", "texts")
+TABLES = ("position", "threads", "metadata", "all_runs", "used", "written", "messages", "texts")
 
 
 def rows(path: Path) -> dict[str, list[Any]]:
@@ -268,6 +268,7 @@ async def test_runs_and_what_they_used(views: Views, log: EventLog, at_once: boo
 
 async def test_the_lead_agents_calls_are_called_so(views: Views, log: EventLog) -> None:
     name = await made(log)
+    await write(log, name, (RunRequested(), "r"))
     await log.append(thread(name), [said("m", 1, 1)], expected=await log.tip(thread(name)), actor="lead", run="r")
     await current(views)
     assert await views.query("SELECT caller FROM usage") == [("lead_agent",)]
@@ -287,7 +288,7 @@ async def test_questions_are_answered_while_rows_are_written(views: Views, log: 
     writing = asyncio.ensure_future(busy(log, 40))
     while not writing.done():
         [(threads, metadata)] = await views.query(
-            "SELECT (SELECT count(*) FROM threads), (SELECT count(DISTINCT thread_id) FROM metadata)"
+            "SELECT (SELECT count(*) FROM threads), (SELECT count(DISTINCT thread) FROM metadata)"
         )
         assert threads == metadata
     await writing

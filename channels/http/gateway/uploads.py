@@ -162,7 +162,7 @@ async def upload(request: web.Request) -> web.Response:
         except BaseException:
             batch.close()
             raise
-        facts, seq = await _to_its_end(live, _finish(live, thread_id, user, batch))
+        facts, seq = await live.to_its_end(_finish(live, thread_id, user, batch))
     except TooMuch as error:
         return answer(413, str(error), "too_large")
     texts = await _texts(live, thread_id, facts, seq) if seq else {}
@@ -368,24 +368,6 @@ def _shown(sent: str) -> str:
 
 
 # ── taking ──────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-async def _to_its_end(live: Live, work: Coroutine[Any, Any, T]) -> T:
-    """Work that goes on when the client leaves."""
-    done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-
-    async def run() -> None:
-        try:
-            found = await work
-        except Exception as error:
-            if not done.cancelled():
-                done.set_exception(error)
-        else:
-            if not done.cancelled():
-                done.set_result(found)
-
-    live.background(run())
-    return await done
 
 
 async def _finish(live: Live, thread_id: str, user: str, batch: Batch) -> tuple[list[FileUploaded], int]:

@@ -87,7 +87,7 @@ async def join(request: web.Request) -> web.StreamResponse:
     if "text/event-stream" in request.headers.get("Accept", ""):
         return await join_stream(request)
     if flag(request, "cancel_on_disconnect"):
-        access.demand_also(request, "runs:cancel")
+        access.demand(alive.principal(request), "runs:cancel")
     live = alive.of(request)
     thread_id, run, _ = await _run(request)
     async with live.hearing(thread_id, run.id) as ear:
@@ -97,18 +97,19 @@ async def join(request: web.Request) -> web.StreamResponse:
 async def join_stream(request: web.Request) -> web.StreamResponse:
     """Follow a run as server-sent events, from a frame on. With `action` the run is cancelled first."""
     live = alive.of(request)
-    if request.query.get("action") or flag(request, "cancel_on_disconnect"):
-        access.demand_also(request, "runs:cancel")
+    stop = action(request) if request.query.get("action") else None
+    waits, cancel = flag(request, "wait"), flag(request, "cancel_on_disconnect")
+    if stop is not None or cancel:
+        access.demand(alive.principal(request), "runs:cancel")
     thread_id, run, _ = await _run(request)
     wanted = modes(names(request, "stream_mode") or list(run.request.stream_modes))
     async with live.hearing(thread_id, run.id, previews=run.open and wants_previews(wanted)) as ear:
-        if request.query.get("action") and run.open:
-            await live.services.intake.cancel(thread_id, run.id, action(request))
-            if flag(request, "wait"):
+        if stop is not None and run.open:
+            await live.services.intake.cancel(thread_id, run.id, stop)
+            if waits:
                 await wait.ended(live, ear, thread_id, run.id)
                 return web.Response(status=204)
         frames, missed = await stream.late(live, thread_id, run, wanted, request.headers.get("Last-Event-ID"))
-        cancel = flag(request, "cancel_on_disconnect")
         return await stream.play(request, live, ear, thread_id, frames, missed, cancel=cancel)
 
 

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
-import anyio
 import msgspec
 from aiohttp import web
 
@@ -171,8 +170,7 @@ async def prune(request: web.Request) -> web.Response:
 
 async def _erase(live: Live, thread_id: str, user: str) -> None:
     """Goes on to its end even if the client leaves. The thread's files are the janitor's."""
-    with anyio.CancelScope(shield=True):
-        await live.services.intake.erase(thread_id, by=user)
+    await live.to_its_end(live.services.intake.erase(thread_id, by=user))
 
 
 def thread_object(thread_id: str, state: ThreadState) -> Json:

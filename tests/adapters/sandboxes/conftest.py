@@ -11,7 +11,7 @@ import pytest
 
 from adapters.sandboxes.bubblewrap import Bubblewrap, BubblewrapSandbox
 from adapters.sandboxes.host import Host, HostSandbox
-from adapters.sandboxes.paths import Mount
+from core.paths import Mount
 from core.sandbox import ExecResult
 
 Local = BubblewrapSandbox | HostSandbox

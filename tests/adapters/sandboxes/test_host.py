@@ -8,8 +8,8 @@ import pytest
 
 from adapters.sandboxes.host import Host, HostSandbox
 from adapters.sandboxes.hostrules import refuse
-from adapters.sandboxes.paths import Translation
 from core.errors import Invalid
+from core.paths import Translation
 from tests.adapters.sandboxes.conftest import run, settings
 
 pytestmark = pytest.mark.anyio

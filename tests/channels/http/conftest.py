@@ -55,12 +55,12 @@ def config() -> Settings:
 
 
 @pytest.fixture
-def services(system: System, config: Settings) -> Services:
-    return services_of(system, config)
+def services(system: System, config: Settings, tmp_path: Path) -> Services:
+    return services_of(system, config, tmp_path)
 
 
-def services_of(system: System, config: Settings) -> Services:
-    return Services(system.bus, system.log, system.threads, system.intake, system.views, config)
+def services_of(system: System, config: Settings, home: Path = Path("/nonexistent")) -> Services:
+    return Services(system.bus, system.log, system.threads, system.intake, system.views, config, home=home)
 
 
 @pytest.fixture
@@ -178,12 +178,13 @@ class Worker:
         return found
 
     async def cancelled(self, thread: str) -> str:
-        """The action of the cancel of the newest run, once there is one."""
+        """The action of the cancel of the newest run (or what became of it at once), once there is one."""
         return await eventually(self._cancel(thread))
 
     def _cancel(self, thread: str) -> Callable[[], Awaitable[str]]:
         async def probe() -> str:
-            return (await self.requested(thread)).cancel or ""
+            run = await self.requested(thread)
+            return run.cancel or {"interrupted": "interrupt", "rolled_back": "rollback"}.get(run.status, "")
 
         return probe
 

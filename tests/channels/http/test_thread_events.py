@@ -314,7 +314,7 @@ def test_custom_channels() -> None:
 
 
 def told_of(*events: Event, preview: ModelCompleted | None = None, before: int = 0) -> list[tuple[str, Any]]:
-    """What a run tells after it was started, as (method, data); `preview` is shown before the event numbered `before`."""
+    """What a run tells once it is started, as (method, data); `preview` is shown before the event numbered `before`."""
     story = Story(requested(human("h1", "hi")), started(), *events)
     tape = Tape(ThreadState(), everything)
     told: list[Told] = []

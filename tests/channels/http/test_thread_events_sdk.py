@@ -155,7 +155,7 @@ async def test_questions(opened: Open, worker: Worker) -> None:
         await worker.write(stream.thread_id, run.id, asked, ToolRequested(call_id="c1", name="rm", effect="once"))
 
         async def interrupted() -> bool:
-            return stream.interrupted
+            return bool(stream.interrupts)
 
         async for event in stream.subscribe(["tools"]):
             assert event["params"]["data"]["input"] == {"path": "/"}

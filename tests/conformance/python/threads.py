@@ -356,7 +356,7 @@ async def follow(lab: Lab) -> None:
         assert not listening.done()
     listening.cancel()
     await asyncio.gather(listening, return_exceptions=True)
-    ids = [part.id for part in seen if part.id]
+    ids = [part.id for part in seen if getattr(part, "id", None)]  # older releases keep it to themselves
     assert len(ids) == len(set(ids))
 
 
