@@ -46,6 +46,11 @@ def safe_id(value: str, what: str) -> str:
     return value
 
 
+def checkpoint_id(seq: int) -> str:
+    """The id by which clients know the checkpoint at a log sequence. They sort ids as text, so it has a fixed width."""
+    return f"{seq:016d}"
+
+
 _ASSISTANTS = uuid.UUID("6ba7b821-9dad-11d1-80b4-00c04fd430c8")
 """The namespace in which LangGraph's server derives an assistant's id from the name of its graph."""
 

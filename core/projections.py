@@ -21,7 +21,7 @@ import anyio
 import msgspec
 import structlog
 
-from core import rows
+from core import fulltext, rows
 from core.errors import Invalid, Refused, Unavailable
 from core.events import Record
 from core.log import EventLog
@@ -245,12 +245,12 @@ class Views:
 
     async def snippets(self, query: str, thread_ids: Sequence[str], most: int) -> list[Snippet]:
         """Where the words of a query were found in these threads, the newest first; at most `most`."""
-        words = rows.match(query)
+        words = fulltext.expression(query)
         if not words or not thread_ids:
             return []
         sql = rows.SNIPPETS.format(ids=", ".join("?" * len(thread_ids)))
         found = await self.query(sql, (words, *thread_ids, most))
-        return [Snippet(r[0], r[1] or None, r[2].replace(rows.SEPARATOR, "")) for r in found]
+        return [Snippet(r[0], r[1] or None, fulltext.shown(r[2])) for r in found]
 
     # ── following ───────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,10 +10,10 @@ from typing import Any
 import msgspec
 import structlog
 
+from core import fulltext
 from core.errors import Invalid
 from core.events import (
     Json,
-    Message,
     MessageAdded,
     ModelCompleted,
     Record,
@@ -35,7 +34,6 @@ from core.events import (
     ToolCompleted,
 )
 from core.ids import assistant_id
-from core.previews import text_of
 from core.state import REMOVE_ALL
 from core.usage import Tokens, tokens_of
 
@@ -172,40 +170,13 @@ CALLERS: Mapping[str, str] = {"lead": "lead_agent"}
 """Who asks models, as DeerFlow calls them; anybody else by the name of the actor."""
 TITLE = ""
 """The title counts as a message with this id."""
-MOST_CHARACTERS = 100_000
-"""Of a message's text that are searched."""
 MOST_VALUE = 200
 """Characters of a value that are compared before the state itself is."""
-MOST_WORDS = 32
-"""Of a full-text query; more are not looked at."""
-
-SEPARATOR = "\x1f"
-"""Ends a word for SQLite, and is taken out where a text is shown."""
-_UNSPACED = (
-    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u9fff\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff\uff66-\uff9f"
-    "\U00020000-\U0003ffff]"
-)
-"""Scripts that put no spaces between words, or too few: every character of theirs is a word."""
-_BETWEEN = re.compile(f"(?<={_UNSPACED})(?=.)|(?<=.)(?={_UNSPACED})", re.DOTALL)
 
 
 def as_text(value: Any) -> str:
     """A metadata value as it is stored and compared: equal values are equal texts; `false`, `0` and `null` differ."""
     return msgspec.json.encode(value, order="sorted").decode()
-
-
-def separated(text: str) -> str:
-    """The text with the words set apart that SQLite would not find."""
-    return text if text.isascii() else _BETWEEN.sub(SEPARATOR, text)
-
-
-def match(query: str) -> str:
-    """The words of a query as an FTS5 expression: all must be there, the last one at least as a beginning. "" if it
-    has no words.
-    """
-    words = [word for word in query.replace("\0", " ").split() if any(map(str.isalnum, word))][:MOST_WORDS]
-    terms = ['"{}"'.format(separated(word).replace('"', '""')) for word in words]
-    return " ".join(terms) + ("*" if terms and not query[-1:].isspace() else "")
 
 
 def where(
@@ -232,7 +203,7 @@ def where(
         clauses.append(f"thread_id IN ({', '.join('?' * len(ids))})")
         given += ids
     if query is not None:
-        words = match(query)
+        words = fulltext.expression(query)
         clauses.append(f"id IN ({_FOUND})" if words else "false")
         given += [words] if words else []
     return " AND ".join(clauses), tuple(given)
@@ -437,11 +408,11 @@ def _said(patches: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, str | Non
     """Id and words of each message in patches, as far as people read it; no words if it is removed."""
     for patch in patches:
         if isinstance(patch.get("title"), str):
-            yield TITLE, separated(patch["title"][:MOST_CHARACTERS])
+            yield TITLE, fulltext.indexed(patch["title"])
         given = patch.get("messages")
         for message in given if isinstance(given, list) else ():
             if isinstance(message, dict) and message.get("type") in ("human", "ai", "remove"):
-                yield str(message.get("id")), _words(message)
+                yield str(message.get("id")), fulltext.words_of(message)
 
 
 def _key(message: str) -> int:
@@ -449,8 +420,3 @@ def _key(message: str) -> int:
     if message in (TITLE, REMOVE_ALL):
         return int(message == REMOVE_ALL)
     return int.from_bytes(hashlib.blake2b(message.encode(), digest_size=8).digest(), signed=True)
-
-
-def _words(message: Message) -> str | None:
-    text = "" if message["type"] == "remove" else text_of(message.get("content", ""))[:MOST_CHARACTERS]
-    return separated(text) if text.strip() else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from contextlib import aclosing, suppress
 from os import PathLike
@@ -109,6 +110,7 @@ class AsyncSikaClient:
         )
         self._opening = anyio.Lock()
         self._opened: Wire | None = None
+        self._leasing = threading.Lock()
         self._lease: Lease | None = None
         self._turns: set[Turn] = set()
         """Those to be cancelled if they are not followed to their end."""
@@ -138,9 +140,8 @@ class AsyncSikaClient:
                         await events.aclose()
                 if self._opened is not None:
                     await self._opened.close()
-                if self._lease is not None:
-                    await to_thread.run_sync(self._lease.release)
-                self._opened = self._lease = None
+                    self._opened = None
+                await to_thread.run_sync(self._release)
 
     # ── conversations ───────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -149,8 +150,8 @@ class AsyncSikaClient:
     ) -> AsyncGenerator[StreamEvent, None]:
         """Say something, and follow the run that answers; without a `thread_id` on a new thread, which the events name.
 
-        Broken connections are mended: no event is lost or told twice. Closing the generator cancels the run, unless
-        `on_disconnect` is `continue`. Raises `RunFailed` at the end of a run that failed.
+        Broken connections are mended: no event is lost or told twice. Closing the generator cancels the run and
+        waits for its end, unless `on_disconnect` is `continue`. Raises `RunFailed` at the end of a run that failed.
         """
         body = {"input": {"messages": [_said(message)]}, "if_not_exists": "create"}
         return self._followed(thread_id or uuid7(), body, overrides)
@@ -179,10 +180,16 @@ class AsyncSikaClient:
         return _object(await self._json("POST", path, {"message": _said(message)}, safe=True))
 
     async def cancel(
-        self, thread_id: str, run_id: str, *, action: Literal["interrupt", "rollback"] = "interrupt"
+        self,
+        thread_id: str,
+        run_id: str,
+        *,
+        action: Literal["interrupt", "rollback"] = "interrupt",
+        wait: bool = False,
     ) -> None:
-        """Stop a run: keep what it did, or undo it."""
-        await self._json("POST", f"{_run_of(thread_id, run_id)}/cancel", query={"action": action}, safe=True)
+        """Stop a run: keep what it did, or undo it. `wait`: until it has ended."""
+        query = {"action": action, "wait": wait}
+        await self._json("POST", f"{_run_of(thread_id, run_id)}/cancel", query=query, safe=True)
 
     async def reset_agent(self) -> None:
         """Nothing: every run has the agent of the configuration as it then is."""
@@ -417,10 +424,22 @@ class AsyncSikaClient:
                 if self._url is not None:
                     place = Place(self._url, self._headers)
                 else:
-                    self._lease = await to_thread.run_sync(lease, self._home, self._config, self._user)
-                    place = self._lease.place
+                    place = await to_thread.run_sync(self._take)
                 self._opened = Wire(place, self._timeout)
             return self._opened
+
+    def _take(self) -> Place:
+        """The server in this process. Whoever waited for it may be gone when it is there: `_release` finds it."""
+        with self._leasing:
+            if self._lease is None:
+                self._lease = lease(self._home, self._config, self._user)
+            return self._lease.place
+
+    def _release(self) -> None:
+        with self._leasing:
+            if self._lease is not None:
+                self._lease.release()
+                self._lease = None
 
 
 def _body(wanted: Overrides) -> Json:

@@ -45,10 +45,18 @@ class Background:
             raise
 
     def settle(self, work: Callable[[], Awaitable[Any]]) -> None:
-        """The same for finalizers, which the garbage collector may run in the loop's own thread: nobody waits then."""
-        if threading.current_thread() is not self._thread:
+        """The same for finalizers. The garbage collector may run them in the thread of a loop, perhaps of the one that
+        the work needs: there nobody waits.
+        """
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
             self.call(work)
-            return
+        else:
+            with suppress(RuntimeError):  # it has ended
+                self._loop.call_soon_threadsafe(self._begin, work)
+
+    def _begin(self, work: Callable[[], Awaitable[Any]]) -> None:
         task = asyncio.ensure_future(work())
         self._settling.add(task)
         task.add_done_callback(self._settling.discard)
@@ -69,6 +77,7 @@ class Background:
             (self._ended if self._ready.done() else self._ready).set_exception(error)
 
     async def _main(self) -> None:
+        self._loop = asyncio.get_running_loop()
         async with BlockingPortal() as portal:
             self._ready.set_result(portal)
             await portal.sleep_until_stopped()

@@ -100,7 +100,8 @@ def lease(home: Path | None, config: Path | None, user: str | None) -> Lease:
     """Start the server if none runs. Blocks; raises what keeps it from starting."""
     _log_to_logging()
     try:
-        home = configuration.home(home).resolve()
+        home, config = configuration.home(home).resolve(), configuration.find(config)
+        config = config.resolve() if config is not None else None
         accounts = ConfigSource(config).current().auth.enabled or user is not None
         token = Installation(home).internal.reveal() if accounts else ""
         server, url = _take(home, config)

@@ -16,7 +16,7 @@ from urllib.parse import quote
 import anyio
 import httpx
 
-from channels.client.errors import NotFound, Refused, Unavailable, Unsupported
+from channels.client.errors import NotFound, Refused, Unavailable
 from channels.client.events import MODES
 from channels.client.wire import PAUSES, Wire
 from channels.terminal.sse import Frame, frames_of
@@ -26,6 +26,8 @@ PATIENCE_SECONDS = 60.0
 """How long a server may be away from a run that it has begun."""
 FIRST_SECONDS = 10.0
 """How long it may be away before."""
+BROKEN = 500
+"""The status of an answer that will be no other next time."""
 KEY = "client_key"
 _RUN = re.compile(r"/runs/([^/?]+)$")
 
@@ -61,16 +63,17 @@ class Turn:
                         if frame.event == "end":
                             return
                 raise Unavailable("the stream ended before the run", "connection_lost")
-            except Unsupported:
-                raise
             except Unavailable as error:
+                if error.status == BROKEN:
+                    raise
                 await self._wait(error)
 
     async def cancel(self) -> None:
-        """Ask the run to stop, if it was begun."""
+        """Stop the run, if it was begun, and wait for its end."""
         if self._asked and (run := self.run_id or await self._find()):
             try:
-                await self._wire.ask("POST", f"{self._runs}/{quote(run, safe='')}/cancel", safe=True)
+                path = f"{self._runs}/{quote(run, safe='')}/cancel"
+                await self._wire.ask("POST", path, query={"wait": True}, safe=True)
             except (NotFound, Refused):
                 return  # it has ended by itself
 

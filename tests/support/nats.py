@@ -37,10 +37,11 @@ READY_SECONDS = 20.0
 DEADLINE = 30.0
 """How long a test waits for something that must happen; far more than it takes."""
 
+# Streams in memory reserve their limit, and every test makes one: what is reserved is not used.
 CONFIG = """\
 server_name: {name}
 listen: "127.0.0.1:{port}"
-jetstream {{ store_dir: "{store}", sync_interval: always }}
+jetstream {{ store_dir: "{store}", sync_interval: always, max_mem: 1TB }}
 """
 CLUSTER = """\
 cluster {{ name: test, listen: "127.0.0.1:{port}", no_advertise: true, routes: [{routes}] }}

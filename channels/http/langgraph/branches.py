@@ -23,7 +23,7 @@ from channels.http.routes import API, Route
 from channels.http.shapes import Thread
 from core.errors import Invalid, NotFound, Refused
 from core.events import Json, Message, ThreadCreated, ThreadForked
-from core.ids import uuid7
+from core.ids import checkpoint_id, uuid7
 from core.previews import text_of
 from core.rows import known_by
 from core.state import ThreadState
@@ -111,7 +111,7 @@ async def branch(request: web.Request) -> web.Response:
     title = wanted.title or state.values.get("title")
     if wanted.title or (title and not latest):
         steps.append(Step({"title": title}, steps[-1].node, "update", len(steps) - 1))
-    parent = str(state.commits[state.head if latest else index].seq)
+    parent = checkpoint_id(state.commits[state.head if latest else index].seq)
     origin = {
         "branch_parent_thread_id": thread_id,
         "branch_parent_checkpoint_id": parent,
@@ -145,7 +145,7 @@ async def regenerate(request: web.Request) -> web.Response:
     asked = state.messages[begin]
     start, input = _before(state, asked, asked)
     run = state.commits[_brought(state, wanted.message_id)].run
-    metadata = {"regenerate_from_message_id": wanted.message_id, "regenerate_checkpoint_id": str(start)}
+    metadata = {"regenerate_from_message_id": wanted.message_id, "regenerate_checkpoint_id": checkpoint_id(start)}
     return plain(_prepared(thread_id, start, input, run, metadata))
 
 
@@ -170,7 +170,7 @@ async def edit(request: web.Request) -> web.Response:
     metadata = {
         "edit_from_message_id": wanted.human_message_id,
         "edit_replacement_message_id": replaced["id"],
-        "regenerate_checkpoint_id": str(start),
+        "regenerate_checkpoint_id": checkpoint_id(start),
     }
     found = _prepared(thread_id, start, input, run or _run_of(state, str(asked["id"])), metadata)
     return plain({**found, "replacement_human_message_id": replaced["id"], "source_message_ids": source})
@@ -244,7 +244,12 @@ def _reworded(content: Any, text: str) -> Any:
 
 
 def _prepared(thread_id: str, start: int, input: Json, run: str | None, metadata: Json) -> Json:
-    checkpoint = {"thread_id": thread_id, "checkpoint_id": str(start), "checkpoint_ns": "", "checkpoint_map": None}
+    checkpoint = {
+        "thread_id": thread_id,
+        "checkpoint_id": checkpoint_id(start),
+        "checkpoint_ns": "",
+        "checkpoint_map": None,
+    }
     if run is not None:
         metadata = {**metadata, "regenerate_from_run_id": run}
     return {"input": input, "checkpoint": checkpoint, "metadata": metadata, "target_run_id": run}

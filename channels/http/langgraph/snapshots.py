@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from channels.http.langgraph import dumps
 from core.events import Json, Message, Record
+from core.ids import checkpoint_id
 from core.state import Commit, Run, ThreadState, next_nodes, unanswered
 from core.state import _reduce as apply
 
@@ -14,7 +15,7 @@ def checkpoint(thread_id: str, commit: Commit | None) -> Json | None:
     """The reference to a checkpoint; its id is the log sequence of the commit."""
     if commit is None:
         return None
-    return {"thread_id": thread_id, "checkpoint_ns": "", "checkpoint_id": str(commit.seq)}
+    return {"thread_id": thread_id, "checkpoint_ns": "", "checkpoint_id": checkpoint_id(commit.seq)}
 
 
 def snapshot(thread_id: str, state: ThreadState, index: int, values: Json | None = None) -> Json:
@@ -35,8 +36,8 @@ def snapshot(thread_id: str, state: ThreadState, index: int, values: Json | None
         "created_at": commit.at,
         "checkpoint": checkpoint(thread_id, commit),
         "parent_checkpoint": checkpoint(thread_id, parent),
-        "checkpoint_id": str(commit.seq),
-        "parent_checkpoint_id": str(parent.seq) if parent else None,
+        "checkpoint_id": checkpoint_id(commit.seq),
+        "parent_checkpoint_id": checkpoint_id(parent.seq) if parent else None,
         "interrupts": [interrupt for task in tasks for interrupt in task["interrupts"]],
     }
 

@@ -143,7 +143,10 @@ async def _history(request: web.Request, wanted: HistoryBody) -> web.StreamRespo
         return all(key in found and found[key] == value for key, value in (wanted.metadata or {}).items())
 
     indices = [index for index in history(state) if is_wanted(index)][:limit]
-    values = {} if _is_small(wanted.select) else dict(timeline(state, indices))
+    values: dict[int, Json] = {}
+    for index, found in () if _is_small(wanted.select) else timeline(state, indices):
+        values[index] = found
+        await asyncio.sleep(0)  # a long history of a long thread is work: let others in between
     shown = (_selected(snapshot(thread_id, state, i, values.get(i, {})), wanted.select) for i in indices)
     return await _array(request, shown)
 

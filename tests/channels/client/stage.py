@@ -25,6 +25,8 @@ OUTPUT = "/mnt/user-data/outputs/note.md"
 NOTE = ToolCall("write_file", {"description": "a note", "path": OUTPUT, "content": "# Found\n"})
 ASK = ToolCall("ask", {"question": "Which one?"})
 LIST = ToolCall("ls", {"description": "look", "path": "/mnt/user-data/outputs"})
+MOST_BYTES = 2_000_000
+"""Of an upload."""
 EACH = 20
 SCRIPTS: Mapping[str, Script | Sequence[Turn]] = {
     "hello": [Turn(text="Hello there, nice to meet you.")],
@@ -107,7 +109,8 @@ def written(folder: Path, models: ModelServer, **sections: Any) -> Path:
         *({"name": name, "model": name, **at} for name in (*models.scripts, LONG)),
         {"name": "switch", "model": "switched", "supports_thinking": True, "when_thinking_enabled": thinking, **at},
     ]
-    given = {"sandbox": {"allow_host_bash": True}, "uploads": {"auto_convert_documents": True}, **sections}
+    uploads = {"auto_convert_documents": True, "max_file_size": MOST_BYTES}
+    given = {"sandbox": {"allow_host_bash": True}, "uploads": uploads, **sections}
     path = folder / "config.yaml"
     path.write_text(json.dumps({"models": entries, **given}))
     return path

@@ -20,10 +20,11 @@ from channels.client import (
     RunFailed,
     SikaClient,
     StreamEvent,
+    TooLarge,
     Unsupported,
 )
 from core.ids import uuid7
-from tests.channels.client.stage import OUTPUT, Models, Subject, shape, text_of, told
+from tests.channels.client.stage import MOST_BYTES, OUTPUT, Models, Subject, shape, text_of, told
 from tests.support.documents import docx
 
 HELLO = "Hello there, nice to meet you."
@@ -150,9 +151,11 @@ def test_closing_a_stream(subject: Subject, models: Models, thread_id: str, on_d
     events = subject.client.stream("Hi", thread_id=thread_id, model_name=gate, on_disconnect=on_disconnect)
     run_id = next(event.run_id for event in events if event.type == "messages-tuple")
     events.close()
+    assert subject.status(thread_id, run_id) == {"cancel": status}.get(on_disconnect, "running")
     models.release(gate)
     subject.get(f"/api/threads/{thread_id}/runs/{run_id}/join")
     assert subject.status(thread_id, run_id) == status
+    assert subject.client.chat("And now?", thread_id=thread_id, model_name="hello") == HELLO
 
 
 def test_ctrl_c_cancels_the_run(subject: Subject, models: Models, thread_id: str) -> None:
@@ -250,6 +253,13 @@ def test_nothing_is_sent_if_one_is_no_file(client: SikaClient, thread_id: str, t
             client.upload_files(thread_id, [tmp_path / "good.txt", tmp_path / wrong])
     with pytest.raises(Invalid, match="none are named"):
         client.upload_files(thread_id, [])
+    assert client.list_uploads(thread_id)["count"] == 0
+
+
+def test_too_much_is_refused(client: SikaClient, thread_id: str, tmp_path: Path) -> None:
+    (tmp_path / "large.bin").write_bytes(bytes(2 * MOST_BYTES))
+    with pytest.raises(TooLarge, match=r"large\.bin"):
+        client.upload_files(thread_id, [tmp_path / "large.bin"])
     assert client.list_uploads(thread_id)["count"] == 0
 
 

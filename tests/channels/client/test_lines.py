@@ -108,7 +108,7 @@ class Moody:
 
     def __init__(self) -> None:
         self.url = ""
-        self.answers: list[tuple[int, dict[str, Any], dict[str, str]]] = []
+        self.answers: list[tuple[int, Any, dict[str, str]]] = []
         self.asked: list[str] = []
 
     @asynccontextmanager
@@ -158,6 +158,13 @@ def test_what_changes_something_does_not(client: SikaClient, moody: Moody) -> No
     with pytest.raises(Unavailable, match="busy"):
         client.create_memory_fact("likes tea")
     assert moody.asked == ["POST"]
+
+
+def test_a_server_that_is_broken_is_not_asked_for_the_run_again(client: SikaClient, moody: Moody) -> None:
+    moody.answers = [(500, {"detail": "oh", "code": "internal"}, {}), (200, [], {})]
+    with pytest.raises(Unavailable, match="oh"):
+        client.chat("Hi")
+    assert moody.asked == ["POST", "GET"]  # whether there is a run to be cancelled
 
 
 def test_what_a_server_does_not_have_is_asked_for_once(client: SikaClient, moody: Moody) -> None:

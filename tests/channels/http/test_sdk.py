@@ -98,7 +98,7 @@ async def test_errors(sdk: Sdk, url: str, worker: Worker) -> None:
         await client.runs.create("unknown", "lead_agent", input=INPUT)
     thread = (await client.threads.create())["thread_id"]
     with pytest.raises(UnprocessableEntityError):
-        await client.runs.create(thread, "lead_agent", input=INPUT, webhook="https://x.example")
+        await client.runs.create(thread, "lead_agent", input=INPUT, webhook="https://10.0.0.1/x")
     task = asyncio.ensure_future(client.runs.wait(thread, "lead_agent", input=INPUT))
     run = await worker.requested(thread)
     await worker.write(thread, run.id, started(), RunFailed(error="E", text="broke"))

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from channels.http.app import serve
 from channels.http.langgraph.search import _contains
+from core import fulltext
 from core import system as core
 from core.events import Interrupt, ModelCompleted, RunFailed, RunPaused, RunRolledBack
 from core.ids import assistant_id
-from core.rows import match
 from core.state import ThreadState
 from core.system import System
 from core.threads import Threads
@@ -272,7 +272,7 @@ def test_no_query_is_a_syntax_error(query: str) -> None:
     with closing(sqlite3.connect(":memory:")) as db:
         db.execute("CREATE VIRTUAL TABLE t USING fts5(text, tokenize = 'unicode61 remove_diacritics 2')")
         db.execute("INSERT INTO t VALUES ('some words')")
-        if words := match(query):
+        if words := fulltext.expression(query):
             db.execute("SELECT * FROM t WHERE t MATCH ?", (words,)).fetchall()
 
 

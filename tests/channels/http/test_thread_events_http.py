@@ -185,9 +185,20 @@ async def test_threads_of_others_do_not_exist(api: Api, system: System) -> None:
         await command(api, thread, method, {"interrupt_id": "q"}, status=404)
     for one in (thread, uuid7()):
         await api.ask("POST", f"/threads/{one}/stream/events", ALL, status=404)
-        async with api.session.ws_connect(f"{api.url}/api/threads/{one}/stream/events") as ws:
-            await ws.send_json({"id": 1, "method": "subscription.subscribe", "params": ALL})
-            assert (await ws.receive(10)).data == 4404
+    async with socket(api, thread) as ws:
+        assert (await ask(ws, "subscription.subscribe", ALL))["type"] == "success"
+        assert (await ws.receive(10)).data == 4404
+
+
+async def test_a_socket_may_wait_for_its_thread(api: Api, worker: Worker, system: System) -> None:
+    mine, theirs = uuid7(), uuid7()
+    async with socket(api, mine) as ws, socket(api, theirs) as other:
+        for one in (ws, other):
+            assert (await ask(one, "subscription.subscribe", {"channels": ["lifecycle"]}))["type"] == "success"
+        await begun(api, worker, mine)
+        assert len(await heard(ws, "running")) == 1
+        await system.intake.create_thread(theirs, user="somebody")
+        assert (await other.receive(10)).data == 4404
 
 
 @pytest.mark.parametrize(

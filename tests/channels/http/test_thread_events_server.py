@@ -33,6 +33,7 @@ async def ask(ctx: ToolContext, question: str) -> str:
 
 SCRIPTS = {
     "long": (Turn(reasoning="I wonder.", text=TEXT, delay_ms=1),),
+    "slow": (Turn(text=TEXT, delay_ms=15),),
     "asks": (Turn(text="May I?", tool_calls=(ToolCall("ask", {"question": "go on?"}),)), Turn(text="Understood.")),
     "gated": (Turn(text="one two three four", gate="go", gate_after=2),),
     "breaks": (Turn(error=Failure(status=400, message="the script breaks")),),
@@ -145,7 +146,7 @@ async def test_connections_that_are_cut(whole: Whole) -> None:
                 await anyio.sleep(0.02)
 
         cuts: list[int] = []
-        await start(stream, "long")
+        await start(stream, "slow")
         cutting = asyncio.create_task(cut())
         try:
             assert await texts(stream) == [TEXT]

@@ -6,12 +6,22 @@ from typing import Any
 
 import pytest
 
-from core.events import Interrupt, ModelCompleted, RunCancelled, RunFailed, RunPaused, RunRolledBack, thread
+from channels.http.langgraph import snapshots
+from core.events import (
+    Interrupt,
+    ModelCompleted,
+    RunCancelled,
+    RunFailed,
+    RunPaused,
+    RunRolledBack,
+    StatePatched,
+    thread,
+)
 from core.settings import Http
-from core.state import fold
+from core.state import _reduce, fold
 from core.system import System
 from tests.channels.http.conftest import Api, Settings, Worker
-from tests.channels.http.story import ai, call, human, started
+from tests.channels.http.story import Story, ai, call, human, started
 from tests.support.nats import read
 
 pytestmark = pytest.mark.anyio
@@ -353,6 +363,27 @@ async def test_history_of_many_branches(api: Api, worker: Worker) -> None:
     assert await api.ask("POST", f"/threads/{thread}/history", {"limit": 3}) == history[:3]
     ask = {"before": history[2]["checkpoint_id"], "limit": 2}
     assert await api.ask("POST", f"/threads/{thread}/history", ask) == history[3:5]
+
+
+def test_each_commit_is_applied_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many states of a long history are shown; and what they share is shared."""
+    story = Story()
+    story.add(*(StatePatched(values={"messages": [human(f"m{number}", "x")]}) for number in range(300)), run=None)
+    bases = [record.seq for record in story.records[100:300:20]]
+    story.add(*(StatePatched(values={"title": str(base)}, base=base) for base in bases), run=None)
+    state = fold(story.records)
+    applied: list[Any] = []
+    apply = _reduce
+
+    def counted(*arguments: Any) -> None:
+        applied.append(arguments)
+        apply(*arguments)
+
+    monkeypatch.setattr(snapshots, "apply", counted)
+    shown = dict(snapshots.timeline(state, range(150, len(state.commits))))
+    assert len(applied) == len(state.commits)
+    assert all(values == state.values_at(index) for index, values in shown.items())
+    assert shown[200]["messages"][7] is shown[299]["messages"][7]
 
 
 async def test_a_long_history_is_sent_in_pieces(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ class Page {
   constructor(lab, options) {
     this.lab = lab;
     this.seen = [];
+    this.finished = 0;
     this.errors = [];
     this.created = [];
     this.threadId = options.threadId ?? null;
@@ -28,7 +29,9 @@ class Page {
       ...options,
     };
     const Probe = () => {
+      const before = this.now;
       this.now = lab.sdk.useStream(given);
+      if (before?.isLoading && !this.now.isLoading) this.finished += 1;
       this.seen.push(this.now.messages.map(({ id, content, type }) => ({ id, content, type })));
       return null;
     };
@@ -51,8 +54,14 @@ class Page {
 
   async submit(text, model = "hello", more = {}) {
     const values = typeof text === "string" ? this.lab.input(text) : text;
-    await this.now.submit(values, { context: { model_name: model }, ...more });
-    await until(() => !this.now.isLoading, "the run is over");
+    await this.over(() => this.now.submit(values, { context: { model_name: model }, ...more }));
+  }
+
+  // Return when the page has shown that something loads, and that it does no more: the hook's own promises end early.
+  async over(work) {
+    const before = this.finished;
+    await work();
+    await until(() => this.finished > before, "the run is over");
   }
 
   // No message was ever shown twice, and text only grew.
@@ -122,12 +131,9 @@ test("tools", async (lab) => {
 test("optimistic values", async (lab) => {
   const shown = await page(lab, fetched.one);
   const mine = { type: "human", content: "Mine", id: `h-${lab.mark}` };
-  const asking = shown.now.submit(
-    { messages: [mine] },
-    { context: { model_name: "hello" }, optimisticValues: (before) => ({ ...before, messages: [...(before.messages ?? []), mine] }) },
-  );
-  await asking;
-  await until(() => !shown.now.isLoading);
+  const optimisticValues = (before) => ({ ...before, messages: [...(before.messages ?? []), mine] });
+  const options = { context: { model_name: "hello" }, optimisticValues };
+  await shown.over(() => shown.now.submit({ messages: [mine] }, options));
   assert.deepEqual(shown.texts, sum("Mine"));
   assert.equal(shown.now.messages[0].id, mine.id);
   shown.check();
@@ -228,8 +234,7 @@ test("joinStream", async (lab) => {
   await lab.ended(thread, run_id);
   for (const mode of [fetched.one, fetched.off]) {
     const shown = await page(lab, { ...mode, threadId: thread });
-    await shown.now.joinStream(run_id, "-1");
-    await until(() => !shown.now.isLoading);
+    await shown.over(() => shown.now.joinStream(run_id, "-1"));
     assert.equal(shown.texts.length, 5);
     assert.equal(shown.texts.at(-1), "Both are taken.");
     shown.check();
@@ -245,8 +250,7 @@ test("queued while busy", async (lab) => {
   const queued = await lab.client.runs.create(shown.threadId, AGENT, payload);
   await lab.release();
   await asking;
-  await shown.now.joinStream(queued.run_id, "-1");
-  await until(() => shown.texts.length === 4 && !shown.now.isLoading);
+  await shown.over(() => shown.now.joinStream(queued.run_id, "-1"));
   assert.deepEqual(shown.texts, ["Count", "one two three four", ...sum("Queued")]);
   shown.check();
   shown.unmount();

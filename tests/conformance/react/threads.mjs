@@ -76,13 +76,14 @@ test("tools and reasoning", async (lab) => {
 
 test("runs one after another on one stream", async (lab) => {
   const stream = open(lab);
-  await stream.run.start(asked(lab));
+  await stream.run.start(asked(lab, "gated"));
   const subscription = await stream.subscribe(["messages"]);
+  await lab.release(); // a subscription that is new when a run ends is paused before it has heard anything
   for (const number of [1, 2, 3]) {
-    if (number > 1) await stream.run.start(asked(lab));
+    if (number > 1) await stream.run.start(asked(lab, "gated"));
     const events = await collected(subscription);
     const deltas = events.map(({ params }) => params.data.delta?.text ?? "");
-    assert.equal(deltas.join(""), ANSWER);
+    assert.equal(deltas.join(""), "one two three four");
     assert.equal(events.filter(({ params }) => params.data.event === "message-finish").length, 1);
   }
   await stream.close();

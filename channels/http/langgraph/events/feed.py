@@ -37,6 +37,7 @@ from channels.http.langgraph.events.wire import Namespace, Slot, Told, place
 from channels.http.langgraph.stream import Stopped
 from channels.http.langgraph.stream import _stored as stored
 from channels.http.live import BEAT, STOP, Ear, Live
+from core.errors import NotFound
 from core.events import Record, thread
 from core.previews import Preview, Progress, decode
 from core.state import Run, ThreadState, fold
@@ -65,9 +66,10 @@ class _Overheard(NamedTuple):
 class Feed:
     """See above. Not for two tasks at once."""
 
-    def __init__(self, live: Live, thread_id: str, ear: Ear) -> None:
+    def __init__(self, live: Live, thread_id: str, user: str, ear: Ear) -> None:
         self._live = live
         self._thread = thread_id
+        self._user = user
         self._ear = ear
         self._filters: dict[str, Filter] = {}
         self._tape = Tape(ThreadState(), self._wants)
@@ -78,9 +80,10 @@ class Feed:
 
     @staticmethod
     @asynccontextmanager
-    async def open(live: Live, thread_id: str) -> AsyncIterator[Feed]:
+    async def open(live: Live, thread_id: str, user: str) -> AsyncIterator[Feed]:
+        """There need not be such a thread yet."""
         async with live.hearing(thread_id, "") as ear:
-            feed = Feed(live, thread_id, ear)
+            feed = Feed(live, thread_id, user, ear)
             try:
                 yield feed
             finally:
@@ -97,15 +100,19 @@ class Feed:
         return place(self._tape.seq, Slot.ENDED)
 
     async def add(self, name: str, wanted: Filter) -> AsyncIterator[Item]:
-        """Subscribe: what the others have not heard yet, then what the new one has missed."""
+        """Subscribe: what the others have not heard yet, then what the new one has missed.
+
+        Raises `NotFound` (also `tell` does) if the thread is somebody else's.
+        """
         records = [record async for record in self._live.services.log.read(thread(self._thread))]
         if self._filters:
             for record in records:
                 if record.seq > self._tape.seq:
-                    for told in self._tape.fact(record):
+                    for told in self._fact(record):
                         yield told
         else:
             self._tape = Tape(fold(records), self._wants, clock=_clock(records))
+            self._check()
         self._filters[name] = wanted
         others = {key: one for key, one in self._filters.items() if key != name}
         async for told in self._caught_up(others):
@@ -132,12 +139,12 @@ class Feed:
         """What was taken, told. Raises `Stopped` when the process goes down."""
         if lost:
             async for record in self._live.services.log.read(thread(self._thread), after=self._tape.seq):
-                for told in self._tape.fact(record):
+                for told in self._fact(record):
                     yield told
         for item in [RECALL] if lost else items:
             if isinstance(item, Record):
                 if item.seq > self._tape.seq:
-                    for told in self._tape.fact(item):
+                    for told in self._fact(item):
                         yield told
             elif item is RECALL:
                 async for told in self._recall():
@@ -152,6 +159,16 @@ class Feed:
                     yield told
         async for told in self._caught_up(self._filters):
             yield told
+
+    def _fact(self, record: Record) -> list[Told]:
+        told = self._tape.fact(record)
+        self._check()
+        return told
+
+    def _check(self) -> None:
+        state = self._tape.state
+        if state.exists and state.user != self._user:
+            raise NotFound(f"Thread {self._thread} not found")
 
     # ── the past ────────────────────────────────────────────────────────────────────────────────────────────────────
 

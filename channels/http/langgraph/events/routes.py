@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from channels.http import guard
 from channels.http import live as alive
 from channels.http.bodies import body, plain
-from channels.http.errors import BadRequest, Forbidden
+from channels.http.errors import BadRequest
 from channels.http.langgraph.events.commands import Command, Failure, Success, envelope, execute
 from channels.http.langgraph.events.filters import Filter, Wanted
 from channels.http.langgraph.events.transports import Socket, play
@@ -41,22 +40,12 @@ async def socket(request: web.Request) -> web.StreamResponse:
     """Follow a thread on a WebSocket, with commands on the same connection.
 
     Besides those of `POST …/commands` there are `subscription.subscribe` (the body of `POST …/stream/events` as
-    `params`) and `subscription.unsubscribe` (`subscription_id`).
+    `params`) and `subscription.unsubscribe` (`subscription_id`). There need not be a thread yet.
     """
     thread_id = alive.thread_id(request)
     if request.headers.get("Upgrade", "").lower() != "websocket":
         raise BadRequest("this is a WebSocket; for server-sent events use POST")
-    _same_origin(request)
     return await Socket(request, thread_id).run()
-
-
-def _same_origin(request: web.Request) -> None:
-    """Browsers let any page open a WebSocket, with the cookies of whom it opens it to."""
-    origin, ours = request.headers.get("Origin"), alive.of(request).services.config().http.public_url
-    if origin is None or origin == ours or request.get(guard.ORIGIN) is not None:
-        return
-    if not guard._same(origin, request[guard.SEEN]):
-        raise Forbidden(f"Origin {origin!r} may not connect here; see http.cors_origins")
 
 
 _T = "/threads/{thread_id}"

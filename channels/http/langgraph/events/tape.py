@@ -33,6 +33,7 @@ from core.events import (
     ToolCompleted,
     ToolRequested,
 )
+from core.ids import checkpoint_id
 from core.previews import Piece, Preview, Progress, Reader
 from core.state import Run, ThreadState, answered, fold, next_nodes, unanswered
 
@@ -254,9 +255,9 @@ class Tape:
         committed = len(state.commits) > len(before.commits)
         if committed and self._wants("checkpoints", ROOT):
             commit = state.commits[state.head]
-            data: Json = {"id": str(commit.seq), "step": commit.step, "source": commit.source}
+            data: Json = {"id": checkpoint_id(commit.seq), "step": commit.step, "source": commit.source}
             if commit.parent >= 0:
-                data["parent_id"] = str(state.commits[commit.parent].seq)
+                data["parent_id"] = checkpoint_id(state.commits[commit.parent].seq)
             yield from self._event(record, Slot.CHECKPOINT, "checkpoints", data)
         if (committed if whole is None else whole) and self._wants("values", ROOT):
             yield from self._event(record, Slot.VALUES, "values", dumps.values(state.values))

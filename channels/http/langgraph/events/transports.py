@@ -29,7 +29,7 @@ log = structlog.get_logger("sika.http")
 GONE = encode(failure(None, "unknown_error", "The thread was deleted"))
 MOST_SUBSCRIPTIONS = 100
 
-NOT_FOUND, RESTARTING, REFUSED, MALFORMED = 4404, 1012, 4503, 4422
+NOT_FOUND, UNAVAILABLE, RESTARTING = 4404, 4503, 1012
 """Close codes: clients read 4000 and more as 4000 plus the status that the same stream would have as SSE."""
 
 
@@ -41,7 +41,7 @@ async def play(request: web.Request, thread_id: str, wanted: Filter) -> web.Stre
     live = alive.of(request)
     outlet = Outlet(request, "text/event-stream; charset=utf-8", {})
     try:
-        async with Feed.open(live, thread_id) as feed:
+        async with Feed.open(live, thread_id, alive.user(request)) as feed:
             async for data in _gathered(feed.add("", wanted)):
                 await outlet.write(data)
             if not outlet.response.prepared:
@@ -95,7 +95,7 @@ class Socket:
     async def run(self) -> web.WebSocketResponse:
         await self.ws.prepare(self._request)
         try:
-            async with Feed.open(alive.of(self._request), self._thread) as feed:
+            async with Feed.open(alive.of(self._request), self._thread, alive.user(self._request)) as feed:
                 telling = asyncio.create_task(self._tell(feed))
                 try:
                     async for message in self.ws:
@@ -123,9 +123,11 @@ class Socket:
             code = NOT_FOUND
         except Stopped:
             pass
+        except NotFound:
+            code = NOT_FOUND
         except SikaError as error:
             log.warning("thread stream broken off", thread=self._thread, error=str(error))
-            code = REFUSED
+            code = UNAVAILABLE
         except ConnectionError:
             return
         await self.ws.close(code=code)
@@ -156,11 +158,6 @@ class Socket:
         except (Invalid, msgspec.ValidationError) as error:
             await self._send(encode(failure(command.id, "invalid_argument", str(error).replace("`", ""))))
             return
-        try:
-            await alive.owned(self._request)
-        except NotFound:
-            await self.ws.close(code=NOT_FOUND)
-            return
         if len(self._names) >= MOST_SUBSCRIPTIONS:
             await self._send(encode(failure(command.id, "invalid_argument", "too many subscriptions; unsubscribe")))
             return
@@ -168,8 +165,14 @@ class Socket:
         async with self._turn:
             self._names.add(name)
             await self._send(encode(success(command.id, {"subscription_id": name})))
-            async for item in feed.add(name, wanted):
-                await self._send(item)
+            try:
+                async for item in feed.add(name, wanted):
+                    await self._send(item)
+                if not feed.ended:
+                    return
+            except NotFound:
+                pass
+        await self.ws.close(code=NOT_FOUND)
 
     async def _unsubscribe(self, feed: Feed, command: Command) -> None:
         name = str((command.params or {}).get("subscription_id"))
