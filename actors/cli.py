@@ -550,6 +550,7 @@ def _options(arguments: argparse.Namespace) -> Options:
         host=getattr(arguments, "host", None),
         port=getattr(arguments, "port", None),
         actors=getattr(arguments, "actors", None),
+        own_process=True,
     )
 
 

@@ -8,6 +8,7 @@ import importlib.metadata
 import inspect
 import os
 import pkgutil
+import sys
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger("sika.compose")
 
 _NOT_ACTORS = ("cli", "compose", "__main__")
+CLOSE_SECONDS = 5.0
 GC_THRESHOLDS = (20_000, 20, 20)
 """A run makes some 10 000 objects, hardly any in cycles: looking for cycles at every 700 took a tenth of its CPU."""
 ENTRY_POINTS = "sika.actors"
@@ -54,6 +56,8 @@ class Options:
     host: str | None = None
     port: int | None = None
     actors: tuple[str, ...] | None = None
+    own_process: bool = False
+    """The process is nothing but this server, so its garbage collector may be tuned for it."""
 
 
 class Address(msgspec.Struct, frozen=True):
@@ -102,6 +106,9 @@ async def _server(options: Options, source: ConfigSource) -> AsyncIterator[str]:
             finally:
                 tasks.cancel_scope.cancel()
                 _withdraw(options.home)
+    if factory := sys.modules.get("adapters.models.factory"):  # else no model was ever asked
+        with anyio.CancelScope(shield=True), anyio.move_on_after(CLOSE_SECONDS):
+            await factory.close()
 
 
 @asynccontextmanager
@@ -196,9 +203,10 @@ async def _actors(running: System, source: ConfigSource, options: Options, alone
     """Load the agent (a second of imports, in a thread) and run the actors."""
     provider = await sandbox_provider(options.home, source.current())
     parts = await anyio.to_thread.run_sync(_load, running, source, options, provider)
-    gc.collect()
-    gc.freeze()  # some 100 000 objects of imported modules, which the collector need not look at again
-    gc.set_threshold(*GC_THRESHOLDS)
+    if options.own_process:
+        gc.collect()
+        gc.freeze()  # some 100 000 objects of imported modules, which the collector need not look at again
+        gc.set_threshold(*GC_THRESHOLDS)
     log.info("actors", names=[actor.name for actor in parts])
     await running.serve(parts, alone=alone)
 

@@ -54,6 +54,16 @@ def build(entry: Mapping[str, Any], *, thinking: bool = True, reasoning_effort: 
     return _built[key]
 
 
+async def close() -> None:
+    """Close the connections to providers: they belong to the event loop that ends. The models stay usable in another
+    one. (`langchain_openai` shares its HTTP clients, and a closed client could not be used again: so the transports.)
+    """
+    for model in _built.values():
+        client = getattr(getattr(model, "root_async_client", None), "_client", None)
+        if client is not None:
+            await client._transport.aclose()
+
+
 def _arguments(entry: dict[str, Any], name: str, thinking: bool, reasoning_effort: str | None) -> dict[str, Any]:
     """The constructor's arguments for a run with or without thinking."""
     arguments = {key: value for key, value in entry.items() if key not in _OURS and value is not None}

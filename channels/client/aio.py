@@ -14,7 +14,7 @@ from weakref import WeakSet
 import anyio
 from anyio import to_thread
 
-from channels.client.errors import ClientError, Invalid, NotFound, RunFailed, closed
+from channels.client.errors import ClientError, Invalid, NotFound, RunFailed, closed, unexpected
 from channels.client.events import INTERRUPT, Json, StreamEvent, Translator
 from channels.client.local import Lease, lease
 from channels.client.turn import Turn
@@ -200,7 +200,7 @@ class AsyncSikaClient:
         """`{thread_list: [{thread_id, created_at, updated_at, latest_checkpoint_id, title}]}`, the latest first."""
         select, extract = ["thread_id", "created_at", "updated_at"], {"title": "values.title"}
         wanted = {"limit": limit, "sort_by": "updated_at", "select": select, "extract": extract}
-        found = await self._json("POST", "/api/threads/search", wanted, safe=True)
+        found = _rows(await self._json("POST", "/api/threads/search", wanted, safe=True))
         places: list[Json | None] = [None] * len(found)
         limiter = anyio.CapacityLimiter(AT_ONCE)
 
@@ -234,7 +234,7 @@ class AsyncSikaClient:
         before: str | None = None
         while True:
             wanted = {"limit": PAGE, **({"before": before} if before else {})}
-            page = await self._json("POST", f"{_thread(thread_id)}/history", wanted, safe=True)
+            page = _rows(await self._json("POST", f"{_thread(thread_id)}/history", wanted, safe=True))
             known = {state["checkpoint_id"] for state in found}
             new = [state for state in page if state["checkpoint_id"] not in known]
             found += new
@@ -502,8 +502,14 @@ def _files(given: Sequence[str | PathLike[str]]) -> list[Path]:
 
 def _object(answer: Any) -> Json:
     if not isinstance(answer, dict):
-        raise ClientError(f"the server answered no object: {str(answer)[:200]}", "unexpected")
+        raise unexpected(answer)
     return answer
+
+
+def _rows(answer: Any) -> list[Json]:
+    if not isinstance(answer, list):
+        raise unexpected(answer)
+    return [_object(row) for row in answer]
 
 
 def _thread(thread_id: str) -> str:

@@ -109,5 +109,10 @@ def of_core(error: errors.SikaError) -> ClientError:
     return kind(str(error), error.code)
 
 
+def unexpected(answer: Any) -> ClientError:
+    """A server of another kind."""
+    return ClientError(f"this is no answer of Sika: {str(answer)[:200]}", "unexpected")
+
+
 def closed() -> ClientError:
     return ClientError("the client is closed", "closed")

@@ -16,7 +16,7 @@ from urllib.parse import quote
 import anyio
 import httpx
 
-from channels.client.errors import NotFound, Refused, Unavailable
+from channels.client.errors import NotFound, Refused, Unavailable, unexpected
 from channels.client.events import MODES
 from channels.client.wire import PAUSES, Wire
 from channels.terminal.sse import Frame, frames_of
@@ -57,6 +57,8 @@ class Turn:
         while True:
             try:
                 async with self._open() as response:
+                    if not response.headers.get("Content-Type", "").startswith("text/event-stream"):
+                        raise unexpected(response.headers)
                     async for frame in frames_of(response.aiter_bytes()):
                         self._saw(frame)
                         yield frame
@@ -114,5 +116,7 @@ class Turn:
             runs = await self._wire.ask("GET", self._runs, query={"limit": 10})
         except NotFound:
             return ""
+        if not isinstance(runs, list):
+            raise unexpected(runs)
         found = (run for run in runs if (run.get("metadata") or {}).get(KEY) == self._key)
         return next((str(run["run_id"]) for run in found), "")

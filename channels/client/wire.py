@@ -62,7 +62,7 @@ class Wire:
     ) -> Any:
         """A request and its JSON. `safe`: it changes nothing, or may be repeated (as any GET)."""
         answer = await self.fetch(method, path, body, query=query, safe=safe)
-        return value_of(answer.body.decode()) if answer.body else None
+        return value_of(answer.body.decode(errors="replace")) if answer.body else None
 
     async def fetch(
         self,
@@ -120,7 +120,7 @@ class Wire:
             form = self._http.build_request("POST", path, files=parts)
             assert isinstance(form.stream, httpx.SyncByteStream)
             async with self.open("POST", path, content=_read(iter(form.stream)), headers=_head(form)) as response:
-                return value_of((await response.aread()).decode())
+                return value_of((await response.aread()).decode(errors="replace"))
 
 
 async def _read(pieces: Iterator[bytes]) -> AsyncIterator[bytes]:

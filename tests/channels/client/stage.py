@@ -27,7 +27,7 @@ ASK = ToolCall("ask", {"question": "Which one?"})
 LIST = ToolCall("ls", {"description": "look", "path": "/mnt/user-data/outputs"})
 MOST_BYTES = 2_000_000
 """Of an upload."""
-EACH = 20
+EACH = 60
 SCRIPTS: Mapping[str, Script | Sequence[Turn]] = {
     "hello": [Turn(text="Hello there, nice to meet you.")],
     "noting": [Turn(text="Let me write that down.", tool_calls=(NOTE,)), Turn(text="It is written.")],
@@ -102,8 +102,7 @@ class Models:
 def written(folder: Path, models: ModelServer, **sections: Any) -> Path:
     """A configuration."""
     folder.mkdir(exist_ok=True)
-    close = {"Connection": "close"}  # the models' connections are kept for longer than a server in this process lives
-    at = {"base_url": models.url, "api_key": "none", "default_headers": close}
+    at = {"base_url": models.url, "api_key": "none"}
     thinking = {"extra_body": {"thinking": {"type": "enabled"}}}
     entries = [
         *({"name": name, "model": name, **at} for name in (*models.scripts, LONG)),

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from channels.client import AsyncSikaClient, ClientError, Unavailable
-from tests.channels.client.stage import Models, text_of, told
+from tests.channels.client.stage import Models, processes, text_of, told
 from tests.support.workers import DEADLINE, wait_for
 
 HELLO = "Hello there, nice to meet you."
@@ -77,7 +77,20 @@ async def test_a_closed_client_says_so(client: AsyncSikaClient, models: Models) 
         await read_out(stream)
 
 
-async def test_requests_have_a_deadline(stage: object, models: Models) -> None:
+async def test_a_server_nobody_waits_for_any_more_is_found_and_ended(config: Path, tmp_path: Path) -> None:
+    async def starting() -> bool:
+        return bool(list(processes(tmp_path)))
+
+    client = AsyncSikaClient(config, home=tmp_path / "home")
+    task = asyncio.create_task(client.list_models())
+    await wait_for(starting)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    await client.close()
+    assert not await starting()
+
+
+async def test_requests_have_a_deadline() -> None:
     async def silent(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         held.append(writer)
 

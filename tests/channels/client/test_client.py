@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
+from inspect import signature
 from pathlib import Path
-from typing import Any
+from typing import Any, assert_type
 
 import pytest
 
@@ -156,6 +158,18 @@ def test_closing_a_stream(subject: Subject, models: Models, thread_id: str, on_d
     subject.get(f"/api/threads/{thread_id}/runs/{run_id}/join")
     assert subject.status(thread_id, run_id) == status
     assert subject.client.chat("And now?", thread_id=thread_id, model_name="hello") == HELLO
+
+
+async def test_a_stream_that_is_forgotten_is_closed_by_whoever_collects_it(
+    subject: Subject, models: Models, thread_id: str
+) -> None:
+    gate = models.gated()
+    events = subject.client.stream("Hi", thread_id=thread_id, model_name=gate)
+    run_id = next(event.run_id for event in events if event.type == "messages-tuple")
+    del events  # here an event loop runs, as it does where a server's memory is collected: nobody may wait
+    gc.collect()
+    subject.get(f"/api/threads/{thread_id}/runs/{run_id}/join")
+    assert subject.status(thread_id, run_id) == "interrupted"
 
 
 def test_ctrl_c_cancels_the_run(subject: Subject, models: Models, thread_id: str) -> None:
@@ -380,7 +394,12 @@ def test_clients_that_cannot_be(options: dict[str, Any], text: str) -> None:
         SikaClient(**options)
 
 
-def test_both_clients_have_the_same_methods() -> None:
+def test_both_clients_have_the_same_methods(client: SikaClient) -> None:
+    assert_type(client.chat("Hi", model_name="hello"), str)
+    assert_type(client.stream("Hi"), Generator[StreamEvent, None, None])
+    assert_type(client.get_model("hello"), dict[str, Any] | None)
+    assert signature(SikaClient) == signature(AsyncSikaClient)
+    assert SikaClient.list_threads.__doc__ == AsyncSikaClient.list_threads.__doc__
     assert DeerFlowClient is SikaClient
     names = {name for name in dir(AsyncSikaClient) if not name.startswith("_")}
     assert {name for name in dir(SikaClient) if not name.startswith("_")} == names

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -172,6 +172,19 @@ def test_what_a_server_does_not_have_is_asked_for_once(client: SikaClient, moody
     with pytest.raises(Unsupported):
         client.get_memory()
     assert moody.asked == ["GET"]
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda client: client.list_threads(),
+        lambda client: client.get_thread("t"),
+        lambda client: client.chat("Hi"),
+    ],
+)
+def test_a_server_of_another_kind(client: SikaClient, ask: Callable[[SikaClient], Any]) -> None:
+    with pytest.raises(ClientError, match="no answer of Sika"):
+        ask(client)
 
 
 @pytest.mark.parametrize(

@@ -57,8 +57,8 @@ class Page {
     await until(() => !this.now.isLoading, "the run is over");
   }
 
-  // No message was ever shown twice, and text only grew. `reloaded`: the hook reads again what it has, from its first
-  // letter on (until its release 1.12).
+  // No message was ever shown twice, and text only grew. `reloaded`: this release of the hook reads messages that it
+  // has loaded once more, from the first letter on.
   check({ reloaded = false } = {}) {
     const longest = {};
     for (const shown of this.seen) {

@@ -19,7 +19,7 @@ What its clients depend on: Python `langgraph_sdk` 0.4.14, JavaScript `@langchai
 | `seq` | of the unfiltered sequence: a filtered stream has gaps |
 | `event_id` | both drop what they know. Python: the last 10 000; JS: all, also for each subscription |
 | a clean end | Python: a fault. JS: a reconnect. So it is one to neither: see `transports` |
-| unknown thread | 404 is final, but Python tries again after `run.start`; JS may open a socket first. Server: stays open |
+| unknown thread | 404 is final, but Python tries again after `run.start`; JS may open a socket before. Server: open |
 
 | events | |
 | --- | --- |

@@ -138,6 +138,8 @@ class Feed:
     async def tell(self, items: Sequence[Any], lost: bool) -> AsyncIterator[Item]:
         """What was taken, told. Raises `Stopped` when the process goes down."""
         if lost:
+            if self._live.stopping:
+                raise Stopped
             async for record in self._live.services.log.read(thread(self._thread), after=self._tape.seq):
                 for told in self._fact(record):
                     yield told

@@ -58,6 +58,7 @@ ROUTES = (
         Command,
         errors=(400, 404),
         scope="runs:create",
+        tag="thread_events",
     ),
     Route(
         "POST",
@@ -67,6 +68,7 @@ ROUTES = (
         Wanted,
         errors=(400, 404),
         scope="runs:read",
+        tag="thread_events",
         endless="it follows the thread",
     ),
     Route(
@@ -76,6 +78,7 @@ ROUTES = (
         {101: None},
         errors=(400,),
         scope="runs:read",
+        tag="thread_events",
         endless="it follows the thread",
     ),
 )

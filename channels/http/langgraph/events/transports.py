@@ -161,7 +161,7 @@ class Socket:
         if len(self._names) >= MOST_SUBSCRIPTIONS:
             await self._send(encode(failure(command.id, "invalid_argument", "too many subscriptions; unsubscribe")))
             return
-        name = uuid7()
+        name, code = uuid7(), NOT_FOUND
         async with self._turn:
             self._names.add(name)
             await self._send(encode(success(command.id, {"subscription_id": name})))
@@ -172,7 +172,10 @@ class Socket:
                     return
             except NotFound:
                 pass
-        await self.ws.close(code=NOT_FOUND)
+            except SikaError as error:
+                log.warning("thread stream broken off", thread=self._thread, error=str(error))
+                code = UNAVAILABLE
+        await self.ws.close(code=code)
 
     async def _unsubscribe(self, feed: Feed, command: Command) -> None:
         name = str((command.params or {}).get("subscription_id"))

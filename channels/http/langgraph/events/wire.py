@@ -24,7 +24,7 @@ from channels.http.langgraph.frames import Frame
 from core.events import Json
 
 STRIDE = 512
-"""Numbers per fact. JavaScript counts to 2**53 exactly: enough for 17 billion times a thousand facts."""
+"""Numbers per fact. JavaScript counts exactly to 2**53: that is 17 * 10**12 facts."""
 
 CHANNELS = ("values", "updates", "checkpoints", "messages", "tools", "custom", "lifecycle", "input", "tasks")
 
