@@ -240,7 +240,6 @@ def _load(running: System, source: ConfigSource, options: Options, provider: San
         "poster": Poster(),
         "documents": LocalDocuments(options.home),
         "workspace": LocalWorkspace(options.home),
-        "workspace": LocalWorkspace(options.home),
         "provider": provider,
         "limits": _limits(source.current()),
     }
