@@ -151,14 +151,24 @@ class Live:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def left(self, thread_id: str, run_id: str) -> None:
-        """The client of a run with `on_disconnect: cancel` is gone."""
-        if self.stopping:
-            return
-        try:
-            await self.services.intake.cancel(thread_id, run_id)
-        except SikaError as error:
-            log.info("not cancelled", run=run_id, reason=str(error))
+    def left(self, thread_id: str, run_id: str) -> None:
+        """The client of a run with `on_disconnect: cancel` is gone. Its handler may be cancelled at any moment now, so
+        this is done beside it.
+        """
+        if not self.stopping:
+            self.background(self._cancel(thread_id, run_id))
+
+    async def _cancel(self, thread_id: str, run_id: str) -> None:
+        while True:
+            try:
+                await self.services.intake.cancel(thread_id, run_id)
+                return
+            except Unavailable as error:
+                log.warning("not cancelled yet", run=run_id, reason=str(error))
+                await asyncio.sleep(1)
+            except SikaError as error:
+                log.info("not cancelled", run=run_id, reason=str(error))
+                return
 
 
 LIVE: web.AppKey[Live] = web.AppKey("live", Live)

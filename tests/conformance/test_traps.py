@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 import socket
+import struct
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -607,7 +608,37 @@ async def test_22_at_the_end_event_already(there: Lab) -> None:
                 await there.ask("POST", f"/threads/{thread}/runs/wait", body)
 
 
-# ── and one of our own ──────────────────────────────────────────────────────────────────────────────────────────────
+# ── and some of our own ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_clients_that_vanish_are_noticed(there: Lab) -> None:
+    """Connections that are reset in the middle of a burst of text: each of the runs is cancelled all the same."""
+    hard = struct.pack("ii", 1, 0)  # no farewell: what was not sent is dropped
+
+    async def vanishing(number: int) -> tuple[str, str]:
+        thread, raw = await there.thread(), b""
+        body = asking(there, "tokens-2000-delay-0.1", stream_mode=["messages-tuple"], on_disconnect="cancel")
+        reader, writer = await _posted(there, f"/threads/{thread}/runs/stream", body)
+        while b"event: messages" not in raw:
+            raw += await reader.read(65536)
+        await asyncio.sleep(number / 400)
+        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, hard)
+        writer.transport.abort()
+        [run] = await there.client.runs.list(thread)
+        return thread, run["run_id"]
+
+    for _ in range(3):
+        vanished = await asyncio.gather(*(vanishing(number) for number in range(20)))
+        assert {await there.ended(thread, run) for thread, run in vanished} == {"interrupted"}
+
+
+async def _posted(given: Lab, path: str, body: Any) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """A request on a connection of its own."""
+    where, raw = urlsplit(given.urls[0]), json.dumps(body).encode()
+    reader, writer = await asyncio.open_connection(where.hostname, where.port)
+    fields = f"Host: {where.netloc}\r\nContent-Type: application/json\r\nContent-Length: {len(raw)}"
+    writer.write(f"POST /api{path} HTTP/1.1\r\n{fields}\r\n\r\n".encode() + raw)
+    return reader, writer
 
 
 @pytest.fixture(scope="module")

@@ -68,7 +68,7 @@ async def play(
         outlet.abort()
     except (asyncio.CancelledError, ConnectionError) as error:
         if cancel and not frames.ended:
-            await live.left(thread_id, frames.run_id)
+            live.left(thread_id, frames.run_id)
         if isinstance(error, asyncio.CancelledError):
             raise
     return outlet.response
@@ -112,7 +112,7 @@ async def _missed(
         yield _encoded(frames.fact(record))
     if frames.ended or not wants_previews(modes):
         return
-    for preview in await _stored(live, frames.run_id):
+    for preview in await stored(live, frames.run_id):
         if isinstance(preview, Preview) or (not resumed and frames.is_open(preview.call_id)):
             yield _encoded(frames.preview(preview))
 
@@ -168,7 +168,7 @@ def _decoded(raw: bytes) -> Preview | Progress | None:
         return None
 
 
-async def _stored(live: Live, run_id: str) -> list[Preview | Progress]:
+async def stored(live: Live, run_id: str) -> list[Preview | Progress]:
     """The previews of a run that are still kept, from the last message on. None, if the memory stream is gone."""
     bus = live.services.bus
     subject = f"$JS.API.DIRECT.GET.{bus.names.stream('tok')}"

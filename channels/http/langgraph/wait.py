@@ -66,7 +66,7 @@ async def result(
         outlet.abort()
     except (asyncio.CancelledError, ConnectionError) as error:
         if cancel and not over:
-            await live.left(thread_id, run_id)
+            live.left(thread_id, run_id)
         if isinstance(error, asyncio.CancelledError):
             raise
     return outlet.response

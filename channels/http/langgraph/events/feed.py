@@ -35,7 +35,7 @@ from channels.http.langgraph.events.filters import Filter
 from channels.http.langgraph.events.tape import Tape, milliseconds
 from channels.http.langgraph.events.wire import Namespace, Slot, Told, place
 from channels.http.langgraph.stream import Stopped
-from channels.http.langgraph.stream import _stored as stored
+from channels.http.langgraph.stream import stored as stored
 from channels.http.live import BEAT, STOP, Ear, Live
 from core.errors import NotFound
 from core.events import Record, thread
