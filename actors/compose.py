@@ -23,6 +23,7 @@ import structlog
 import actors
 import adapters.tools
 from actors.sandbox import Limits
+from adapters import toolbox
 from core import embedded, system
 from core.actor import Actor
 from core.bus import Endpoint
@@ -30,7 +31,7 @@ from core.config import ConfigSource
 from core.errors import Invalid, Unavailable, ungrouped
 from core.projections import own_file
 from core.sandbox import SandboxProvider
-from core.settings import Config
+from core.settings import Config, ToolEntry
 from core.system import System
 from core.tools import Tool
 
@@ -84,7 +85,7 @@ async def _server(options: Options, source: ConfigSource) -> AsyncIterator[str]:
     from channels.http import app
 
     config = source.current()
-    async with endpoint(options, config) as place, _system(options, config, place) as running:
+    async with _models_closed(), endpoint(options, config) as place, _system(options, config, place) as running:
         services = app.Services(
             bus=running.bus,
             log=running.log,
@@ -106,9 +107,17 @@ async def _server(options: Options, source: ConfigSource) -> AsyncIterator[str]:
             finally:
                 tasks.cancel_scope.cancel()
                 _withdraw(options.home)
-    if factory := sys.modules.get("adapters.models.factory"):  # else no model was ever asked
-        with anyio.CancelScope(shield=True), anyio.move_on_after(CLOSE_SECONDS):
-            await factory.close()
+
+
+@asynccontextmanager
+async def _models_closed() -> AsyncIterator[None]:
+    """Connections to models end with the event loop they belong to."""
+    try:
+        yield
+    finally:
+        if factory := sys.modules.get("adapters.models.factory"):  # else no model was ever asked
+            with anyio.CancelScope(shield=True), anyio.move_on_after(CLOSE_SECONDS):
+                await factory.close()
 
 
 @asynccontextmanager
@@ -133,7 +142,8 @@ async def replay(running: System, thread_id: str, until: int | None, config: Pat
     from adapters.models.configured import Silent
     from core.replay import replay as execute
 
-    lead = Lead(ConfigSource(config), Silent(), load_tools(), running.call)
+    source = ConfigSource(config)
+    lead = Lead(source, Silent(), load_tools(source.current().tools), running.call)
     return await execute(running.log, thread_id, until, lead.execute)
 
 
@@ -230,7 +240,7 @@ def _load(running: System, source: ConfigSource, options: Options, provider: San
     given = {
         "config": source,
         "models": Configured(source),
-        "tools": load_tools(),
+        "tools": load_tools(source.current().tools),
         "call": running.call,
         "log": running.log,
         "threads": running.threads,
@@ -250,10 +260,12 @@ def _load(running: System, source: ConfigSource, options: Options, provider: San
     return [construct(classes[name], given) for name in wanted]
 
 
-def load_tools() -> list[Tool]:
-    """The tools in `adapters/tools/`. A file that cannot be imported is an error, not a tool less."""
+def load_tools(entries: Sequence[ToolEntry] = ()) -> list[Tool]:
+    """The tools in `adapters/tools/`, and what `tools:` in the configuration makes of them. A file that cannot be
+    imported is an error, not a tool less.
+    """
     found = [value for module in _modules(adapters.tools) for value in vars(module).values() if isinstance(value, Tool)]
-    return sorted(found, key=lambda tool: tool.name)
+    return toolbox.declared(found, entries)
 
 
 def find_actors(configured: Sequence[str]) -> Iterator[type[Actor[Any]]]:

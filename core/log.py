@@ -35,7 +35,7 @@ import asyncio
 import hashlib
 import re
 from collections import OrderedDict, deque
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -263,14 +263,19 @@ class EventLog:
         except ApiError as error:
             raise Unavailable(str(error)) from error
 
-    async def purge(self, aggregate: Aggregate) -> None:
-        """Forget all of an aggregate's events but the last (the tombstone), and its blobs."""
-        request = {"filter": self.bus.names.log(aggregate), "keep": 1}
+    async def purge(self, aggregate: Aggregate, *, before: int | None = None) -> None:
+        """Forget an aggregate's events before a sequence (default: all but the last, the tombstone), and their bodies.
+        Repeating it is fine.
+        """
+        first = await self.tip(aggregate) if before is None else before
+        if not first:
+            return
+        kept = [record async for record in self.read(aggregate, after=first - 1)]
         try:
-            await self.bus.api(f"STREAM.PURGE.{self._stream}", request)
+            await self.bus.api(f"STREAM.PURGE.{self._stream}", {"filter": self.bus.names.log(aggregate), "seq": first})
         except ApiError as error:
             raise Unavailable(str(error)) from error
-        await self._blobs.delete(aggregate)
+        await self._blobs.delete(aggregate, {hashlib.sha256(record.raw).hexdigest() for record in kept})
 
     async def _page(self, subject: str, start: int) -> tuple[list[Record], bool]:
         """Up to PAGE records of a subject (or filter) from a sequence, and whether there are more."""
@@ -517,12 +522,18 @@ class _Blobs:
                 self._recent.popitem(last=False)
         return self._recent[name]
 
-    async def delete(self, aggregate: Aggregate) -> None:
+    async def delete(self, aggregate: Aggregate, but: Collection[str]) -> None:
+        """All of an aggregate's, but those with these hashes."""
         prefix = f"{aggregate.kind}.{aggregate.id}."
         with suppress(NotFoundError), _reaching():  # a store without objects has no list
             store = await self._open()
             for info in await store.list():
-                if info.name and info.name.startswith(prefix) and not info.deleted:
+                if (
+                    info.name
+                    and info.name.startswith(prefix)
+                    and not info.deleted
+                    and info.name[len(prefix) :] not in but
+                ):
                     await store.delete(info.name)
 
     async def _open(self) -> ObjectStore:

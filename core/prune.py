@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from typing import Literal
 
-from nats.js.errors import NotFoundError
-
-from core.bus import ApiError
-from core.errors import Unavailable
-from core.events import Event, Record, ThreadExpirySet, ThreadPruned, thread
-from core.log import INLINE_BYTES, EventLog
+from core.events import Event, ThreadExpirySet, ThreadPruned, thread
+from core.log import EventLog
 from core.rows import known_by
 from core.state import ThreadState
 from core.threads import Threads
@@ -49,25 +44,6 @@ def prunable(state: ThreadState) -> bool:
 async def _purge(log: EventLog, thread_id: str) -> None:
     """Purge what lies before the newest `thread.pruned`; not what has come after it, so repeating it is safe."""
     records = [record async for record in log.read(thread(thread_id))]
-    kept = next((index for index in reversed(range(len(records))) if records[index].type == "thread.pruned"), 0)
-    if not kept:
-        return
-    await _delete_bodies(log, records[:kept])
-    request = {"filter": log.bus.names.log(thread(thread_id)), "seq": records[kept].seq}
-    try:
-        await log.bus.api(f"STREAM.PURGE.{log.bus.names.stream('log')}", request)
-    except ApiError as error:
-        raise Unavailable(str(error)) from error
-
-
-async def _delete_bodies(log: EventLog, records: Sequence[Record]) -> None:
-    """Those of big events lie in the object store, by hash."""
-    big = [record for record in records if len(record.raw) > INLINE_BYTES]
-    if not big:
-        return
-    store = await log.bus.nc.jetstream().object_store(log.bus.names.blobs)
-    for record in big:
-        try:
-            await store.delete(f"thread.{record.head.aggregate}.{hashlib.sha256(record.raw).hexdigest()}")
-        except NotFoundError:
-            continue  # an earlier try has deleted it
+    kept = next((record.seq for record in reversed(records) if record.type == "thread.pruned"), None)
+    if kept is not None:
+        await log.purge(thread(thread_id), before=kept)

@@ -166,6 +166,8 @@ class Model(Section, frozen=True, kw_only=True):
     thinking: Open | None = None
     use_responses_api: bool | None = None
     output_version: str | None = None
+    max_concurrency: Positive | None = None
+    """Requests that the provider gets at once from one process; models with the same address and key share them."""
     context_window: Positive | None = None
     """Tokens that fit in one request, for people to see."""
     pricing: Pricing | None = None
@@ -340,6 +342,50 @@ class SkillEvolution(Section, frozen=True, kw_only=True):
     moderation_model_name: str | None = None
 
 
+class Metrics(Section, frozen=True, kw_only=True):
+    """`/metrics`. `public`: also to those who are not signed in."""
+
+    enabled: bool = True
+    public: bool = False
+
+
+class LangSmith(Section, frozen=True, kw_only=True):
+    """None: as the environment says (`LANGSMITH_TRACING`, `LANGSMITH_API_KEY` …)."""
+
+    enabled: bool | None = None
+    api_key: Secret | None = None
+    project: str | None = None
+    endpoint: str | None = None
+
+
+class Langfuse(Section, frozen=True, kw_only=True):
+    """None: as the environment says (`LANGFUSE_TRACING`, `LANGFUSE_PUBLIC_KEY` …)."""
+
+    enabled: bool | None = None
+    public_key: str | None = None
+    secret_key: Secret | None = None
+    base_url: str | None = None
+
+
+class Otlp(Section, frozen=True, kw_only=True):
+    """A collector of spans; without an `endpoint` there are none."""
+
+    endpoint: str | None = None
+    headers: Mapping[str, Secret] = {}
+    service_name: str = "sika"
+
+    def __post_init__(self) -> None:
+        if self.endpoint is not None and not re.match(r"https?://[^/\s]", self.endpoint):
+            raise ValueError("endpoint: expected http(s)://name[:port]")
+
+
+class Tracing(Section, frozen=True, kw_only=True):
+    environment: str | None = None
+    langsmith: LangSmith = LangSmith()
+    langfuse: Langfuse = Langfuse()
+    otlp: Otlp = Otlp()
+
+
 class On(Section, frozen=True, kw_only=True):
     enabled: bool = True
 
@@ -377,6 +423,8 @@ class Config(Section, frozen=True, kw_only=True):
     loop_detection: LoopDetection = LoopDetection()
     circuit_breaker: CircuitBreaker = CircuitBreaker()
     token_usage: On = On()
+    metrics: Metrics = Metrics()
+    tracing: Tracing = Tracing()
     agents_api: Off = Off()
     acp_agents: Open = {}
     channels: Open = {}

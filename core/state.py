@@ -461,7 +461,7 @@ def _commit(state: ThreadState, record: Record, patch: Mapping[str, Any], source
     step = state.commits[parent].step + 1 if parent >= 0 else -1 if source == "input" else 0
     state.commits.append(Commit(record.seq, parent, patch, source, node, record.at, record.run, step))
     state.head = len(state.commits) - 1
-    _reduce(state.values, state.places, patch)
+    reduce(state.values, state.places, patch)
 
 
 def _checkout(state: ThreadState, index: int) -> None:
@@ -474,11 +474,11 @@ def _materialise(state: ThreadState, index: int) -> tuple[Json, dict[str, int]]:
     values: Json = {}
     places: dict[str, int] = {}
     for step in reversed(state.chain(index)):
-        _reduce(values, places, state.commits[step].patch)
+        reduce(values, places, state.commits[step].patch)
     return values, places
 
 
-def _reduce(values: Json, places: dict[str, int], patch: Mapping[str, Any]) -> None:
+def reduce(values: Json, places: dict[str, int], patch: Mapping[str, Any]) -> None:
     """Apply one patch through the fields' reducers (contract runtime §4)."""
     for name, new in patch.items():
         match name:

@@ -1,18 +1,34 @@
-"""What a failed model call means: worth another try, and after which pause (contract runtime §5.5)."""
+"""What a failed model call means: worth another try, after which pause, and when to leave a provider alone for a while
+(contract runtime §5.5).
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from typing import Any, Literal
 
 RETRIABLE_STATUS = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
 RETRIABLE_CLASSES = frozenset(
-    {"APITimeoutError", "APIConnectionError", "InternalServerError", "ReadError", "RemoteProtocolError", "ReadTimeout"}
+    {"APITimeoutError", "APIConnectionError", "InternalServerError", "ReadError", "RemoteProtocolError"}
+    | {"ReadTimeout", "ConnectError", "ConnectTimeout", "StreamChunkTimeoutError"}
 )
-QUOTA_WORDS = ("insufficient_quota", "quota exceeded", "billing", "余额不足", "额度")
-AUTH_WORDS = ("invalid api key", "invalid_api_key", "unauthorized", "authentication", "permission denied")
-BUSY_WORDS = ("overloaded", "busy", "too many requests", "rate limit", "繁忙", "稍后")
+"""The first line is the contract's; the second is what other clients raise for the same."""
+QUOTA_WORDS = (
+    *("insufficient_quota", "quota exceeded", "exceeded your current quota", "billing", "insufficient balance"),
+    *("insufficient credit", "payment required", "余额不足", "额度", "欠费", "超出限额"),
+)
+AUTH_WORDS = (
+    *("invalid api key", "invalid_api_key", "incorrect api key", "unauthorized", "authentication"),
+    *("permission denied", "permission_denied", "access denied", "forbidden", "无权", "未授权", "鉴权失败"),
+)
+BUSY_WORDS = (
+    *("overloaded", "busy", "too many requests", "rate limit", "rate_limit", "high demand", "temporarily unavailable"),
+    *("try again later", "繁忙", "稍后", "负载较高", "请求过多"),
+)
 BASE_MS = 1000
 CAP_MS = 8000
 LONGEST_MS = 120_000
@@ -21,41 +37,123 @@ LONGEST_MS = 120_000
 
 def classify(error: BaseException) -> tuple[str, bool]:
     """`quota`, `auth`, `transient`, `busy` or `generic`, and whether another try may help."""
-    text = str(error).lower()
+    text = _text(error)
     if any(word in text for word in QUOTA_WORDS):
         return "quota", False
     if any(word in text for word in AUTH_WORDS) or _status(error) in (401, 403):
         return "auth", False
-    names = {cls.__name__ for cls in type(error).__mro__}
-    busy = any(word in text for word in BUSY_WORDS)
-    if _status(error) in RETRIABLE_STATUS or names & RETRIABLE_CLASSES:
-        return "busy" if busy else "transient", True
-    return ("busy", True) if busy else ("generic", False)
+    if _status(error) in RETRIABLE_STATUS or {cls.__name__ for cls in type(error).__mro__} & RETRIABLE_CLASSES:
+        return "transient", True
+    return ("busy", True) if any(word in text for word in BUSY_WORDS) else ("generic", False)
 
 
 def pause_ms(error: BaseException, attempt: int) -> int:
     """The pause before the next try: what the provider asks for, else doubling from one second to eight."""
     headers = getattr(getattr(error, "response", None), "headers", None) or {}
-    wished = _wished_ms(headers.get("retry-after-ms"), headers.get("retry-after"))
+    given = {str(name).lower(): str(value) for name, value in headers.items()} if isinstance(headers, Mapping) else {}
+    wished = _wished_ms(given.get("retry-after-ms"), given.get("retry-after"))
     if wished is not None and not math.isnan(wished):
         return int(min(max(wished, 0), LONGEST_MS))
     return int(min(BASE_MS * 2 ** (attempt - 1), CAP_MS))
 
 
+Admission = Literal["call", "probe"]
+
+
+@dataclass(slots=True)
+class Breaker:
+    """The circuit to one model. Times are seconds of any clock that never goes back.
+
+    Closed, it lets everybody pass; open, nobody; then, half-open, one call at a time until one succeeds or fails.
+    Whoever was admitted says how it went, with the admission: `succeeded`, `failed`, or `freed`.
+    """
+
+    threshold: int = 5
+    recovery_seconds: float = 60
+    failures: int = 0
+    opened_at: float | None = None
+    probing: bool = False
+
+    def state(self, now: float) -> Literal["closed", "open", "half-open"]:
+        if self.opened_at is None:
+            return "closed"
+        return "open" if now < self.opened_at + self.recovery_seconds else "half-open"
+
+    def admit(self, now: float) -> Admission | None:
+        """May a call begin? None: not now. A `probe` has the one slot of a half-open circuit."""
+        match self.state(now):
+            case "closed":
+                return "call"
+            case "half-open" if not self.probing:
+                self.probing = True
+                return "probe"
+            case _:
+                return None
+
+    def wait_seconds(self, now: float) -> float:
+        """Until the next call may be admitted; 0 if the time is over."""
+        return 0.0 if self.opened_at is None else max(0.0, self.opened_at + self.recovery_seconds - now)
+
+    def succeeded(self, admission: Admission) -> None:
+        """The model works, whoever found out."""
+        self.failures, self.opened_at, self.probing = 0, None, False
+
+    def failed(self, admission: Admission, now: float, *, retriable: bool) -> None:
+        """A call gave up, after all its tries. What another try could not help does not tell that the model is down.
+
+        A call that began before the circuit opened has nothing new to say.
+        """
+        if not retriable:
+            self.freed(admission)
+        elif admission == "probe" and self.probing:
+            self.opened_at, self.probing = now, False
+        elif self.opened_at is None:
+            self.failures += 1
+            if self.failures >= self.threshold:
+                self.opened_at = now
+
+    def freed(self, admission: Admission) -> None:
+        """A call ended without an outcome: cancelled, paused, or not the model's fault."""
+        if admission == "probe":
+            self.probing = False
+
+
+def _text(error: BaseException) -> str:
+    """What an error says, with the codes that providers' clients keep beside the message, in lower case."""
+    codes = (getattr(error, name, None) for name in ("message", "code", "error_code", "type"))
+    return " ".join([str(error), *(code for code in codes if isinstance(code, str))]).lower()
+
+
 def _status(error: BaseException) -> int | None:
-    status = getattr(error, "status_code", None)
-    return status if isinstance(status, int) else None
+    """The HTTP status: of the answer, or of an error in the middle of a stream."""
+    response = getattr(error, "response", None)
+    named: tuple[Any, ...] = (
+        *(getattr(error, name, None) for name in ("status_code", "status")),
+        *(getattr(response, name, None) for name in ("status_code", "status")),
+        getattr(error, "code", None),
+    )
+    return next((int(value) for value in named if isinstance(value, int) and not isinstance(value, bool)), None)
 
 
 def _wished_ms(milliseconds: str | None, after: str | None) -> float | None:
     """`retry-after-ms`, or `retry-after` in seconds or as an HTTP date (RFC 9110 §10.2.3)."""
+    wished = _number(milliseconds)
+    if wished is not None:
+        return wished
+    seconds = _number(after)
+    return _until_ms(after) if seconds is None else seconds * 1000
+
+
+def _number(text: str | None) -> float | None:
     try:
-        if milliseconds is not None:
-            return float(milliseconds)
-        if after is None:
-            return None
-        if after.strip().replace(".", "", 1).isdigit():
-            return float(after) * 1000
-        return (parsedate_to_datetime(after) - datetime.now(UTC)).total_seconds() * 1000
+        return None if text is None else float(text)
+    except ValueError:
+        return None
+
+
+def _until_ms(date: str | None) -> float | None:
+    try:
+        moment = parsedate_to_datetime(date or "")
     except (ValueError, TypeError):
         return None
+    return ((moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - datetime.now(UTC)).total_seconds() * 1000

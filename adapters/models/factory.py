@@ -11,19 +11,36 @@ import hashlib
 import importlib
 import importlib.util
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping, Set
 from typing import Any
 
 from langchain_core.language_models import BaseChatModel
 from pydantic import ValidationError
 
+from adapters.models import slots
 from core.errors import Invalid
 
 DEFAULT_CLASS = "langchain_openai:ChatOpenAI"
-_IMPROVED = {DEFAULT_CLASS: "adapters.models.openai_compatible:OpenAICompatible"}
-"""Classes that have a subclass of ours, which does the same better."""
+_OPENAI = "adapters.models.openai_compatible:OpenAICompatible"
+_CLASSES = {
+    DEFAULT_CLASS: _OPENAI,
+    "langchain_deepseek:ChatDeepSeek": "adapters.models.dialects:DeepSeek",
+    "deerflow.models.patched_deepseek:PatchedChatDeepSeek": "adapters.models.dialects:DeepSeek",
+    "deerflow.models.patched_openai:PatchedChatOpenAI": "adapters.models.dialects:Signed",
+    "deerflow.models.vllm_provider:VllmChatModel": "adapters.models.dialects:VLLM",
+}
+"""Classes for which there is one of ours: LangChain's, which ours does better, and DeerFlow's."""
+_BASE_URLS = ("base_url", "api_base", "openai_api_base", "anthropic_api_url", "endpoint_url")
+_API_KEYS = ("api_key", "openai_api_key", "anthropic_api_key", "google_api_key")
+"""Names that configurations and classes have for the same; each entry is given the one that its class knows."""
+_DISTRIBUTIONS = {"google": "google-genai", "vertexai": "google-cloud-aiplatform"}
+"""Packages that are installed by another name than they are imported."""
+_SECRET = re.compile(r"key|token|secret|password|authorization|cookie", re.IGNORECASE)
+_HIDDEN = 4
+"""Shorter values are no secrets."""
 _OURS = frozenset(
-    {"name", "display_name", "description", "use", "pricing", "context_window"}
+    {"name", "display_name", "description", "use", "pricing", "context_window", "max_concurrency"}
     | {"supports_thinking", "supports_reasoning_effort", "supports_vision"}
     | {"thinking", "when_thinking_enabled", "when_thinking_disabled"}
 )
@@ -42,12 +59,16 @@ def build(entry: Mapping[str, Any], *, thinking: bool = True, reasoning_effort: 
     """
     revealed = _reveal(dict(entry))
     name = str(revealed.get("name") or revealed.get("model") or "?")
-    use = revealed.get("use") or DEFAULT_CLASS
-    use = _IMPROVED.get(use, use)
+    use = str(revealed.get("use") or DEFAULT_CLASS)
+    use = _CLASSES.get(use, use)
+    limit = revealed.get("max_concurrency")
     arguments = _arguments(revealed, name, thinking, reasoning_effort)
-    key = _fingerprint(use, arguments)
+    key = _fingerprint(use, limit, arguments)
     if key not in _built:
-        model = _construct(_load(use, name), arguments, name)
+        try:
+            model = _limited(_load(use, name), use, arguments, name, limit)
+        except Invalid as error:
+            raise Invalid(_redacted(str(error), entry)) from None
         while len(_built) >= _KEPT:
             del _built[next(iter(_built))]
         _built[key] = model
@@ -61,7 +82,8 @@ async def close() -> None:
     for model in _built.values():
         client = getattr(getattr(model, "root_async_client", None), "_client", None)
         if client is not None:
-            await client._transport.aclose()
+            for transport in {client._transport, *client._mounts.values()} - {None}:
+                await transport.aclose()
 
 
 def _arguments(entry: dict[str, Any], name: str, thinking: bool, reasoning_effort: str | None) -> dict[str, Any]:
@@ -105,9 +127,9 @@ def _thinking_off(entry: dict[str, Any]) -> dict[str, Any]:
     return {}
 
 
-def _load(use: Any, name: str) -> type[BaseChatModel]:
+def _load(use: str, name: str) -> type[BaseChatModel]:
     place = f"models[{name}].use"
-    module_name, _, class_name = str(use).partition(":")
+    module_name, _, class_name = use.partition(":")
     if not module_name or not class_name:
         raise Invalid(f'{place}: {use!r} is not of the form "module:Class"')
     try:
@@ -124,23 +146,72 @@ def _load(use: Any, name: str) -> type[BaseChatModel]:
 def _missing(module: str, absent: str) -> str:
     """Whether a package is not installed, needs another one, or is installed and has no such module."""
     package = absent.partition(".")[0]
+    if package == "deerflow":
+        return f"there is no counterpart of {module} here; name the provider's own class"
     if "." in absent and importlib.util.find_spec(package):
         return f"there is no module {absent!r}"
-    distribution = package.replace("_", "-")
-    return f"{module} needs the package {distribution!r}; install it with: uv pip install {distribution}"
+    distribution = _DISTRIBUTIONS.get(package, package.replace("_", "-"))
+    return f"{module} needs the package {distribution!r}; install it with: pip install {distribution}"
+
+
+def _limited(
+    model_class: type[BaseChatModel], use: str, arguments: dict[str, Any], name: str, limit: int | None
+) -> BaseChatModel:
+    """The model; with a limit, one that waits for its place at the provider."""
+    if limit is None:
+        return _construct(model_class, arguments, name)
+    model = _construct(slots.bounded(model_class), arguments, name)
+    where = [next((arguments[key] for key in names if key in arguments), None) for names in (_BASE_URLS, _API_KEYS)]
+    slots.set_bound(model, _fingerprint(use if where == [None, None] else "", *where), limit)
+    return model
 
 
 def _construct(model_class: type[BaseChatModel], arguments: dict[str, Any], name: str) -> BaseChatModel:
     """Defaults: report token usage of streams; leave retries to the runtime, which records every attempt."""
     defaults = {"stream_usage": True, "max_retries": 0}
-    given = {key: value for key, value in defaults.items() if key in model_class.model_fields} | arguments
+    known = {field.alias or key for key, field in model_class.model_fields.items()} | model_class.model_fields.keys()
+    given = {key: value for key, value in defaults.items() if key in known} | _renamed(arguments, known)
     try:
         return model_class(**given)
     except ValidationError as error:
         problems = "; ".join(f"{'.'.join(map(str, p['loc']))}: {p['msg']}" for p in error.errors(include_input=False))
-        raise Invalid(f"models[{name}]: {problems}") from None
     except Exception as error:  # each provider has its own way to say that a key is missing
-        raise Invalid(f"models[{name}]: {model_class.__name__}: {error}") from error
+        problems = f"{model_class.__name__}: {error}"
+    raise Invalid(f"models[{name}]: {problems}")
+
+
+def _renamed(arguments: Mapping[str, Any], known: Set[str]) -> dict[str, Any]:
+    """The arguments by the names that the class knows."""
+    renamed = dict(arguments)
+    for names in (_BASE_URLS, _API_KEYS):
+        given = next((key for key in names if key in renamed and key not in known), None)
+        wanted = next((key for key in names if key in known), None)
+        if given and wanted and wanted not in renamed:
+            renamed[wanted] = renamed.pop(given)
+    return renamed
+
+
+def _redacted(text: str, entry: Mapping[str, Any]) -> str:
+    for secret in sorted(_secrets(entry), key=len, reverse=True):
+        text = text.replace(secret, "***")
+    return text
+
+
+def _secrets(value: Any, *, secret: bool = False) -> Iterator[str]:
+    """What is marked as secret, and the texts under keys that sound like it, at any depth."""
+    if callable(reveal := getattr(value, "reveal", None)):
+        value, secret = reveal(), True
+    match value:
+        case Mapping():
+            for key, item in value.items():
+                yield from _secrets(item, secret=secret or _SECRET.search(str(key)) is not None)
+        case list():
+            for item in value:
+                yield from _secrets(item, secret=secret)
+        case str() if secret and len(value) >= _HIDDEN:
+            yield value
+        case _:
+            pass
 
 
 def _reveal(value: Any) -> Any:
@@ -167,6 +238,6 @@ def _mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-def _fingerprint(use: str, arguments: dict[str, Any]) -> str:
+def _fingerprint(*parts: Any) -> str:
     """A hash, so that no secret becomes part of a key."""
-    return hashlib.sha256(json.dumps([use, arguments], sort_keys=True, default=repr).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(parts, sort_keys=True, default=repr).encode()).hexdigest()

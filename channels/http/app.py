@@ -11,7 +11,7 @@ from typing import Any
 
 from aiohttp import web
 
-from channels.http import access, auth, errors, guard, native, openapi
+from channels.http import access, auth, errors, guard, metrics, native, openapi
 from channels.http.accounts.oidc import Oidc
 from channels.http.bodies import plain
 from channels.http.gateway import agents as own_agents
@@ -52,6 +52,7 @@ MODULES: tuple[ModuleType, ...] = (
     feedback,
     follow,
     messages,
+    metrics,
     models,
     native,
     openapi,

@@ -81,8 +81,6 @@ class Live:
         self.services = services
         self.stopping = False
         """True once the process goes down: a connection that ends now is our doing, not the client's."""
-        self.written = 0
-        """The newest fact about a thread as such that was written here: searches wait for it."""
         self._ears: set[Ear] = set()
         self._tasks: set[asyncio.Task[None]] = set()
 

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from channels.terminal.text import Style, about, clean, one_line
+from core.agents import AgentDefined, AgentRemoved, ProfileWritten
 from core.assistants import AssistantCreated, AssistantRemoved, AssistantReverted, AssistantRevised
 from core.events import (
     Event,
@@ -192,6 +193,9 @@ _LINES: Mapping[type[Event], Callable[[Any], str]] = {
     FileConverted: lambda e: f"{e.name} → {e.markdown}" + (f", {e.pages} pages" if e.pages else ""),
     FileRejected: lambda e: f"{e.name}: {e.reason}",
     FileRemoved: lambda e: e.name,
+    AgentDefined: lambda e: f"{e.name}: {one_line(e.description, WORDS)}",
+    AgentRemoved: lambda e: e.name,
+    ProfileWritten: lambda e: f"“{one_line(e.content, WORDS)}”" if e.content else "",
     WebhookDelivered: lambda e: f"{e.status} at try {e.attempt}",
     WebhookFailed: lambda e: f"try {e.attempt}: {e.reason}; {f'again at {e.again_at}' if e.again_at else 'given up'}",
     RunFailed: lambda e: f"{e.error}: {e.text}",

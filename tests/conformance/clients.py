@@ -20,13 +20,9 @@ Result = Mapping[str, Any]
 
 def chosen(request: pytest.FixtureRequest, parameter: str, **others: str) -> list[str]:
     """The values of a parameter among the tests that were selected, where other parameters are as given."""
-    calls = [item.callspec for item in request.session.items if isinstance(item, pytest.Function) and _has_calls(item)]
-    wanted = [call.params for call in calls if all(call.params.get(k) == v for k, v in others.items())]
-    return list(dict.fromkeys(params[parameter] for params in wanted if parameter in params))
-
-
-def _has_calls(item: pytest.Function) -> bool:
-    return hasattr(item, "callspec")
+    calls = [item.callspec.params for item in request.session.items if hasattr(item, "callspec")]
+    wanted = [params for params in calls if all(params.get(name) == value for name, value in others.items())]
+    return list(dict.fromkeys(str(params[parameter]) for params in wanted if parameter in params))
 
 
 def python(site: Site, release: str, cases: Iterable[str]) -> dict[str, Result]:
@@ -65,13 +61,20 @@ def check(results: Mapping[str, Result], name: str) -> None:
 
 
 class Once:
-    """Results by key, worked out when they are first asked for."""
+    """Results by key, worked out when they are first asked for; where that is skipped, it is skipped for all."""
 
     def __init__(self, work: Callable[[str], dict[str, Result]]) -> None:
         self._work = work
         self._found: dict[str, dict[str, Result]] = {}
+        self._skipped: dict[str, str] = {}
 
     def __getitem__(self, key: str) -> dict[str, Result]:
+        if key in self._skipped:
+            pytest.skip(self._skipped[key])
         if key not in self._found:
-            self._found[key] = self._work(key)
+            try:
+                self._found[key] = self._work(key)
+            except pytest.skip.Exception as reason:
+                self._skipped[key] = str(reason)
+                raise
         return self._found[key]

@@ -1,7 +1,7 @@
 """Many clients of one stream in a process of their own: `python -m tests.conformance.crowd <url> <count>`.
 
-Prints `ready` when each has the head of the answer, the first event and a heartbeat; then, when every stream has ended, a line of
-JSON: how many clients saw which frames.
+Prints `ready` when each has the head of the answer, the first event and a heartbeat; then, when every stream has ended,
+a line of JSON: how many clients saw which frames.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ async def main(url: str, count: int) -> None:
 
     async def come(client: Client) -> None:
         async with places:
-            await asyncio.get_running_loop().create_connection(lambda: client, where.hostname, where.port)
+            await asyncio.get_running_loop().create_connection(lambda: client, str(where.hostname), where.port or 80)
 
     await asyncio.gather(*(come(client) for client in clients))
     await asyncio.gather(*(client.settled.wait() for client in clients))

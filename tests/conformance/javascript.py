@@ -35,7 +35,7 @@ def run(site: Site, area: str, release: str, cases: Iterable[str]) -> dict[str, 
 
 
 def _installed() -> Path:
-    """A folder with the packages of the lock file. Node finds packages beside its scripts, so these are copied there."""
+    """A folder with the packages of the lock file. Node looks for packages beside scripts: they are copied there."""
     if shutil.which("node") is None or shutil.which("npm") is None:
         pytest.skip("node is not installed")
     digest = hashlib.sha256(b"".join((HERE / name).read_bytes() for name in PACKAGE)).hexdigest()[:16]
@@ -44,7 +44,7 @@ def _installed() -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         for name in PACKAGE:
             shutil.copy(HERE / name, folder)
-        made = subprocess.run(["npm", "ci"], cwd=folder, capture_output=True, text=True, timeout=100, check=False)
+        made = subprocess.run(["npm", "ci"], cwd=folder, capture_output=True, text=True, timeout=150, check=False)
         if made.returncode:
             pytest.skip(f"the JavaScript packages cannot be installed here: {made.stderr.strip()[-300:]}")
         (folder / "installed").touch()

@@ -6,7 +6,6 @@ import asyncio
 import json
 import re
 import socket
-import struct
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -75,7 +74,7 @@ async def test_01_the_end_is_visible_before_the_last_byte(there: Lab, model: str
         assert status == ("error" if model == "breaks" else "success")
         assert found["status"] == {"breaks": "error", "asks": "interrupted"}.get(model, "idle")
         assert last is not None
-        assert history[0]["values"]["messages"] == last["messages"]  # type: ignore[call-overload]
+        assert history[0]["values"]["messages"] == last["messages"]
 
 
 async def test_01_of_a_cancelled_run(there: Lab) -> None:
@@ -125,7 +124,7 @@ async def test_03_cursors_that_mean_nothing_here(there: Lab, cursor: str, over: 
     run = (await there.client.runs.create(thread, AGENT, **there.asked("hello" if over else "gated")))["run_id"]
     await (there.ended(thread, run) if over else there.reached())
     await there.release()
-    headers = {"Last-Event-ID": cursor.encode()}
+    headers = [(b"Last-Event-ID", cursor.encode())]
     async with there.http.stream("GET", f"/threads/{thread}/runs/{run}/stream", headers=headers) as response:
         assert response.status_code == 200
         raw = (await response.aread()).decode()
@@ -173,7 +172,9 @@ async def test_04_a_slow_reader_gets_the_end(there: Lab) -> None:
         raw = await asyncio.to_thread(_drained, wire)
     assert b"event: end" in raw[-200:]
     final = (await there.texts(thread))[-1]
-    assert "".join(json.loads(data)[0]["content"] for data in re.findall(rb"event: messages\ndata: (.*)\n", raw)) == final
+    assert (
+        "".join(json.loads(data)[0]["content"] for data in re.findall(rb"event: messages\ndata: (.*)\n", raw)) == final
+    )
 
 
 def _drained(wire: socket.socket) -> bytes:
@@ -199,7 +200,9 @@ async def test_05_where_things_are(there: Lab, mount: str, entry: str) -> None:
     uuid.UUID(run)
     assert response.headers["content-location"] == f"/threads/{thread}/runs/{run}"
     if entry != "/runs":
-        assert response.headers["location"] == f"/threads/{thread}/runs/{run}/{'stream' if 'stream' in entry else 'join'}"
+        assert (
+            response.headers["location"] == f"/threads/{thread}/runs/{run}/{'stream' if 'stream' in entry else 'join'}"
+        )
     exposed = response.headers["access-control-expose-headers"].lower()
     assert {"content-location", "location"} <= {name.strip() for name in exposed.split(",")}
     assert response.headers["access-control-allow-origin"] == PAGE
@@ -259,7 +262,7 @@ async def test_07_the_same_request_again(there: Lab, entry: str) -> None:
 
 
 def test_07_a_5xx_means_that_there_is_no_run(tmp_path: Path) -> None:
-    """A client that gets one asks again, four times. Here the bus goes away while runs are asked for, and comes back."""
+    """A client that gets one asks again, four times. Here the bus goes away while runs are asked for, and returns."""
     with running(tmp_path / "bus") as nats, site(tmp_path, nats={"url": nats.url}) as its:
         asyncio.run(_asked_without_a_bus(its, nats.nodes[0]))
 
@@ -318,7 +321,7 @@ async def test_08_booleans_in_both_spellings(there: Lab, word: str, waits: bool)
 @pytest.mark.parametrize("raise_error", [None, True, False])
 async def test_09_a_failure_is_200(there: Lab, raise_error: bool | None) -> None:
     thread = await there.thread()
-    more = {} if raise_error is None else {"raise_error": raise_error}
+    more: dict[str, Any] = {} if raise_error is None else {"raise_error": raise_error}
     answer = await there.ask("POST", f"/threads/{thread}/runs/wait", asking(there, "breaks", **more))
     assert set(answer) == {"__error__"}
     assert all(isinstance(answer["__error__"][name], str) for name in ("error", "message"))
@@ -364,14 +367,16 @@ async def test_11_cancelled_in_the_middle_of_a_tool(there: Lab) -> None:
 async def test_11_what_was_said_is_kept(there: Lab) -> None:
     """What people have seen of an answer is in the state after a cancel."""
     thread = await there.thread()
-    run = (await there.client.runs.create(thread, AGENT, stream_mode=["messages-tuple"], **there.asked("gated")))["run_id"]
+    run = (await there.client.runs.create(thread, AGENT, stream_mode=["messages-tuple"], **there.asked("gated")))[
+        "run_id"
+    ]
     seen: list[Frame] = []
     async for frame in there.frames_of("GET", f"/threads/{thread}/runs/{run}/stream", last="-1"):
         seen.append(frame)
         if "".join(said(seen).values()) == "one two ":
             await there.client.runs.cancel(thread, run)
     assert (await there.texts(thread))[1] == "one two "
-    assert said(seen) == {(await there.client.threads.get_state(thread))["values"]["messages"][1]["id"]: "one two "}  # type: ignore[call-overload]
+    assert said(seen) == {(await there.client.threads.get_state(thread))["values"]["messages"][1]["id"]: "one two "}
 
 
 # ── 12 ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -511,7 +516,9 @@ async def test_16_a_question_is_everywhere(there: Lab) -> None:
 
 
 @pytest.mark.parametrize("entry", ["/runs", "/runs/stream", "/runs/wait"])
-@pytest.mark.parametrize(("strategy", "first"), [("reject", "running"), ("interrupt", "interrupted"), ("rollback", None)])
+@pytest.mark.parametrize(
+    ("strategy", "first"), [("reject", "running"), ("interrupt", "interrupted"), ("rollback", None)]
+)
 async def test_17_strategies_hold_for_every_way_in(there: Lab, entry: str, strategy: str, first: str | None) -> None:
     thread = await there.thread()
     run = (await there.client.runs.create(thread, AGENT, **there.asked("gated")))["run_id"]
@@ -608,37 +615,7 @@ async def test_22_at_the_end_event_already(there: Lab) -> None:
                 await there.ask("POST", f"/threads/{thread}/runs/wait", body)
 
 
-# ── and some of our own ─────────────────────────────────────────────────────────────────────────────────────────────
-
-
-async def test_clients_that_vanish_are_noticed(there: Lab) -> None:
-    """Connections that are reset in the middle of a burst of text: each of the runs is cancelled all the same."""
-    hard = struct.pack("ii", 1, 0)  # no farewell: what was not sent is dropped
-
-    async def vanishing(number: int) -> tuple[str, str]:
-        thread, raw = await there.thread(), b""
-        body = asking(there, "tokens-2000-delay-0.1", stream_mode=["messages-tuple"], on_disconnect="cancel")
-        reader, writer = await _posted(there, f"/threads/{thread}/runs/stream", body)
-        while b"event: messages" not in raw:
-            raw += await reader.read(65536)
-        await asyncio.sleep(number / 400)
-        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, hard)
-        writer.transport.abort()
-        [run] = await there.client.runs.list(thread)
-        return thread, run["run_id"]
-
-    for _ in range(3):
-        vanished = await asyncio.gather(*(vanishing(number) for number in range(20)))
-        assert {await there.ended(thread, run) for thread, run in vanished} == {"interrupted"}
-
-
-async def _posted(given: Lab, path: str, body: Any) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """A request on a connection of its own."""
-    where, raw = urlsplit(given.urls[0]), json.dumps(body).encode()
-    reader, writer = await asyncio.open_connection(where.hostname, where.port)
-    fields = f"Host: {where.netloc}\r\nContent-Type: application/json\r\nContent-Length: {len(raw)}"
-    writer.write(f"POST /api{path} HTTP/1.1\r\n{fields}\r\n\r\n".encode() + raw)
-    return reader, writer
+# ── and one of our own ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.fixture(scope="module")

@@ -178,7 +178,7 @@ def _resumed(run: Run, cursor: bytes) -> list[Mapping[str, Any]]:
 
 
 def _frames(raw: bytes) -> list[Mapping[str, Any]]:
-    found = []
+    found: list[Mapping[str, Any]] = []
     for block in raw.decode().split("\n\n"):
         fields = dict(line.split(": ", 1) for line in block.split("\n") if line and not line.startswith(":"))
         if fields:
@@ -205,7 +205,9 @@ NUMBERS = st.integers(-(10**20), 10**20) | st.sampled_from([0, 1, 2**31, 2**53, 
 ODD = st.one_of(
     FIELD,
     st.tuples(NUMBERS, NUMBERS, NUMBERS).map(lambda parts: "-".join(map(str, parts)).encode()),
-    st.sampled_from([b"-1", b"0", b"", b" ", b"null", b"undefined", b"[object Object]", b"9" * 4000, b"1795198184224-0"]),
+    st.sampled_from(
+        [b"-1", b"0", b"", b" ", b"null", b"undefined", b"[object Object]", b"9" * 4000, b"1795198184224-0"]
+    ),
     st.uuids().map(lambda identity: str(identity).encode()),
 )
 over_http = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)

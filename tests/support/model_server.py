@@ -66,6 +66,8 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
 
     text: str = ""
     reasoning: str = ""
+    reasoning_field: str = "reasoning_content"
+    """How the reasoning is called on the wire; vLLM says `reasoning`."""
     tool_calls: tuple[ToolCall, ...] = ()
     delay_ms: float = 0
     """Before each token."""
@@ -415,7 +417,7 @@ def _tokens_answer(model: str) -> bytes:
 
 def _frames(turn: Turn, model: str, position: int) -> list[bytes]:
     """One frame per token."""
-    deltas: list[dict[str, Any]] = [{"reasoning_content": piece} for piece in _split(turn.reasoning)]
+    deltas: list[dict[str, Any]] = [{turn.reasoning_field: piece} for piece in _split(turn.reasoning)]
     deltas += [{"content": piece} for piece in _split(turn.text)]
     for index, call in enumerate(turn.tool_calls):
         deltas += _call_deltas(index, call, position)
@@ -472,7 +474,7 @@ def _completion(turn: Turn, request: _Request) -> dict[str, Any]:
     position = request.assistants()
     message: dict[str, Any] = {"role": "assistant", "content": turn.text}
     if turn.reasoning:
-        message["reasoning_content"] = turn.reasoning
+        message[turn.reasoning_field] = turn.reasoning
     if turn.tool_calls:
         message["tool_calls"] = [
             _tool_call(index, call, position, msgspec.json.encode(call.args).decode())

@@ -133,7 +133,7 @@ def _whose(request: web.Request) -> str | None:
 async def _views(request: web.Request) -> Views:
     """With everything in them that this process wrote."""
     live = alive.of(request)
-    await live.services.views.reached(live.written)
+    await live.services.views.current()
     return live.services.views
 
 

@@ -169,7 +169,7 @@ async def follow(request: web.Request) -> web.StreamResponse:
     try:
         async with live.hearing(thread_id, thread_id) as ear, _Previews(live, ear) as previews:
             frames, missed = await _begin(live, previews, thread_id, modes, request.headers.get("Last-Event-ID"))
-            async for data in stream._gathered(missed):
+            async for data in stream.gathered(missed):
                 await outlet.write(data)
             if not outlet.response.prepared:
                 await outlet.write(HEARTBEAT)
@@ -177,9 +177,9 @@ async def follow(request: web.Request) -> web.StreamResponse:
                 await previews.attend(frames.audible)
                 items, lost = await ear.take()
                 source = (
-                    live.services.log.read(thread(thread_id), after=frames.state.seq) if lost else stream._each(items)
+                    live.services.log.read(thread(thread_id), after=frames.state.seq) if lost else stream.each(items)
                 )
-                async for data in stream._gathered(_told(source, frames)):
+                async for data in stream.gathered(_told(source, frames)):
                     await outlet.write(data)
         await outlet.response.write_eof()
     except Stopped:
@@ -209,23 +209,23 @@ async def _missed(
 ) -> AsyncIterator[bytes]:
     """Facts first, then the previews of the message that is being made, as far as they are kept."""
     for record in records:
-        yield stream._encoded(frames.fact(record))
+        yield stream.encoded(frames.fact(record))
     await previews.attend(frames.audible)
     if frames.running is None or frames.running not in frames.audible:
         return
-    for preview in await stream._stored(live, frames.running):
+    for preview in await stream.stored(live, frames.running):
         if isinstance(preview, Preview) or (not resumed and frames.is_open(preview.call_id)):
-            yield stream._encoded(frames.preview(frames.running, preview))
+            yield stream.encoded(frames.preview(frames.running, preview))
 
 
 async def _told(source: AsyncIterable[Record | Whisper | bytes], frames: ThreadFrames) -> AsyncIterator[bytes]:
     async for item in source:
         match item:
             case Record():
-                yield stream._encoded(frames.fact(item))
+                yield stream.encoded(frames.fact(item))
             case Whisper(run, data):
-                preview = stream._decoded(data)
-                yield stream._encoded(frames.preview(run, preview) if preview else [])
+                preview = stream.decoded(data)
+                yield stream.encoded(frames.preview(run, preview) if preview else [])
             case _ if item is BEAT:
                 yield HEARTBEAT
             case _ if item is STOP:

@@ -117,7 +117,7 @@ class Frames:
         elif isinstance(record.event, ThreadErased):
             self.ended = True
             frames = self._framed(record.seq, [(Slot.END, "end", b"null")])
-        elif self._running:
+        elif self._running and record.run is None:
             frames = self._told(record, before)
         if record.seq == self._after.seq and self._after.offset:
             self._reader = Reader(None, self._after.offset)

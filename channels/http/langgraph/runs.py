@@ -240,8 +240,7 @@ async def admit(request: web.Request, thread_id: str, run_id: str, asked: Asked)
     live, user = alive.of(request), alive.user(request)
     services = live.services
     if asked.create and not (await services.threads.load(thread_id, at_least=0)).exists:
-        made, _ = await services.intake.create_thread(thread_id, user=user, metadata=asked.metadata)
-        live.written = max(live.written, made.seq)
+        await services.intake.create_thread(thread_id, user=user, metadata=asked.metadata)
     replaces = asked.request.multitask in ("interrupt", "rollback")
     await access.limits(request).admit_run(alive.principal(request), thread_id, run_id, replaces=replaces)
     return await services.intake.request_run(thread_id, run_id, asked.request, user=user)
@@ -276,7 +275,7 @@ def _alone(asked: Asked) -> tuple[str, Asked]:
 async def _open_runs(request: web.Request, status: str) -> list[tuple[str, str]]:
     """A user's runs that have not ended, as (thread, run)."""
     live = alive.of(request)
-    await live.services.views.reached(await live.services.log.last())
+    await live.services.views.current()
     wanted = ("pending", "running") if status == "all" else (status, status)
     sql = "SELECT thread_id, run_id FROM runs WHERE user = ? AND status IN (?, ?)"
     return [(row[0], row[1]) for row in await live.services.views.query(sql, (alive.user(request), *wanted))]

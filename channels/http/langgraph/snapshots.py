@@ -8,7 +8,7 @@ from channels.http.langgraph import dumps
 from core.events import Json, Message, Record
 from core.ids import checkpoint_id
 from core.state import Commit, Run, ThreadState, next_nodes, unanswered
-from core.state import _reduce as apply
+from core.state import reduce as apply
 
 
 def checkpoint(thread_id: str, commit: Commit | None) -> Json | None:

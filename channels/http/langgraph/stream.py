@@ -51,14 +51,14 @@ async def play(
     headers = locations(thread_id, frames.run_id)
     outlet = Outlet(request, "text/event-stream; charset=utf-8", headers)
     try:
-        async for data in _gathered(missed):
+        async for data in gathered(missed):
             await outlet.write(data)
         if not outlet.response.prepared:
             await outlet.write(HEARTBEAT)
         while not frames.ended:
             items, lost = await ear.take()
-            source = live.services.log.read(thread(thread_id), after=frames.seq) if lost else _each(items)
-            async for data in _gathered(_told(source, frames)):
+            source = live.services.log.read(thread(thread_id), after=frames.seq) if lost else each(items)
+            async for data in gathered(_told(source, frames)):
                 await outlet.write(data)
         await outlet.response.write_eof()
     except Stopped:
@@ -76,7 +76,7 @@ async def play(
 
 def begun(frames: Frames, record: Record) -> AsyncIterator[bytes]:
     """What the client of a new run has missed: its first frame."""
-    return _each([_encoded(frames.fact(record))])
+    return each([encoded(frames.fact(record))])
 
 
 def locations(thread_id: str, run_id: str, what: str = "stream") -> dict[str, str]:
@@ -92,7 +92,7 @@ async def late(
     if last_event_id is None:
         frames = Frames(await live.services.threads.load(thread_id), thread_id, run.id, modes)
         if frames.ended:
-            return frames, _each([Frame("end", b"null").encoded()])
+            return frames, each([Frame("end", b"null").encoded()])
         return frames, _missed(live, frames, modes, [], resumed=False)
     records = [record async for record in live.services.log.read(thread(thread_id))]
     start = next((i for i, record in enumerate(records) if record.seq >= run.requested_seq), len(records))
@@ -109,15 +109,15 @@ async def _missed(
 ) -> AsyncIterator[bytes]:
     """Facts first, then the previews of the message that is being made, as far as they are kept."""
     for record in records:
-        yield _encoded(frames.fact(record))
+        yield encoded(frames.fact(record))
     if frames.ended or not wants_previews(modes):
         return
     for preview in await stored(live, frames.run_id):
         if isinstance(preview, Preview) or (not resumed and frames.is_open(preview.call_id)):
-            yield _encoded(frames.preview(preview))
+            yield encoded(frames.preview(preview))
 
 
-async def _each(items: Iterable[T]) -> AsyncIterator[T]:
+async def each(items: Iterable[T]) -> AsyncIterator[T]:
     for item in items:
         yield item
 
@@ -129,7 +129,7 @@ async def _told(source: AsyncIterable[Record | bytes], frames: Frames) -> AsyncI
             return
 
 
-async def _gathered(pieces: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
+async def gathered(pieces: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
     """What is ready, in few writes, and never much of it in memory."""
     ready: list[bytes] = []
     size = 0
@@ -151,16 +151,16 @@ def _translated(item: Record | bytes, frames: Frames) -> bytes:
     elif item is STOP:
         raise Stopped
     else:
-        preview = _decoded(item)
+        preview = decoded(item)
         made = frames.preview(preview) if preview else []
-    return _encoded(made)
+    return encoded(made)
 
 
-def _encoded(frames: Sequence[Frame]) -> bytes:
+def encoded(frames: Sequence[Frame]) -> bytes:
     return b"".join([frame.encoded() for frame in frames])
 
 
-def _decoded(raw: bytes) -> Preview | Progress | None:
+def decoded(raw: bytes) -> Preview | Progress | None:
     try:
         return decode(raw)
     except msgspec.DecodeError as error:
@@ -179,7 +179,7 @@ async def stored(live: Live, run_id: str) -> list[Preview | Progress]:
             ask = msgspec.json.encode({"seq": seq, "batch": STORED_PAGE, "next_by_subj": bus.names.tok(run_id)})
             async with bus.ask_many(subject, ask) as replies:
                 page, more = await _page(replies)
-            found += [preview for _, raw in page if (preview := _decoded(raw))]
+            found += [preview for _, raw in page if (preview := decoded(raw))]
             if not more or not page:
                 break
             seq = page[-1][0] + 1

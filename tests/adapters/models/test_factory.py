@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import traceback
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from langchain_openai import ChatOpenAI
+from langchain_openai import AzureChatOpenAI, ChatOpenAI
+from pydantic import field_validator
 
 from adapters.models import factory
 from adapters.models.demo import DemoChatModel
+from adapters.models.dialects import VLLM, DeepSeek, Signed
 from adapters.models.factory import build
+from adapters.models.openai_compatible import OpenAICompatible
 from core.errors import Invalid
 
 
@@ -77,6 +81,7 @@ def test_keys_of_ours_are_not_passed_on() -> None:
         "supports_vision": True,
         "pricing": {"in": 1},
         "context_window": 9,
+        "max_concurrency": 2,
     }
     assert recorded({**about, "temperature": None}) == {}
 
@@ -106,14 +111,17 @@ def test_thinking_on_merges_its_settings() -> None:
     }
     expected = {"extra_body": {"safe": True, "thinking": {"type": "enabled"}}, "temperature": 1.0}
     assert recorded(entry) == expected
+    both = {"when_thinking_enabled": {"thinking": {"type": "adaptive", "x": 1}}, "thinking": {"type": "enabled"}}
+    assert recorded({"supports_thinking": True, **both}) == {"thinking": {"type": "enabled", "x": 1}}
     assert recorded({"supports_thinking": True, "thinking": {"type": "enabled", "budget_tokens": 9}}) == {
         "thinking": {"type": "enabled", "budget_tokens": 9}
     }
 
 
 def test_thinking_settings_need_support() -> None:
-    with pytest.raises(Invalid, match=r"models\[m\].*supports_thinking"):
-        recorded({"thinking": {"type": "enabled"}})
+    for settings in ({"thinking": {"type": "enabled"}}, {"when_thinking_enabled": {"temperature": 1.0}}):
+        with pytest.raises(Invalid, match=r"models\[m\].*supports_thinking"):
+            recorded(settings)
     assert recorded({}, thinking=True) == {}
 
 
@@ -129,13 +137,31 @@ def test_thinking_settings_need_support() -> None:
             {"when_thinking_enabled": {"extra_body": {"chat_template_kwargs": {"enable_thinking": True}}}},
             {"extra_body": {"chat_template_kwargs": {"enable_thinking": False}}},
         ),
+        (
+            {"when_thinking_enabled": {"extra_body": {"chat_template_kwargs": {"thinking": True, "x": 1}}}},
+            {"extra_body": {"chat_template_kwargs": {"thinking": False}}},
+        ),
         ({"thinking": {"type": "enabled", "budget_tokens": 9}}, {"thinking": {"type": "disabled"}}),
+        ({"when_thinking_enabled": {"thinking": {"type": "adaptive"}}}, {"thinking": {"type": "disabled"}}),
+        ({"when_thinking_enabled": {"temperature": 1.0}}, {}),
+        ({"when_thinking_enabled": {"extra_body": None, "thinking": None}}, {}),
+        ({"thinking": {"type": "enabled"}, "when_thinking_disabled": {}}, {}),
+        (
+            {
+                "extra_body": {"safe": True},
+                "when_thinking_enabled": {"extra_body": {"thinking": {"type": "enabled"}}},
+                "when_thinking_disabled": {"extra_body": {"thinking": {"type": "off"}}},
+            },
+            {"extra_body": {"safe": True, "thinking": {"type": "off"}}},
+        ),
         ({}, {}),
     ],
 )
 def test_thinking_off(settings: dict[str, Any], expected: dict[str, Any]) -> None:
     supported = {"supports_thinking": True, "supports_reasoning_effort": True}
     assert recorded({**supported, **settings}, thinking=False) == expected
+    unsupported = {key: value for key, value in expected.items() if key != "reasoning_effort"}
+    assert recorded(settings, thinking=False) == unsupported
 
 
 def test_reasoning_effort_only_if_supported() -> None:
@@ -148,7 +174,10 @@ def test_reasoning_effort_only_if_supported() -> None:
 @pytest.mark.parametrize(
     ("use", "message"),
     [
-        ("langchain_nowhere:ChatNowhere", r"models\[m\]\.use: .*uv pip install langchain-nowhere"),
+        ("langchain_nowhere:ChatNowhere", r"models\[m\]\.use: .*pip install langchain-nowhere$"),
+        ("google.nowhere:Chat", r"models\[m\]\.use: there is no module 'google.nowhere'"),
+        ("vertexai:Chat", r"models\[m\]\.use: vertexai needs .*pip install google-cloud-aiplatform$"),
+        ("deerflow.models.claude_provider:ClaudeChatModel", r"models\[m\]\.use: .*no counterpart of deerflow"),
         ("langchain_openai.nowhere:Chat", r"models\[m\]\.use: there is no module 'langchain_openai.nowhere'"),
         ("langchain_openai:ChatNothing", r"models\[m\]\.use: langchain_openai has no chat model class 'ChatNothing'"),
         ("json:loads", r"models\[m\]\.use: json has no chat model class"),
@@ -164,6 +193,87 @@ def test_refused_arguments_are_named_without_their_values() -> None:
     with pytest.raises(Invalid, match=r"models\[m\]: temperature: ") as caught:
         build({"name": "m", "use": USE, "temperature": "sk-secret"})
     assert "sk-secret" not in str(caught.value)
+
+
+class Loud(DemoChatModel):
+    """Says what it was given when it fails."""
+
+    model: str = ""
+    base_url: str = ""
+    token: str = ""
+    headers: dict[str, str] | None = None
+
+    def model_post_init(self, context: Any, /) -> None:
+        raise RuntimeError(f"no {self.token} for {self.headers} at {self.base_url}")
+
+    @field_validator("token")
+    @classmethod
+    def _check(cls, token: str) -> str:
+        if token == "sk-validated":
+            raise ValueError(f"bad token {token}")
+        return token
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ({"token": "sk-plain"}, "no *** for"),
+        ({"token": "sk-validated"}, "bad token ***"),
+        ({"token": Secret("sk-marked")}, "no *** for"),
+        ({"headers": {"Authorization": "Bearer sk-deep"}}, "'Authorization': '***'"),
+        ({"headers": {"x": Secret("sk-deep")}}, "'x': '***'"),
+        ({"base_url": Secret("https://sk-user@host")}, "at ***"),
+        ({"base_url": "https://host"}, "at https://host"),
+    ],
+)
+def test_no_secret_is_told(fields: dict[str, Any], text: str) -> None:
+    with pytest.raises(Invalid) as caught:
+        build({"name": "m", "use": f"{__name__}:Loud", **fields})
+    assert text in str(caught.value)
+    assert "sk-" not in "".join(traceback.format_exception(caught.value))
+
+
+@pytest.mark.parametrize(
+    ("use", "expected"),
+    [
+        (None, OpenAICompatible),
+        ("langchain_openai:ChatOpenAI", OpenAICompatible),
+        ("langchain_deepseek:ChatDeepSeek", DeepSeek),
+        ("deerflow.models.patched_deepseek:PatchedChatDeepSeek", DeepSeek),
+        ("deerflow.models.patched_openai:PatchedChatOpenAI", Signed),
+        ("deerflow.models.vllm_provider:VllmChatModel", VLLM),
+        ("adapters.models.dialects:VLLM", VLLM),
+        ("langchain_openai:AzureChatOpenAI", AzureChatOpenAI),
+    ],
+)
+def test_classes(use: str | None, expected: type) -> None:
+    azure = {"azure_endpoint": "https://a", "api_version": "1"} if expected is AzureChatOpenAI else {}
+    assert type(build({"model": "x", "api_key": "k", "use": use, **azure})) is expected
+
+
+class Addressed(DemoChatModel):
+    """Knows its address and key by other names."""
+
+    model: str = ""
+    api_base: str = ""
+    anthropic_api_key: str = ""
+
+
+@pytest.mark.parametrize("name", ["base_url", "api_base", "openai_api_base", "anthropic_api_url", "endpoint_url"])
+def test_an_address_by_any_name(name: str) -> None:
+    model = build({"model": "x", "api_key": "k", name: "https://host/v1"})
+    assert isinstance(model, ChatOpenAI)
+    assert (model.openai_api_base, model.model_kwargs) == ("https://host/v1", {})
+    addressed = build({"model": "x", "use": f"{__name__}:Addressed", name: "https://host/v1", "api_key": "k"})
+    assert isinstance(addressed, Addressed)
+    assert (addressed.api_base, addressed.anthropic_api_key) == ("https://host/v1", "k")
+
+
+def test_two_addresses_stay_two() -> None:
+    with pytest.warns(UserWarning, match="api_base"):
+        model = build({"model": "x", "api_key": "k", "base_url": "https://one", "api_base": "https://two"})
+    assert isinstance(model, ChatOpenAI)
+    assert model.openai_api_base == "https://one"
 
 
 def test_a_missing_key_is_the_callers_fault() -> None:

@@ -18,7 +18,7 @@ from core.events import (
     thread,
 )
 from core.settings import Http
-from core.state import _reduce, fold
+from core.state import fold, reduce
 from core.system import System
 from tests.channels.http.conftest import Api, Settings, Worker
 from tests.channels.http.story import Story, ai, call, human, started
@@ -373,7 +373,7 @@ def test_each_commit_is_applied_once(monkeypatch: pytest.MonkeyPatch) -> None:
     story.add(*(StatePatched(values={"title": str(base)}, base=base) for base in bases), run=None)
     state = fold(story.records)
     applied: list[Any] = []
-    apply = _reduce
+    apply = reduce
 
     def counted(*arguments: Any) -> None:
         applied.append(arguments)

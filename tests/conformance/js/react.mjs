@@ -256,6 +256,16 @@ test("queued while busy", async (lab) => {
   shown.unmount();
 });
 
+test("under the other prefix", async (lab) => {
+  const client = lab.connect({ apiUrl: `${lab.url}/langgraph` });
+  const shown = await page(lab, { client, ...fetched.one });
+  await shown.submit("One");
+  await shown.submit("Two");
+  assert.deepEqual(shown.texts, [...sum("One"), ...sum("Two")]);
+  assert.equal(shown.created.length, 2);
+  shown.unmount();
+});
+
 const last = (shown) => shown.now.messages.at(-1);
 const metadata = (shown, message) => shown.now.getMessagesMetadata(message);
 

@@ -14,6 +14,8 @@ from tests.conformance.python.every import CASES
 from tests.conformance.python.lab import SECONDS, Skipped, lab
 
 AT_ONCE = 6
+MOST = 600
+"""Characters of a value that are shown."""
 HERE = Path(__file__).parent
 
 
@@ -31,9 +33,12 @@ async def done(name: str, urls: Sequence[str], models: str) -> dict[str, object]
 
 
 def told(error: BaseException) -> str:
-    """Where in the case it happened, and what."""
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if str(HERE) in frame.filename]
-    return "".join([*traceback.format_list(frames[1:]), *traceback.format_exception_only(error)])
+    """Where in the case it happened, and what; and what was known there."""
+    steps = [step for step in traceback.walk_tb(error.__traceback__) if str(HERE) in step[0].f_code.co_filename][1:]
+    where = traceback.format_list(traceback.StackSummary.extract(steps))
+    known = steps[-1][0].f_locals if steps else {}
+    said = [f"  {name} = {repr(value)[:MOST]}\n" for name, value in known.items() if name != "lab"]
+    return "".join([*where, *traceback.format_exception_only(error), *said])
 
 
 async def main() -> None:

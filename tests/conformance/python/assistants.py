@@ -127,9 +127,7 @@ async def run_by_one(lab: Lab) -> None:
 @case
 async def search_in_pages(lab: Lab) -> None:
     every = [(await made(lab, name=f"{lab.mark} {number}"))["assistant_id"] for number in range(3)]
-    up = await lab.client.assistants.search(
-        metadata={"mark": lab.mark}, sort_by="name", sort_order="asc", limit=2
-    )
+    up = await lab.client.assistants.search(metadata={"mark": lab.mark}, sort_by="name", sort_order="asc", limit=2)
     rest = await lab.client.assistants.search(
         metadata={"mark": lab.mark}, sort_by="name", sort_order="asc", limit=2, offset=2
     )

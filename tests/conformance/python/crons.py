@@ -44,7 +44,9 @@ async def on_a_thread(lab: Lab) -> None:
     assert await lab.client.crons.count(thread_id=thread) == 1
     await lab.client.crons.delete(cron["cron_id"])
     assert await lab.client.crons.count(thread_id=thread) == 0
-    await lab.ask("POST", f"/threads/{uuid.uuid4()}/runs/crons", {"assistant_id": AGENT, "schedule": YEARLY}, status=404)
+    await lab.ask(
+        "POST", f"/threads/{uuid.uuid4()}/runs/crons", {"assistant_id": AGENT, "schedule": YEARLY}, status=404
+    )
 
 
 @case

@@ -12,9 +12,10 @@ from tests.conformance.python import (
     states,
     store,
     streams,
+    synchronous,
     threads,
 )
 from tests.conformance.python.lab import CASES
 
-MODULES = (assistants, crons, errors, interrupts, multitask, runs, states, store, streams, threads)
+MODULES = (assistants, crons, errors, interrupts, multitask, runs, states, store, streams, synchronous, threads)
 __all__ = ["CASES", "MODULES"]

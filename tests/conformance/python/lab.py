@@ -71,7 +71,8 @@ class Alternating(httpx.AsyncBaseTransport):
 @dataclass
 class Lab:
     urls: Sequence[str]
-    client: LangGraphClient
+    client: Any
+    """The SDK's `LangGraphClient`; its types differ from release to release."""
     http: httpx.AsyncClient
     """The same server; paths as the SDK has them."""
     models: httpx.AsyncClient
@@ -113,7 +114,7 @@ class Lab:
             status = await self.status(thread, run)
             return "" if status in ("pending", "running") else status
 
-        return await eventually(over)
+        return str(await eventually(over))
 
     async def texts(self, thread: str) -> list[Any]:
         """What was said in the thread, the marks left out."""
@@ -171,8 +172,9 @@ async def lab(urls: Sequence[str], models: str) -> AsyncIterator[Lab]:
     """With two addresses, consecutive requests of both clients go to one and the other."""
     base, timeout = f"{urls[0]}/api", httpx.Timeout(SECONDS)
     if len(urls) == 1:
-        client, plain = get_client(url=base, api_key=None, timeout=SECONDS), httpx.AsyncClient(
-            base_url=base, timeout=timeout
+        client, plain = (
+            get_client(url=base, api_key=None, timeout=SECONDS),
+            httpx.AsyncClient(base_url=base, timeout=timeout),
         )
     else:
         client = LangGraphClient(httpx.AsyncClient(base_url=base, timeout=timeout, transport=Alternating(urls)))

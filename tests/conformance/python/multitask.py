@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 
 from tests.conformance.python.errors import ENTRIES, entered
-from tests.conformance.python.lab import AGENT, Lab, case, raises, table
+from tests.conformance.python.lab import AGENT, Lab, case, eventually, raises, table
 
 ANSWER = "Hello to you, too."
 
@@ -22,9 +22,9 @@ async def busy(lab: Lab) -> tuple[str, str]:
 
 
 async def second_of(lab: Lab, thread: str, first: str) -> str:
-    [second] = [run["run_id"] for run in await lab.client.runs.list(thread, limit=1)]
-    assert second != first
-    return second
+    [second] = await lab.client.runs.list(thread, limit=1)
+    assert second["run_id"] != first
+    return str(second["run_id"])
 
 
 @table(*((entry,) for entry in ENTRIES))
@@ -43,15 +43,12 @@ async def reject(lab: Lab, entry: str) -> None:
 @table(*((entry,) for entry in ENTRIES))
 async def enqueue(lab: Lab, entry: str) -> None:
     thread, first = await busy(lab)
-    asking = asyncio.create_task(
-        entered(lab, entry, thread, multitask_strategy="enqueue", **lab.asked(text="Second"))
-    )
+    asking = asyncio.create_task(entered(lab, entry, thread, multitask_strategy="enqueue", **lab.asked(text="Second")))
 
-    async def asked() -> bool:
+    async def stored() -> bool:
         return len(await lab.client.runs.list(thread)) == 3
 
-    while not await asked():
-        await asyncio.sleep(0.02)
+    await eventually(stored)
     second = await second_of(lab, thread, first)
     assert (await lab.status(thread, first), await lab.status(thread, second)) == ("running", "pending")
     await lab.release()
@@ -114,7 +111,7 @@ async def queued_and_joined_later(lab: Lab) -> None:
     reading = asyncio.create_task(join())
     await lab.release()
     await reading
-    assert [part.event for part in joining][0] == "metadata"
+    assert joining[0].event == "metadata"
     assert joining[-1].event == "end"
     said = "".join(part.data[0]["content"] for part in joining if part.event == "messages")
     assert said == ANSWER

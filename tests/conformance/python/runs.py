@@ -240,7 +240,7 @@ async def cancel_by_rollback(lab: Lab, how: str) -> None:
     assert after["values"] == before["values"]
     assert after["checkpoint"] == before["checkpoint"]
     assert run not in [one["run_id"] for one in await lab.client.runs.list(thread)]
-    assert not [one for one in await lab.client.threads.get_history(thread) if one["metadata"].get("run_id") == run]  # type: ignore[union-attr]
+    assert not [one for one in await lab.client.threads.get_history(thread) if one["metadata"].get("run_id") == run]
 
 
 @case
@@ -492,6 +492,41 @@ async def feedback_keys(lab: Lab) -> None:
             assert list(part.data) == ["fine"]
     [run] = await lab.client.runs.list(thread)
     assert run["status"] == "success"
+
+
+@case
+async def as_a_well_known_page_asks(lab: Lab) -> None:
+    """What DeerFlow's page sends with every submit; the context names the thread."""
+    thread = await lab.thread()
+    context = {
+        "model_name": "hello",
+        "thinking_enabled": False,
+        "is_plan_mode": False,
+        "subagent_enabled": False,
+        "reasoning_effort": "low",
+        "thread_id": thread,
+    }
+    said = {"type": "human", "content": [{"type": "text", "text": "hi"}], "additional_kwargs": {}}
+    body = {
+        "input": {"messages": [said]},
+        "config": {"recursion_limit": 1000},
+        "context": context,
+        "stream_mode": ["values", "messages-tuple", "updates", "custom"],
+        "stream_subgraphs": True,
+        "stream_resumable": True,
+        "on_disconnect": "continue",
+        "assistant_id": "lead_agent",
+    }
+    frames = await lab.frames("POST", f"/threads/{thread}/runs/stream", body)
+    assert [frame.event for frame in frames if frame.event == "error"] == []
+    last = [frame.data for frame in frames if frame.event == "values"][-1]
+    assert last["messages"][0]["content"] == said["content"]
+    assert last["messages"][1]["content"] == ANSWER
+    run = frames[0].data["run_id"]
+    assert await lab.status(thread, run) == "success"
+    problem = await lab.http.post(f"/threads/{thread}/runs/{run}/cancel")
+    assert problem.status_code in (404, 409)
+    assert "is not cancellable" in problem.json()["detail"]
 
 
 # ── webhooks ────────────────────────────────────────────────────────────────────────────────────────────────────────

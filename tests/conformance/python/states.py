@@ -182,7 +182,7 @@ async def write_a_title(lab: Lab) -> None:
     found = await state(lab, thread)
     assert found["values"]["title"] == "A better one"
     assert found["values"]["messages"] == values["messages"]
-    assert (await lab.client.threads.get(thread))["values"]["title"] == "A better one"  # type: ignore[call-overload]
+    assert (await lab.client.threads.get(thread))["values"]["title"] == "A better one"
 
 
 @case
@@ -256,7 +256,9 @@ async def replay_from_an_old_one(lab: Lab) -> None:
     assert contents(values, lab.mark) == ["One", "Hello to you, too.", "Two", "It is so."]
     head = await state(lab, thread)
     assert head["parent_checkpoint"] == question["checkpoint"]
-    siblings = [one for one in await history(lab, thread, limit=100) if one["parent_checkpoint"] == question["checkpoint"]]
+    siblings = [
+        one for one in await history(lab, thread, limit=100) if one["parent_checkpoint"] == question["checkpoint"]
+    ]
     assert len(siblings) == 2
 
 
@@ -297,6 +299,8 @@ async def keep_the_ids_of_the_client(lab: Lab) -> None:
 async def a_lone_string_is_a_message(lab: Lab) -> None:
     """Inputs that LangChain's own conversion takes."""
     values = await lab.ask(
-        "POST", "/runs/wait", {"assistant_id": AGENT, "input": {"messages": "just text"}, "context": {"model_name": "hello"}}
+        "POST",
+        "/runs/wait",
+        {"assistant_id": AGENT, "input": {"messages": "just text"}, "context": {"model_name": "hello"}},
     )
     assert contents(values) == ["just text", "Hello to you, too."]

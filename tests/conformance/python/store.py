@@ -89,6 +89,10 @@ async def namespaces(lab: Lab) -> None:
 
 @case
 async def refuses(lab: Lab) -> None:
-    for body in ({"namespace": "a", "key": "k", "value": {}}, {"namespace": ["a"], "value": {}}, {"namespace": ["a"], "key": "k", "value": 1}):
+    for body in (
+        {"namespace": "a", "key": "k", "value": {}},
+        {"namespace": ["a"], "value": {}},
+        {"namespace": ["a"], "key": "k", "value": 1},
+    ):
         await lab.ask("PUT", "/store/items", body, status=422)
     await lab.ask("POST", "/store/items/search", {"namespace_prefix": [lab.mark], "limit": -1}, status=422)

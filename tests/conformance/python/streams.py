@@ -71,8 +71,10 @@ async def all_modes(lab: Lab) -> None:
 @case
 async def by_default(lab: Lab) -> None:
     thread = await lab.thread()
-    for mode in ({}, {"stream_mode": []}, {"stream_mode": None}, {"stream_mode": "values"}):
-        frames = await lab.frames("POST", f"/threads/{thread}/runs/stream", {"assistant_id": AGENT, **lab.asked(), **mode})
+    plain: dict[str, Any] = {"assistant_id": AGENT, **lab.asked()}
+    none: tuple[Any, ...] = (None, [], "values")
+    for body in (plain, *({**plain, "stream_mode": modes} for modes in none)):
+        frames = await lab.frames("POST", f"/threads/{thread}/runs/stream", body)
         assert {frame.event for frame in frames} == {"metadata", "values", "end"}
 
 
@@ -85,8 +87,7 @@ async def values(lab: Lab) -> None:
     assert shown[-1] == (await lab.client.threads.get_state(thread))["values"]
     counts = [len(one["messages"]) for one in shown]
     assert counts == sorted(counts)
-    assert [len(one["messages"]) for one in shown][0] == 1
-    assert counts[-1] == 5
+    assert (counts[0], counts[-1]) == (1, 5)
 
 
 @case
@@ -134,9 +135,7 @@ async def tool_calls_in_pieces(lab: Lab) -> None:
 @case
 async def reasoning_is_streamed(lab: Lab) -> None:
     _, parts = await streamed(lab, "thinks", stream_mode="messages-tuple")
-    thought = "".join(
-        message["additional_kwargs"].get("reasoning_content", "") for message, _ in of(parts, "messages")
-    )
+    thought = "".join(message["additional_kwargs"].get("reasoning_content", "") for message, _ in of(parts, "messages"))
     assert thought == "I wonder about it."
 
 
@@ -159,7 +158,8 @@ async def messages_legacy(lab: Lab) -> None:
 async def custom(lab: Lab) -> None:
     _, parts = await streamed(lab, "stumbles", stream_mode="custom")
     retries = [one for one in of(parts, "custom") if one["type"] == "llm_retry"]
-    assert [(one["attempt"], one["reason"]) for one in retries] == [(1, "busy")]
+    assert [one["attempt"] for one in retries] == [1]
+    assert retries[0]["reason"] in ("busy", "transient")
     assert set(retries[0]) == {"type", "attempt", "max_attempts", "wait_ms", "reason", "message"}
 
 
@@ -390,9 +390,9 @@ async def over_a_broken_line(lab: Lab, resumable: bool) -> None:
 async def many_readers(lab: Lab) -> None:
     """They all see the same."""
     thread = await lab.thread()
-    run = (
-        await lab.client.runs.create(thread, AGENT, stream_mode=["values", "messages-tuple"], **lab.asked("gated"))
-    )["run_id"]
+    run = (await lab.client.runs.create(thread, AGENT, stream_mode=["values", "messages-tuple"], **lab.asked("gated")))[
+        "run_id"
+    ]
     path = f"/threads/{thread}/runs/{run}/stream"
     readers = [asyncio.create_task(lab.frames("GET", path, last="-1")) for _ in range(5)]
     await lab.reached()

@@ -191,7 +191,7 @@ async def search_by_status(lab: Lab) -> None:
             return [one["thread_id"] for one in hits] == [thread]
 
         await eventually(found)
-        assert await lab.client.threads.count(metadata={"mark": lab.mark}, status=status) == 1  # type: ignore[arg-type]
+        assert await lab.client.threads.count(metadata={"mark": lab.mark}, status=status) == 1
     await lab.client.runs.cancel(busy, run["run_id"], wait=True)
 
 
@@ -291,7 +291,7 @@ async def copy(lab: Lab) -> None:
     assert theirs[-1]["parent_checkpoint"] is None
     await lab.said(thread=copied["thread_id"])
     assert len(await lab.texts(copied["thread_id"])) == 4
-    assert (await lab.client.threads.get_state(thread))["values"]["messages"] == values["messages"]  # type: ignore[call-overload]
+    assert (await lab.client.threads.get_state(thread))["values"]["messages"] == values["messages"]
 
 
 @case

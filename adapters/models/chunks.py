@@ -1,0 +1,99 @@
+"""Reads streamed chat completions without the OpenAI SDK's models, which cost more than all the rest of a stream.
+
+The SDK's own loop stays in charge: of the end of a stream, of errors in it, of timeouts and of the connection. Only
+what it calls for each event is ours: a chunk of the usual shape becomes a `Chunk`, anything else goes the SDK's way.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Self, cast
+
+import msgspec
+import openai
+from openai._streaming import ServerSentEvent, SSEDecoder
+
+
+class Function(msgspec.Struct):
+    name: str | None = None
+    arguments: str | None = None
+
+
+class Call(msgspec.Struct):
+    index: int
+    function: Function
+    id: str | None = None
+    extra_content: None = None
+
+
+class Delta(msgspec.Struct):
+    """Typed `None`: what is not of the usual shape."""
+
+    content: str | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    tool_calls: list[Call] | None = None
+    role: Literal["assistant"] | None = None
+    id: None = None
+    function_call: None = None
+
+
+class Choice(msgspec.Struct):
+    delta: Delta
+    finish_reason: str | None = None
+    logprobs: None = None
+
+
+class Usage(msgspec.Struct):
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    total_tokens: int | None = None
+    prompt_tokens_details: dict[str, int | None] | None = None
+    completion_tokens_details: dict[str, int | None] | None = None
+
+
+class Chunk(msgspec.Struct):
+    """A chunk of which LangChain needs nothing that is not here."""
+
+    choices: list[Choice]
+    model: str | None = None
+    system_fingerprint: str | None = None
+    service_tier: str | None = None
+    usage: Usage | None = None
+    error: None = None
+    type: None = None
+    chunk: msgspec.UnsetType | None = msgspec.UNSET
+
+    def model_dump(self) -> Self:
+        """LangChain calls this on what is not a dict."""
+        return self
+
+
+_decode = msgspec.json.Decoder(Chunk).decode
+
+
+class _Event(ServerSentEvent):
+    """An event whose data is a `Chunk`, if it can be one."""
+
+    def json(self) -> Any:
+        try:
+            return _decode(self.data)
+        except msgspec.DecodeError:
+            return super().json()
+
+
+class _Decoder(SSEDecoder):
+    def decode(self, line: str) -> ServerSentEvent | None:
+        event = super().decode(line)
+        return None if event is None else _Event(event=event.event, data=event.data, id=event.id, retry=event.retry)
+
+
+def read_lean(client: openai.AsyncOpenAI) -> None:
+    """Have the client's streams yield `Chunk`s where they can."""
+    construct = client._process_response_data
+
+    def process(*, data: object, **rest: Any) -> Any:
+        return data if type(data) is Chunk else construct(data=data, **rest)
+
+    patched = cast(Any, client)
+    patched._make_sse_decoder = _Decoder
+    patched._process_response_data = process

@@ -1,0 +1,84 @@
+"""Endpoints that want back, with every message of theirs, what LangChain's `ChatOpenAI` drops."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from langchain_core.language_models import LanguageModelInput
+from langchain_core.messages import AIMessage, BaseMessage
+from langchain_core.utils import secret_from_env
+from pydantic import Field, SecretStr
+
+from adapters.models.openai_compatible import OpenAICompatible
+
+
+class VLLM(OpenAICompatible):
+    """vLLM: `reasoning` is kept as it came and sent back, and as `reasoning_content` for everybody else to read."""
+
+    def _get_request_payload(
+        self, input_: LanguageModelInput, *, stop: list[str] | None = None, **kwargs: Any
+    ) -> dict[str, Any]:
+        """With `chat_template_kwargs.enable_thinking`, which older configurations call `thinking`."""
+        payload = super()._get_request_payload(input_, stop=stop, **kwargs)
+        extra = payload.get("extra_body") or {}
+        template = extra.get("chat_template_kwargs")
+        if isinstance(template, Mapping) and "thinking" in template:
+            kept = {name: value for name, value in template.items() if name != "thinking"}
+            renamed = {"enable_thinking": template["thinking"], **kept}
+            payload["extra_body"] = {**extra, "chat_template_kwargs": renamed}
+        return payload
+
+    def _kept(self, said: Mapping[str, Any]) -> dict[str, Any]:
+        reasoning = said.get("reasoning") or said.get("reasoning_content")
+        if not reasoning:
+            return {}
+        text = _text(reasoning)
+        return {"reasoning": reasoning, **({"reasoning_content": text} if text else {})}
+
+    def _convert(self, message: BaseMessage) -> dict[str, Any]:
+        wire = super()._convert(message)
+        kept = message.additional_kwargs
+        reasoning = kept.get("reasoning") or kept.get("reasoning_content")
+        return {**wire, "reasoning": reasoning} if reasoning and isinstance(message, AIMessage) else wire
+
+
+class DeepSeek(OpenAICompatible):
+    """DeepSeek, which wants the `reasoning_content` of messages with tool calls back."""
+
+    openai_api_base: str | None = Field(default="https://api.deepseek.com/v1", alias="base_url")
+    openai_api_key: SecretStr = Field(default_factory=secret_from_env("DEEPSEEK_API_KEY"), alias="api_key")
+
+    def _convert(self, message: BaseMessage) -> dict[str, Any]:
+        wire = super()._convert(message)
+        reasoning = message.additional_kwargs.get("reasoning_content")
+        return {**wire, "reasoning_content": reasoning} if reasoning and isinstance(message, AIMessage) else wire
+
+
+class Signed(OpenAICompatible):
+    """Gemini behind an OpenAI-compatible gateway: calls come signed, in `extra_content`, and must go back so."""
+
+    def _kept(self, said: Mapping[str, Any]) -> dict[str, Any]:
+        calls = said.get("tool_calls") or ()
+        signed = {c["id"]: c["extra_content"] for c in calls if c.get("id") and c.get("extra_content")}
+        return super()._kept(said) | ({"extra_contents": signed} if signed else {})
+
+    def _convert(self, message: BaseMessage) -> dict[str, Any]:
+        wire = super()._convert(message)
+        signed = message.additional_kwargs.get("extra_contents")
+        if not signed or "tool_calls" not in wire:
+            return wire
+        calls = [
+            {**call, "extra_content": signed[call["id"]]} if call["id"] in signed else call
+            for call in wire["tool_calls"]
+        ]
+        return {**wire, "tool_calls": calls}
+
+
+def _text(reasoning: Any) -> str:
+    """What there is to read in reasoning of any shape."""
+    if isinstance(reasoning, str):
+        return reasoning
+    if isinstance(reasoning, Mapping):
+        return next((_text(reasoning[name]) for name in ("text", "content", "reasoning") if reasoning.get(name)), "")
+    return "".join(_text(part) for part in reasoning) if isinstance(reasoning, Sequence) else ""

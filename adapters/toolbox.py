@@ -1,0 +1,146 @@
+"""Which tools there are: those in `adapters/tools/`, or those that `tools:` in the configuration declares.
+
+A tool that belongs to a group can be configured: with any entry, those there are are those that are declared. Tools
+without a group are always there. An entry names (`use`) a `Tool`, or a function that makes one of the entry's settings.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import importlib
+import importlib.util
+import inspect
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import structlog
+
+from core.config import Secret
+from core.errors import Invalid, SikaError
+from core.settings import ToolEntry
+from core.tools import Tool, ToolContext
+
+log = structlog.get_logger("sika.tools")
+
+_WEB = {
+    "web_search": {
+        "ddg_search": "duckduckgo", "exa": "exa", "firecrawl": "firecrawl", "serper": "serper", "tavily": "tavily",
+    },
+    "web_fetch": {"exa": "exa", "firecrawl": "firecrawl", "jina_ai": "jina", "tavily": "tavily"},
+    "image_search": {"image_search": "duckduckgo", "serper": "serper"},
+}  # fmt: skip
+"""DeerFlow's packages by tool, and what their providers are called here."""
+_FILES = ("bash", "glob", "grep", "ls", "read_file", "str_replace", "write_file")
+_DEER_FLOW: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    f"deerflow.community.{package}.tools:{name}_tool": (f"adapters.tools.{name}:{name}", {"provider": provider})
+    for name, packages in _WEB.items()
+    for package, provider in packages.items()
+} | {f"deerflow.sandbox.tools:{name}_tool": (f"adapters.tools.{name}:{name}", {}) for name in _FILES}
+"""DeerFlow's class paths: where the same is here, and with which settings."""
+
+
+def declared(found: Sequence[Tool], entries: Sequence[ToolEntry]) -> list[Tool]:
+    """The tools by name. Of two with one name the first counts, a declared one before one that is always there.
+
+    Raises `Invalid`, naming `tools[i].use`, for an entry that makes no tool. Its text holds no secret of the entry.
+    """
+    if not entries:
+        return sorted(found, key=lambda tool: tool.name)
+    tools: dict[str, Tool] = {}
+    for number, entry in enumerate(entries):
+        tool = _of_entry(entry, f"tools[{number}].use: {entry.use}")
+        if tool.name != entry.name:
+            log.warning("a tool keeps its own name", entry=entry.name, name=tool.name)
+        if tool.name in tools:
+            log.warning("two tools have the same name, the first counts", name=tool.name, use=entry.use)
+        tools.setdefault(tool.name, tool)
+    for tool in found:
+        if tool.group is None:
+            tools.setdefault(tool.name, tool)
+    if left := sorted(tool.name for tool in found if tool.name not in tools):
+        log.info("tools that the configuration leaves out", names=left)
+    return sorted(tools.values(), key=lambda tool: tool.name)
+
+
+def _of_entry(entry: ToolEntry, place: str) -> Tool:
+    use, given = _DEER_FLOW.get(entry.use, (entry.use, {}))
+    if use.startswith("deerflow."):
+        raise Invalid(f"{place}: not one of DeerFlow's tools that there are here: {', '.join(_DEER_FLOW)}")
+    settings = {**entry.extra, **given}
+    made = _load(use, place)
+    if isinstance(made, Tool):
+        tool = _limited(made, settings, place)
+    elif callable(made):
+        tool = _made(made, settings, place)
+    else:
+        raise Invalid(f"{place}: neither a core.tools.Tool nor a function that makes one")
+    return tool if entry.group is None else dataclasses.replace(tool, group=entry.group)
+
+
+def _load(use: str, place: str) -> Any:
+    module, _, name = use.partition(":")
+    if not module or not name:
+        raise Invalid(f'{place}: not of the form "module:attribute"')
+    try:
+        return getattr(importlib.import_module(module), name)
+    except ModuleNotFoundError as error:
+        raise Invalid(f"{place}: {_missing(error.name or module)}") from error
+    except AttributeError as error:
+        raise Invalid(f"{place}: {error}") from error
+    except Exception as error:
+        raise Invalid(f"{place}: cannot be imported: {type(error).__name__}: {error}") from error
+
+
+def _missing(absent: str) -> str:
+    package = absent.partition(".")[0]
+    if "." in absent and importlib.util.find_spec(package):
+        return f"there is no module {absent}"
+    return f"there is no module {package}; if it is a package, install it with: pip install {package.replace('_', '-')}"
+
+
+def _made(factory: Any, settings: Mapping[str, Any], place: str) -> Tool:
+    try:
+        tool = factory(settings)
+    except Exception as error:
+        text = str(error) if isinstance(error, SikaError) else f"{type(error).__name__}: {error}"
+        for secret in _secrets(settings):
+            text = text.replace(secret, "***")
+        raise Invalid(f"{place}: {text}") from None
+    if not isinstance(tool, Tool):
+        raise Invalid(f"{place}: makes no core.tools.Tool but {type(tool).__name__}")
+    return tool
+
+
+def _secrets(value: Any) -> Iterator[str]:
+    match value:
+        case Secret():
+            if value:
+                yield value.reveal()
+        case Mapping():
+            for item in value.values():
+                yield from _secrets(item)
+        case list() | tuple():
+            for item in value:
+                yield from _secrets(item)
+
+
+def _limited(tool: Tool, settings: Mapping[str, Any], place: str) -> Tool:
+    """A tool that takes no settings, but for `max_results` where that is an argument: no more than so many."""
+    wanted = dict(settings)
+    most = wanted.pop("max_results", None)
+    parameter = inspect.signature(tool.function).parameters.get("max_results")
+    if wanted or (most is not None and parameter is None):
+        unknown = [*wanted, *(["max_results"] if most is not None and parameter is None else [])]
+        log.warning("a tool does not know these settings", name=tool.name, keys=unknown)
+    if most is None or parameter is None:
+        return tool
+    if not isinstance(most, int) or isinstance(most, bool) or most < 1:
+        raise Invalid(f"{place}: max_results: expected a number from 1")
+    usual, function = parameter.default, tool.function
+
+    @functools.wraps(function)
+    async def limited(context: ToolContext, **arguments: Any) -> Any:
+        return await function(context, **arguments | {"max_results": min(arguments.get("max_results", usual), most)})
+
+    return dataclasses.replace(tool, function=limited)

@@ -1,0 +1,130 @@
+"""LangSmith and Langfuse as LangChain callbacks. They belong at the root of an invocation, and nowhere below it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import importlib
+from collections.abc import Mapping
+from typing import Any
+
+import langsmith
+import structlog
+from langchain_core.callbacks import BaseCallbackHandler
+from langchain_core.runnables import RunnableConfig
+from langchain_core.tracers import LangChainTracer
+
+from adapters.tracing import asked
+from adapters.tracing.asked import LangfuseTarget, LangSmithTarget
+from core.errors import Invalid
+from core.settings import Config
+
+log = structlog.get_logger("sika.tracing")
+
+ROOT = "lead-agent"
+"""Name of a trace without an assistant."""
+FLUSH_SECONDS = 5.0
+_clients: dict[LangSmithTarget | LangfuseTarget, Any] = {}
+"""One per target: each has a thread and a queue of its own."""
+_in_force: LangSmithTarget | None = None
+
+
+def callbacks(config: Config) -> list[BaseCallbackHandler]:
+    """Fresh handlers for one invocation; none if tracing is off. Call it once at the start: raises `Invalid` if what is
+    on is not complete, or if its package is missing.
+    """
+    found: list[BaseCallbackHandler] = []
+    smith = asked.langsmith(config.tracing.langsmith)
+    if smith or asked.decided(config.tracing.langsmith):
+        _switch(smith)
+    if smith:
+        found.append(LangChainTracer(project_name=smith.project, client=_langsmith(smith)))
+    if fuse := asked.langfuse(config.tracing.langfuse):
+        found.append(_langfuse(fuse))
+    return found
+
+
+def metadata(
+    config: Config,
+    *,
+    thread: str,
+    run: str,
+    user: str,
+    assistant: str | None = None,
+    model: str | None = None,
+    given: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """What a trace is found by. `given`: the caller's own, which may set Langfuse's keys, but not whose run it is."""
+    environment = asked.environment(config.tracing)
+    tags = [f"{name}:{value}" for name, value in (("env", environment), ("model", model)) if value]
+    langfuse = {
+        "langfuse_session_id": thread,
+        "langfuse_user_id": user,
+        "langfuse_trace_name": assistant or ROOT,
+        "langfuse_tags": tags,
+    }
+    ours = {"thread_id": thread, "run_id": run, "user_id": user, "assistant_id": assistant, "model_name": model}
+    plain = {key: value for key, value in (given or {}).items() if _plain(value)}
+    return {**langfuse, **plain, **{key: value for key, value in ours.items() if value}}
+
+
+def invocation(config: Config, **about: Any) -> RunnableConfig:
+    """What a traced invocation's configuration has besides; nothing if tracing is off. `about` as in `metadata`."""
+    found = callbacks(config)
+    if not found:
+        return {}
+    told = metadata(config, **about)
+    return {
+        "callbacks": found,
+        "metadata": told,
+        "tags": list(told["langfuse_tags"]),
+        "run_name": told["langfuse_trace_name"],
+    }
+
+
+async def close() -> None:
+    """Send what is left, for a while. The end of the process waits for it."""
+    for client in list(_clients.values()):
+        try:
+            async with asyncio.timeout(FLUSH_SECONDS):
+                await asyncio.to_thread(client.flush)
+        except TimeoutError:
+            log.warning("traces dropped: not taken in time")
+
+
+def _plain(value: Any) -> bool:
+    return isinstance(value, str | int | float) or (
+        isinstance(value, list) and all(isinstance(one, str) for one in value)
+    )
+
+
+def _switch(target: LangSmithTarget | None) -> None:
+    """LangChain looks at the environment by itself, and adds handlers of its own where it finds none: have it do the
+    same as we, and send to the same place.
+    """
+    global _in_force
+    if target and target == _in_force:
+        return
+    settings: dict[str, Any] = {"enabled": False}
+    if target:
+        settings = {"enabled": True, "project_name": target.project, "client": _langsmith(target)}
+    contextvars.copy_context().run(lambda: langsmith.configure(**settings))  # for all, and not for this task alone
+    _in_force = target
+
+
+def _langsmith(target: LangSmithTarget) -> Any:
+    if target not in _clients:
+        _clients[target] = langsmith.Client(api_url=target.endpoint, api_key=target.api_key)
+    return _clients[target]
+
+
+def _langfuse(target: LangfuseTarget) -> BaseCallbackHandler:
+    try:
+        client, handlers = importlib.import_module("langfuse"), importlib.import_module("langfuse.langchain")
+    except ImportError as error:
+        raise Invalid("tracing.langfuse: it is on and its package is missing; pip install langfuse") from error
+    if target not in _clients:
+        keys = {"public_key": target.public_key, "secret_key": target.secret_key}
+        _clients[target] = client.Langfuse(**keys, host=target.base_url)
+    handler: BaseCallbackHandler = handlers.CallbackHandler(public_key=target.public_key)
+    return handler

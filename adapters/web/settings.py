@@ -1,0 +1,59 @@
+"""What an entry of `tools:` may say about a web tool, besides its name, use and group."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from core.errors import Invalid
+from core.settings import Secret
+
+URL_CHARACTERS = 4096
+"""Of a URL that is shown or taken."""
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """One set for all providers; each takes what it knows. `timeout` in seconds, for one call."""
+
+    provider: str | None = None
+    api_key: Secret | None = None
+    base_url: str | None = None
+    max_results: Annotated[int, msgspec.Meta(ge=1, le=100)] = 5
+    timeout: Annotated[float, msgspec.Meta(gt=0, le=300)] = 10
+    allow_private_addresses: bool = False
+    region: str = "us-en"
+    safesearch: Literal["on", "moderate", "off"] = "moderate"
+    backend: str = "auto"
+    search_type: str = "auto"
+    contents_max_characters: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 1000
+
+
+def read(settings: Mapping[str, Any]) -> Settings:
+    """Raises `Invalid`, naming the key but not its value."""
+    try:
+        found = msgspec.convert(dict(settings), Settings, strict=False, dec_hook=_to_secret)
+    except msgspec.ValidationError as error:
+        text, _, place = str(error).replace("`", "").partition(" - at $.")
+        raise Invalid(f"{place}: {text[:1].lower()}{text[1:]}" if place else text) from None
+    if found.base_url is not None and not found.base_url.startswith(("http://", "https://")):
+        raise Invalid("base_url: expected an address that begins with http:// or https://")
+    return found
+
+
+def api_key(settings: Settings, provider: str, variable: str, *, needed: bool = True) -> str:
+    """The key that was configured, else the one in the variable that the provider's own tools read; empty if none is
+    needed. Raises `Invalid` if there is none.
+    """
+    found = settings.api_key.reveal() if settings.api_key else os.environ.get(variable, "")
+    if not found.strip() and needed:
+        raise Invalid(f"{provider} needs an API key: set api_key: ${variable}, and {variable} in the environment")
+    return found.strip()
+
+
+def _to_secret(kind: type[Any], value: Any) -> Any:
+    if kind is Secret and isinstance(value, Secret | str | int):
+        return value if isinstance(value, Secret) else Secret(str(value))
+    raise ValueError(f"Expected `str`, got `{type(value).__name__}`")

@@ -1,0 +1,84 @@
+"""Runs as the log has them, to tell spans of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from core.events import (
+    Event,
+    Message,
+    ModelCompleted,
+    ModelFailed,
+    Record,
+    RunCompleted,
+    RunRequested,
+    RunStarted,
+    ToolCompleted,
+    ToolRequested,
+    encode,
+    written,
+)
+
+RUN, THREAD, WORKER = "run-1", "thread-1", "worker-1"
+PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
+def at(second: float) -> str:
+    return f"2026-01-01T00:00:{second:09.6f}+00:00"
+
+
+def records(*events: tuple[float, Event], run: str = RUN, first: int = 1) -> list[Record]:
+    """Events with the second at which each happened."""
+    found = []
+    for seq, (second, event) in enumerate(events, first):
+        fields = {"kind": "thread", "aggregate": THREAD, "actor": "lead", "at": at(second), "run": run}
+        found.append(Record(seq, encode(event, written(event, id=f"{run}-{seq}", **fields))))
+    return found
+
+
+def requested(**metadata: Any) -> RunRequested:
+    return RunRequested(metadata=metadata)
+
+
+def started(attempt: int = 1, worker: str = WORKER) -> RunStarted:
+    return RunStarted(attempt=attempt, worker=worker, lease=1, model="main")
+
+
+def said(duration_ms: int = 1000, **more: Any) -> ModelCompleted:
+    message: Message = {
+        "type": "ai",
+        "id": "m",
+        "content": "secret words",
+        "usage_metadata": {"input_tokens": 100, "output_tokens": 7, "input_token_details": {"cache_read": 40}},
+        "response_metadata": {"model_name": "gpt-x", "model_provider": "openai", "finish_reason": "tool_calls"},
+        **more,
+    }
+    return ModelCompleted(message=message, duration_ms=duration_ms)
+
+
+def asked(call: str = "c1", name: str = "bash") -> ToolRequested:
+    return ToolRequested(call_id=call, name=name, effect="once", args={"command": "secret command"})
+
+
+def did(call: str = "c1", status: str = "success", unknown: bool = False) -> ToolCompleted:
+    message = {"type": "tool", "name": "bash", "content": "secret output", "status": status}
+    return ToolCompleted(call_id=call, message=message, unknown=unknown)
+
+
+def failed(wait_ms: int | None = 2000) -> ModelFailed:
+    return ModelFailed(error="RateLimitError", text="secret", attempt=1, max_attempts=3, reason="busy", wait_ms=wait_ms)
+
+
+def whole(**metadata: Any) -> Sequence[Record]:
+    """A run with a failed try, a tool, and an end."""
+    return records(
+        (0, requested(**metadata)),
+        (1, started()),
+        (2, failed()),
+        (5.5, said()),
+        (6, asked()),
+        (8, did()),
+        (10, said(500, usage_metadata=None)),
+        (11, RunCompleted()),
+    )

@@ -1,0 +1,323 @@
+"""Spans on their way to a real receiver: as OTLP has them, each once, and dropped rather than waited for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from aiohttp import web
+
+from adapters.tracing import otlp
+from adapters.tracing.otlp import Exporter, encode
+from adapters.tracing.spans import Kind, Span, Value, spans
+from core.errors import Unavailable
+from core.events import Event, RunCompleted, thread
+from core.log import EventLog
+from core.settings import Otlp, Secret, Tracing
+from tests.adapters.tracing.conftest import Receiver
+from tests.adapters.tracing.story import WORKER, requested, said, started, whole
+from tests.support.nats import eventually, free_port, fresh, running_tasks
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(otlp, "GATHER_SECONDS", 0.02)
+    monkeypatch.setattr(otlp, "PAUSE_SECONDS", 0.01)
+    for name in ("DEER_FLOW_ENV", "ENVIRONMENT"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def exporter(log: EventLog, url: str, **more: Any) -> Exporter:
+    settings = Tracing(otlp=Otlp(endpoint=url, headers={"X-Key": Secret("hidden")}, **more), environment="test")
+    return Exporter(log, WORKER, settings, "1.2.3")
+
+
+async def tell(log: EventLog, *events: Event, run: str, thread_id: str, expected: int = 0) -> int:
+    for event in events:
+        [record] = await log.append(thread(thread_id), [event], expected=expected, actor="lead", run=run)
+        expected = record.seq
+    return expected
+
+
+async def a_run(log: EventLog) -> str:
+    name = fresh().id
+    await tell(log, requested(), started(), said(), RunCompleted(), run=name, thread_id=name)
+    return name
+
+
+def received(receiver: Receiver) -> list[Any]:
+    found = []
+    for request in receiver.requests:
+        [resource] = msgspec.json.decode(request.body)["resourceSpans"]
+        [scope] = resource["scopeSpans"]
+        found += scope["spans"]
+    return found
+
+
+def runs(receiver: Receiver) -> list[str]:
+    """The runs whose ends were told."""
+    return [
+        one["value"]["stringValue"]
+        for span in received(receiver)
+        for one in span["attributes"]
+        if one["key"] == "sika.run.id"
+    ]
+
+
+# ── the encoding ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_encoded() -> None:
+    attributes: dict[str, Value] = {"a": "x", "b": 2**53 + 1, "c": 0.5, "d": True, "e": ["x", "y"]}
+    one = Span(
+        "0" * 31 + "1", "0" * 15 + "2", "0" * 15 + "3", "n", Kind.CLIENT, 10**18 + 1, 10**18 + 2, attributes, "no"
+    )
+    two = Span("0" * 31 + "1", "0" * 15 + "4", None, "m", Kind.INTERNAL, 1, 2, {})
+    assert msgspec.json.decode(encode([one, two], {"service.name": "sika"})) == {
+        "resourceSpans": [
+            {
+                "resource": {"attributes": [{"key": "service.name", "value": {"stringValue": "sika"}}]},
+                "scopeSpans": [
+                    {
+                        "scope": {"name": "sika"},
+                        "spans": [
+                            {
+                                "traceId": "00000000000000000000000000000001",
+                                "spanId": "0000000000000002",
+                                "parentSpanId": "0000000000000003",
+                                "name": "n",
+                                "kind": 3,
+                                "startTimeUnixNano": "1000000000000000001",
+                                "endTimeUnixNano": "1000000000000000002",
+                                "attributes": [
+                                    {"key": "a", "value": {"stringValue": "x"}},
+                                    {"key": "b", "value": {"intValue": "9007199254740993"}},
+                                    {"key": "c", "value": {"doubleValue": 0.5}},
+                                    {"key": "d", "value": {"boolValue": True}},
+                                    {
+                                        "key": "e",
+                                        "value": {
+                                            "arrayValue": {"values": [{"stringValue": "x"}, {"stringValue": "y"}]}
+                                        },
+                                    },
+                                ],
+                                "status": {"code": 2, "message": "no"},
+                            },
+                            {
+                                "traceId": "00000000000000000000000000000001",
+                                "spanId": "0000000000000004",
+                                "name": "m",
+                                "kind": 1,
+                                "startTimeUnixNano": "1",
+                                "endTimeUnixNano": "2",
+                                "attributes": [],
+                                "status": {},
+                            },
+                        ],
+                    }
+                ],
+            }
+        ]
+    }
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "url"),
+    [
+        ("http://c:4318", "http://c:4318/v1/traces"),
+        ("http://c:4318/", "http://c:4318/v1/traces"),
+        ("https://c/otlp", "https://c/otlp/v1/traces"),
+        ("https://c/v1/traces", "https://c/v1/traces"),
+    ],
+)
+async def test_where_to(endpoint: str, url: str) -> None:
+    assert otlp._traces(endpoint) == url
+
+
+# ── on their way ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_run_reaches_the_collector(log: EventLog, receiver: Receiver) -> None:
+    told = exporter(log, receiver.url)
+    async with running_tasks(told.run):
+        run = await a_run(log)
+
+        async def there() -> bool:
+            return runs(receiver) == [run]
+
+        assert await eventually(there)
+    assert sorted(span["name"] for span in received(receiver)) == [
+        "chat main",
+        "invoke_agent lead_agent",
+        "receive lead",
+    ]
+    assert len({span["traceId"] for span in received(receiver)}) == 1
+    request = receiver.requests[0]
+    assert request.path == "/v1/traces"
+    assert (request.headers["Content-Type"], request.headers["X-Key"]) == ("application/json", "hidden")
+    resource = msgspec.json.decode(request.body)["resourceSpans"][0]["resource"]["attributes"]
+    assert {one["key"]: one["value"]["stringValue"] for one in resource} == {
+        "service.name": "sika",
+        "service.version": "1.2.3",
+        "service.instance.id": WORKER,
+        "deployment.environment.name": "test",
+    }
+    assert (told.sent, told.dropped) == (3, 0)
+
+
+async def test_only_the_worker_tells(log: EventLog, receiver: Receiver) -> None:
+    async with running_tasks(exporter(log, receiver.url).run):
+        name = fresh().id
+        await tell(log, requested(), started(worker="another"), RunCompleted(), run=name, thread_id=name)
+        run = await a_run(log)
+
+        async def there() -> list[str]:
+            return runs(receiver)
+
+        assert await eventually(there) == [run]
+
+
+async def test_a_run_taken_over_keeps_its_trace(log: EventLog, receiver: Receiver) -> None:
+    """What it was asked with, long before this process began, is read from the log."""
+    name, parent = fresh().id, "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    last = await tell(log, requested(traceparent=parent), started(worker="dead"), said(), run=name, thread_id=name)
+    async with running_tasks(exporter(log, receiver.url).run):
+        await tell(log, started(2), RunCompleted(), run=name, thread_id=name, expected=last)
+
+        async def there() -> list[str]:
+            return runs(receiver)
+
+        assert await eventually(there) == [name]
+    found = received(receiver)
+    assert [span["name"] for span in found] == ["receive lead", "invoke_agent lead_agent"]
+    assert {span["traceId"] for span in found} == {"0af7651916cd43dd8448eb211c80319c"}
+    assert found[-1]["parentSpanId"] == "b7ad6b7169203331"
+
+
+async def test_who_falls_behind_reads_the_log(
+    log: EventLog, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("core.log.BUFFERED", 3)
+    monkeypatch.setattr(otlp, "GATHER_SECONDS", 0.3)
+    async with running_tasks(exporter(log, receiver.url).run):
+        names = {await a_run(log) for _ in range(10)}
+
+        async def there() -> bool:
+            return set(runs(receiver)) == names
+
+        assert await eventually(there)
+    assert len(runs(receiver)) == len(names)
+
+
+async def test_the_end_of_the_process_sends_what_is_left(log: EventLog, receiver: Receiver) -> None:
+    """Also what waits for another try."""
+    receiver.answers = [web.Response(status=503, headers={"Retry-After": "30"})]
+    told = exporter(log, receiver.url)
+    async with running_tasks(told.run):
+        told._waiting.extend(spans(whole()))
+        told._some.set()
+
+        async def tried() -> bool:
+            return bool(receiver.requests)
+
+        assert await eventually(tried)
+    assert [request.body for request in receiver.requests] == [receiver.requests[0].body] * 2
+    assert (told.sent, told.dropped) == (6, 0)
+
+
+# ── a collector that does not take them ──────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("status", [429, 502, 503, 504])
+async def test_tried_again(log: EventLog, receiver: Receiver, status: int) -> None:
+    receiver.answers = [web.Response(status=status), web.Response(status=status)]
+    told = exporter(log, receiver.url)
+    async with running_tasks(told.run):
+        await a_run(log)
+
+        async def sent() -> bool:
+            return told.sent >= 3
+
+        assert await eventually(sent)
+    assert told.dropped == 0
+    assert receiver.requests[0].body == receiver.requests[2].body
+
+
+@pytest.mark.parametrize("status", [301, 400, 401, 404, 500])
+async def test_dropped_at_once(log: EventLog, receiver: Receiver, status: int) -> None:
+    receiver.otherwise = status
+    told = exporter(log, receiver.url)
+    async with running_tasks(told.run):
+        told._waiting.extend(spans(whole()))
+        told._some.set()
+
+        async def dropped() -> bool:
+            return told.dropped == 6
+
+        assert await eventually(dropped)
+    assert (len(receiver.requests), told.sent) == (1, 0)
+
+
+async def test_dropped_when_it_is_down(log: EventLog) -> None:
+    told = exporter(log, f"http://127.0.0.1:{free_port()}")
+    async with running_tasks(told.run):
+        await a_run(log)
+
+        async def dropped() -> bool:
+            return told.dropped == 3
+
+        assert await eventually(dropped)
+    assert told.sent == 0
+
+
+async def test_what_it_takes_in_part(log: EventLog, receiver: Receiver) -> None:
+    receiver.answers = [web.json_response({"partialSuccess": {"rejectedSpans": "2", "errorMessage": "too old"}})]
+    told = exporter(log, receiver.url)
+    told._waiting.extend(spans(whole()))
+    told._some.set()
+    async with running_tasks(told.run):
+
+        async def done() -> bool:
+            return told.sent + told.dropped == 6
+
+        assert await eventually(done)
+    assert (told.sent, told.dropped) == (4, 2)
+
+
+@pytest.mark.parametrize("answer", ["", "no JSON", "[]", "null", '{"partialSuccess": null}', '{"partialSuccess": 5}'])
+async def test_odd_answers_are_good_ones(answer: str) -> None:
+    assert otlp._rejected(answer)[0] == 0
+
+
+async def test_no_more_wait_than_there_is_room(log: EventLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(otlp, "QUEUED", 4)
+    told = exporter(log, "http://127.0.0.1:1")
+    for record in whole():
+        told._spans._worker = None
+        told._seq = 0
+        told._put(record)
+    assert (len(told._waiting), told.dropped) == (4, 2)
+
+
+async def test_a_log_out_of_reach_is_asked_again(
+    log: EventLog, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    last, asked = log.last, 0
+
+    async def sometimes() -> int:
+        nonlocal asked
+        asked += 1
+        if asked == 1:
+            raise Unavailable("not now")
+        return await last()
+
+    monkeypatch.setattr(log, "last", sometimes)
+    told = exporter(log, receiver.url)
+    run = await a_run(log)
+    async with running_tasks(told.run):
+
+        async def there() -> bool:
+            return runs(receiver) == [run]
+
+        assert await eventually(there)
