@@ -41,8 +41,9 @@ USER_HEADER = "X-Sika-User"
 EXPIRY_SECONDS = 30.0
 """How often open answers are checked for sessions and keys that have expired meanwhile."""
 _TOKENS = """
-SELECT coalesce(sum(input_tokens + output_tokens), 0) FROM usage JOIN all_runs USING (run_id)
-WHERE user = ? AND created_at >= ?
+SELECT coalesce(sum(input_tokens + output_tokens), 0)
+FROM used u JOIN all_runs r ON r.seq = u.run JOIN threads t ON t.id = r.thread
+WHERE t.user = ? AND r.created_at >= ?
 """
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 

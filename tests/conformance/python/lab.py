@@ -39,9 +39,11 @@ def table(*rows: Sequence[Any]) -> Callable[[Callable[..., Awaitable[None]]], Ca
     """A case for each row, which is given to the function after the lab."""
 
     def declare(function: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None]]:
-        for row in rows:
+        for number, row in enumerate(rows):
             label = "-".join(str(value).replace(" ", "-") for value in row if isinstance(value, str | int))
-            CASES[f"{_name(function)}[{label}]"] = lambda lab, row=row: function(lab, *row)  # type: ignore[misc]
+            name = f"{_name(function)}[{label or number}]"
+            assert name not in CASES, name
+            CASES[name] = lambda lab, row=row: function(lab, *row)  # type: ignore[misc]
         return function
 
     return declare

@@ -388,11 +388,14 @@ async def batch(lab: Lab) -> None:
 
 @case
 async def a_bad_batch_makes_nothing(lab: Lab) -> None:
-    good = {"assistant_id": AGENT, "metadata": {"mark": lab.mark}, "on_completion": "keep", **lab.asked()}
-    total = await lab.client.threads.count()
+    thread = await lab.thread()
+    said = lab.asked()
+    good = {"assistant_id": AGENT, "input": said["input"], "config": {"configurable": {"thread_id": thread}}}
     await lab.ask("POST", "/runs/batch", [good, {**good, "assistant_id": "nobody"}], status=422)
     await lab.ask("POST", "/runs/batch", {"not": "a list"}, status=422)
-    del total
+    assert await lab.client.runs.list(thread) == []
+    [run] = await lab.ask("POST", "/runs/batch", [{**good, "context": said["context"]}])
+    assert await lab.ended(thread, run["run_id"]) == "success"
 
 
 # ── when, and whether ───────────────────────────────────────────────────────────────────────────────────────────────
