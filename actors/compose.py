@@ -82,10 +82,11 @@ async def serve(options: Options) -> AsyncIterator[str]:
 
 @asynccontextmanager
 async def _server(options: Options, source: ConfigSource) -> AsyncIterator[str]:
+    from adapters.tracing.otlp import Exporter
     from channels.http import app
 
     config = source.current()
-    async with _models_closed(), endpoint(options, config) as place, _system(options, config, place) as running:
+    async with _outside_closed(), endpoint(options, config) as place, _system(options, config, place) as running:
         services = app.Services(
             bus=running.bus,
             log=running.log,
@@ -102,6 +103,8 @@ async def _server(options: Options, source: ConfigSource) -> AsyncIterator[str]:
             url = f"http://{_shown(host)}:{bound}"
             _announce(options.home, Address(url, os.getpid(), place.url))
             tasks.start_soon(_actors, running, source, options, options.nats is None and config.nats.url is None)
+            if config.tracing.otlp.endpoint:
+                tasks.start_soon(Exporter(running.log, running.name, config.tracing, services.version).run)
             try:
                 yield url
             finally:
@@ -110,14 +113,17 @@ async def _server(options: Options, source: ConfigSource) -> AsyncIterator[str]:
 
 
 @asynccontextmanager
-async def _models_closed() -> AsyncIterator[None]:
-    """Connections to models end with the event loop they belong to."""
+async def _outside_closed() -> AsyncIterator[None]:
+    """Connections to models end with the event loop they belong to; traces are sent as far as there is time."""
     try:
         yield
     finally:
         if factory := sys.modules.get("adapters.models.factory"):  # else no model was ever asked
             with anyio.CancelScope(shield=True), anyio.move_on_after(CLOSE_SECONDS):
                 await factory.close()
+        if tracing := sys.modules.get("adapters.tracing.callbacks"):
+            with anyio.CancelScope(shield=True), anyio.move_on_after(CLOSE_SECONDS):
+                await tracing.close()
 
 
 @asynccontextmanager
@@ -235,6 +241,7 @@ def _load(running: System, source: ConfigSource, options: Options, provider: San
     from adapters.documents.local import LocalDocuments
     from adapters.egress import Poster
     from adapters.models.configured import Configured
+    from adapters.tracing import callbacks
     from adapters.workspace import LocalWorkspace
 
     given = {
@@ -252,7 +259,9 @@ def _load(running: System, source: ConfigSource, options: Options, provider: San
         "workspace": LocalWorkspace(options.home),
         "provider": provider,
         "limits": _limits(source.current()),
+        "traced": lambda **about: callbacks.invocation(source.current(), **about),
     }
+    callbacks.callbacks(source.current())  # what is on and not complete is an error now, not at the first run
     classes = {cls.name: cls for cls in find_actors(source.current().actors)}
     wanted = options.actors or tuple(classes)
     if unknown := [name for name in wanted if name not in classes]:

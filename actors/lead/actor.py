@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import structlog
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import BaseMessage
+from langchain_core.runnables import RunnableConfig
 from langgraph.errors import GraphRecursionError
 
 from actors.lead.agent import Agents, as_langchain
@@ -35,6 +36,12 @@ class TooManySteps(SikaError):
     code = "too_many_steps"
 
 
+class Traced(Protocol):
+    """What an invocation's configuration has besides, so that it can be traced: callbacks and how it is found."""
+
+    def __call__(self, **about: Any) -> RunnableConfig: ...
+
+
 class Models(Protocol):
     """Finds the model for a run."""
 
@@ -50,7 +57,10 @@ class Lead(RunActor):
 
     name = "lead"
 
-    def __init__(self, config: ConfigSource, models: Models, tools: Sequence[Tool], call: Call) -> None:
+    def __init__(
+        self, config: ConfigSource, models: Models, tools: Sequence[Tool], call: Call, traced: Traced | None = None
+    ) -> None:
+        self._traced: Traced = traced or _untraced
         self._config = config
         self._models = models
         self._call = call
@@ -97,7 +107,15 @@ class Lead(RunActor):
         state["messages"] = self._seed(thread_id, journal)
         steps = _recursion_limit(request, limits.recursion_limit)
         try:
-            await agent.ainvoke(state, config={"recursion_limit": steps}, context=turn)
+            traced = self._traced(
+                thread=thread_id,
+                run=journal.id,
+                user=user,
+                assistant=request.assistant,
+                model=model,
+                given=request.metadata,
+            )
+            await agent.ainvoke(state, config={"recursion_limit": steps, **traced}, context=turn)
         except GraphRecursionError as error:
             raise TooManySteps(f"The agent had not finished at its recursion limit of {steps} steps.") from error
         finally:
@@ -129,6 +147,10 @@ class Lead(RunActor):
                 await self._call("sandbox", request, _nobody)
             except SikaError as error:
                 log.warning("command not stopped", call=call["id"], error=str(error))
+
+
+def _untraced(**about: Any) -> RunnableConfig:
+    return {}
 
 
 async def _nobody(text: str) -> None:

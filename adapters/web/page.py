@@ -1,113 +1,129 @@
-"""What a page of HTML says, as Markdown: its main part, without what is there for the eyes or for machines."""
+"""What a page of HTML says, as Markdown: its main part, without what is there for the eyes or for machines.
+
+Every page is taken for an attack on what reads it. So it is first reduced to a small tree of known depth, in steps that
+each take time in proportion to its size, and only that is given to the converter, which does not.
+"""
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import Any
 from urllib.parse import urljoin
 
 from adapters.web.ports import Page
 
-if TYPE_CHECKING:
-    from bs4 import BeautifulSoup, Tag
-    from bs4.element import PageElement
-
 MAX_TEXT = 40_000
 """Characters of text that are converted; what is shown of a page is far less."""
-MAX_NODES = 20_000
+MAX_ELEMENTS = 5000
 MAX_DEPTH = 100
-"""Deeper than any page that somebody wrote. What is nested deeper becomes plain text, which takes no recursion."""
+"""Deeper than any page that somebody wrote. What is nested deeper becomes plain text."""
 MAX_INDENT = 6
 """Lists and quotations in one another; each indents every line of what it holds."""
 LEAST = 200
-"""A main part with less text is none."""
-_NOT_TEXT = (
-    "script", "style", "noscript", "template", "svg", "math", "canvas", "iframe", "object", "embed", "audio", "video",
-    "map", "nav", "footer", "aside", "dialog", "menu", "button", "select", "input", "textarea",
+"""Characters; a main part with less text is none."""
+_NOT_TEXT = frozenset(
+    (
+        "script", "style", "noscript", "template", "svg", "math", "canvas", "iframe", "object", "embed", "audio",
+        "video", "map", "nav", "footer", "aside", "dialog", "menu", "button", "select", "input", "textarea",
+    )
 )  # fmt: skip
-_INDENTED = ("blockquote", "ul", "ol")
-_HIDDEN = re.compile(r"(?:display\s*:\s*none|visibility\s*:\s*hidden)", re.IGNORECASE)
-_MANY_LINES = re.compile(r"[ \t]*\n(?:[ \t]*\n){2,}")
+_INDENTING = frozenset(("blockquote", "ul", "ol"))
+_HIDDEN = re.compile(r"(?:display\s{0,9}:\s{0,9}none|visibility\s{0,9}:\s{0,9}hidden)", re.IGNORECASE)
+_MANY_LINES = re.compile(r"\n[ \t]{0,200}\n\s*\n")
+Element = Any
+"""`lxml.html.HtmlElement`; lxml has no types."""
 
 
 def read(html: str, url: str) -> Page:
-    """The page at that URL; links in it become absolute. Takes as long as the HTML is large, whatever it says."""
-    from bs4 import BeautifulSoup
+    """The page at that URL; links in it become absolute."""
+    from lxml import etree  # type: ignore[import-untyped]
+    from lxml import html as lxml_html
 
-    soup = BeautifulSoup(html, "lxml")
-    title = soup.title.get_text(" ", strip=True) if soup.title else ""
-    if _too_deep(soup):
-        return Page(title, soup.get_text("\n", strip=True)[:MAX_TEXT])
-    for tag in soup.find_all(_unwanted):
-        tag.extract()
-    part = _main(soup)
+    parser = lxml_html.HTMLParser(encoding="utf-8", remove_comments=True, remove_pis=True, no_network=True)
+    try:
+        root = lxml_html.document_fromstring(html.encode("utf-8", "replace"), parser=parser)
+    except (etree.LxmlError, ValueError):  # nothing in it
+        return Page("", "")
+    titles = root.xpath("//head//title")
+    title = " ".join(titles[0].text_content().split()) if titles else ""
+    for element in [element for element in root.iter() if _unwanted(element)]:
+        if element.getparent() is not None:
+            element.drop_tree()
+    part = _main(root)
     _cut(part)
-    _flatten(part)
-    _resolve(part, url)
-    return Page(title, _MANY_LINES.sub("\n\n", _markdown(part)).strip()[:MAX_TEXT])
+    if not _shallow(part):
+        return Page(title, "\n".join(text.strip() for text in part.itertext() if text.strip())[:MAX_TEXT])
+    _simplify(part, url)
+    return Page(title, _markdown(etree.tostring(part, encoding="unicode", method="html", with_tail=False)))
 
 
-def _too_deep(soup: BeautifulSoup) -> bool:
-    depths: dict[int, int] = {id(soup): 0}
-    for element in soup.find_all(True):
-        depths[id(element)] = depth = depths.get(id(element.parent), 0) + 1
-        if depth > MAX_DEPTH:
-            return True
-    return False
-
-
-def _unwanted(tag: Tag) -> bool:
-    if tag.name in _NOT_TEXT or tag.has_attr("hidden"):
+def _unwanted(element: Element) -> bool:
+    if not isinstance(element.tag, str) or element.tag in _NOT_TEXT:
         return True
-    return tag.get("aria-hidden") == "true" or bool(_HIDDEN.search(str(tag.get("style") or "")))
+    if element.get("hidden") is not None or element.get("aria-hidden") == "true":
+        return True
+    return bool(_HIDDEN.search(element.get("style") or ""))
 
 
-def _main(soup: BeautifulSoup) -> Tag:
+def _main(root: Element) -> Element:
     """`<main>`, else the one `<article>`, else the body without the headers around it."""
-    for found in (soup.select("main, [role=main]"), soup.find_all("article")):
-        if len(found) == 1 and len(found[0].get_text(strip=True)) >= LEAST:
+    for found in (root.xpath("//main | //*[@role='main']"), root.xpath("//article")):
+        if len(found) == 1 and len(found[0].text_content()) >= LEAST:
             return found[0]
-    for header in soup.find_all("header"):
-        if header.find_parent(["main", "article"]) is None and header.find("h1") is None:
-            header.extract()
-    return soup.body or soup
+    body = root.find("body")
+    if body is None:
+        return root
+    for header in body.xpath(".//header[not(ancestor::main) and not(ancestor::article) and not(.//h1)]"):
+        if header.getparent() is not None:
+            header.drop_tree()
+    return body
 
 
-def _cut(part: Tag) -> None:
-    """Leave out everything behind the first `MAX_TEXT` characters or `MAX_NODES` elements."""
-    from bs4.element import NavigableString
-
+def _cut(part: Element) -> None:
+    """Leave out everything behind the first `MAX_TEXT` characters or `MAX_ELEMENTS` elements."""
     text = 0
-    behind: list[PageElement] = []
-    for number, node in enumerate(part.descendants):
-        if text > MAX_TEXT or number > MAX_NODES:
-            behind.append(node)
-        elif isinstance(node, NavigableString):
-            text += len(node)
-    for node in behind:
-        node.extract()
+    for number, element in enumerate(part.iter()):
+        text += len(element.text or "") + len(element.tail or "")
+        if text > MAX_TEXT or number > MAX_ELEMENTS:
+            break
+    else:
+        return
+    while element is not part:
+        for behind in list(element.itersiblings()):
+            behind.getparent().remove(behind)
+        element = element.getparent()
 
 
-def _flatten(part: Tag) -> None:
-    for tag in part.find_all(_INDENTED):
-        if len(tag.find_parents(_INDENTED, limit=MAX_INDENT)) == MAX_INDENT:
-            tag.unwrap()
+def _shallow(part: Element) -> bool:
+    depths = {part: 0}
+    for element in part.iter():
+        if element is not part:
+            depths[element] = depths[element.getparent()] + 1
+    return max(depths.values()) <= MAX_DEPTH
 
 
-def _resolve(part: Tag, url: str) -> None:
-    """Links to pages as they are from outside; other links, and pictures, as their text."""
-    for link in part.find_all("a"):
-        target = _absolute(url, str(link.get("href") or ""))
-        if target is None:
-            link.unwrap()
-        else:
-            link.attrs = {"href": target}
-    for picture in part.find_all("img"):
-        picture.replace_with(str(picture.get("alt") or ""))
+def _simplify(part: Element, url: str) -> None:
+    """Links to pages as they are from outside; other links, pictures, and what is indented too far, as their text."""
+    for element in list(part.iter()):
+        target = _absolute(url, element.get("href") or "") if element.tag == "a" else None
+        words = element.get("alt") or "" if element.tag == "img" else None
+        element.attrib.clear()
+        if target is not None:
+            element.set("href", target)
+        elif words is not None:
+            element.tag, element.text = "span", words
+        elif element.tag == "a":
+            element.tag = "span"
+        elif element.tag in _INDENTING and _indent(element) > MAX_INDENT:
+            element.tag = "div"
+
+
+def _indent(element: Element) -> int:
+    return 1 + sum(above.tag in _INDENTING for above in element.iterancestors())
 
 
 def _absolute(base: str, target: str) -> str | None:
-    if not target or target.startswith("#"):
+    if not target.strip() or target.strip().startswith("#"):
         return None
     try:
         found = urljoin(base, target.strip())
@@ -116,8 +132,8 @@ def _absolute(base: str, target: str) -> str | None:
     return found if found.startswith(("http://", "https://")) else None
 
 
-def _markdown(part: Tag) -> str:
+def _markdown(html: str) -> str:
     from markdownify import MarkdownConverter
 
     converter = MarkdownConverter(heading_style="atx", bullets="-", escape_asterisks=False, escape_underscores=False)
-    return str(converter.convert_soup(part))
+    return _MANY_LINES.sub("\n\n", converter.convert(html)).strip()[:MAX_TEXT]

@@ -85,7 +85,7 @@ def build(services: Services, *, trusted: bool = False) -> web.Application:
     app[agents.ASSISTANTS] = agents.Assistants(services.assistants)
     app[access.GATE], oidc = gate, Oidc()
     app[auth.OIDC] = oidc
-    app.cleanup_ctx.extend((live.running, gate.running, oidc.running))
+    app.cleanup_ctx.extend((live.running, gate.running, oidc.running, metrics.running))
     app[access.MOUNTED] = mount(app.router, all_routes())
     return app
 

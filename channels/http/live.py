@@ -84,6 +84,11 @@ class Live:
         self._ears: set[Ear] = set()
         self._tasks: set[asyncio.Task[None]] = set()
 
+    @property
+    def listeners(self) -> int:
+        """Streams that are open."""
+        return len(self._ears)
+
     @asynccontextmanager
     async def hearing(self, thread_id: str, run_id: str, *, previews: bool = False) -> AsyncIterator[Ear]:
         """Facts of a thread (and previews of a run) from now on, with beats between them."""

@@ -18,6 +18,7 @@ from channels.http import live as alive
 from channels.http.live import LIVE, Live, Services
 from channels.http.routes import ROOT, Route
 from core.bus import ApiError
+from core.config import Config
 from core.errors import NotFound, Unavailable
 from core.events import Record
 from core.metrics import Family, Histogram, Metrics
@@ -157,7 +158,7 @@ async def metrics(request: web.Request) -> web.Response:
     live = alive.of(request)
     if not live.services.config().metrics.enabled:
         raise NotFound("metrics.enabled is false")
-    text = await _meter(live).text(len(live._ears))
+    text = await _meter(live).text(live.listeners)
     return web.Response(body=text.encode(), headers={"Content-Type": FORMAT, "Cache-Control": "no-store"})
 
 
@@ -217,4 +218,20 @@ def _resident() -> int | None:
         return None
 
 
-ROUTES = (Route("GET", "/metrics", metrics, {200: MEDIA}, errors=(404,), scope="admin", role="admin", mounts=ROOT),)
+def _opened(config: Config) -> bool:
+    return config.metrics.public
+
+
+ROUTES = (
+    Route(
+        "GET",
+        "/metrics",
+        metrics,
+        {200: MEDIA},
+        errors=(404,),
+        scope="admin",
+        role="admin",
+        mounts=ROOT,
+        opened=_opened,
+    ),
+)

@@ -12,6 +12,8 @@ from typing import Any
 
 from aiohttp import web
 
+from core.config import Config
+
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 MOUNTS = ("/api", "/api/langgraph")
@@ -87,6 +89,8 @@ class Route:
     """Headers of the answer that mean something, and what."""
     endless: str = ""
     """Why the answer may never end, if so: tests that call everything leave it out."""
+    opened: Callable[[Config], bool] | None = None
+    """Whether the configuration makes it public."""
 
 
 ROUTE: web.RequestKey[Route] = web.RequestKey("route", Route)

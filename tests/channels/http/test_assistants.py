@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from typing import Any
 
 import aiohttp
@@ -136,7 +135,7 @@ async def test_what_cannot_be_made(api: Api, body: Any, place: str) -> None:
     assert place in error["detail"]
 
 
-@pytest.mark.parametrize("name", ["unknown", str(uuid.uuid4()), "..", "%00", "a b"])
+@pytest.mark.parametrize("name", ["unknown", "d6032cec-13e0-484c-8500-1ad39c395e18", "..", "%00", "a b"])
 async def test_unknown_ones_are_not_found(api: Api, name: str) -> None:
     for method, path in (("GET", ""), ("GET", "/graph"), ("PATCH", ""), ("DELETE", ""), ("POST", "/versions")):
         await api.ask(method, f"/assistants/{name}{path}", {} if method in ("PATCH", "POST") else None, status=404)
