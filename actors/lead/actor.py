@@ -13,6 +13,7 @@ from langgraph.errors import GraphRecursionError
 
 from actors.lead.agent import Agents, as_langchain
 from actors.lead.breakpoints import Breakpoints
+from actors.lead.failures import Breaker
 from actors.lead.messages import Loaded
 from actors.lead.prompt import build, short_hash
 from actors.lead.recorder import Call, Turn
@@ -68,6 +69,7 @@ class Lead(RunActor):
         self._effects: Mapping[str, Effect] = {tool.name: tool.effect for tool in tools} | {TODO_TOOL: "pure"}
         self._loaded = Loaded()
         self._prompt = build()
+        self._breakers: dict[str, Breaker] = {}
 
     def describe(self, request: RunRequested) -> Mapping[str, Any]:
         return {
@@ -102,6 +104,7 @@ class Lead(RunActor):
             attempts=limits.max_model_attempts,
             effects=self._effects,
             breakpoints=Breakpoints(request),
+            breaker=self._breaker(model),
         )
         state = {name: value for name, value in journal.state.values.items() if name in agent.channels}
         state["messages"] = self._seed(thread_id, journal)
@@ -122,6 +125,13 @@ class Lead(RunActor):
             await turn.end()
         if turn.asked:
             raise Paused(["tools"], turn.asked)
+
+    def _breaker(self, model: str) -> Breaker:
+        """The circuit to a model, shared by the runs of this process."""
+        limits = self._config.current().circuit_breaker
+        breaker = self._breakers.setdefault(model, Breaker())
+        breaker.threshold, breaker.recovery_seconds = limits.failure_threshold, limits.recovery_timeout_sec
+        return breaker
 
     def _seed(self, thread_id: str, journal: Journal) -> list[BaseMessage]:
         """The messages to start from. An answer with open tool calls is left out: the first model call gives it

@@ -29,7 +29,7 @@ from langgraph.types import Command
 
 from actors.lead.answers import completed, merge
 from actors.lead.breakpoints import Breakpoints
-from actors.lead.failures import classify, pause_ms
+from actors.lead.failures import Breaker, classify, pause_ms
 from actors.lead.messages import dump, key_of, load
 from core.errors import SikaError
 from core.events import Interrupt, Json, Message, ModelCompleted, ModelFailed, ToolCompleted
@@ -48,6 +48,12 @@ ERROR_CHARACTERS = 500
 """How much of an exception's text the model is shown (contract runtime §5.8)."""
 
 
+class ModelDown(SikaError):
+    """The model has failed so often that it is left alone for a while."""
+
+    code = "model_down"
+
+
 @dataclass(slots=True)
 class Turn:
     """What the agent's loop knows of the run it is doing. Passed as the graph's context."""
@@ -60,6 +66,7 @@ class Turn:
     attempts: int
     effects: Mapping[str, Effect]
     breakpoints: Breakpoints
+    breaker: Breaker
     asked: list[Interrupt] = field(default_factory=list)
     """Questions of tools (LangGraph's `interrupt()`) that wait for an answer."""
     working: set[asyncio.Task[Any]] = field(default_factory=set)
@@ -146,18 +153,7 @@ class Recorder(AgentMiddleware[Any, Turn, Any]):
         if request.system_message:
             messages = [request.system_message, *messages]
         model = self._bind(request)
-        for attempt in range(1, turn.attempts + 1):
-            try:
-                event = await _ask(model, messages, turn.journal, key)
-                break
-            except Exception as error:
-                if isinstance(error, SikaError | GraphBubbleUp):
-                    raise
-                failed = _failure(error, attempt, turn.attempts)
-                await turn.journal.model_failed(failed)
-                if failed.wait_ms is None:
-                    raise
-                await asyncio.sleep(failed.wait_ms / 1000)
+        event = await _answered(turn, model, messages, key)
         await turn.journal.model_completed(event)
         return event.message
 
@@ -276,6 +272,36 @@ def _asking(bound: Any) -> Ask:
         return partial(bound.bound.astream, **bound.kwargs)
     stream: Ask = bound.astream
     return stream
+
+
+async def _answered(turn: Turn, ask: Ask, messages: Sequence[BaseMessage], key: str) -> ModelCompleted:
+    """Ask until there is an answer, as often as is worth it; not at all while the model is known to be down."""
+    breaker = turn.breaker
+    admitted = breaker.admit(time.monotonic())
+    if admitted is None:
+        wait = breaker.wait_seconds(time.monotonic())
+        text = f"the model has failed {breaker.failures} times in a row; it is asked again in {wait:.0f} s"
+        failed = ModelFailed(error="ModelDown", text=text, attempt=1, max_attempts=1, reason="circuit_open")
+        await turn.journal.model_failed(failed)
+        raise ModelDown(text)
+    try:
+        for attempt in range(1, turn.attempts + 1):
+            try:
+                event = await _ask(ask, messages, turn.journal, key)
+                break
+            except Exception as error:
+                if isinstance(error, SikaError | GraphBubbleUp):
+                    raise
+                failed = _failure(error, attempt, turn.attempts)
+                await turn.journal.model_failed(failed)
+                if failed.wait_ms is None:
+                    breaker.failed(admitted, time.monotonic(), retriable=classify(error)[1])
+                    raise
+                await asyncio.sleep(failed.wait_ms / 1000)
+        breaker.succeeded(admitted)
+        return event
+    finally:
+        breaker.freed(admitted)
 
 
 async def _ask(ask: Ask, messages: Sequence[BaseMessage], journal: Journal, key: str) -> ModelCompleted:

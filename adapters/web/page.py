@@ -88,6 +88,7 @@ def _cut(part: Element) -> None:
             break
     else:
         return
+    element.text, element.tail = (element.text or "")[:MAX_TEXT], (element.tail or "")[:MAX_TEXT]
     while element is not part:
         for behind in list(element.itersiblings()):
             behind.getparent().remove(behind)

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime, timedelta
-from email.utils import format_datetime
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from nats.aio.msg import Msg
 
-from actors.lead.failures import LONGEST_MS, classify, pause_ms
 from core.events import ModelCompleted, ModelFailed, RunStarted
 from core.previews import Preview, decode
 from tests.support.model_server import Failure, Turn
@@ -49,8 +46,8 @@ async def test_a_busy_model_is_asked_again_when_it_wishes(tmp_path: Path, header
     assert messages[-1]["content"] == "Here."
     assert [record.outcome for record in models.requests] == ["failed", "failed", "answered"]
     assert [(f.reason, f.attempt, f.max_attempts, f.wait_ms) for f in failures if isinstance(f, ModelFailed)] == [
-        ("busy", 1, 3, wait),
-        ("busy", 2, 3, wait),
+        ("transient", 1, 3, wait),
+        ("transient", 2, 3, wait),
     ]
 
 
@@ -117,69 +114,21 @@ async def test_an_unknown_model_is_the_first_one(tmp_path: Path) -> None:
     assert started.model == "first"
 
 
-# ── what a failure means ────────────────────────────────────────────────────────────────────────────────────────────
-
-
-class Failed(Exception):
-    """An error as providers' clients raise it."""
-
-    def __init__(self, status: int, text: str = "no", headers: dict[str, str] | None = None) -> None:
-        super().__init__(text)
-        self.status_code = status
-        self.response = SimpleNamespace(headers=headers or {})
-
-
-def named(name: str) -> Exception:
-    error: Exception = type(name, (Exception,), {})("gone")
-    return error
-
-
-@pytest.mark.parametrize(
-    ("error", "expected"),
-    [
-        (Failed(429, "insufficient_quota"), ("quota", False)),
-        (Failed(429, "余额不足"), ("quota", False)),
-        (Failed(403), ("auth", False)),
-        (Failed(400, "Invalid API key"), ("auth", False)),
-        (Failed(503), ("transient", True)),
-        (Failed(503, "overloaded"), ("busy", True)),
-        (Failed(400, "系统繁忙"), ("busy", True)),
-        (Failed(400), ("generic", False)),
-        (named("ReadError"), ("transient", True)),
-        (named("RemoteProtocolError"), ("transient", True)),
-        (named("APITimeoutError"), ("transient", True)),
-        (ValueError("odd"), ("generic", False)),
-    ],
-)
-def test_classify(error: Exception, expected: tuple[str, bool]) -> None:
-    assert classify(error) == expected
-
-
-@pytest.mark.parametrize(
-    ("headers", "attempt", "expected"),
-    [
-        ({}, 1, 1000),
-        ({}, 2, 2000),
-        ({}, 9, 8000),
-        ({"retry-after": "7"}, 1, 7000),
-        ({"retry-after": "1.5"}, 1, 1500),
-        ({"retry-after": "9999"}, 1, LONGEST_MS),
-        ({"retry-after": "soon"}, 2, 2000),
-        ({"retry-after-ms": "12"}, 1, 12),
-        ({"retry-after-ms": "-5"}, 1, 0),
-        ({"retry-after-ms": "nan?"}, 1, 1000),
-        ({"retry-after": format_datetime(datetime.now(UTC) - timedelta(days=1))}, 1, 0),
-        ({"retry-after": format_datetime(datetime.now(UTC) + timedelta(days=1))}, 1, LONGEST_MS),
-    ],
-)
-def test_pause(headers: dict[str, str], attempt: int, expected: int) -> None:
-    assert pause_ms(Failed(429, headers=headers), attempt) == expected
-
-
-@pytest.mark.parametrize("odd", ["nan", "inf", "-inf"])
-def test_a_pause_is_a_number_whatever_the_provider_says(odd: str) -> None:
-    assert 0 <= pause_ms(Failed(429, headers={"retry-after-ms": odd}), 1) <= LONGEST_MS
-
-
-def test_a_failure_without_a_response_has_a_pause() -> None:
-    assert pause_ms(ValueError("odd"), 1) == 1000
+async def test_a_model_that_is_down_is_left_alone(tmp_path: Path) -> None:
+    """The circuit is closed again by the first call that succeeds after the pause."""
+    down = Failure(status=503, headers={"retry-after": "0"})
+    circuit = {"failure_threshold": 2, "recovery_timeout_sec": 0.5}
+    script = [Turn(text="Back.", error=down, times=6)]
+    async with site(tmp_path, {"m": script}, circuit_breaker=circuit) as (client, models):
+        thread = await client.thread()
+        for _ in range(2):
+            await client.ended(thread, await client.ask(thread, "Hi"))
+        asked = len(models.requests)
+        run = await client.ended(thread, await client.ask(thread, "Hi"))
+        assert run.error
+        assert (run.error.error, len(models.requests)) == ("ModelDown", asked)
+        [*_, failed] = await client.records(thread, ModelFailed)
+        assert isinstance(failed.event, ModelFailed)
+        assert failed.event.reason == "circuit_open"
+        await asyncio.sleep(0.6)
+        assert (await client.said(thread, "Hi"))[-1]["content"] == "Back."

@@ -64,6 +64,18 @@ class Page {
     await until(() => this.finished > before, "the run is over");
   }
 
+  // Return when half of a gated answer is shown.
+  async half() {
+    try {
+      await this.half();
+    } catch {
+      const runs = this.threadId ? await this.lab.client.runs.list(this.threadId) : [];
+      const known = { thread: this.threadId, runs: runs.map(({ status }) => status), created: this.created, texts: this.texts };
+      const more = { loading: this.now.isLoading, errors: this.errors.map(String), seen: this.seen.length };
+      throw new Error(`half of the answer is not shown: ${JSON.stringify({ ...known, ...more })}`);
+    }
+  }
+
   // No message was ever shown twice, and text only grew.
   check() {
     const longest = {};
@@ -111,7 +123,7 @@ test("submit [history off]", submitting(fetched.off));
 test("the answer grows", async (lab) => {
   const shown = await page(lab);
   const asking = shown.submit("Count", "gated");
-  await until(() => shown.now.messages.at(-1)?.content === "one two ", "half of the answer is shown");
+  await shown.half();
   assert.ok(shown.now.isLoading);
   await lab.release();
   await asking;
@@ -143,7 +155,7 @@ test("optimistic values", async (lab) => {
 const stopping = (mode) => async (lab) => {
   const shown = await page(lab, mode);
   const asking = shown.submit("Count", "gated");
-  await until(() => shown.now.messages.at(-1)?.content === "one two ");
+  await shown.half();
   await shown.now.stop();
   await asking;
   assert.equal(shown.now.isLoading, false);
@@ -161,7 +173,7 @@ test("stop [history off]", stopping(fetched.off));
 test("stop what would be rejoined", async (lab) => {
   const shown = await page(lab, { reconnectOnMount: true });
   const asking = shown.submit("Count", "gated");
-  await until(() => shown.now.messages.at(-1)?.content === "one two ");
+  await shown.half();
   await shown.now.stop();
   await asking;
   assert.equal(await lab.ended(shown.threadId, shown.created[0].run_id), "interrupted");
@@ -203,10 +215,10 @@ test("breakpoint", async (lab) => {
 test("rejoined after a reload", async (lab) => {
   const first = await page(lab, { reconnectOnMount: true });
   first.now.submit(lab.input("Count"), { context: { model_name: "gated" } }).catch(() => {});
-  await until(() => first.now.messages.at(-1)?.content === "one two ");
+  await first.half();
   first.unmount();
   const second = await page(lab, { reconnectOnMount: true, threadId: first.threadId });
-  await until(() => second.now.messages.at(-1)?.content === "one two ", "the text so far is shown again");
+  await second.half();
   await lab.release();
   await until(() => !second.now.isLoading && second.texts.at(-1) === "one two three four");
   assert.deepEqual(second.texts, ["Count", "one two three four"]);
@@ -245,7 +257,7 @@ test("joinStream", async (lab) => {
 test("queued while busy", async (lab) => {
   const shown = await page(lab);
   const asking = shown.submit("Count", "gated");
-  await until(() => shown.now.messages.at(-1)?.content === "one two ");
+  await shown.half();
   const payload = lab.asked("hello", "Queued", { multitaskStrategy: "enqueue", streamResumable: true });
   const queued = await lab.client.runs.create(shown.threadId, AGENT, payload);
   await lab.release();
