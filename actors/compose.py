@@ -244,9 +244,11 @@ def _load(running: System, source: ConfigSource, options: Options, provider: San
     from adapters.tracing import callbacks
     from adapters.workspace import LocalWorkspace
 
+    models = Configured(source)
+    models.prepare()
     given = {
         "config": source,
-        "models": Configured(source),
+        "models": models,
         "tools": load_tools(source.current().tools),
         "call": running.call,
         "log": running.log,

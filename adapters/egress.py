@@ -34,9 +34,7 @@ class PublicResolver(AbstractResolver):
 class Poster:
     """Posts to URLs that were checked with `core.egress.check_url`."""
 
-    async def post(
-        self, url: str, body: bytes, headers: Mapping[str, str], *, seconds: float, private: bool
-    ) -> int:
+    async def post(self, url: str, body: bytes, headers: Mapping[str, str], *, seconds: float, private: bool) -> int:
         """The HTTP status; redirects are not followed. Raises `Unavailable` if there is no answer in time, `Invalid` if
         the URL is one that may not be posted to.
         """

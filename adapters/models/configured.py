@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -22,6 +23,12 @@ class Configured:
     def __init__(self, config: ConfigSource) -> None:
         self._config = config
         self._demo = DemoChatModel()
+
+    def prepare(self) -> None:
+        """Import what the models need, which takes a second or more: call it where nobody waits, in a thread."""
+        for model in self._config.current().models:
+            with suppress(Invalid):  # whoever asks for it is told
+                self.get(model.name, thinking=False, reasoning_effort=None)
 
     def name(self, wanted: str | None) -> str:
         """The configured name that a request for `wanted` gets: itself, or the first one."""

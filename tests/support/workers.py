@@ -143,7 +143,9 @@ async def worker(
             if power is not None:
                 power.wire(running)
             provider = await compose.sandbox_provider(home, source.current())
-            lead = Lead(source, Configured(source), [*compose.load_tools(), *tools], running.call)
+            models = Configured(source)
+            await anyio.to_thread.run_sync(models.prepare)
+            lead = Lead(source, models, [*compose.load_tools(), *tools], running.call)
             parts: list[Actor[Any]] = [lead, Sandbox(provider, Limits()), *others]
             async with anyio.create_task_group() as tasks:
                 await tasks.start(partial(running.serve, parts, alone=alone))

@@ -61,18 +61,25 @@ class Page {
   async over(work) {
     const before = this.finished;
     await work();
-    await until(() => this.finished > before, "the run is over");
+    await this.until(() => this.finished > before, "the run is over");
   }
 
   // Return when half of a gated answer is shown.
   async half() {
+    await this.until(() => this.now.messages.at(-1)?.content === "one two ", "half of the answer is shown");
+  }
+
+  // The first true answer; what the page knows, if there is none.
+  async until(probe, what) {
     try {
-      await this.half();
-    } catch {
+      return await until(probe, what);
+    } catch (error) {
       const runs = this.threadId ? await this.lab.client.runs.list(this.threadId) : [];
-      const known = { thread: this.threadId, runs: runs.map(({ status }) => status), created: this.created, texts: this.texts };
-      const more = { loading: this.now.isLoading, errors: this.errors.map(String), seen: this.seen.length };
-      throw new Error(`half of the answer is not shown: ${JSON.stringify({ ...known, ...more })}`);
+      const { texts, created, threadId, finished } = this;
+      const known = { texts, created, threadId, finished, loading: this.now.isLoading, renders: this.seen.length };
+      const asked = this.lab.requests.map(({ method, path }) => `${method} ${path}`);
+      const more = { runs: runs.map((run) => run.status), errors: this.errors.map(String), asked };
+      throw new Error(`${error.message}: ${JSON.stringify({ ...known, ...more })}`, { cause: error });
     }
   }
 
