@@ -1,6 +1,8 @@
 # Needs GNU make and Python 3.11 or newer; everything else lands in .venv. No root, no uv, no container.
 
 SIKA_PYTHON ?= python3
+# Processes that tests run in: they wait more than they work. 0: all in one.
+WORKERS ?= 2
 BIN := .venv/bin
 STAMP := .venv/.installed
 
@@ -12,7 +14,7 @@ run: $(STAMP) ## make run ARGS="--port 8000"
 	$(BIN)/sika serve $(ARGS)
 
 test: check ## make test PYTEST="-k log -x"
-	$(BIN)/python -m pytest $(PYTEST)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(PYTEST)
 
 check: $(STAMP)
 	$(BIN)/ruff format --check .

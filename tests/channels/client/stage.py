@@ -102,7 +102,8 @@ class Models:
 def written(folder: Path, models: ModelServer, **sections: Any) -> Path:
     """A configuration."""
     folder.mkdir(exist_ok=True)
-    at = {"base_url": models.url, "api_key": "none"}
+    # Servers at once in this process share their providers' connections, which belong to one event loop.
+    at = {"base_url": models.url, "api_key": "none", "default_headers": {"Connection": "close"}}
     thinking = {"extra_body": {"thinking": {"type": "enabled"}}}
     entries = [
         *({"name": name, "model": name, **at} for name in (*models.scripts, LONG)),

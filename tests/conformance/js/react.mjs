@@ -8,7 +8,7 @@ globalThis.document = dom.window.document;
 globalThis.navigator ??= dom.window.navigator;
 // The hook leaves failed fetches of a history to the console, as a browser does; `onError` hears of them as well.
 process.on("unhandledRejection", () => {});
-const { createElement } = await import("react");
+const { createElement, useEffect } = await import("react");
 const { createRoot } = await import("react-dom/client");
 
 // A page with the hook. `now` is what it gives; `seen` is what was shown at each render.
@@ -33,6 +33,7 @@ class Page {
       this.now = lab.sdk.useStream(given);
       if (before?.isLoading && !this.now.isLoading) this.finished += 1;
       this.seen.push(this.now.messages.map(({ id, content, type }) => ({ id, content, type })));
+      useEffect(() => void (this.mounted = true), []); // after those of the hook
       return null;
     };
     this.root = createRoot(document.createElement("div"));
@@ -48,7 +49,7 @@ class Page {
   }
 
   async ready() {
-    await until(() => this.now && !this.now.isThreadLoading, "the page is ready");
+    await until(() => this.mounted && !this.now.isThreadLoading, "the page is ready");
     return this;
   }
 
