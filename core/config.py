@@ -46,7 +46,7 @@ _EMPTY_IF_MISSING = re.compile(r"^(sandbox\.environment|acp_agents\.[^.]+\.env)\
 _NEEDS_RESTART = (
     "log_level", "http.host", "http.port", "auth.enabled", "nats", "runs.max_concurrent", "actors", "channels",
     "sandbox.provider", "sandbox.use", "database", "checkpointer", "run_events", "stream_bridge",
-    "metrics.enabled", "tracing.otlp",
+    "metrics.enabled", "tools", "tracing.otlp",
 )  # fmt: skip
 
 

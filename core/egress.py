@@ -33,7 +33,7 @@ def check_url(url: str, where: str, *, private: bool) -> None:
         return
     if parts.scheme != "https":
         raise Invalid(f"{where}: expected an https URL (webhooks.allow_private lifts this)")
-    if not _may_be_public(host):
+    if not may_be_public(host):
         raise Invalid(f"{where}: {host} is not a public address (webhooks.allow_private lifts this)")
 
 
@@ -52,7 +52,8 @@ _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 """IPv4 addresses as IPv6-only networks write them (RFC 6052)."""
 
 
-def _may_be_public(host: str) -> bool:
+def may_be_public(host: str) -> bool:
+    """Whether a host name or address may be reachable from everywhere; what a name resolves to is seen later."""
     name = host.rstrip(".").lower()
     try:
         return is_public(name)

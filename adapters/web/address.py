@@ -6,7 +6,7 @@ from aiohttp.abc import AbstractResolver
 from yarl import URL
 
 from adapters.web.settings import URL_CHARACTERS
-from core.egress import check_url
+from core.egress import may_be_public
 from core.errors import Invalid
 
 
@@ -42,7 +42,5 @@ async def check_name(url: URL, resolver: AbstractResolver) -> None:
 
 
 def _check_host(host: str) -> None:
-    try:
-        check_url(f"https://[{host}]/" if ":" in host else f"https://{host}/", "url", private=False)
-    except Invalid:
-        raise Invalid(f"{host} is not a public address. Only pages that everybody can reach may be read.") from None
+    if not may_be_public(host):
+        raise Invalid(f"{host} is not a public address. Only pages that everybody can reach may be read.")

@@ -117,6 +117,8 @@ def _simplify(part: Element, url: str) -> None:
             element.tag = "span"
         elif element.tag in _INDENTING and _indent(element) > MAX_INDENT:
             element.tag = "div"
+        elif element.tag == "li" and element is not part and element.getparent().tag not in _INDENTING:
+            element.tag = "div"  # the list it was in is one already
 
 
 def _indent(element: Element) -> int:

@@ -80,3 +80,14 @@ def test_a_hostile_page_is_small_in_the_end(html: str) -> None:
 def test_what_is_nested_too_deep_becomes_text() -> None:
     deep = "<div>" * 150 + "inside" + "</div>" * 150
     assert body(f"<p>before</p>{deep}") == "before\ninside"
+
+
+def test_what_comes_late_is_not_read() -> None:
+    assert body("<p>early</p>" + "<p></p>" * page.MAX_ELEMENTS + "<p>late</p>") == "early"
+    assert "late" not in body("<p>" + "word " * page.MAX_TEXT + "</p><p>late</p>")
+
+
+def test_lists_are_indented_only_so_far() -> None:
+    lines = [line for line in body("<ul><li>x" * 20).splitlines() if line.strip()]
+    assert len(lines) == 20
+    assert max(len(line) - len(line.lstrip()) for line in lines) <= 2 * page.MAX_INDENT
