@@ -13,6 +13,7 @@ import importlib.util
 import json
 import re
 from collections.abc import Iterator, Mapping, Set
+from contextlib import suppress
 from typing import Any
 
 from langchain_core.language_models import BaseChatModel
@@ -83,7 +84,8 @@ async def close() -> None:
         client = getattr(getattr(model, "root_async_client", None), "_client", None)
         if client is not None:
             for transport in {client._transport, *client._mounts.values()} - {None}:
-                await transport.aclose()
+                with suppress(RuntimeError):  # of a loop that is closed, and its connections with it
+                    await transport.aclose()
 
 
 def _arguments(entry: dict[str, Any], name: str, thinking: bool, reasoning_effort: str | None) -> dict[str, Any]:

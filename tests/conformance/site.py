@@ -14,6 +14,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from core import embedded
 from tests.conformance.models import SCRIPTS
 from tests.support.nats import running
 
@@ -67,10 +68,13 @@ def serve(home: Path, config: Path) -> Sequence[str]:
 
 @contextmanager
 def process(module: str, *arguments: str, log: Path) -> Iterator[tuple[int, str]]:
-    """A process of ours that names its address in its first line: its id and that address."""
+    """A process of ours that names its address in its first line: its id and that address. On Linux it dies with us."""
+    command = [sys.executable, "-m", module, *arguments]
+    if sys.platform == "linux":
+        command = [sys.executable, "-I", "-S", "-c", embedded._LAUNCH_LINUX, str(os.getpid()), *command]
     with log.open("wb") as errors:
         made = subprocess.Popen(
-            [sys.executable, "-m", module, *arguments],
+            command,
             stdout=subprocess.PIPE,
             stderr=errors,
             text=True,

@@ -23,6 +23,7 @@ import structlog
 from actors import compose
 from actors.lead.actor import Lead
 from actors.sandbox import Limits, Sandbox
+from adapters.models import factory
 from adapters.models.configured import Configured
 from core import embedded, system
 from core.actor import Actor
@@ -163,6 +164,7 @@ async def worker(
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await task
+        await factory.close()
 
 
 class Client:

@@ -20,6 +20,7 @@ from yarl import URL
 from actors.documents import Documents
 from adapters.documents.local import LocalDocuments
 from channels.http.app import Services
+from channels.http.gateway import uploads as uploaded
 from channels.http.gateway.uploads import plain_name
 from core.config import Config
 from core.errors import Invalid
@@ -62,8 +63,11 @@ def services(system: System, config: Settings, tmp_path: Path) -> Services:
 
 
 @pytest.fixture
-async def converting(system: System, config: Settings, services: Services) -> AsyncIterator[None]:
-    """A documents actor, and the configuration that has it convert all."""
+async def converting(
+    system: System, config: Settings, services: Services, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[None]:
+    """A documents actor, and the configuration that has it convert all. A busy machine takes its time."""
+    monkeypatch.setattr(uploaded, "CONVERSION_SECONDS", 100.0)
     config.uploads = Uploads(auto_convert_documents=True, max_file_size=200 << 20, max_total_size=400 << 20)
     actor = Documents(config, system.threads, LocalDocuments(services.home))  # type: ignore[arg-type]
     async with anyio.create_task_group() as tasks:
