@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import anyio
 
     from actors.compose import Options
+    from channels.terminal.digest import Digest
     from channels.terminal.doctor import Check, Finding
     from channels.terminal.story import Story
     from core.identity.directory import Directory
@@ -101,6 +102,8 @@ def parser() -> argparse.ArgumentParser:
         made.add_argument("thread")
         if name in ("show", "tail", "state"):
             made.add_argument("--json", action="store_true")
+        if name == "show":
+            made.add_argument("--brief", action="store_true", help="what went as usual on one line per stretch")
         if name in ("show", "tail"):
             made.add_argument("--after", type=_count, default=0, metavar="SEQ", help="only events after this one")
         if name == "replay":
@@ -142,6 +145,14 @@ def parser() -> argparse.ArgumentParser:
 
     views = add("projections", None, "the read models").add_subparsers(required=True, metavar="WHAT")
     add("rebuild", _projections_rebuild, "let the running server build them again from the log", views)
+
+    prompts = add("prompt", None, "the system prompt").add_subparsers(required=True, metavar="WHAT")
+    made = add("show", _prompt_show, "what a run would get, and its hash (on standard error)", prompts)
+    made.add_argument("--agent", metavar="NAME", help="of this custom agent")
+    made.add_argument("--user", default="default", metavar="ID", help="whose agent that is (default: default)")
+    made.add_argument("--bootstrap", action="store_true", help="of the agent that makes agents")
+    made.add_argument("--plan", action="store_true", help="with a list of steps")
+    made.add_argument("--subagents", action="store_true", help="with subagents")
 
     config = add("config", None, "the configuration file").add_subparsers(required=True, metavar="WHAT")
     add("check", _config_check, "look for mistakes", config)
@@ -336,6 +347,26 @@ async def _config_check(arguments: argparse.Namespace) -> int:
     return OK
 
 
+async def _prompt_show(arguments: argparse.Namespace) -> int:
+    from actors import compose
+    from actors.lead.policies.todos import Todos
+    from actors.lead.prompt import short_hash
+    from core.events import RunRequested
+
+    wanted = {
+        "agent_name": arguments.agent,
+        "is_bootstrap": arguments.bootstrap,
+        "is_plan_mode": arguments.plan,
+        "subagent_enabled": arguments.subagents,
+    }
+    options = _options(arguments)
+    async with compose.attach(options) as system:
+        plan = await compose.plan(system, RunRequested(context=wanted), arguments.user, options)
+    print(plan.prompt, *([Todos().system_prompt] if plan.todos else []), sep="\n\n")
+    print(short_hash(plan.prompt), file=sys.stderr)
+    return OK
+
+
 # ── log ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -344,7 +375,7 @@ async def _log_show(arguments: argparse.Namespace) -> int:
     from channels.terminal import log
 
     async with compose.attach(_options(arguments)) as system:
-        story, after = _story(), arguments.after
+        story, after = _digest() if arguments.brief else _story(), arguments.after
         await log.show(system.log, arguments.thread, print, after=after, raw=arguments.json, story=story)
     return OK
 
@@ -388,7 +419,7 @@ async def _log_replay(arguments: argparse.Namespace) -> int:
     from channels.terminal.log import replayed
 
     async with compose.attach(_options(arguments)) as system:
-        text, code = replayed(await compose.replay(system, arguments.thread, arguments.until, arguments.config))
+        text, code = replayed(await compose.replay(system, arguments.thread, arguments.until, _options(arguments)))
     print(text)
     return code
 
@@ -564,27 +595,17 @@ def _story() -> Story:
     return Story(style_of(sys.stdout), width)
 
 
+def _digest() -> Digest:
+    from channels.terminal.digest import Digest
+    from channels.terminal.text import style_of
+
+    return Digest(_story(), style_of(sys.stdout))
+
+
 def _log_to_stderr(level: str) -> None:
-    """For people on a terminal, JSON otherwise."""
-    import logging
+    from core import logs
 
-    import structlog
-
-    people = sys.stderr.isatty()
-    console = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)  # no locals: secrets
-    renderer = console if people else structlog.processors.JSONRenderer()
-    structlog.configure(
-        processors=[
-            structlog.contextvars.merge_contextvars,
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="%H:%M:%S" if people else "iso", utc=not people),
-            *([] if people else [structlog.processors.format_exc_info]),
-            renderer,
-        ],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-        cache_logger_on_first_use=True,
-    )
+    logs.configure(level, sys.stderr)
 
 
 def _has_uvloop() -> bool:

@@ -29,6 +29,7 @@ from core.actor import Actor
 from core.bus import Endpoint
 from core.config import ConfigSource
 from core.errors import Invalid, Unavailable, ungrouped
+from core.events import RunRequested
 from core.projections import own_file
 from core.sandbox import SandboxProvider
 from core.settings import Config, ToolEntry
@@ -36,6 +37,7 @@ from core.system import System
 from core.tools import Tool
 
 if TYPE_CHECKING:
+    from actors.lead.plan import Plan
     from core.replay import Report
 
 log = structlog.get_logger("sika.compose")
@@ -82,7 +84,6 @@ async def serve(options: Options) -> AsyncIterator[str]:
 
 @asynccontextmanager
 async def _server(options: Options, source: ConfigSource) -> AsyncIterator[str]:
-    from adapters.tracing.otlp import Exporter
     from channels.http import app
 
     config = source.current()
@@ -104,6 +105,8 @@ async def _server(options: Options, source: ConfigSource) -> AsyncIterator[str]:
             _announce(options.home, Address(url, os.getpid(), place.url))
             tasks.start_soon(_actors, running, source, options, options.nats is None and config.nats.url is None)
             if config.tracing.otlp.endpoint:
+                from adapters.tracing.otlp import Exporter
+
                 tasks.start_soon(Exporter(running.log, running.name, config.tracing, services.version).run)
             try:
                 yield url
@@ -142,15 +145,26 @@ async def attach(options: Options) -> AsyncIterator[System]:
             yield running
 
 
-async def replay(running: System, thread_id: str, until: int | None, config: Path | None = None) -> Report:
+async def replay(running: System, thread_id: str, until: int | None, options: Options) -> Report:
     """Execute a thread's recorded runs again on their recorded outcomes, with no network."""
     from actors.lead.actor import Lead
     from adapters.models.configured import Silent
     from core.replay import replay as execute
 
-    source = ConfigSource(config)
-    lead = Lead(source, Silent(), load_tools(source.current().tools), running.call)
+    source, home = ConfigSource(options.config), options.home
+    lead = Lead(source, Silent(), Toolset(source.current()), running.call, running.log, home)
     return await execute(running.log, thread_id, until, lead.execute)
+
+
+async def plan(running: System, request: RunRequested, user: str, options: Options) -> Plan:
+    """How a run would be done. Raises `Invalid` and `NotFound` where its agent is not there."""
+    from actors.lead.plan import Planner
+    from adapters.models.configured import Silent
+    from core.agents import aggregates
+
+    source = ConfigSource(options.config)
+    planner = Planner(source, Silent(), Toolset(source.current()), aggregates(running.log), options.home)
+    return await planner.plan(request, user)
 
 
 def running_server(home: Path) -> Address | None:
@@ -238,10 +252,13 @@ def _limits(config: Config) -> Limits:
 
 
 def _load(running: System, source: ConfigSource, options: Options, provider: SandboxProvider) -> list[Actor[Any]]:
+    from adapters import guardrails
     from adapters.documents.local import LocalDocuments
     from adapters.egress import Poster
+    from adapters.images import LocalImages
     from adapters.models.configured import Configured
     from adapters.tracing import callbacks
+    from adapters.uploads import LocalUploads
     from adapters.workspace import LocalWorkspace
 
     models = Configured(source)
@@ -249,7 +266,7 @@ def _load(running: System, source: ConfigSource, options: Options, provider: San
     given = {
         "config": source,
         "models": models,
-        "tools": load_tools(source.current().tools),
+        "tools": Toolset(source.current()),
         "call": running.call,
         "log": running.log,
         "threads": running.threads,
@@ -261,14 +278,38 @@ def _load(running: System, source: ConfigSource, options: Options, provider: San
         "workspace": LocalWorkspace(options.home),
         "provider": provider,
         "limits": _limits(source.current()),
+        "uploads": LocalUploads(options.home),
+        "images": LocalImages(options.home),
+        "guardrails": guardrails.load,
         "traced": lambda **about: callbacks.invocation(source.current(), **about),
     }
+    guardrails.load(source.current().guardrails)
     callbacks.callbacks(source.current())  # what is on and not complete is an error now, not at the first run
     classes = {cls.name: cls for cls in find_actors(source.current().actors)}
     wanted = options.actors or tuple(classes)
     if unknown := [name for name in wanted if name not in classes]:
         raise Invalid(f"--actors: {', '.join(unknown)} unknown; there are: {', '.join(sorted(classes))}")
     return [construct(classes[name], given) for name in wanted]
+
+
+class Toolset:
+    """The tools of a configuration. Those of one that cannot be loaded later are the last good ones.
+
+    Raises `Invalid` if there are no good ones yet.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self._hash = config.hash
+        self._tools = load_tools(config.tools)
+
+    def __call__(self, config: Config) -> Sequence[Tool]:
+        if config.hash != self._hash:
+            self._hash = config.hash
+            try:
+                self._tools = load_tools(config.tools)
+            except Invalid as error:
+                log.error("the tools are broken, the last good ones stay in force", problem=str(error))
+        return self._tools
 
 
 def load_tools(entries: Sequence[ToolEntry] = ()) -> list[Tool]:

@@ -26,14 +26,16 @@ from core.events import (
     ThreadErased,
     ThreadExpirySet,
 )
-from core.ids import safe_id
 from core.intake import Intake
+from core.paths import thread_root
 from core.prune import prune
 from core.state import ThreadState
 from core.threads import Threads
 
 TEMPORARY_SECONDS = 60.0
 """How long the thread of a run without one stays after the run: who joins right after the end still sees it."""
+PAUSED_SECONDS = 86400
+"""The same, while it waits for a person."""
 SWEEP_SECONDS = 60.0
 """When the files of an erased thread are looked for again: a command that was running may have written more."""
 AGAIN_SECONDS = 60.0
@@ -107,9 +109,10 @@ def _next(state: ThreadState, now: datetime) -> Due | None:
 def _moments(state: ThreadState) -> Iterator[Due]:
     if not state.exists:
         return
+    temporary = PAUSED_SECONDS if state.paused else TEMPORARY_SECONDS
     for run in state.runs.values():
         if run.request.on_completion == "delete" and not run.open:
-            yield Due(datetime.fromisoformat(run.updated_at) + timedelta(seconds=TEMPORARY_SECONDS), erase=True)
+            yield Due(datetime.fromisoformat(run.updated_at) + timedelta(seconds=temporary), erase=True)
     if state.expiry is not None:
         idle = timedelta(minutes=state.expiry.minutes)
         yield Due(datetime.fromisoformat(state.updated_at) + idle, erase=state.expiry.strategy == "delete")
@@ -132,7 +135,7 @@ def remove_files(home: Path, user: str, thread_id: str) -> None:
     """Remove what a thread has on disk; that nothing is there is fine. Commands of the thread may still be running:
     whatever they do to the tree meanwhile, nothing outside of it is touched. Raises `OSError`: then try again.
     """
-    root = home / "users" / safe_id(user, "user") / "threads" / safe_id(thread_id, "thread_id")
+    root = thread_root(home, user, thread_id)
     with suppress(FileNotFoundError):
         root.rename(root.with_name(f".{thread_id}-{secrets.token_hex(4)}"))
     for grave in root.parent.glob(f".{thread_id}-*"):

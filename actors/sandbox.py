@@ -8,9 +8,11 @@ from typing import Any, Never
 
 import anyio
 import msgspec
+from anyio import to_thread
 
 from core.actor import Actor, Progress
 from core.errors import Invalid, ungrouped
+from core.images import image_of, place_of
 from core.sandbox import ExecResult, SandboxProvider
 from core.sandbox import Sandbox as Port
 
@@ -94,7 +96,24 @@ class Grep(Request, frozen=True, kw_only=True, tag="grep"):
     max_results: int = 100
 
 
-AnyRequest = Exec | Kill | Write | Replace | List | Read | Glob | Grep
+class View(Request, frozen=True, kw_only=True, tag="image"):
+    path: str
+
+
+class Find(Request, frozen=True, kw_only=True, tag="files"):
+    """Whether these are files, and no links to some."""
+
+    paths: list[str]
+
+
+class Version(Request, frozen=True, kw_only=True, tag="version"):
+    """The SHA-256 of a file, None if there is none."""
+
+    path: str
+
+
+AnyRequest = Exec | Kill | Write | Replace | List | Read | Glob | Grep | View | Find | Version
+Answer = str | Mapping[str, Any] | None
 
 
 class Sandbox(Actor[Never]):
@@ -103,7 +122,7 @@ class Sandbox(Actor[Never]):
     def __init__(self, provider: SandboxProvider, limits: Limits) -> None:
         self._provider, self._limits = provider, limits
 
-    async def answer(self, request: Mapping[str, Any], progress: Progress) -> str:
+    async def answer(self, request: Mapping[str, Any], progress: Progress) -> Answer:
         try:
             asked: AnyRequest = msgspec.convert(dict(request), type=AnyRequest)
             return await self._do(asked, await self._provider.acquire(asked.user, asked.thread), progress)
@@ -112,7 +131,7 @@ class Sandbox(Actor[Never]):
         except Invalid as error:
             raise Invalid(cut_middle(str(error), MAX_ERROR)) from error
 
-    async def _do(self, asked: AnyRequest, sandbox: Port, progress: Progress) -> str:
+    async def _do(self, asked: AnyRequest, sandbox: Port, progress: Progress) -> Answer:
         match asked:
             case Exec():
                 return await self._exec(asked, sandbox, progress)
@@ -141,6 +160,17 @@ class Sandbox(Actor[Never]):
                     limit=limit,
                 )
                 return matches(found, more, path)
+            case View(path=path):
+                place = place_of(path)
+                image = await to_thread.run_sync(image_of, place, await sandbox.read(place))
+                return msgspec.structs.asdict(image)
+            case Find(paths=paths):
+                for path in paths:
+                    found, _ = await sandbox.glob(path, "*", dirs=False, limit=1)
+                    if found != [path]:
+                        raise Invalid(f"{path}: is not a file")
+            case Version(path=path):
+                return await sandbox.version(path)
         return "OK"
 
     async def _exec(self, asked: Exec, sandbox: Port, progress: Progress) -> str:

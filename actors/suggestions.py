@@ -11,7 +11,7 @@ import msgspec
 import structlog
 from langchain_core.messages import HumanMessage, SystemMessage
 
-from actors.lead.actor import Models
+from actors.lead.plan import Models
 from core.actor import Actor, Progress
 from core.config import ConfigSource
 from core.errors import Invalid, Unavailable

@@ -10,7 +10,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
-import secrets
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -20,6 +19,7 @@ from typing import Protocol
 import anyio
 import msgspec
 
+from core import traces
 from core.actor import Actor, Context
 from core.config import ConfigSource
 from core.errors import Invalid, SikaError
@@ -35,7 +35,8 @@ from core.events import (
     WebhookDelivered,
     WebhookFailed,
 )
-from core.ids import now
+from core.identity.installation import Installation
+from core.ids import now, stamp
 from core.runs import outcome
 from core.state import Run, ThreadState, fold
 from core.threads import Threads
@@ -62,7 +63,7 @@ class Webhooks(Actor[Ended]):
     def __init__(self, config: ConfigSource, threads: Threads, home: Path, poster: Poster) -> None:
         self._config = config
         self._threads = threads
-        self._secret = home / "secrets" / "webhook_secret"
+        self._home = home
         self._poster = poster
 
     async def handle(self, event: Ended, ctx: Context) -> None:
@@ -97,12 +98,12 @@ class Webhooks(Actor[Ended]):
     ) -> WebhookDelivered | WebhookFailed:
         config = self._config.current().webhooks
         body = msgspec.json.encode({**await _body(run, aggregate, ctx), "webhook_sent_at": now()})
-        secret = config.secret.reveal() if config.secret else await anyio.to_thread.run_sync(_kept, self._secret)
+        secret = config.secret.reveal() if config.secret else await anyio.to_thread.run_sync(_own, self._home)
         try:
             status = await self._poster.post(
                 run.request.webhook or "",
                 body,
-                signed(run.last_id, body, secret, int(time.time())),
+                {**signed(run.last_id, body, secret, int(time.time())), **_trace(run)},
                 seconds=config.timeout_seconds,
                 private=config.allow_private,
             )
@@ -130,6 +131,17 @@ def signed(identity: str, body: bytes, secret: str, moment: int) -> dict[str, st
     }
 
 
+def _trace(run: Run) -> dict[str, str]:
+    """The header that lets the receiver join the run's trace."""
+    found = traces.header(run.request)
+    return {traces.TRACEPARENT: found} if found else {}
+
+
+def _own(home: Path) -> str:
+    """The installation's secret."""
+    return Installation(home).webhooks.reveal()
+
+
 async def _body(run: Run, aggregate: Aggregate, ctx: Context) -> Json:
     """The run with the values at its end, whatever was done in the thread since."""
     records = [record for record in await ctx.read(aggregate) if record.seq <= (run.ended_seq or 0)]
@@ -147,22 +159,4 @@ def _failed(reason: str, attempt: int) -> WebhookFailed:
     if attempt > len(PAUSES):
         return WebhookFailed(reason=reason, attempt=attempt)
     again = datetime.now(UTC) + timedelta(seconds=PAUSES[attempt - 1])
-    return WebhookFailed(reason=reason, attempt=attempt, again_at=again.isoformat(timespec="microseconds"))
-
-
-def _kept(path: Path) -> str:
-    """The data directory's own secret, made when it is first needed."""
-    try:
-        return path.read_text().strip()
-    except FileNotFoundError:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        draft = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
-        draft.touch(mode=0o600)
-        draft.write_text(secrets.token_urlsafe(32))
-        try:
-            path.hardlink_to(draft)  # another process may have been first
-        except FileExistsError:
-            pass
-        finally:
-            draft.unlink()
-        return path.read_text().strip()
+    return WebhookFailed(reason=reason, attempt=attempt, again_at=stamp(again))

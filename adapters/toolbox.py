@@ -75,7 +75,7 @@ def _of_entry(entry: ToolEntry, place: str) -> Tool:
         tool = _made(made, settings, place)
     else:
         raise Invalid(f"{place}: neither a core.tools.Tool nor a function that makes one")
-    return tool if entry.group is None else dataclasses.replace(tool, group=entry.group)
+    return dataclasses.replace(tool, group=entry.group or tool.group, deferred=entry.deferred)
 
 
 def _load(use: str, place: str) -> Any:

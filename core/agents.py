@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
-from weakref import WeakKeyDictionary
 
 import msgspec
 
@@ -78,19 +77,9 @@ def fold(records: Iterable[Record], roster: Roster) -> Roster:
     return Roster(dict(sorted(agents.items())), profile)
 
 
-_rosters: WeakKeyDictionary[EventLog, Aggregates[Roster]] = WeakKeyDictionary()
-
-
-def rosters(log: EventLog) -> Aggregates[Roster]:
-    """Everybody's rosters: those of one log are folded and kept once per process."""
-    if log not in _rosters:
-        _rosters[log] = Aggregates(log, KIND, fold, Roster())
-    return _rosters[log]
-
-
-async def names(log: EventLog, user: str) -> dict[str, str]:
-    """Descriptions of a user's agents by name, in the order of the names."""
-    return {one.name: one.description for one in (await rosters(log).load(user)).agents.values()}
+def aggregates(log: EventLog) -> Aggregates[Roster]:
+    """The users' rosters, by user."""
+    return Aggregates(log, KIND, fold, Roster())
 
 
 def checked(name: str) -> str:

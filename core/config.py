@@ -45,8 +45,8 @@ _SECRET_NAME = re.compile(
 _EMPTY_IF_MISSING = re.compile(r"^(sandbox\.environment|acp_agents\.[^.]+\.env)\.")
 _NEEDS_RESTART = (
     "log_level", "http.host", "http.port", "auth.enabled", "nats", "runs.max_concurrent", "actors", "channels",
-    "sandbox.provider", "sandbox.use", "database", "checkpointer", "run_events", "stream_bridge",
-    "metrics.enabled", "tools", "tracing.otlp",
+    "sandbox", "database", "checkpointer", "run_events", "stream_bridge",
+    "metrics.enabled", "tracing.otlp",
 )  # fmt: skip
 
 
@@ -201,6 +201,8 @@ def _compatible(raw: dict[str, Any]) -> dict[str, Any]:
     summarization = result.get("summarization")
     if isinstance(summarization, dict) and isinstance(summarization.get("trigger"), dict):
         summarization["trigger"] = [summarization["trigger"]]
+    if isinstance(middlewares := result.get("middlewares"), list):
+        result["middlewares"] = [{"use": one} if isinstance(one, str) else one for one in middlewares]
     sandbox = result.get("sandbox")
     if isinstance(sandbox, dict) and isinstance(sandbox.get("use"), str):
         sandbox.setdefault("provider", "host" if "LocalSandbox" in sandbox["use"] else "auto")
@@ -227,7 +229,7 @@ def _shape_section(kind: type[Section], value: dict[str, Any], path: str, warnin
     for key, item in value.items():
         place = f"{path}.{key}" if path else key
         if key not in fields:
-            shaped["extra"][key] = _cover(item, hidden=_is_secret(key))
+            shaped["extra"][key] = _cover(item, hidden=is_secret(key))
             warnings.extend(_advice(kind, key, place))
         elif item is not None or _optional(fields[key]):
             shaped[key] = _shape(fields[key], item, place, warnings)
@@ -250,14 +252,15 @@ def _advice(kind: type[Section], key: str, place: str) -> list[str]:
     return [f"{place}: unknown key, did you mean {close[0]}?"] if close else []
 
 
-def _is_secret(key: str) -> bool:
+def is_secret(key: str) -> bool:
+    """Whether what stands under such a name is to be kept to oneself."""
     return bool(_SECRET_NAME.search(key))
 
 
 def _cover(value: Any, hidden: bool = False) -> Any:
     """Make a `Secret` of every string that stands under a telling name."""
     if isinstance(value, dict):
-        return {key: _cover(item, hidden or _is_secret(key)) for key, item in value.items()}
+        return {key: _cover(item, hidden or is_secret(key)) for key, item in value.items()}
     if isinstance(value, list):
         return [_cover(item, hidden) for item in value]
     return Secret(value) if hidden and isinstance(value, str) else value

@@ -162,6 +162,8 @@ class RunRequested(Event, frozen=True):
     webhook: str | None = None
     """Where the outcome is posted to. Its query string may hold a secret: it is not shown."""
     feedback_keys: list[str] = []
+    traceparent: str | None = None
+    """The span that wanted it, if the metadata does not name one (W3C Trace Context)."""
 
 
 class RunStarted(Event, frozen=True):
@@ -176,6 +178,11 @@ class RunStarted(Event, frozen=True):
     """Short hash of the system prompt: tells drift from divergence when the run is replayed."""
     config: str | None = None
     """Short hash of the configuration in force."""
+    agent: str | None = None
+    """The custom agent that does it."""
+    prepared: Json = {}
+    """What the server adds to the input, written right after it: the new message with its uploads block and reminder.
+    """
 
 
 class RunCancelRequested(Event, frozen=True):
@@ -198,10 +205,13 @@ class RunPaused(Event, frozen=True):
 
 
 class RunFailed(Event, frozen=True):
-    """The run ended by an error. `error` is a class name, `text` is fit for people."""
+    """The run ended by an error. `error` is a class name, `text` is fit for people; `message` says it in the
+    conversation.
+    """
 
     error: str
     text: str
+    message: Message | None = None
 
 
 class RunCancelled(Event, frozen=True):
@@ -299,8 +309,21 @@ class WebhookFailed(Event, frozen=True):
 # ── model and tools ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+class Decision(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a policy did about an answer or a call, and why: part of the fact that it changed.
+
+    `note` is shown to the model at its next call, and never again. `again`: it is asked again although it was done.
+    """
+
+    policy: str
+    action: str
+    text: str = ""
+    note: Message | None = None
+    again: bool = False
+
+
 class ModelCompleted(Event, frozen=True):
-    """What the model said: never asked for again."""
+    """What the model said, as the policies left it: never asked for again."""
 
     message: Message
     request: str | None = None
@@ -312,6 +335,7 @@ class ModelCompleted(Event, frozen=True):
     """Raw argument text by call id, where it is not the compact JSON of the parsed arguments (clients saw the raw
     text).
     """
+    decisions: list[Decision] = []
 
 
 class ModelFailed(Event, frozen=True):
@@ -323,6 +347,8 @@ class ModelFailed(Event, frozen=True):
     max_attempts: int
     reason: str = "generic"
     wait_ms: int | None = None
+    model: str | None = None
+    """The configured name of the model, if it is not the run's."""
 
 
 class ToolRequested(Event, frozen=True):
@@ -343,6 +369,54 @@ class ToolCompleted(Event, frozen=True):
     duration_ms: int = 0
     unknown: bool = False
     """True if a crash hid the outcome of a `once` tool, and the message says so."""
+    decisions: list[Decision] = []
+
+
+# ── about the conversation ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+class ContextCompacted(Event, frozen=True):
+    """The conversation is, from here on, `summary` and the messages `kept` (ids, in their order): what lies before is
+    in the log only. `messages` replace those of the same id, where only a part of one is kept.
+    """
+
+    summary: Message
+    kept: list[str]
+    messages: list[Message] = []
+    reason: str = ""
+    tokens_before: int = 0
+    tokens_after: int = 0
+    model: str | None = None
+    """Who wrote the summary. What it used is in the summary's `usage_metadata`."""
+
+
+class ApprovalRequested(Event, frozen=True):
+    """A tool call waits for a person. `digest` binds the answer to the call's arguments; `deadline` (ISO 8601) is when
+    it counts as rejected.
+    """
+
+    approval: str
+    call_id: str
+    tool: str
+    args: Json
+    digest: str
+    text: str = ""
+    allowed: list[str] = []
+    """Of `approve`, `edit`, `reject`."""
+    deadline: str | None = None
+
+
+class ApprovalResolved(Event, frozen=True):
+    """What became of a call that waited: `args` are those it is made with if they were edited, `message` says why not.
+    `by`: the user who decided, None if time did.
+    """
+
+    approval: str
+    call_id: str
+    decision: Literal["approve", "edit", "reject", "expire"]
+    by: str | None = None
+    args: Json | None = None
+    message: str = ""
 
 
 # ── envelope, reading and writing ────────────────────────────────────────────────────────────────────────────────────

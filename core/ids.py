@@ -33,8 +33,13 @@ def uuid7() -> str:
 
 
 def now() -> str:
-    """The current time, ISO 8601 with zone, microseconds."""
-    return datetime.now(UTC).isoformat(timespec="microseconds")
+    """The current time, as the log has it."""
+    return stamp(datetime.now(UTC))
+
+
+def stamp(moment: datetime) -> str:
+    """A time as the log has it: ISO 8601 with zone (always UTC), microseconds."""
+    return moment.astimezone(UTC).isoformat(timespec="microseconds")
 
 
 def safe_id(value: str, what: str) -> str:

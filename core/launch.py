@@ -15,10 +15,10 @@ import structlog
 from core import assistants, schedules
 from core.errors import Invalid, NotFound, Refused, Unavailable
 from core.events import Event, RunRequested
-from core.ids import assistant_id
+from core.ids import assistant_id, stamp
 from core.intake import Intake
 from core.log import EventLog
-from core.schedules import Firing, Schedule, ScheduleFailed, SchedulePaused, Schedules, ScheduleSkipped, stamp
+from core.schedules import Firing, Schedule, ScheduleFailed, SchedulePaused, Schedules, ScheduleSkipped
 from core.state import Run
 from core.threads import Threads
 

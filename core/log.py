@@ -50,6 +50,7 @@ from core.bus import ASK_SECONDS, MESSAGE_NOT_FOUND, ApiError, Bus
 from core.errors import Conflict, Invalid, Unavailable
 from core.events import Aggregate, Blob, Event, Record, encode, unreadable, written
 from core.ids import now, uuid7
+from core.traces import TRACEPARENT
 
 log = structlog.get_logger("sika.log")
 
@@ -96,9 +97,11 @@ class EventLog:
         run: str | None = None,
         cause: str | None = None,
         audience: Sequence[str] = (),
+        traceparent: str | None = None,
     ) -> list[Record]:
         """Append all or nothing, if `expected` (0: no event yet) is the aggregate's last sequence. `audience`: actors
-        that need to hear of it, where most events of the type concern nobody (`Actor.summoned`).
+        that need to hear of it, where most events of the type concern nobody (`Actor.summoned`). `traceparent`: the
+        trace it is part of, as a header for others on the bus; our own readers find it in the log.
 
         Returns the records as stored. Raises `Conflict` if somebody else was first; `Unavailable` if the log did not
         answer for 30 s (then nobody can say whether it was stored: read before deciding again).
@@ -110,7 +113,10 @@ class EventLog:
             body = encode(event, envelope)
             bodies.append((event, envelope, body, await self._claim(aggregate, event, envelope, body)))
         messages = [(envelope.id, str(event.__struct_config__.tag), wire) for event, envelope, _, wire in bodies]
-        last = await self._store(aggregate, messages, expected, {AUDIENCE: ",".join(audience)} if audience else {})
+        extra = {AUDIENCE: ",".join(audience)} if audience else {}
+        if traceparent:
+            extra[TRACEPARENT] = traceparent
+        last = await self._store(aggregate, messages, expected, extra)
         first = last - len(bodies) + 1
         return [Record(first + n, body, None, event) for n, (event, _, body, _) in enumerate(bodies)]
 

@@ -13,6 +13,14 @@ _OF_TYPE: Mapping[str, Json] = {
 }
 
 
+REMINDER = "reminder"
+"""Key of `additional_kwargs`: what the model is told right before the message (decision 11)."""
+UPLOADS_BLOCK = "uploads_block"
+"""Key of `additional_kwargs`: how many characters of the content, or of its first block, are the server's."""
+RESERVED = frozenset({REMINDER, UPLOADS_BLOCK, "dynamic_context_reminder"})
+"""Keys of `additional_kwargs` that are the server's word. A client's count for nothing."""
+
+
 def full(message: Message) -> Json:
     """The message with every field of its type."""
     dump = {**_OF_TYPE.get(message["type"], _COMMON), **message}

@@ -9,16 +9,21 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
 from core.errors import Invalid
 from core.events import (
+    ApprovalRequested,
+    ApprovalResolved,
+    ContextCompacted,
+    Decision,
     FileConverted,
     FileRejected,
     FileUploaded,
+    Message,
     ModelCompleted,
     ModelFailed,
     Record,
@@ -33,7 +38,7 @@ from core.events import (
     WebhookDelivered,
     WebhookFailed,
 )
-from core.usage import UNNAMED, tokens_of
+from core.usage import ANSWERED_BY, UNNAMED, tokens_of
 
 MOST = 100
 """Values of one label that are told apart."""
@@ -77,6 +82,10 @@ TOKENS = _counter("model_tokens", "Tokens; cache_read is part of input.", "model
 FAILURES = _counter("model_failures", "Tries of model calls that failed.", "model", "reason")
 TOOLS = _counter("tool_calls", "Outcomes of tool calls; unknown where a crash hid them.", "tool", "status")
 TOOL_SECONDS = _histogram("tool_call_duration", "Duration of tool calls.", "tool")
+DECISIONS = _counter("policy_decisions", "What policies did about answers and tool calls.", "policy", "action")
+COMPACTIONS = _counter("compactions", "Conversations summarised, by the model that wrote the summary.", "model")
+ASKED = _counter("approvals_requested", "Tool calls that were made to wait for a person.", "tool")
+DECIDED = _counter("approvals_decided", "What became of calls that waited; expire: time decided.", "decision")
 UPLOADS = _counter("uploads", "Files uploaded.")
 UPLOADED = _counter("upload_bytes", "Bytes of files uploaded.")
 CONVERSIONS = _counter("conversions", "Files converted to Markdown, or rejected.", "result")
@@ -175,7 +184,14 @@ class Metrics:
                 if run and run.started is not None:
                     numbers.observe(RUN_SECONDS, _since(run.started, record), status)
             case ModelFailed():
-                numbers.count(FAILURES, self._model(record), event.reason)
+                numbers.count(FAILURES, event.model or self._model(record), event.reason)
+            case ContextCompacted():
+                numbers.count(COMPACTIONS, event.model or UNNAMED)
+                self._used(event.model or UNNAMED, event.summary)
+            case ApprovalRequested():
+                numbers.count(ASKED, event.tool)
+            case ApprovalResolved():
+                numbers.count(DECIDED, event.decision)
             case FileUploaded():
                 numbers.count(UPLOADS)
                 numbers.count(UPLOADED, by=event.size)
@@ -199,18 +215,28 @@ class Metrics:
         run.model = event.model or run.model
 
     def _answered(self, record: Record, event: ModelCompleted) -> None:
-        model, tokens = self._model(record), tokens_of(event.message)
+        model = _stand_in(event.message) or self._model(record)
+        self._used(model, event.message)
+        self._decided(event.decisions)
+        if event.duration_ms > 0:
+            self.numbers.observe(CALL_SECONDS, event.duration_ms / 1000, model)
+
+    def _used(self, model: str, message: Message) -> None:
+        tokens = tokens_of(message)
         self.numbers.count(CALLS, model)
         for kind, amount in (("input", tokens.input), ("output", tokens.output), ("cache_read", tokens.cache_read)):
             if amount:
                 self.numbers.count(TOKENS, model, kind, by=amount)
-        if event.duration_ms > 0:
-            self.numbers.observe(CALL_SECONDS, event.duration_ms / 1000, model)
+
+    def _decided(self, decisions: Iterable[Decision]) -> None:
+        for one in decisions:
+            self.numbers.count(DECISIONS, one.policy, one.action)
 
     def _called(self, event: ToolCompleted) -> None:
         name = _text(event.message.get("name"), UNNAMED)
         status = "unknown" if event.unknown else _text(event.message.get("status"), "success")
         self.numbers.count(TOOLS, name, status)
+        self._decided(event.decisions)
         if not event.unknown:
             self.numbers.observe(TOOL_SECONDS, event.duration_ms / 1000, name)
 
@@ -225,6 +251,13 @@ class Metrics:
             if len(self._runs) > KEPT:
                 self._runs.popitem(last=False)
         return self._runs[name]
+
+
+def _stand_in(message: Message) -> str | None:
+    """The model that answered in place of the run's."""
+    said = message.get("response_metadata")
+    other = said.get(ANSWERED_BY) if isinstance(said, dict) else None
+    return _text(other, "") or None
 
 
 def _text(value: Any, default: str) -> str:

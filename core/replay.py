@@ -7,13 +7,18 @@ not one (its hash is reported by the run), a changed tool, policy or order is.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
-from core.errors import Divergence, NotFound
+from core.errors import Divergence, NotFound, Unavailable
 from core.events import (
+    ApprovalRequested,
+    ApprovalResolved,
+    ContextCompacted,
+    Event,
     Json,
     Message,
     MessageAdded,
@@ -24,6 +29,7 @@ from core.events import (
     RunPaused,
     RunRequested,
     RunStarted,
+    StatePatched,
     ToolCompleted,
     ToolRequested,
     thread,
@@ -35,6 +41,11 @@ from core.state import ThreadState, fold, unanswered
 from core.tools import Effect
 
 Call = Callable[[str, Mapping[str, Any], Callable[[str], Awaitable[None]]], Awaitable[Any]]
+E = TypeVar("E", bound=Event)
+OUTSIDE = ("guardrails", "read_before_write")
+"""Policies that ask somebody before a call is made: a refusal of theirs is taken as it was."""
+FACTS = (ContextCompacted, ApprovalRequested, ApprovalResolved, StatePatched)
+"""What policies record besides answers and outcomes."""
 Execute = Callable[["ReplayJournal", RunRequested, str, str, str, Call], Awaitable[None]]
 
 
@@ -57,10 +68,11 @@ class ReplayJournal:
         self.steps = 0
         self._records = records
         self._models = [r for r in records if isinstance(r.event, ModelCompleted)]
-        self._intents = {r.event.call_id: r for r in records if isinstance(r.event, ToolRequested)}
-        self._outcomes = {r.event.call_id: r for r in records if isinstance(r.event, ToolCompleted)}
+        self._intents = [r for r in records if isinstance(r.event, ToolRequested)]
+        self._outcomes = [r for r in records if isinstance(r.event, ToolCompleted)]
         self._added = [r for r in records if isinstance(r.event, MessageAdded)]
         self._paused = next((r.event for r in records if isinstance(r.event, RunPaused)), None)
+        self._facts = [r for r in records if isinstance(r.event, FACTS)]
         self._asked = 0
 
     stopping = False
@@ -68,10 +80,25 @@ class ReplayJournal:
     def said_seq(self) -> int:
         return self.state.said_seq()
 
+    async def fact(self, kind: type[E], key: str, make: Callable[[], Awaitable[E]]) -> E:
+        for record in self._facts:
+            if isinstance(record.event, kind) and getattr(record.event, "call_id", "") == key:
+                self._facts.remove(record)
+                self._took(record)
+                return record.event
+        raise Divergence(f"after {self._end()}: the loop comes to a {kind.__struct_config__.tag}; the run did not")
+
+    def _ahead(self) -> int:
+        """Where the next answer of the model lies."""
+        return self._models[self._asked].seq if self._asked < len(self._models) else self._records[-1].seq + 1
+
     async def steered(self) -> list[Message]:
         if unanswered(self.state.messages):
             return []
-        ahead = self._models[self._asked].seq if self._asked < len(self._models) else self._records[-1].seq + 1
+        ahead = self._ahead()
+        for fact in [one for one in self._facts if one.seq < ahead]:
+            self._facts.remove(fact)
+            self._took(fact)
         found: list[Message] = []
         while self._added and self._added[0].seq < ahead:
             record = self._added.pop(0)
@@ -102,7 +129,10 @@ class ReplayJournal:
     async def tool_requested(self, call_id: str, name: str, effect: Effect, args: Json) -> ToolCompleted | None:
         if done := outcome_of(self.state, call_id):
             return done  # in the run that paused here
-        intent, outcome = self._intents.get(call_id), self._outcomes.get(call_id)
+        intent, outcome = self._of_call(self._intents, call_id), self._of_call(self._outcomes, call_id)
+        if intent is None and outcome is not None and _refused_outside(outcome):
+            self._took(outcome)
+            return outcome.event if isinstance(outcome.event, ToolCompleted) else None
         if intent is None:
             raise Divergence(f"after {self._end()}: the loop calls {name} ({call_id}); the run did not")
         asked = intent.event
@@ -125,7 +155,15 @@ class ReplayJournal:
         raise Divergence("the loop recorded an answer of its own")
 
     async def tool_completed(self, event: ToolCompleted) -> None:
-        raise Divergence(f"the loop recorded an outcome of its own for {event.call_id}")
+        """Of a call that was not made: refused, or answered by a policy."""
+        record = self._of_call(self._outcomes, event.call_id)
+        if record is None:
+            raise Divergence(f"after {self._end()}: the loop answers {event.call_id} itself; the run did not")
+        recorded = record.event
+        assert isinstance(recorded, ToolCompleted)
+        if (event.message, event.update) != (recorded.message, recorded.update):
+            raise Divergence(f"{record.seq} tool.completed: the loop answers {event.call_id} itself, and otherwise")
+        self._took(record)
 
     async def model_failed(self, event: ModelFailed) -> None:
         raise Divergence(f"the model failed: {event.text}")
@@ -139,6 +177,11 @@ class ReplayJournal:
     def rest(self) -> Record | None:
         """The first recorded answer the loop did not ask for."""
         return self._models[self._asked] if self._asked < len(self._models) else None
+
+    def _of_call(self, records: Sequence[Record], call_id: str) -> Record | None:
+        """What was recorded of a call of the last answer: some models repeat call ids."""
+        first = bisect_right(records, self.said_seq(), key=lambda record: record.seq)
+        return next((r for r in records[first:] if getattr(r.event, "call_id", "") == call_id), None)
 
     def _took(self, record: Record) -> None:
         self.steps += 1
@@ -196,4 +239,9 @@ async def _replay_run(
 
 
 async def _no_call(actor: str, request: Mapping[str, Any], progress: Callable[[str], Awaitable[None]]) -> Any:
-    raise Divergence(f"the loop asks the {actor} actor; the run had its outcome")
+    raise Unavailable(f"a replay asks nobody, and not the {actor} actor")
+
+
+def _refused_outside(outcome: Record) -> bool:
+    event = outcome.event
+    return isinstance(event, ToolCompleted) and any(one.policy in OUTSIDE for one in event.decisions)

@@ -13,6 +13,7 @@ import structlog
 from core import fulltext
 from core.errors import Invalid
 from core.events import (
+    ContextCompacted,
     Json,
     MessageAdded,
     ModelCompleted,
@@ -166,6 +167,7 @@ ENDED: Mapping[type, str] = {
     RunCancelled: "interrupted",
     RunRolledBack: "rolled_back",
 }
+MIDDLEWARE = "middleware"
 CALLERS: Mapping[str, str] = {"lead": "lead_agent"}
 """Who asks models, as DeerFlow calls them; anybody else by the name of the actor."""
 TITLE = ""
@@ -287,6 +289,10 @@ class Batch:
                 _write(thread, record, {"messages": [event.message]})
                 key = run, thread.models.get(run), CALLERS.get(record.head.actor, record.head.actor)
                 thread.used[key] = thread.used.get(key, Tokens()).plus(tokens_of(event.message))
+            case ContextCompacted():
+                _write(thread, record)
+                key = run, event.model, MIDDLEWARE
+                thread.used[key] = thread.used.get(key, Tokens()).plus(tokens_of(event.summary))
             case RunRequested():
                 thread.requested.setdefault(run, (record.seq, event.assistant, record.at, bool(event.input)))
                 if event.input:

@@ -29,13 +29,15 @@ from __future__ import annotations
 
 import asyncio
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import anyio
 import structlog
+from structlog.contextvars import bind_contextvars
 
+from core import traces
 from core.actor import Actor
 from core.errors import Conflict, OwnershipLost, SikaError, Unavailable
 from core.events import (
@@ -67,6 +69,7 @@ from core.work import Wakeup, WorkQueue
 
 log = structlog.get_logger("sika.run")
 
+E = TypeVar("E", bound=Event)
 STALLED_ATTEMPTS = 6
 """A run that was started so often without getting anything done kills its workers: it is failed instead."""
 
@@ -97,6 +100,12 @@ class Journal(Protocol):
     async def model_completed(self, event: ModelCompleted) -> None: ...
 
     async def model_failed(self, event: ModelFailed) -> None: ...
+
+    async def fact(self, kind: type[E], key: str, make: Callable[[], Awaitable[E]]) -> E:
+        """Something that a policy finds out or decides once: as recorded when replaying, else made now, and recorded.
+        `key`: the tool call it is about (the `call_id` of the event), or empty.
+        """
+        ...
 
     async def steered(self) -> list[Message]:
         """Take in what people have told the agent meanwhile: record it as part of the conversation. Not between a
@@ -132,6 +141,14 @@ class Paused(Exception):
     def __init__(self, next: Sequence[str], interrupts: Sequence[Interrupt] = ()) -> None:
         super().__init__(f"paused before {', '.join(next)}")
         self.event = RunPaused(next=list(next), interrupts=list(interrupts))
+
+
+class Failed(Exception):
+    """Raised by `perform`: the run fails as `error` says, and `message` tells the person in the conversation."""
+
+    def __init__(self, error: str, text: str, message: Message) -> None:
+        super().__init__(text)
+        self.event = RunFailed(error=error, text=text, message=message)
 
 
 class Worker:
@@ -215,6 +232,7 @@ class OwnedRun:
             run=self.id,
             cause=cause,
             audience=audience,
+            traceparent=traces.header(self.request),
         )
         return record
 
@@ -268,6 +286,11 @@ class OwnedRun:
 
     async def model_failed(self, event: ModelFailed) -> None:
         await self.append(event)
+
+    async def fact(self, kind: type[E], key: str, make: Callable[[], Awaitable[E]]) -> E:
+        event = await make()
+        await self.append(event)
+        return event
 
     async def steered(self) -> list[Message]:
         messages = [] if unanswered(self.state.messages) else list(self.run.steers)
@@ -349,8 +372,10 @@ class RunActor(Actor[RunRequested]):
         process drains.
         """
 
-    def describe(self, request: RunRequested) -> Mapping[str, Any]:
-        """What `run.started` says about how the run is done: `model`, `prompt`, `config`."""
+    async def describe(self, run: OwnedRun) -> Mapping[str, Any]:
+        """What `run.started` says about how the run is done: `model`, `prompt`, `config`, `agent`; and, at the first
+        attempt, what is `prepared`.
+        """
         return {}
 
     async def stopped(self, run: OwnedRun, open_calls: list[Json]) -> None:
@@ -387,6 +412,7 @@ class RunActor(Actor[RunRequested]):
         """Claim a run and bring it to its end. Raises `Conflict` if the claim failed, `OwnershipLost` if it was taken
         away.
         """
+        bind_contextvars(run=run.id)
         owned = OwnedRun(self.name, worker, wakeup.aggregate.id, state, run)
         with worker.threads.log.listen(wakeup.aggregate) as ear:  # before the claim: nothing after it can be missed
             return await self._own(owned, ear, wakeup, worker)
@@ -400,7 +426,7 @@ class RunActor(Actor[RunRequested]):
                 )
                 await owned.append(RunFailed(error="Stalled", text=text), audience=_audience(owned))
                 return owned.state
-            facts = self.describe(run.request)
+            facts = await self.describe(owned)
             await owned.claim(RunStarted(attempt=owned.attempt, worker=worker.name, lease=wakeup.seq, **facts))
         while True:
             outcome = None if owned.stopping else await self._attempt(owned, ear)
@@ -421,8 +447,8 @@ class RunActor(Actor[RunRequested]):
                 try:
                     await self.perform(owned)
                     outcome = RunCompleted()
-                except Paused as paused:
-                    outcome = paused.event
+                except (Paused, Failed) as end:
+                    outcome = end.event
                 except (OwnershipLost, Unavailable) as error:
                     owned.broken = error
                 except Exception as error:  # of a model, a tool, a policy: the run failed, the worker did not

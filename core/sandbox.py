@@ -36,6 +36,12 @@ class Sandbox(Protocol):
 
     async def read(self, path: str) -> bytes: ...
 
+    async def version(self, path: str) -> str | None:
+        """SHA-256 (hex) of what is stored, None if there is nothing. It tells versions of a file apart; of what `read`
+        gives it need not be the digest.
+        """
+        ...
+
     async def kill(self, call_id: str) -> None:
         """End a command and everything it started. Cancelling `exec` does not: a server that stops leaves commands
         running.

@@ -15,6 +15,7 @@ from cronsim import CronSim, CronSimError
 from core.aggregates import Aggregates
 from core.errors import Invalid
 from core.events import Event, Json, Message, Record, RunRequested
+from core.ids import stamp
 from core.log import EventLog
 
 KIND = "schedules"
@@ -343,11 +344,6 @@ def when(text: str, timezone: str, where: str) -> str:
     if moment.year not in YEARS:
         raise Invalid(f"{where}: from the year {YEARS[0]} to {YEARS[-1]}, got {text[:40]!r}")
     return stamp(moment)
-
-
-def stamp(moment: datetime) -> str:
-    """A time as the log has it."""
-    return moment.astimezone(UTC).isoformat(timespec="microseconds")
 
 
 def _moment(text: str) -> datetime | None:

@@ -178,11 +178,12 @@ class ToolGroup(Section, frozen=True, kw_only=True):
 
 
 class ToolEntry(Section, frozen=True, kw_only=True):
-    """`extra` holds the tool's own settings."""
+    """`extra` holds the tool's own settings. `deferred`: with `tool_search`, it has to be looked up to be called."""
 
     name: str
     use: str
     group: str | None = None
+    deferred: bool = False
 
 
 class Mount(Section, frozen=True, kw_only=True):
@@ -300,6 +301,86 @@ class LoopDetection(Section, frozen=True, kw_only=True):
             raise ValueError("a hard limit must not be below its warning threshold")
 
 
+class ToolOutput(Section, frozen=True, kw_only=True):
+    """Results of at least `externalize_min_chars` go to a file, and the model gets a head and a tail; where there is
+    no file to be had, results are cut at `fallback_max_chars`. `overrides`: the first number, by tool; 0 is never.
+    """
+
+    enabled: bool = True
+    externalize_min_chars: Count = 12_000
+    preview_head_chars: Count = 2000
+    preview_tail_chars: Count = 1000
+    fallback_max_chars: Positive = 30_000
+    fallback_head_chars: Count = 8000
+    fallback_tail_chars: Count = 3000
+    exempt_tools: tuple[str, ...] = ("read_file",)
+    overrides: Mapping[str, Count] = {}
+
+
+class ApprovalRule(Section, frozen=True, kw_only=True):
+    """Calls of `tool` (a name, `*` stands for anything) wait for a person. `match`: only those in whose arguments the
+    expression is found: anywhere, or by name of the argument. `when`: every time, or until one was approved.
+    """
+
+    tool: str
+    match: str | Mapping[str, str] | None = None
+    when: Literal["always", "once_per_run", "once_per_thread"] = "always"
+    allowed: tuple[Literal["approve", "edit", "reject"], ...] = ("approve", "edit", "reject")
+    deadline_seconds: Seconds | None = None
+    text: str = ""
+
+    def __post_init__(self) -> None:
+        given = self.match.values() if isinstance(self.match, Mapping) else [self.match] if self.match else []
+        for expression in given:
+            try:
+                re.compile(expression)
+            except re.error as error:
+                raise ValueError(f"match: {expression!r} is no regular expression: {error}") from None
+        if not self.allowed:
+            raise ValueError("allowed: at least one of approve, edit, reject")
+
+
+class Budget(Section, frozen=True, kw_only=True):
+    """The most that may be used; None: as much as is wanted. `cost` is in the currency of the models' prices."""
+
+    tokens: Positive | None = None
+    cost: Annotated[float, msgspec.Meta(gt=0)] | None = None
+
+
+class Budgets(Section, frozen=True, kw_only=True):
+    """What a run, a thread, a user in a day, and everybody in a day may use. A day is a day in UTC. From `warn` of a
+    run's budget on, the agent is told to come to an end.
+    """
+
+    run: Budget = Budget()
+    thread: Budget = Budget()
+    user_per_day: Budget = Budget()
+    day: Budget = Budget()
+    warn: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.8
+
+
+class TokenBudget(Section, frozen=True, kw_only=True):
+    """DeerFlow's: of a run. At `hard_stop` the agent has to answer with what it has."""
+
+    enabled: bool = False
+    max_tokens: Positive = 200_000
+    warn_threshold: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.8
+    hard_stop_threshold: Annotated[float, msgspec.Meta(gt=0, le=1)] = 1.0
+
+
+class MiddlewareEntry(Section, frozen=True, kw_only=True):
+    """A LangChain middleware of yours: `module:Class`, made with `config`, placed `before` or `after` a named one."""
+
+    use: str
+    before: str | None = None
+    after: str | None = None
+    config: Open = {}
+
+    def __post_init__(self) -> None:
+        if self.before and self.after:
+            raise ValueError("before and after: only one of them")
+
+
 class CircuitBreaker(Section, frozen=True, kw_only=True):
     failure_threshold: Positive = 5
     recovery_timeout_sec: Seconds = 60
@@ -368,7 +449,7 @@ class Langfuse(Section, frozen=True, kw_only=True):
 
 
 class Otlp(Section, frozen=True, kw_only=True):
-    """A collector of spans; without an `endpoint` there are none."""
+    """A collector of spans and measures; without an `endpoint` there are none."""
 
     endpoint: str | None = None
     headers: Mapping[str, Secret] = {}
@@ -422,6 +503,16 @@ class Config(Section, frozen=True, kw_only=True):
     guardrails: Guardrails = Guardrails()
     loop_detection: LoopDetection = LoopDetection()
     circuit_breaker: CircuitBreaker = CircuitBreaker()
+    model_roles: Mapping[str, tuple[str, ...]] = {}
+    """Models by what they are for (`lead`, `summarization`, `suggestions`), the first that works."""
+    tool_output: ToolOutput = ToolOutput()
+    read_before_write: On = On()
+    command_audit: On = On()
+    safety_finish_reason: On = On()
+    approvals: tuple[ApprovalRule, ...] = ()
+    budgets: Budgets = Budgets()
+    token_budget: TokenBudget = TokenBudget()
+    middlewares: tuple[MiddlewareEntry, ...] = ()
     token_usage: On = On()
     metrics: Metrics = Metrics()
     tracing: Tracing = Tracing()

@@ -26,6 +26,10 @@ from typing import Any, NamedTuple
 import msgspec
 
 from core.events import (
+    ApprovalRequested,
+    ApprovalResolved,
+    ContextCompacted,
+    Decision,
     Event,
     FeedbackGiven,
     FeedbackRemoved,
@@ -63,6 +67,10 @@ REMOVE_ALL = "__remove_all__"
 """Id of a `remove` message that clears the list (LangGraph's `REMOVE_ALL_MESSAGES`)."""
 
 PENDING = ("pending", "running")
+CLARIFICATION = "clarification:"
+"""How the id of a tool message begins that is a question to the person."""
+COMPACTED = "SummarizationMiddleware.before_model"
+"""What the web page knows the step as that replaces a conversation by its summary (contract runtime §5.10)."""
 
 
 class Commit(NamedTuple):
@@ -84,6 +92,15 @@ class Intent(NamedTuple):
 
     id: str
     event: ToolRequested
+
+
+class Approval(NamedTuple):
+    """A tool call that waits, or waited, for a person. `run` and `at`: when it was asked for."""
+
+    request: ApprovalRequested
+    run: str
+    at: str
+    resolved: ApprovalResolved | None = None
 
 
 class Feedback(NamedTuple):
@@ -140,6 +157,10 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     """Messages for the agent that it has not taken in yet."""
     answers: Mapping[str, tuple[Any, ...]] = {}
     """What people answered to the questions of tool calls that are not done yet, by call id, in order."""
+    notes: tuple[Message, ...] = ()
+    """What policies have to tell the model at its next call."""
+    again: bool = False
+    """The model is to be asked again although it was done."""
     removed: bool = False
     webhook: WebhookDelivered | WebhookFailed | None = None
     """What became of the last try to post the outcome."""
@@ -147,6 +168,11 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def open(self) -> bool:
         return self.status in PENDING
+
+    @property
+    def shown(self) -> bool:
+        """Whether people and programs get to see it."""
+        return self.status != "rolled_back" and not self.removed
 
 
 @dataclass(slots=True)
@@ -174,6 +200,7 @@ class ThreadState:
     """What the paused run was told and did not come to hear: for the one that goes on."""
     feedback: Mapping[str, Feedback] = field(default_factory=dict)
     expiry: Expiry | None = None
+    approvals: Mapping[str, Approval] = field(default_factory=dict)
 
     @property
     def messages(self) -> list[Message]:
@@ -189,6 +216,11 @@ class ThreadState:
     def queued(self) -> list[Run]:
         """Runs nobody has started, oldest first."""
         return [run for run in self.runs.values() if run.status == "pending"]
+
+    @property
+    def undone(self) -> frozenset[str]:
+        """Ids of the runs that were rolled back."""
+        return frozenset(run.id for run in self.runs.values() if run.status == "rolled_back")
 
     @property
     def status(self) -> str:
@@ -262,7 +294,17 @@ def next_nodes(messages: Sequence[Message]) -> list[str]:
         return []
     if unanswered(messages):
         return ["tools"]
-    return [] if messages[-1]["type"] == "ai" else ["model"]
+    return [] if messages[-1]["type"] == "ai" or asks_person(messages) else ["model"]
+
+
+def asks_person(messages: Sequence[Message]) -> bool:
+    """Whether the agent has asked the person something, and waits for the next message (contract runtime §5.19)."""
+    for message in reversed(messages):
+        if message["type"] != "tool":
+            return False
+        if str(message.get("id")).startswith(CLARIFICATION):
+            return True
+    return False
 
 
 def patch_of(record: Record, state: ThreadState) -> tuple[Mapping[str, Any], str, str] | None:
@@ -276,9 +318,31 @@ def patch_of(record: Record, state: ThreadState) -> tuple[Mapping[str, Any], str
             return values, source, node or "__start__"
         case MessageAdded(messages=messages):
             return {"messages": messages}, "update", "__start__"
+        case RunFailed(message=message) if message is not None:
+            return {"messages": [message]}, "loop", "model"
+        case ContextCompacted():
+            return {"messages": _compacted(state, record.event)}, "loop", COMPACTED
         case RunStarted() if (run := state.runs.get(record.run or "")) and run.attempt == 0 and run.request.input:
-            return run.request.input, "input", "__start__"
+            return with_prepared(run.request.input, record.event.prepared), "input", "__start__"
     return None
+
+
+def with_prepared(given: Json, prepared: Json) -> Json:
+    """A run's input with what the server adds to it."""
+    if not prepared:
+        return given
+    found = {**given, **prepared}
+    if "messages" in given and "messages" in prepared:
+        found["messages"] = [*given["messages"], *prepared["messages"]]
+    return found
+
+
+def _compacted(state: ThreadState, event: ContextCompacted) -> list[Message]:
+    """The conversation after it was compacted, as a patch that replaces it. What was added meanwhile stays."""
+    changed = {message.get("id"): message for message in event.messages}
+    kept = [changed.get(one, state.messages[state.places[one]]) for one in event.kept if one in state.places]
+    last = max((state.places[one] for one in event.kept if one in state.places), default=len(state.messages) - 1)
+    return [{"type": "remove", "id": REMOVE_ALL}, event.summary, *kept, *state.messages[last + 1 :]]
 
 
 def _thaw(state: ThreadState) -> ThreadState:
@@ -337,6 +401,14 @@ def _apply(state: ThreadState, record: Record) -> None:
             if base != state.head:
                 state.paused, state.answers = None, {}
             _commit(state, record, *patched, base)
+        case ContextCompacted():
+            _commit(state, record, *(patch_of(record, state) or ({}, "", "")), state.head)
+        case ApprovalRequested():
+            asked = Approval(event, record.run or "", record.at)
+            state.approvals = {**state.approvals, event.approval: asked}
+        case ApprovalResolved() if event.approval in state.approvals:
+            known = state.approvals[event.approval]._replace(resolved=event)
+            state.approvals = {**state.approvals, event.approval: known}
         case _ if record.run is not None:
             _apply_to_run(state, record, record.run)
     state.updated_at = record.at
@@ -380,6 +452,8 @@ def _apply_to_run(state: ThreadState, record: Record, run_id: str) -> None:
             _commit(state, record, *(patch_of(record, state) or ({}, "", "")), state.head)
         case RunFailed():
             changes = {"status": "error", "error": event, "ended_seq": record.seq}
+            if patched := patch_of(record, state):
+                _commit(state, record, *patched, state.head)
         case RunCancelled():
             changes = {"status": "interrupted", "ended_seq": record.seq}
         case RunRolledBack():
@@ -390,9 +464,10 @@ def _apply_to_run(state: ThreadState, record: Record, run_id: str) -> None:
         case ToolRequested():
             changes = {"intents": {**run.intents, event.call_id: Intent(record.id, event)}}
         case ModelCompleted() | ToolCompleted():
-            changes = {"stalled": 0}
+            changes = {"stalled": 0, "notes": (*run.notes, *_notes(event.decisions))}
             if isinstance(event, ModelCompleted):
-                changes["said"] = record.id
+                again = any(decision.again for decision in event.decisions)
+                changes |= {"said": record.id, "notes": _notes(event.decisions), "again": again}
             if isinstance(event, ToolCompleted):
                 changes["intents"] = {k: v for k, v in run.intents.items() if k != event.call_id}
                 changes["answers"] = {k: v for k, v in run.answers.items() if k != event.call_id}
@@ -401,6 +476,10 @@ def _apply_to_run(state: ThreadState, record: Record, run_id: str) -> None:
         case _:
             return
     state.runs[run_id] = msgspec.structs.replace(run, updated_at=record.at, last_id=record.id, **changes)
+
+
+def _notes(decisions: Sequence[Decision]) -> tuple[Message, ...]:
+    return tuple(decision.note for decision in decisions if decision.note is not None)
 
 
 def _apply_to_ended(state: ThreadState, run: Run, event: Event | Opaque) -> None:
@@ -453,6 +532,7 @@ def _forget(state: ThreadState) -> None:
     state.exists, state.erased = False, True
     state.metadata, state.values, state.commits, state.runs, state.places, state.head = {}, {}, [], {}, {}, -1
     state.paused, state.answers, state.steers, state.feedback, state.expiry = None, {}, (), {}, None
+    state.approvals = {}
 
 
 def _commit(state: ThreadState, record: Record, patch: Mapping[str, Any], source: str, node: str, parent: int) -> None:
@@ -489,8 +569,20 @@ def reduce(values: Json, places: dict[str, int], patch: Mapping[str, Any]) -> No
                 values[name] = list(dict.fromkeys([*values.get(name, ()), *shown]))
             case "viewed_images":
                 values[name] = {**values.get(name, {}), **new} if new and isinstance(new, dict) else {}
+            case "todos" if new is None:
+                pass
+            case "promoted":
+                values[name] = _promoted(values.get(name), new)
             case _:
                 values[name] = new
+
+
+def _promoted(old: Any, new: Any) -> Any:
+    """Names of one catalogue add up; another catalogue begins anew."""
+    if not (isinstance(old, dict) and isinstance(new, dict) and old.get("catalog_hash") == new.get("catalog_hash")):
+        return new
+    names = [name for one in (old, new) for name in one.get("names") or () if isinstance(name, str)]
+    return {**new, "names": sorted(set(names))}
 
 
 def _add_messages(messages: list[Message], places: dict[str, int], new: Any) -> None:

@@ -14,13 +14,14 @@ from typing import Any
 import anyio
 import structlog
 from anyio.abc import TaskStatus
+from structlog.contextvars import bind_contextvars
 
-from core import calls
+from core import calls, traces
 from core.actor import Actor
 from core.bus import ApiError, Bus, Endpoint, connect
 from core.dispatch import Dispatcher, ensure_timers, forward_timers
 from core.errors import Conflict, OwnershipLost, Refused, SikaError, Unavailable
-from core.events import Aggregate, Event, Record
+from core.events import Aggregate, Event, Record, RunRequested
 from core.ids import now, uuid7
 from core.intake import Intake
 from core.log import EventLog
@@ -105,6 +106,7 @@ class System:
 
     async def _serve_one(self, actor: Actor[Any]) -> None:
         async def one(wakeup: Wakeup) -> None:
+            bind_contextvars(actor=actor.name, **_about(wakeup))  # each wake-up has a task of its own
             try:
                 if isinstance(actor, RunActor):
                     await self._work_on_run(actor, wakeup)
@@ -141,6 +143,8 @@ class System:
                 return
             records = [record async for record in self.log.read(wakeup.aggregate, after=wakeup.hint.seq - 1)]
             if records and records[0].seq == wakeup.hint.seq and not _answered(actor.name, records):
+                if run := records[0].run:
+                    bind_contextvars(run=run)
                 context = _Context(self, actor.name, wakeup.aggregate, records[0])
                 await actor.handle(records[0].event, context)
         except Exception as error:
@@ -235,7 +239,13 @@ class _Context:
             expected = records[-1].seq if records else 0
             try:
                 await self._system.log.append(
-                    target, events, expected=expected, actor=self._actor, run=run, cause=cause
+                    target,
+                    events,
+                    expected=expected,
+                    actor=self._actor,
+                    run=run,
+                    cause=cause,
+                    traceparent=_traceparent(records, run),
                 )
                 return
             except Conflict:
@@ -252,6 +262,19 @@ class _Context:
 
     def new_id(self) -> str:
         return uuid7()
+
+
+def _about(wakeup: Wakeup) -> dict[str, str]:
+    """What the process's log says of whatever happens on a wake-up."""
+    kind, identity = wakeup.aggregate
+    about = {"thread": identity} if kind == "thread" else {"aggregate": str(wakeup.aggregate)}
+    return {**about, "event_id": wakeup.hint.id} if wakeup.hint.id else about
+
+
+def _traceparent(records: Sequence[Record], run: str | None) -> str | None:
+    """Of a run, if these records have its beginning."""
+    asked = next((r.event for r in records if run and r.run == run and r.type == "run.requested"), None)
+    return traces.header(asked) if isinstance(asked, RunRequested) else None
 
 
 def _answered(actor: str, records: Sequence[Record]) -> bool:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 
+from core import traces
 from core.errors import Conflict, NotFound, SikaError, Unavailable
-from core.events import Event, Record, thread
+from core.events import Event, Record, RunRequested, thread
 from core.log import EventLog
 from core.state import ThreadState, fold
 
@@ -81,6 +82,7 @@ class Threads:
                         run=run,
                         cause=cause,
                         audience=audience,
+                        traceparent=_traceparent(state, run, events),
                     )
                     return self.fold(thread_id, records, state), records
                 if fresh or kept:
@@ -107,3 +109,10 @@ class Threads:
             _, dropped = self._kept.popitem(last=False)
             self._messages -= len(dropped.commits) + 1
         return state
+
+
+def _traceparent(state: ThreadState, run: str | None, events: Sequence[Event]) -> str | None:
+    """Of the run that is decided on, or asked for."""
+    known = state.runs.get(run or "")
+    request = known.request if known else next((one for one in events if isinstance(one, RunRequested)), None)
+    return traces.header(request) if request else None

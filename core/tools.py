@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from core.errors import Invalid
@@ -40,6 +40,17 @@ class ToolContext(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a tool may return instead of a text: what the model is told, what changes in the thread's state (through
+    the reducers of its fields), and what programs are told (`artifact`).
+    """
+
+    text: str
+    update: Mapping[str, Any] = field(default_factory=dict)
+    artifact: Any = None
+
+
 ToolFunction = Callable[..., Awaitable[Any]]
 
 
@@ -52,6 +63,8 @@ class Tool:
     function: ToolFunction
     effect: Effect = "once"
     group: str | None = None
+    deferred: bool = False
+    """With `tool_search`: the model has to look it up before it can call it."""
 
 
 def tool(*, effect: Effect = "once", group: str | None = None) -> Callable[[ToolFunction], Tool]:

@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
 
 from core.events import Message
+from core.previews import text_of
 from core.settings import Pricing
-from core.state import Commit, Run, ThreadState
+from core.state import COMPACTED, REMOVE_ALL, Commit, Run, ThreadState
 
 MILLION = 1_000_000
+ANSWERED_BY = "answered_by"
+"""In an answer's `response_metadata`: the configured name of the model that stood in for the run's."""
+APOLOGY = "deerflow_error_fallback"
+"""In an assistant message's `additional_kwargs`: the server said it in the model's place (contract runtime §23.3)."""
 UNNAMED = "unknown"
 """Of a model that no fact names."""
+SUMMARY = "summary"
+"""Name of the message that stands for what was summarised (contract runtime §5.10)."""
+BYTES_PER_TOKEN, TOKENS_PER_MESSAGE, TOKENS_PER_IMAGE = 4, 3, 85
+"""Of an estimate; as `langchain_core`'s, but for the bytes: a Chinese character costs about a token."""
 
 
 class Tokens(NamedTuple):
@@ -33,8 +42,15 @@ class Tokens(NamedTuple):
         return Tokens(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
 
 
+class Size(NamedTuple):
+    """How long a conversation is."""
+
+    messages: int = 0
+    tokens: int = 0
+
+
 class RunUsage(msgspec.Struct, frozen=True):
-    """What a run used, by the names of the run object. The lead agent's calls are the only ones a thread's log has."""
+    """What a run used, by the names of the run object. `middleware`: what its summaries cost."""
 
     total_input_tokens: int = 0
     total_output_tokens: int = 0
@@ -64,45 +80,64 @@ def tokens_of(message: Message) -> Tokens:
 
 
 def model_of(message: Message, run: Run | None) -> str:
-    """The configured name of the run's model, else what the provider calls it."""
+    """The configured name of the model that answered, else of the run's, else what the provider calls it."""
     said = message.get("response_metadata")
-    named = said.get("model_name") if isinstance(said, dict) else None
+    said = said if isinstance(said, dict) else {}
+    if isinstance(said.get(ANSWERED_BY), str):
+        return str(said[ANSWERED_BY])
+    named = said.get("model_name")
     return (run.model if run else None) or (named if isinstance(named, str) else None) or UNNAMED
 
 
 def of_run(state: ThreadState, run: Run) -> RunUsage:
     """What a run used so far. Reads the run's own steps only."""
-    tokens, messages = Tokens(), 0
+    lead, middleware, messages = Tokens(), Tokens(), 0
     for commit in _steps(state, run):
         messages += len(messages_in(commit))
         if answer := answer_in(commit):
-            tokens = tokens.plus(tokens_of(answer))
+            lead = lead.plus(tokens_of(answer))
+        elif summary := summary_in(commit):
+            middleware = middleware.plus(tokens_of(summary))
+    tokens = lead.plus(middleware)
     return RunUsage(
         total_input_tokens=tokens.input,
         total_output_tokens=tokens.output,
         total_tokens=tokens.total,
         llm_call_count=tokens.calls,
-        lead_agent_tokens=tokens.total,
+        lead_agent_tokens=lead.total,
+        middleware_tokens=middleware.total,
         message_count=messages,
     )
 
 
 def by_model(state: ThreadState, run: Run) -> dict[str, Tokens]:
     """What a run used, by model."""
-    found: dict[str, Tokens] = {}
-    for commit in _steps(state, run):
-        if answer := answer_in(commit):
-            model = model_of(answer, run)
-            found[model] = found.get(model, Tokens()).plus(tokens_of(answer))
-    return found
+    return _by_model(state, _steps(state, run))
+
+
+def tokens_of_thread(state: ThreadState) -> dict[str, Tokens]:
+    """What all runs of a thread used, by model; also what was undone, as it was paid for."""
+    return _by_model(state, state.commits)
 
 
 def in_context(state: ThreadState) -> int:
-    """Tokens of the conversation as it is: what the newest model call at the head read and wrote."""
-    for message in reversed(state.messages):
-        if message["type"] == "ai" and (tokens := tokens_of(message)).total:
-            return tokens.total
-    return 0
+    """Tokens of the conversation as it is: what the newest model call at the head read and wrote, and an estimate of
+    what came after it. An estimate of all of it if no call says, or none since it was summarised.
+    """
+    messages, place = state.messages, _measured(state)
+    known = tokens_of(messages[place]).total if place >= 0 else 0
+    return known + estimate(messages[place + 1 :])
+
+
+def last_asked(state: ThreadState) -> Size:
+    """How long the conversation was when the model was last asked, since it was summarised: nothing if it was not."""
+    place = _measured(state)
+    return Size(place, tokens_of(state.messages[place]).input) if place >= 0 else Size()
+
+
+def estimate(messages: Iterable[Message]) -> int:
+    """Tokens of messages, for where no provider has counted them. Without the system prompt and the tools."""
+    return sum(_estimated(message) for message in messages)
 
 
 def cost(tokens: Tokens, pricing: Pricing) -> float:
@@ -130,17 +165,81 @@ def messages_in(commit: Commit) -> list[Message]:
 
 
 def messages_of(patch: Mapping[str, Any]) -> list[Message]:
-    """The messages that a patch adds or replaces; not those it removes."""
+    """The messages that a patch adds or replaces, each once, as it is in the end; not those it removes, nor a summary
+    and what it leaves.
+    """
     given = patch.get("messages")
-    found = given if isinstance(given, list) else []
-    return [m for m in found if isinstance(m, dict) and isinstance(m.get("type"), str) and m["type"] != "remove"]
+    found = given if isinstance(given, list) and not is_summary(patch) else []
+    messages = [m for m in found if isinstance(m, dict) and isinstance(m.get("type"), str) and m["type"] != "remove"]
+    return list({m.get("id") or place: m for place, m in enumerate(messages)}.values())
 
 
 def answer_in(commit: Commit) -> Message | None:
-    """What the model said, if the step is a model call of a run."""
+    """What the model said, if the step is a model call of a run; not what the server said in its place."""
     if commit.run is None or commit.source != "loop" or commit.node != "model":
         return None
-    return next(iter(messages_in(commit)), None)
+    return next((m for m in messages_in(commit) if APOLOGY not in (m.get("additional_kwargs") or {})), None)
+
+
+def summary_in(commit: Commit) -> Message | None:
+    """What a model wrote to stand for the messages before, if the step is a summary made in a run."""
+    if commit.run is None or commit.node != COMPACTED:
+        return None
+    summary: Message = commit.patch["messages"][1]
+    return summary
+
+
+def is_summary(patch: Mapping[str, Any]) -> bool:
+    """Whether a patch puts a summary in the place of the conversation, also one that was copied from a thread."""
+    match patch.get("messages"):
+        case [{"type": "remove", "id": str(gone)}, {"type": "human", "name": "summary", "id": str(identity)}, *_]:
+            return gone == REMOVE_ALL and identity.startswith(f"{SUMMARY}-")
+    return False
+
+
+def _by_model(state: ThreadState, commits: Iterable[Commit]) -> dict[str, Tokens]:
+    found: dict[str, Tokens] = {}
+    for commit in commits:
+        if said := answer_in(commit) or summary_in(commit):
+            model = model_of(said, state.runs.get(commit.run or ""))
+            found[model] = found.get(model, Tokens()).plus(tokens_of(said))
+    return found
+
+
+def _measured(state: ThreadState) -> int:
+    """Place of the newest answer that says how long the conversation was, -1 if there is none: what was said before a
+    summary says nothing of the conversation after it.
+    """
+    messages = state.messages
+    begin = _summarised(state) if messages and messages[0].get("name") == SUMMARY else 0
+    for place in range(len(messages) - 1, begin - 1, -1):
+        if messages[place]["type"] == "ai" and tokens_of(messages[place]).total:
+            return place
+    return -1
+
+
+def _summarised(state: ThreadState) -> int:
+    """How many messages the conversation had right after the newest summary."""
+    index = state.head
+    while index >= 0 and not is_summary(state.commits[index].patch):
+        index = state.commits[index].parent
+    return len(state.commits[index].patch["messages"]) - 1 if index >= 0 else 0
+
+
+def _estimated(message: Message) -> int:
+    content, images, size = message.get("content", ""), 0, 0
+    if isinstance(content, list):
+        images = sum(isinstance(one, dict) and one.get("type") in ("image", "image_url") for one in content)
+        content = text_of(content)
+    for name in ("name", "tool_call_id", "tool_calls"):
+        if name in message:
+            size += _bytes(str(message[name]))
+    size += _bytes(str(content))
+    return TOKENS_PER_MESSAGE + images * TOKENS_PER_IMAGE + -(-size // BYTES_PER_TOKEN)
+
+
+def _bytes(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode(errors="replace"))
 
 
 def _steps(state: ThreadState, run: Run) -> Iterator[Commit]:

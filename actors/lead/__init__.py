@@ -1,1 +1,1 @@
-"""The lead agent. Reading order: `actor`, `agent`, `recorder`, `messages`, `prompt`."""
+"""The lead agent. Reading order: `actor`, `plan`, `agent`, `chain`, `turn`, `recorder`, `effects`, `policies`."""

@@ -2,33 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Protocol
 
 import structlog
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import BaseMessage
 from langchain_core.runnables import RunnableConfig
+from langchain_core.tools import BaseTool
 from langgraph.errors import GraphRecursionError
 
-from actors.lead.agent import Agents, as_langchain
+from actors.lead.agent import Agent, Agents, as_langchain
 from actors.lead.breakpoints import Breakpoints
+from actors.lead.chain import Policy, Ports, arranged, middlewares, policies
 from actors.lead.failures import Breaker
 from actors.lead.messages import Loaded
-from actors.lead.prompt import build, short_hash
-from actors.lead.recorder import Call, Turn
-from core.config import ConfigSource
-from core.errors import SikaError
+from actors.lead.plan import Models, Plan, Planner, Toolset
+from actors.lead.policies.budgets import Spent
+from actors.lead.preparation import prepare
+from actors.lead.prompt import short_hash
+from actors.lead.recorder import Ended
+from actors.lead.summary import chosen
+from actors.lead.turn import Call, Candidate, Turn, VisibleFailure
+from core import agents, console
+from core.config import Config, ConfigSource
+from core.errors import Invalid, NotFound, SikaError
 from core.events import Json, RunRequested
-from core.run import Journal, OwnedRun, Paused, RunActor
+from core.guardrails import Provider
+from core.images import Images
+from core.log import EventLog
+from core.projections import Views
+from core.run import Failed, Journal, OwnedRun, Paused, RunActor
+from core.settings import Guardrails
 from core.state import next_nodes, unanswered
 from core.tools import Effect, Tool
+from core.uploads import Uploads
 
 log = structlog.get_logger("sika.lead")
 
-DEMO = "demo"
-"""The demo model likes to plan; others do when they are asked to (contract runtime §1.1: `is_plan_mode`)."""
-TODO_TOOL = "write_todos"
+LoadGuardrails = Callable[[Guardrails], Provider | None]
+"""The provider that the settings name. Raises `Invalid`."""
+POLICIES_EFFECTS: dict[str, Effect] = {"write_todos": "pure", "tool_search": "pure"}
+"""Of the tools that policies bring along."""
 
 
 class TooManySteps(SikaError):
@@ -43,14 +60,12 @@ class Traced(Protocol):
     def __call__(self, **about: Any) -> RunnableConfig: ...
 
 
-class Models(Protocol):
-    """Finds the model for a run."""
+def _untraced(**about: Any) -> RunnableConfig:
+    return {}
 
-    def name(self, wanted: str | None) -> str:
-        """The configured name that a request for `wanted` gets."""
-        ...
 
-    def get(self, name: str, *, thinking: bool, reasoning_effort: str | None) -> BaseChatModel: ...
+def _unguarded(settings: Guardrails) -> Provider | None:
+    return None
 
 
 class Lead(RunActor):
@@ -59,24 +74,43 @@ class Lead(RunActor):
     name = "lead"
 
     def __init__(
-        self, config: ConfigSource, models: Models, tools: Sequence[Tool], call: Call, traced: Traced | None = None
+        self,
+        config: ConfigSource,
+        models: Models,
+        tools: Toolset,
+        call: Call,
+        log: EventLog,
+        home: Path,
+        traced: Traced = _untraced,
+        views: Views | None = None,
+        uploads: Uploads | None = None,
+        images: Images | None = None,
+        guardrails: LoadGuardrails = _unguarded,
     ) -> None:
-        self._traced: Traced = traced or _untraced
-        self._config = config
         self._models = models
         self._call = call
-        self._agents = Agents([as_langchain(tool) for tool in tools])
-        self._effects: Mapping[str, Effect] = {tool.name: tool.effect for tool in tools} | {TODO_TOOL: "pure"}
+        self._traced = traced
+        self._views = views
+        self._uploads = uploads
+        self._images = images
+        self._guardrails = guardrails
+        self._planner = Planner(config, models, tools, agents.aggregates(log), home)
+        self._compiled = Agents()
+        self._as_langchain: dict[int, tuple[Tool, BaseTool]] = {}
         self._loaded = Loaded()
-        self._prompt = build()
         self._breakers: dict[str, Breaker] = {}
 
-    def describe(self, request: RunRequested) -> Mapping[str, Any]:
-        return {
-            "model": self._models.name(_option(request, "model_name") or _option(request, "model")),
-            "prompt": short_hash(self._prompt),
-            "config": self._config.current().hash,
-        }
+    async def describe(self, run: OwnedRun) -> Mapping[str, Any]:
+        try:
+            plan = await self._planner.plan(run.request, run.state.user, run.run.model)
+        except (Invalid, NotFound):  # `perform` says it, and the run fails
+            return {}
+        facts = {"model": plan.model, "prompt": short_hash(plan.prompt), "config": plan.config.hash}
+        if plan.agent:
+            facts["agent"] = plan.agent.name
+        if run.attempt > 1 or not run.request.input or self._uploads is None:
+            return facts
+        return facts | {"prepared": await prepare(run.id, run.request, run.state, run.thread_id, self._uploads)}
 
     async def perform(self, run: OwnedRun) -> None:
         await self.execute(run, run.request, run.run.model or "", run.thread_id, run.state.user, self._call)
@@ -85,50 +119,92 @@ class Lead(RunActor):
         self, journal: Journal, request: RunRequested, model: str, thread_id: str, user: str, call: Call
     ) -> None:
         """The loop itself, on any journal: live, or replaying."""
-        if not next_nodes(journal.state.messages) and not await journal.steered():
+        state = journal.state
+        if not next_nodes(state.messages) and not state.runs[journal.id].again and not await journal.steered():
             return  # nothing to answer, or answered already
-        chat = self._models.get(
-            model,
-            thinking=_option(request, "thinking_enabled") is not False,
-            reasoning_effort=_option(request, "reasoning_effort"),
-        )
-        plan_mode = bool(_option(request, "is_plan_mode", model == DEMO))
-        agent = self._agents.get(chat, self._prompt, plan_mode=plan_mode)
-        limits = self._config.current().runs
+        plan = await self._planner.plan(request, user, model or None)
         turn = Turn(
             journal=journal,
             thread=thread_id,
             run=journal.id,
             user=user,
             call=call,
-            attempts=limits.max_model_attempts,
-            effects=self._effects,
+            config=plan.config,
+            options=plan.options,
+            candidates=[self._candidate(name, plan) for name in plan.candidates],
+            effects={tool.name: tool.effect for tool in plan.tools} | POLICIES_EFFECTS,
             breakpoints=Breakpoints(request),
-            breaker=self._breaker(model),
+            loaded=self._loaded,
         )
-        state = {name: value for name, value in journal.state.values.items() if name in agent.channels}
-        state["messages"] = self._seed(thread_id, journal)
-        steps = _recursion_limit(request, limits.recursion_limit)
+        agent = self._agent(plan, turn)
+        seed = {name: value for name, value in journal.state.values.items() if name in agent.channels}
+        seed["messages"] = self._seed(thread_id, journal)
+        steps = plan.options.steps or plan.config.runs.recursion_limit
         try:
             traced = self._traced(
                 thread=thread_id,
                 run=journal.id,
                 user=user,
                 assistant=request.assistant,
-                model=model,
+                model=plan.model,
                 given=request.metadata,
+                made=_made(plan),
             )
-            await agent.ainvoke(state, config={"recursion_limit": steps, **traced}, context=turn)
+            await agent.ainvoke(seed, config={"recursion_limit": steps, **traced}, context=turn)
+        except Ended:
+            return
         except GraphRecursionError as error:
             raise TooManySteps(f"The agent had not finished at its recursion limit of {steps} steps.") from error
+        except VisibleFailure as failure:
+            raise Failed(failure.error, str(failure), failure.message()) from failure
         finally:
             await turn.end()
         if turn.asked:
             raise Paused(["tools"], turn.asked)
 
-    def _breaker(self, model: str) -> Breaker:
+    def _agent(self, plan: Plan, turn: Turn) -> Agent:
+        """The compiled agent of a plan: the same for runs that are done in the same way."""
+        chat, tools = turn.candidates[0].model, [self._langchain(tool) for tool in plan.tools]
+        names = {tool.name for tool in plan.deferred}
+        key = (id(chat), plan.config.hash, plan.prompt, plan.todos, plan.vision, *map(id, tools))
+
+        def chain() -> list[Policy]:
+            found = policies(plan, self._ports(plan), [tool for tool in tools if tool.name in names])
+            return middlewares(arranged(found, plan.config.middlewares))
+
+        return self._compiled.get(key, chat, tools, plan.prompt, chain)
+
+    def _ports(self, plan: Plan) -> Ports:
+        def summaries() -> list[tuple[str, BaseChatModel]]:
+            wanted = (plan.config.summarization.model_name, *plan.config.model_roles.get("summarization", ()))
+            names = chosen(plan.config, *wanted, plan.model)
+            return [(name, self._models.get(name, thinking=False, reasoning_effort=None)) for name in names]
+
+        async def today(user: str | None) -> Spent:
+            return await self._spent(user, plan.config)
+
+        return Ports(today, self._images, self._guardrails(plan.config.guardrails), summaries)
+
+    async def _spent(self, user: str | None, config: Config) -> Spent:
+        """What a user, or everybody, has used today, as far as the read models know: they are a moment behind."""
+        if self._views is None:
+            return Spent()
+        prices = {one.name: one.pricing for one in config.models if one.pricing is not None}
+        today = await console.span(self._views, user, prices, until=datetime.now(UTC).date(), days=1)
+        return Spent(today.total.tokens.total, today.total.price.total)
+
+    def _candidate(self, name: str, plan: Plan) -> Candidate:
+        wanted = plan.options
+        chat = self._models.get(name, thinking=wanted.thinking is not False, reasoning_effort=wanted.effort)
+        return Candidate(name, chat, self._breaker(name, plan.config))
+
+    def _langchain(self, tool: Tool) -> BaseTool:
+        """The same object for the same tool: models are bound to their tools once."""
+        return self._as_langchain.setdefault(id(tool), (tool, as_langchain(tool)))[1]
+
+    def _breaker(self, model: str, config: Config) -> Breaker:
         """The circuit to a model, shared by the runs of this process."""
-        limits = self._config.current().circuit_breaker
+        limits = config.circuit_breaker
         breaker = self._breakers.setdefault(model, Breaker())
         breaker.threshold, breaker.recovery_seconds = limits.failure_threshold, limits.recovery_timeout_sec
         return breaker
@@ -159,21 +235,19 @@ class Lead(RunActor):
                 log.warning("command not stopped", call=call["id"], error=str(error))
 
 
-def _untraced(**about: Any) -> RunnableConfig:
-    return {}
+def _made(plan: Plan) -> Json:
+    """What a trace says of how the run is done (contract runtime §1.1)."""
+    agent, wanted = plan.agent, plan.options
+    return {
+        "agent_name": agent.name if agent else "default",
+        "thinking_enabled": wanted.thinking is not False,
+        "reasoning_effort": wanted.effort,
+        "is_plan_mode": plan.todos,
+        "subagent_enabled": wanted.subagents,
+        "tool_groups": list(agent.tool_groups) if agent and agent.tool_groups is not None else None,
+        "available_skills": sorted(agent.skills) if agent and agent.skills is not None else None,
+    }
 
 
 async def _nobody(text: str) -> None:
     """Nobody looks at the progress of this."""
-
-
-def _option(request: RunRequested, name: str, default: Any = None) -> Any:
-    """A run option: the caller's `context`, else `config.configurable` (contract runtime §1.1)."""
-    if name in request.context:
-        return request.context[name]
-    return request.config.get("configurable", {}).get(name, default)
-
-
-def _recursion_limit(request: RunRequested, default: int) -> int:
-    limit = request.config.get("recursion_limit", default)
-    return min(max(int(limit), 1), 1000) if isinstance(limit, int | float) else default

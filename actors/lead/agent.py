@@ -5,20 +5,23 @@ combination.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Sequence
 from contextvars import Context
 from typing import Any
 
 import langsmith
 from langchain.agents import create_agent
-from langchain.agents.middleware import AgentMiddleware, TodoListMiddleware
+from langchain.agents.middleware import AgentMiddleware
 from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import ToolMessage
 from langchain_core.tools import BaseTool, StructuredTool
 from langgraph.graph.state import CompiledStateGraph
+from langgraph.types import Command
 from langsmith.utils import tracing_is_enabled
 
-from actors.lead.recorder import Recorder, Turn, tool_context
-from core.tools import Tool
+from actors.lead.effects import tool_context
+from actors.lead.turn import Turn
+from core.tools import Result, Tool
 
 
 async def _trace(
@@ -36,6 +39,7 @@ async def _trace(
 langsmith.set_runtime_overrides(aio_to_thread=_trace)
 
 Agent = CompiledStateGraph[Any, Turn, Any, Any]
+Chain = Callable[[], Sequence[AgentMiddleware[Any, Turn, Any]]]
 KEPT = 32
 
 
@@ -45,7 +49,9 @@ def as_langchain(tool: Tool) -> BaseTool:
     """
 
     async def run(**arguments: Any) -> Any:
-        return await tool.function(tool_context.get(), **arguments)
+        context = tool_context.get()
+        result = await tool.function(context, **arguments)
+        return _command(result, context.asked_as, tool.name) if isinstance(result, Result) else result
 
     signature = inspect.signature(tool.function, eval_str=True)
     visible = [p for n, p in enumerate(signature.parameters.values()) if n > 0]
@@ -55,25 +61,23 @@ def as_langchain(tool: Tool) -> BaseTool:
     return StructuredTool.from_function(coroutine=run, name=tool.name, description=tool.description)
 
 
+def _command(result: Result, call_id: str, name: str) -> Command[Any]:
+    message = ToolMessage(result.text, tool_call_id=call_id, name=name, artifact=result.artifact)
+    return Command(update={**result.update, "messages": [message]})
+
+
 class Agents:
     """Compiled agents by what they are made of."""
 
-    def __init__(self, tools: Sequence[BaseTool]) -> None:
-        self._tools = list(tools)
-        self._compiled: dict[tuple[int, str, bool], tuple[BaseChatModel, Agent]] = {}
+    def __init__(self) -> None:
+        self._compiled: dict[Hashable, Agent] = {}
 
-    def get(self, model: BaseChatModel, prompt: str, *, plan_mode: bool) -> Agent:
-        key = (id(model), prompt, plan_mode)
+    def get(self, key: Hashable, model: BaseChatModel, tools: Sequence[BaseTool], prompt: str, chain: Chain) -> Agent:
+        """The agent of a `key`, made if there is none: equal keys stand for the same parts."""
         if key not in self._compiled:
             if len(self._compiled) >= KEPT:
                 self._compiled.clear()
-            policies: list[AgentMiddleware[Any, Any, Any]] = [TodoListMiddleware()] if plan_mode else []
-            agent = create_agent(
-                model,
-                tools=self._tools,
-                system_prompt=prompt,
-                middleware=[*policies, Recorder()],
-                context_schema=Turn,
+            self._compiled[key] = create_agent(
+                model, tools=list(tools), system_prompt=prompt, middleware=chain(), context_schema=Turn
             )
-            self._compiled[key] = (model, agent)
-        return self._compiled[key][1]
+        return self._compiled[key]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
+from typing import Any
 
-from langchain_core.messages import AIMessageChunk
+from langchain_core.messages import AIMessage, AIMessageChunk
 
 from actors.lead.messages import dump
 from core.events import Json, Message, ModelCompleted
@@ -47,6 +48,25 @@ def completed(
         order=previewer.order if previewer else [],
         call_texts=raw,
     )
+
+
+def without_calls(message: AIMessage, note: str) -> AIMessage:
+    """The same message as a last word: no tool calls of any form, and a note to the person at its end."""
+    extra = {
+        key: value for key, value in message.additional_kwargs.items() if key not in ("tool_calls", "function_call")
+    }
+    about = dict(message.response_metadata)
+    if about.get("finish_reason") in ("tool_calls", "function_call"):
+        about["finish_reason"] = "stop"
+    change: Json = {"content": noted(message.content, note), "additional_kwargs": extra, "response_metadata": about}
+    return message.model_copy(update={**change, "tool_calls": [], "invalid_tool_calls": []})
+
+
+def noted(content: Any, note: str) -> Any:
+    """A message's content with a note at its end: a string stays one, a list gets a block."""
+    if isinstance(content, list):
+        return [*content, {"type": "text", "text": note}]
+    return f"{content}\n\n{note}" if content else note
 
 
 def _calls(message: Message, texts: Mapping[str, str], identity: str) -> list[Json]:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
+import operator
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 from langchain_core.messages import (
     AIMessage,
     BaseMessage,
@@ -15,7 +19,7 @@ from langchain_core.messages import (
     ToolMessage,
 )
 
-from core.events import Message
+from core.events import Json, Message
 
 _CLASSES: Mapping[str, type[BaseMessage]] = {
     "human": HumanMessage,
@@ -32,10 +36,20 @@ KEPT_THREADS = 128
 def load(message: Message) -> BaseMessage:
     """The LangChain object of a recorded message. Unknown types are shown to the model as what a person said."""
     fields = {key: value for key, value in message.items() if key != "type"}
-    fields.setdefault("content", "")
+    if fields.get("content") is None:
+        fields["content"] = ""
     if "tool_calls" in fields:
-        fields["tool_calls"] = [{name: call[name] for name in ("name", "args", "id")} for call in fields["tool_calls"]]
+        fields["tool_calls"] = [_call(call) for call in fields["tool_calls"] if isinstance(call, dict)]
+    if "invalid_tool_calls" in fields:
+        fields["invalid_tool_calls"] = [call for call in fields["invalid_tool_calls"] if isinstance(call, dict)]
+    if message["type"] == "tool":
+        fields.setdefault("tool_call_id", "")
     return _CLASSES.get(message["type"], HumanMessage)(**fields)
+
+
+def _call(call: Json) -> Json:
+    args = call.get("args")
+    return {"name": call.get("name") or "", "args": args if isinstance(args, dict) else {}, "id": call.get("id")}
 
 
 def dump(message: BaseMessage) -> Message:
@@ -51,27 +65,76 @@ def dump(message: BaseMessage) -> Message:
     return kept
 
 
+@dataclass(slots=True)
+class _Known:
+    """A thread's messages, their objects, and whether any of them made several calls at once."""
+
+    messages: list[Message] = field(default_factory=list)
+    objects: list[BaseMessage] = field(default_factory=list)
+    several: bool = False
+
+
 class Loaded:
     """The LangChain objects of threads at work: a message is converted once, not once per turn."""
 
     def __init__(self) -> None:
-        self._threads: OrderedDict[str, tuple[list[Message], list[BaseMessage]]] = OrderedDict()
+        self._threads: OrderedDict[str, _Known] = OrderedDict()
 
     def load(self, thread_id: str, messages: Sequence[Message]) -> list[BaseMessage]:
-        known, objects = self._threads.pop(thread_id, ([], []))
+        known = self._threads.pop(thread_id, None) or _Known()
         same = 0
-        while same < len(known) and same < len(messages) and known[same] is messages[same]:
+        for before, now in zip(known.messages, messages, strict=False):
+            if before is not now:
+                break
             same += 1
         fresh = [load(message) for message in messages[same:]]
-        self._threads[thread_id] = ([*known[:same], *messages[same:]], [*objects[:same], *fresh])
+        several = known.several or any(isinstance(m, AIMessage) and len(m.tool_calls) > 1 for m in fresh)
+        known = _Known([*known.messages[:same], *messages[same:]], [*known.objects[:same], *fresh], several)
+        self._threads[thread_id] = known
         while len(self._threads) > KEPT_THREADS:
             self._threads.popitem(last=False)
-        return list(self._threads[thread_id][1])
+        return in_order(known.objects) if several else list(known.objects)
 
 
-def key_of(messages: Sequence[BaseMessage]) -> list[Any]:
-    """What of a conversation makes a request the same request: who said what and called what. No ids, no times."""
-    return [
-        (m.type, m.content, [(c["name"], c["args"]) for c in m.tool_calls] if isinstance(m, AIMessage) else None)
-        for m in messages
-    ]
+class Keys:
+    """Short hashes of conversations, without the system prompt. What was hashed before is not hashed again."""
+
+    def __init__(self) -> None:
+        self._threads: OrderedDict[str, tuple[Sequence[BaseMessage], Any]] = OrderedDict()
+
+    def of(self, thread_id: str, messages: Sequence[BaseMessage]) -> str:
+        known, digest = self._threads.pop(thread_id, ((), None))
+        if len(known) > len(messages) or any(map(operator.is_not, known, messages)):
+            known, digest = (), None
+        digest = hashlib.blake2b(b"[", digest_size=8) if digest is None else digest
+        parts = [msgspec.json.encode(key_of(message)) for message in messages[len(known) :]]
+        digest.update(b",".join([b"", *parts] if known and parts else parts))
+        self._threads[thread_id] = (messages, digest)
+        while len(self._threads) > KEPT_THREADS:
+            self._threads.popitem(last=False)
+        whole = digest.copy()
+        whole.update(b"]")
+        return str(whole.hexdigest())
+
+
+def in_order(messages: Sequence[BaseMessage]) -> list[BaseMessage]:
+    """Results of calls that were made at the same time in the order of the calls, whichever was done first."""
+    found = list(messages)
+    start = 0
+    while start < len(found):
+        message = found[start]
+        start += 1
+        if isinstance(message, AIMessage) and len(message.tool_calls) > 1:
+            end = start
+            while end < len(found) and isinstance(found[end], ToolMessage):
+                end += 1
+            places = {call["id"]: place for place, call in enumerate(message.tool_calls)}
+            found[start:end] = sorted(found[start:end], key=lambda m: places.get(getattr(m, "tool_call_id", ""), end))
+            start = end
+    return found
+
+
+def key_of(message: BaseMessage) -> Any:
+    """What of a message makes a request the same request: who said what and called what. No ids, no times."""
+    calls = [(c["name"], c["args"]) for c in message.tool_calls] if isinstance(message, AIMessage) else None
+    return (message.type, message.content, calls)

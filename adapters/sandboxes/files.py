@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import os
 import secrets
 import stat
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from io import BufferedReader
 from pathlib import Path
 from typing import Any, Literal
 
@@ -46,6 +48,9 @@ class Files:
 
     async def read(self, path: str) -> bytes:
         return self._shown(path, await to_thread.run_sync(self._read, path))
+
+    async def version(self, path: str) -> str | None:
+        return await to_thread.run_sync(self._version, path)
 
     async def write(self, path: str, content: str, *, append: bool = False, call_id: str | None = None) -> None:
         data = self._stored(path, content)
@@ -91,15 +96,27 @@ class Files:
         return content
 
     def _read(self, path: str) -> bytes:
+        with self._opened(path) as file:
+            content = file.read(MAX_READ + 1)
+        if len(content) > MAX_READ:
+            raise Invalid(f"{path}: larger than {MAX_READ >> 20} MB; look at a part of it with a command")
+        return content
+
+    def _version(self, path: str) -> str | None:
+        try:
+            with self._opened(path) as file:
+                return hashlib.file_digest(file, "sha256").hexdigest()
+        except Missing:
+            return None
+
+    @contextlib.contextmanager
+    def _opened(self, path: str) -> Iterator[BufferedReader]:
         with refusals(path), self.tree.open(path) as fd:
             found = os.fstat(fd)
             if not stat.S_ISREG(found.st_mode):
                 raise Invalid(f"{path}: is a directory" if stat.S_ISDIR(found.st_mode) else f"{path}: is not a file")
             with open(fd, "rb", closefd=False) as file:
-                content = file.read(MAX_READ + 1)
-            if len(content) > MAX_READ:
-                raise Invalid(f"{path}: larger than {MAX_READ >> 20} MB; look at a part of it with a command")
-            return content
+                yield file
 
     def _write(self, path: str, content: bytes) -> None:
         with self._exclusive():

@@ -32,6 +32,7 @@ _NAMES = """
     virtualenv .tox .nox .eggs *.egg-info .mypy_cache .pytest_cache .ruff_cache .ipynb_checkpoints build dist target out
     .next .nuxt .output .turbo .parcel-cache .cache .gradle .terraform .idea .vscode *.swp *.swo *~ .project .settings
     .DS_Store Thumbs.db desktop.ini *.lnk *.log *.tmp *.bak *.cache logs coverage .coverage .nyc_output htmlcov
+    .tool-results
 """
 IGNORED = tuple(_NAMES.split())
 """Not shown by ls, glob and grep; matched against each part of a path (contract §6)."""

@@ -39,10 +39,7 @@ class Answer(msgspec.Struct, frozen=True):
 def image_search(settings: Mapping[str, Any]) -> Tool:
     """The tool, of an entry's settings. Raises `Invalid` for settings that cannot be."""
     wanted = web.read(settings)
-    name = wanted.provider or "duckduckgo"
-    if name not in PROVIDERS:
-        raise Invalid(f"provider: {name} unknown; there are: {', '.join(PROVIDERS)}")
-    provider, usual = PROVIDERS[name](wanted), wanted.max_results
+    provider, usual = web.chosen(wanted, PROVIDERS, "duckduckgo"), wanted.max_results
 
     @tool(effect="pure", group="web")
     async def image_search(

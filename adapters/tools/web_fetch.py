@@ -31,10 +31,7 @@ TITLE_CHARACTERS = 300
 def web_fetch(settings: Mapping[str, Any]) -> Tool:
     """The tool, of an entry's settings. Raises `Invalid` for settings that cannot be."""
     wanted = web.read(settings)
-    name = wanted.provider or "direct"
-    if name not in PROVIDERS:
-        raise Invalid(f"provider: {name} unknown; there are: {', '.join(PROVIDERS)}")
-    provider = PROVIDERS[name](wanted)
+    provider = web.chosen(wanted, PROVIDERS, "direct")
 
     @tool(effect="pure", group="web")
     async def web_fetch(ctx: ToolContext, url: str) -> str:

@@ -52,9 +52,13 @@ def metadata(
     user: str,
     assistant: str | None = None,
     model: str | None = None,
+    made: Mapping[str, Any] | None = None,
     given: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """What a trace is found by. `given`: the caller's own, which may set Langfuse's keys, but not whose run it is."""
+    """What a trace is found by. `made`: how the agent was made, by the names of contract runtime §1.1 (`agent_name`,
+    `thinking_enabled` …). `given`: the caller's own, which may set Langfuse's keys, but not whose run it is, nor how it
+    was made.
+    """
     environment = asked.environment(config.tracing)
     tags = [f"{name}:{value}" for name, value in (("env", environment), ("model", model)) if value]
     langfuse = {
@@ -65,7 +69,7 @@ def metadata(
     }
     ours = {"thread_id": thread, "run_id": run, "user_id": user, "assistant_id": assistant, "model_name": model}
     plain = {key: value for key, value in (given or {}).items() if _plain(value)}
-    return {**langfuse, **plain, **{key: value for key, value in ours.items() if value}}
+    return {**langfuse, **plain, **(made or {}), **{key: value for key, value in ours.items() if value}}
 
 
 def invocation(config: Config, **about: Any) -> RunnableConfig:

@@ -1,4 +1,4 @@
-"""Sends spans of this process's runs to a collector: OTLP over HTTP, as JSON (opentelemetry-proto 1, §JSON encoding).
+"""Sends spans of this process's runs to a collector, and what is measured of them: OTLP over HTTP, as JSON.
 
 It follows the log as the read models do, so no run waits for it, and it is told of whatever happened while nobody
 looked. When the collector is down, spans are dropped and counted.
@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections import deque
-from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any
 
 import aiohttp
 import anyio
 import msgspec
 import structlog
 
-from adapters.tracing import asked
+from adapters.tracing import asked, encoding
+from adapters.tracing.measures import Measures
 from adapters.tracing.spans import Span, Spans, Value
 from core.errors import Unavailable
 from core.events import Record, thread
@@ -42,7 +42,8 @@ FLUSH_SECONDS = 2.0
 """How long the end of the process waits for the last spans."""
 AGAIN = frozenset({429, 502, 503, 504})
 """Answers after which another try may help (OTLP, §Retryable response codes)."""
-SCOPE = "sika"
+MEASURE_SECONDS = 60.0
+"""How often measures are sent (OpenTelemetry's default, `OTEL_METRIC_EXPORT_INTERVAL`)."""
 
 
 class Exporter:
@@ -56,7 +57,9 @@ class Exporter:
         self._seq = log.position
         self._waiting: deque[Span] = deque()
         self._some = asyncio.Event()
-        self._url = _traces(settings.otlp.endpoint or "")
+        self._measures = Measures(time.time_ns())
+        self._refused = ""
+        self._traces, self._metrics = _urls(settings.otlp.endpoint or "")
         self._headers = {name: secret.reveal() for name, secret in settings.otlp.headers.items()}
         environment = asked.environment(settings)
         self._resource: dict[str, Value] = {
@@ -73,10 +76,12 @@ class Exporter:
                 async with anyio.create_task_group() as tasks:
                     tasks.start_soon(self._follow)
                     tasks.start_soon(self._send_all, session)
+                    tasks.start_soon(self._measure, session)
             finally:
                 with anyio.CancelScope(shield=True), anyio.move_on_after(FLUSH_SECONDS):
                     while self._waiting:
                         await self._send(session, tries=1)
+                    await self._tell(session)
                 self._drop(len(self._waiting), "the process ends")
                 self._waiting.clear()
 
@@ -119,6 +124,7 @@ class Exporter:
             return
         self._seq = record.seq
         for span in self._spans.add(record):
+            self._measures.add(span)
             if len(self._waiting) < QUEUED:
                 self._waiting.append(span)
                 self._some.set()
@@ -138,7 +144,7 @@ class Exporter:
         """The next batch; when that is cancelled, the batch waits on."""
         batch = [self._waiting.popleft() for _ in range(min(BATCH, len(self._waiting)))]
         try:
-            refused, reason = await self._try(session, encode(batch, self._resource), tries)
+            refused, reason = await self._try(session, encoding.spans(batch, self._resource), tries)
         except asyncio.CancelledError:
             self._waiting.extendleft(reversed(batch))
             raise
@@ -150,7 +156,7 @@ class Exporter:
         """How many spans the collector did not take (None: any), and why."""
         number = 1
         while True:
-            status, wish, answer = await self._post(session, body)
+            status, wish, answer = await self._post(session, self._traces, body)
             if 200 <= status < 300:
                 return _rejected(answer)
             if number == tries or (status and status not in AGAIN):
@@ -159,25 +165,42 @@ class Exporter:
             await asyncio.sleep(min(max(pause, wish), LONGEST_PAUSE_SECONDS))
             number += 1
 
+    async def _measure(self, session: aiohttp.ClientSession) -> None:
+        while True:
+            await asyncio.sleep(MEASURE_SECONDS)
+            await self._tell(session)
+
+    async def _tell(self, session: aiohttp.ClientSession) -> None:
+        """All that was measured so far. What is not taken now is part of the next; a collector may take spans only."""
+        if not self._measures.values:
+            return
+        body = encoding.measures(self._measures, self._resource, time.time_ns())
+        status, _, answer = await self._post(session, self._metrics, body)
+        reason = "" if 200 <= status < 300 else f"HTTP {status}" if status else answer
+        if reason and reason != self._refused:
+            log.warning("measures not taken", reason=reason)
+        self._refused = reason
+
     def _drop(self, spans: int, reason: str) -> None:
         self.dropped += spans
         if spans:
             log.warning("spans dropped", spans=spans, reason=reason, in_all=self.dropped)
 
-    async def _post(self, session: aiohttp.ClientSession, body: bytes) -> tuple[int, float, str]:
+    async def _post(self, session: aiohttp.ClientSession, url: str, body: bytes) -> tuple[int, float, str]:
         """Status (0: none), the pause in seconds that the collector wishes, and what it said."""
         headers = {**self._headers, "Content-Type": "application/json"}
         try:
-            async with session.post(self._url, data=body, headers=headers, allow_redirects=False) as response:
+            async with session.post(url, data=body, headers=headers, allow_redirects=False) as response:
                 wish = response.headers.get("Retry-After", "")
                 return response.status, float(wish) if wish.isdigit() else 0.0, await response.text()
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
             return 0, 0.0, type(error).__name__
 
 
-def _traces(endpoint: str) -> str:
-    base = endpoint.rstrip("/")
-    return base if base.endswith("/v1/traces") else f"{base}/v1/traces"
+def _urls(endpoint: str) -> tuple[str, str]:
+    """Where spans and measures go."""
+    base = endpoint.rstrip("/").removesuffix("/v1/traces")
+    return f"{base}/v1/traces", f"{base}/v1/metrics"
 
 
 def _rejected(answer: str) -> tuple[int, str]:
@@ -186,46 +209,3 @@ def _rejected(answer: str) -> tuple[int, str]:
         partial = msgspec.json.decode(answer).get("partialSuccess") or {}
         return int(partial.get("rejectedSpans", 0)), str(partial.get("errorMessage", ""))[:200]
     return 0, ""
-
-
-# ── the encoding ─────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def encode(spans: Sequence[Span], resource: Mapping[str, Value]) -> bytes:
-    """An `ExportTraceServiceRequest`: ids in hexadecimal, 64-bit numbers as text, enums as numbers."""
-    scoped = {"scope": {"name": SCOPE}, "spans": [_span(span) for span in spans]}
-    return msgspec.json.encode(
-        {"resourceSpans": [{"resource": {"attributes": _attributes(resource)}, "scopeSpans": [scoped]}]}
-    )
-
-
-def _span(span: Span) -> dict[str, Any]:
-    return {
-        "traceId": span.trace,
-        "spanId": span.id,
-        **({"parentSpanId": span.parent} if span.parent else {}),
-        "name": span.name,
-        "kind": int(span.kind),
-        "startTimeUnixNano": str(span.start),
-        "endTimeUnixNano": str(span.end),
-        "attributes": _attributes(span.attributes),
-        "status": {} if span.error is None else {"code": 2, "message": span.error},
-    }
-
-
-def _attributes(values: Mapping[str, Value]) -> list[dict[str, Any]]:
-    return [{"key": key, "value": _value(value)} for key, value in values.items()]
-
-
-def _value(value: Value) -> dict[str, Any]:
-    match value:
-        case bool():
-            return {"boolValue": value}
-        case int():
-            return {"intValue": str(value)}
-        case float():
-            return {"doubleValue": value}
-        case str():
-            return {"stringValue": value}
-        case _:
-            return {"arrayValue": {"values": [_value(one) for one in value]}}

@@ -1,14 +1,14 @@
 """Facts to spans: what a run did and how long it took, told when it is over; nothing is measured for it.
 
 Names follow OpenTelemetry's conventions for generative AI and messaging (semantic conventions 1.41). Ids are derived
-from ids of the log, so that what is told twice is the same span. No text of a conversation gets into a span.
+from ids of the log, so that what is told twice is the same span. No text of a conversation gets into a span, nor who
+said it: of decisions, what was decided and by which policy.
 """
 
 from __future__ import annotations
 
-import re
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -18,8 +18,13 @@ from typing import Any
 
 import structlog
 
+from core import traces
 from core.errors import Invalid
 from core.events import (
+    ApprovalRequested,
+    ApprovalResolved,
+    ContextCompacted,
+    Decision,
     Message,
     ModelCompleted,
     ModelFailed,
@@ -34,16 +39,17 @@ from core.events import (
     ToolCompleted,
     ToolRequested,
 )
-from core.usage import Tokens, tokens_of
+from core.usage import ANSWERED_BY, Tokens, tokens_of
 
 log = structlog.get_logger("sika.tracing")
 
 KEPT = 10_000
 """Runs that have not ended, which are remembered."""
-TRACEPARENT = "traceparent"
-"""Key of a run's metadata: the span that wanted it (W3C Trace Context, level 1)."""
 MOST_TEXT = 500
-_PARENT = re.compile(r"(?!ff)([0-9a-f]{2})-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
+MOST_NAME = 100
+"""Characters of a name that is not ours."""
+MOST_MOMENTS = 128
+"""Of a run (OpenTelemetry's own limit, `OTEL_SPAN_EVENT_COUNT_LIMIT`)."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _STATUS: Mapping[type, str] = {
     RunCompleted: "success",
@@ -65,6 +71,15 @@ class Kind(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Moment:
+    """What happened during a span: an event of OpenTelemetry's. `at` in nanoseconds since 1970."""
+
+    name: str
+    at: int
+    attributes: Mapping[str, Value]
+
+
+@dataclass(frozen=True, slots=True)
 class Span:
     """A span as OpenTelemetry has it. Ids in hexadecimal, times in nanoseconds since 1970; `error`: what went wrong."""
 
@@ -77,6 +92,7 @@ class Span:
     end: int
     attributes: Mapping[str, Value]
     error: str | None = None
+    moments: Sequence[Moment] = ()
 
 
 def spans(records: Iterable[Record]) -> list[Span]:
@@ -104,6 +120,7 @@ class _Run:
     tools: dict[str, tuple[str, int]] = field(default_factory=dict)
     """Name and begin of tool calls at work."""
     tokens: Tokens = field(default_factory=Tokens)
+    moments: list[Moment] = field(default_factory=list)
 
 
 class Spans:
@@ -159,10 +176,8 @@ class Spans:
 
 def _requested(record: Record, event: RunRequested, name: str, now: int, *, ours: bool) -> _Run:
     run = _Run(_trace(name), _span(name), ours=ours, agent=event.assistant, requested=record.id, begin=now, last=now)
-    given = event.metadata.get(TRACEPARENT)
-    found = _PARENT.fullmatch(given) if isinstance(given, str) else None
-    if found and not (found[1] == "00" and found[5]):
-        run.trace, run.parent, run.sampled = found[2], found[3], bool(int(found[4], 16) & 1)
+    if parent := traces.of(event):
+        run.trace, run.parent, run.sampled = parent
     return run
 
 
@@ -176,17 +191,25 @@ def _told(run: _Run, record: Record, event: Any, now: int) -> list[Span]:
         case ModelCompleted():
             run.tokens = run.tokens.plus(tokens_of(event.message))
             begin = now - event.duration_ms * 1_000_000 if event.duration_ms else before
-            return [_child(run, record, f"chat {run.model}", Kind.CLIENT, begin, now, _answer(run, event.message))]
+            attributes, decided = _answer(run, event.message), _decided(event.decisions, now)
+            return [_child(run, record, _chat(attributes), Kind.CLIENT, begin, now, attributes, moments=decided)]
         case ModelFailed():
             run.last += (event.wait_ms or 0) * 1_000_000
-            attributes = {**_asked(run), "error.type": event.error, "sika.model.failure": event.reason}
-            name = f"chat {run.model}"
-            return [_child(run, record, name, Kind.CLIENT, before, now, attributes, error=event.reason)]
+            attributes = _asked(run, event.model)
+            attributes |= {"error.type": event.error, "sika.model.failure": event.reason}
+            return [_child(run, record, _chat(attributes), Kind.CLIENT, before, now, attributes, error=event.reason)]
         case ToolRequested():
             run.tools[event.call_id] = event.name, now
         case ToolCompleted() if event.call_id in run.tools:
             name, begin = run.tools.pop(event.call_id)
             return [_called(run, record, event, name, begin, now)]
+        case ToolCompleted():
+            _note(run, *_decided(event.decisions, now, event.call_id))
+        case ContextCompacted():
+            run.tokens = run.tokens.plus(tokens_of(event.summary))
+            _note(run, _compacted(event, now))
+        case ApprovalRequested() | ApprovalResolved():
+            _note(run, _approval(event, now))
         case _ if type(event) in _STATUS:
             return [_whole(run, record, event, now)]
     return []
@@ -219,7 +242,9 @@ def _called(run: _Run, record: Record, event: ToolCompleted, name: str, begin: i
         error = attributes["error.type"] = "unknown_outcome"
     elif event.message.get("status") == "error":
         error = attributes["error.type"] = "_OTHER"
-    return _child(run, record, f"execute_tool {name}", Kind.INTERNAL, begin, end, attributes, error=error)
+    decided = _decided(event.decisions, end)
+    called = f"execute_tool {name}"
+    return _child(run, record, called, Kind.INTERNAL, begin, end, attributes, error=error, moments=decided)
 
 
 def _whole(run: _Run, record: Record, event: Any, end: int) -> Span:
@@ -239,18 +264,40 @@ def _whole(run: _Run, record: Record, event: Any, end: int) -> Span:
     if isinstance(event, RunFailed):
         error, attributes["error.type"] = event.text[:MOST_TEXT] or event.error, event.error
     name = f"invoke_agent {run.agent}".rstrip()
-    return Span(run.trace, run.span, run.parent, name, Kind.INTERNAL, run.begin, max(run.begin, end), attributes, error)
+    return Span(
+        run.trace,
+        run.span,
+        run.parent,
+        name,
+        Kind.INTERNAL,
+        run.begin,
+        max(run.begin, end),
+        attributes,
+        error,
+        tuple(run.moments),
+    )
 
 
-def _asked(run: _Run) -> dict[str, Value]:
-    return {"gen_ai.operation.name": "chat", **({"gen_ai.request.model": run.model} if run.model else {})}
+def _asked(run: _Run, other: str | None) -> dict[str, Value]:
+    """Which model was asked: the run's, or another in its place."""
+    attributes: dict[str, Value] = {"gen_ai.operation.name": "chat"}
+    if model := other or run.model:
+        attributes["gen_ai.request.model"] = model
+    if other and run.model and other != run.model:
+        attributes["sika.model.instead_of"] = run.model
+    return attributes
+
+
+def _chat(attributes: Mapping[str, Value]) -> str:
+    return f"chat {attributes.get('gen_ai.request.model', '')}".rstrip()
 
 
 def _answer(run: _Run, message: Message) -> dict[str, Value]:
     """What the provider said of its answer."""
-    tokens, attributes = tokens_of(message), _asked(run)
     said = message.get("response_metadata")
     said = said if isinstance(said, dict) else {}
+    other = said.get(ANSWERED_BY)
+    tokens, attributes = tokens_of(message), _asked(run, other if isinstance(other, str) else None)
     for name, key in (("gen_ai.provider.name", "model_provider"), ("gen_ai.response.model", "model_name")):
         if isinstance(value := said.get(key), str) and value:
             attributes[name] = value
@@ -264,6 +311,46 @@ def _answer(run: _Run, message: Message) -> dict[str, Value]:
     return attributes
 
 
+# ── moments ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _note(run: _Run, *moments: Moment) -> None:
+    run.moments += moments[: MOST_MOMENTS - len(run.moments)]
+
+
+def _decided(decisions: Iterable[Decision], at: int, call_id: str | None = None) -> list[Moment]:
+    """What policies did about an answer or a call; `call_id` where the span does not say which."""
+    which: dict[str, Value] = {"gen_ai.tool.call.id": call_id} if call_id else {}
+    return [
+        Moment(
+            "sika.policy.decision",
+            at,
+            {"sika.policy.name": one.policy[:MOST_NAME], "sika.policy.action": one.action[:MOST_NAME], **which},
+        )
+        for one in decisions
+    ]
+
+
+def _compacted(event: ContextCompacted, at: int) -> Moment:
+    attributes: dict[str, Value] = {
+        "sika.context.tokens_before": event.tokens_before,
+        "sika.context.tokens_after": event.tokens_after,
+    }
+    if event.model:
+        attributes["gen_ai.request.model"] = event.model
+    return Moment("sika.context.compacted", at, attributes)
+
+
+def _approval(event: ApprovalRequested | ApprovalResolved, at: int) -> Moment:
+    attributes: dict[str, Value] = {"sika.approval.id": event.approval, "gen_ai.tool.call.id": event.call_id}
+    if isinstance(event, ApprovalRequested):
+        return Moment("sika.approval.requested", at, {**attributes, "gen_ai.tool.name": event.tool})
+    return Moment("sika.approval.resolved", at, {**attributes, "sika.approval.decision": event.decision})
+
+
+# ── ids and times ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
 def _child(
     run: _Run,
     record: Record,
@@ -274,10 +361,12 @@ def _child(
     attributes: dict[str, Value],
     *,
     error: str | None = None,
+    moments: Sequence[Moment] = (),
 ) -> Span:
     """Named by the event that ends it. Clocks of several machines may disagree: none ends before it begins."""
     attributes["gen_ai.conversation.id"] = record.head.aggregate
-    return Span(run.trace, _span(record.id), run.span, name, kind, min(begin, end), end, attributes, error)
+    span, begin = _span(record.id), min(begin, end)
+    return Span(run.trace, span, run.span, name, kind, begin, end, attributes, error, tuple(moments))
 
 
 def _trace(run: str) -> str:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 
 from core.errors import Invalid
 from core.settings import Secret
 
+P = TypeVar("P")
 URL_CHARACTERS = 4096
 """Of a URL that is shown or taken."""
 
@@ -41,6 +42,14 @@ def read(settings: Mapping[str, Any]) -> Settings:
     if found.base_url is not None and not found.base_url.startswith(("http://", "https://")):
         raise Invalid("base_url: expected an address that begins with http:// or https://")
     return found
+
+
+def chosen(settings: Settings, providers: Mapping[str, Callable[[Settings], P]], usual: str) -> P:
+    """The provider that the settings name, else the usual one. Raises `Invalid` if there is none of that name."""
+    name = settings.provider or usual
+    if name not in providers:
+        raise Invalid(f"provider: {name} unknown; there are: {', '.join(providers)}")
+    return providers[name](settings)
 
 
 def api_key(settings: Settings, provider: str, variable: str, *, needed: bool = True) -> str:

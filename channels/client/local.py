@@ -21,6 +21,7 @@ from channels.client.background import Background
 from channels.client.errors import ClientError, Invalid, Unavailable, of_core
 from channels.client.wire import Place
 from core import config as configuration
+from core import logs
 from core.config import ConfigSource
 from core.errors import Refused, SikaError
 from core.identity.installation import Installation
@@ -169,6 +170,7 @@ def _log_to_logging() -> None:
         processors=[
             structlog.stdlib.filter_by_level,
             structlog.processors.format_exc_info,
+            logs.covered,
             structlog.processors.KeyValueRenderer(key_order=["event"]),
         ],
         wrapper_class=structlog.stdlib.BoundLogger,

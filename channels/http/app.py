@@ -16,8 +16,10 @@ from channels.http.accounts.oidc import Oidc
 from channels.http.bodies import plain
 from channels.http.gateway import agents as own_agents
 from channels.http.gateway import (
+    approvals,
     artifacts,
     changes,
+    compact,
     console,
     features,
     feedback,
@@ -42,10 +44,12 @@ STOP_SECONDS = 5.0
 
 MODULES: tuple[ModuleType, ...] = (
     agents,
+    approvals,
     artifacts,
     auth,
     branches,
     changes,
+    compact,
     console,
     crons,
     features,

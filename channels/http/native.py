@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 
-import structlog
 from aiohttp import web
 
 from channels.http import live as alive
 from channels.http.bodies import flag, number
-from channels.http.langgraph.stream import HEARTBEAT
+from channels.http.langgraph.stream import HEARTBEAT, sending
 from channels.http.live import BEAT, STOP, Ear, Live, Outlet
 from channels.http.routes import SSE, Param, Route
-from core.errors import SikaError
 from core.events import Json, Record, thread
-
-log = structlog.get_logger("sika.http")
 
 BATCH = 256
 
@@ -43,16 +39,9 @@ async def rebuild(request: web.Request) -> web.Response:
 
 async def _stream(request: web.Request, live: Live, thread_id: str, after: int, follow: bool) -> web.StreamResponse:
     outlet = Outlet(request, "text/event-stream; charset=utf-8", {})
-    try:
-        async with live.hearing(thread_id, thread_id) as ear:
-            async for data in _events(live, ear, thread_id, after, follow):
-                await outlet.write(data)
-        await outlet.response.write_eof()
-    except SikaError as error:
-        log.warning("log stream broken off", thread=thread_id, error=str(error))
-        outlet.abort()
-    except ConnectionError:
-        pass  # the client is gone
+    async with sending(outlet, "log stream", thread=thread_id), live.hearing(thread_id, thread_id) as ear:
+        async for data in _events(live, ear, thread_id, after, follow):
+            await outlet.write(data)
     return outlet.response
 
 

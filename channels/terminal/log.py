@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from channels.terminal.story import Story, said
+from channels.terminal.story import said
 from channels.terminal.text import Style, about, one_line, todo_line
 from core.errors import NotFound
 from core.events import Record, thread
@@ -16,6 +16,14 @@ from core.log import EventLog
 from core.state import Run, ThreadState, fold, next_nodes
 
 Write = Callable[[str], None]
+
+
+class Teller(Protocol):
+    """Makes lines of events; what it holds back meanwhile is the `rest`."""
+
+    def lines(self, record: Record) -> list[str]: ...
+
+    def rest(self) -> list[str]: ...
 
 
 class Report(Protocol):
@@ -34,17 +42,21 @@ async def records_of(log: EventLog, thread_id: str) -> list[Record]:
     return records
 
 
-async def show(log: EventLog, thread_id: str, write: Write, *, after: int = 0, raw: bool = False, story: Story) -> int:
-    """Write a line per event; the sequence of the last one."""
+async def show(log: EventLog, thread_id: str, write: Write, *, after: int = 0, raw: bool = False, story: Teller) -> int:
+    """Write the events as they are told; the sequence of the last one."""
     last = after
     for record in await records_of(log, thread_id):
         if record.seq > after:
             _write_record(record, write, raw, story)
             last = record.seq
+    for line in story.rest():
+        write(line)
     return last
 
 
-async def tail(log: EventLog, thread_id: str, write: Write, *, after: int = 0, raw: bool = False, story: Story) -> None:
+async def tail(
+    log: EventLog, thread_id: str, write: Write, *, after: int = 0, raw: bool = False, story: Teller
+) -> None:
     """`show`, and then every event as it comes, until cancelled."""
     last = await show(log, thread_id, write, after=after, raw=raw, story=story)
     async for record in log.follow(thread(thread_id), after=last):
@@ -133,7 +145,7 @@ def _plain(thread_id: str, state: ThreadState) -> dict[str, Any]:
     }
 
 
-def _write_record(record: Record, write: Write, raw: bool, story: Story) -> None:
+def _write_record(record: Record, write: Write, raw: bool, story: Teller) -> None:
     if raw:
         write(f'{{"seq":{record.seq},' + record.raw.decode().removeprefix("{"))
     else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -11,6 +11,10 @@ from channels.terminal.text import Style, about, clean, one_line
 from core.agents import AgentDefined, AgentRemoved, ProfileWritten
 from core.assistants import AssistantCreated, AssistantRemoved, AssistantReverted, AssistantRevised
 from core.events import (
+    ApprovalRequested,
+    ApprovalResolved,
+    ContextCompacted,
+    Decision,
     Event,
     FeedbackGiven,
     FeedbackRemoved,
@@ -85,6 +89,10 @@ class Story:
             heading = [self._style.dim(f"── run {one_line(record.run, 60)} ──")]
         return [*heading, self._line(record)]
 
+    def rest(self) -> list[str]:
+        """What was held back: nothing."""
+        return []
+
     def _line(self, record: Record) -> str:
         event = record.event
         if isinstance(event, ModelCompleted):
@@ -93,7 +101,7 @@ class Story:
         actor, kind = one_line(record.head.actor, 12), one_line(record.type, 28)
         head = f"{record.seq:>6}  {_clock(record.at)}  {actor:<9} {kind:<20} "
         line = head + one_line(told, max(20, self._width - len(head)))
-        failed = isinstance(event, RunFailed | ModelFailed) or _is_error(event)
+        failed = isinstance(event, RunFailed | ModelFailed) or is_error(event)
         return self._style.red(line) if failed else line
 
 
@@ -143,19 +151,47 @@ def _model_completed(event: ModelCompleted) -> str:
     usage = event.message.get("usage_metadata") or {}
     tokens = f", {usage.get('input_tokens', 0)}+{usage.get('output_tokens', 0)} tokens" if usage else ""
     calls = [f"→ {call.get('name')}({about(call.get('args') or {}, 50)})" for call in _calls(event.message)]
-    return " ".join([f"[{seconds(event.duration_ms)}{tokens}]", *filter(None, [said(event.message)]), *calls])
+    parts = [f"[{seconds(event.duration_ms)}{tokens}]", *_decisions(event.decisions)]
+    return " ".join([*parts, *filter(None, [said(event.message)]), *calls])
 
 
 def _model_failed(event: ModelFailed) -> str:
-    then = "given up" if event.wait_ms is None else f"again in {seconds(event.wait_ms)}"
-    return f"try {event.attempt} of {event.max_attempts}, {event.reason}, {then}: {event.error}: {event.text}"
+    last = event.attempt >= event.max_attempts
+    again = "then another model" if last else f"again in {seconds(event.wait_ms or 0)}"
+    then = "given up" if event.wait_ms is None else again
+    who = f"{event.model}: " if event.model else ""
+    return f"{who}try {event.attempt} of {event.max_attempts}, {event.reason}, {then}: {event.error}: {event.text}"
 
 
 def _tool_completed(event: ToolCompleted) -> str:
-    marks = [mark for mark, holds in (("error", _is_error(event)), ("outcome unknown", event.unknown)) if holds]
+    marks = [mark for mark, holds in (("error", is_error(event)), ("outcome unknown", event.unknown)) if holds]
     changed = f", sets {' '.join(event.update)}" if event.update else ""
     result = said(event.message)
-    return f"{event.message.get('name', '')} [{', '.join([*marks, seconds(event.duration_ms)])}{changed}] {result}"
+    told = f"{event.message.get('name', '')} [{', '.join([*marks, seconds(event.duration_ms)])}{changed}]"
+    return " ".join([told, *_decisions(event.decisions), result])
+
+
+def _decisions(decisions: Sequence[Decision]) -> list[str]:
+    """What policies did, and why: before the text that may be cut off."""
+    return [f"⟨{one.policy} {one.action}: {one_line(one.text, WORDS)}⟩" for one in decisions]
+
+
+def _compacted(event: ContextCompacted) -> str:
+    sizes = f"{event.tokens_before} → {event.tokens_after} tokens" if event.tokens_before else ""
+    return f"{event.reason} [{sizes}], {len(event.kept)} messages kept: {said(event.summary)}"
+
+
+def _approval_requested(event: ApprovalRequested) -> str:
+    until = f", until {event.deadline}" if event.deadline else ""
+    return f"{event.tool} {about(event.args, WORDS)} waits for a person{until}" + (
+        f": {event.text}" if event.text else ""
+    )
+
+
+def _approval_resolved(event: ApprovalResolved) -> str:
+    words = {"approve": "approved", "edit": "approved with changes", "reject": "rejected", "expire": "expired"}
+    by = f" by {event.by}" if event.by else ""
+    return f"{words[event.decision]}{by}" + (f": {event.message}" if event.message else "")
 
 
 def _state_patched(event: StatePatched) -> str:
@@ -199,6 +235,9 @@ _LINES: Mapping[type[Event], Callable[[Any], str]] = {
     WebhookDelivered: lambda e: f"{e.status} at try {e.attempt}",
     WebhookFailed: lambda e: f"try {e.attempt}: {e.reason}; {f'again at {e.again_at}' if e.again_at else 'given up'}",
     RunFailed: lambda e: f"{e.error}: {e.text}",
+    ContextCompacted: _compacted,
+    ApprovalRequested: _approval_requested,
+    ApprovalResolved: _approval_resolved,
     RunCancelled: lambda e: "stopped; what it did stays",
     RunRolledBack: lambda e: "undone",
     ModelCompleted: _model_completed,
@@ -252,7 +291,8 @@ def _keys(values: Mapping[str, Any]) -> str:
     return ", ".join(values)
 
 
-def _is_error(event: Event | Opaque) -> bool:
+def is_error(event: Event | Opaque) -> bool:
+    """Whether a tool call went wrong."""
     return isinstance(event, ToolCompleted) and event.message.get("status") == "error"
 
 

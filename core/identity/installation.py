@@ -40,6 +40,11 @@ class Installation:
         """Proves that a call is from a process of ours."""
         return self._secret("internal_token", INTERNAL)
 
+    @functools.cached_property
+    def webhooks(self) -> Secret:
+        """Signs what is posted to webhooks, where the configuration has no secret for that."""
+        return self._secret("webhook_secret", ())
+
     def derived(self, purpose: str) -> Secret:
         """A secret for another purpose: what is signed for one is worth nothing for the other."""
         key = self.sessions.reveal().encode()

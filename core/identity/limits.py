@@ -23,7 +23,7 @@ from core.errors import SikaError
 from core.events import Aggregate, Event, Record
 from core.identity.errors import TooMany
 from core.identity.principal import Principal
-from core.ids import now
+from core.ids import now, stamp
 from core.log import EventLog
 from core.threads import Threads
 
@@ -122,7 +122,7 @@ class Limits:
     async def _within_budget(self, user: str, most: int) -> None:
         moment = datetime.now(UTC)
         today = moment.replace(hour=0, minute=0, second=0, microsecond=0)
-        if await self._tokens(user, today.isoformat(timespec="microseconds")) >= most:
+        if await self._tokens(user, stamp(today)) >= most:
             text = f"The runs of today used {most} tokens or more (limits.tokens_per_day); the day ends at 0:00 UTC"
             raise TooMany("token_budget", text, (today + timedelta(days=1) - moment).total_seconds())
 

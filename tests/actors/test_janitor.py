@@ -168,6 +168,15 @@ async def test_the_thread_of_a_run_without_one(system: System, end: Event) -> No
     await eventually(lambda: gone(system, name))
 
 
+async def test_one_that_waits_for_a_person_stays_longer(system: System) -> None:
+    waiting, over = await made(system), await made(system)
+    for name, end in ((waiting, RunPaused(next=["tools"])), (over, RunCompleted())):
+        await write(system, name, RunRequested(on_completion="delete"), STARTED, SAID, run=f"r-{name}")
+        await write(system, name, end, run=f"r-{name}", audience=("janitor",))
+    await eventually(lambda: gone(system, over))
+    assert (await system.threads.load(waiting)).exists
+
+
 async def test_other_runs_wake_nobody(system: System, monkeypatch: pytest.MonkeyPatch) -> None:
     woken: list[str] = []
 

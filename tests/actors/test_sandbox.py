@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -156,3 +157,37 @@ def test_cuts_never_exceed_their_limit(limit: int) -> None:
         head, _, tail = cut_middle(text, limit).partition("\n")
         assert text.startswith(head)
         assert text.endswith(tail.rpartition("\n")[2])
+
+
+async def test_versions_of_a_file(ask: Asking) -> None:
+    async def version(path: str) -> Any:
+        return await ask.call("sandbox", {"op": "version", "user": "ada", "thread": "t1", "path": path})
+
+    assert await version("a/b.txt") is None
+    await ask.use(write_file, path="a/b.txt", content="1")
+    first = await version("a/b.txt")
+    assert first == hashlib.sha256(b"1").hexdigest()
+    assert await version(f"{W}//a/./b.txt") == first
+    await ask.use(write_file, path="a/b.txt", content="2", append=True)
+    assert await version("a/b.txt") == hashlib.sha256(b"12").hexdigest()
+    await ask.use(write_file, path="a/b.txt", content="1")
+    assert await version("a/b.txt") == first
+
+
+@pytest.mark.parametrize(
+    ("path", "complaint"),
+    [
+        ("/etc/passwd", "outside of the directories"),
+        ("../x", "not allowed"),
+        (W, "is a directory"),
+        ("f/x", "not a directory"),
+        ("out", "outside of the directories"),
+    ],
+)
+async def test_versions_are_told_of_files_of_the_thread_only(
+    ask: Asking, tmp_path: Path, path: str, complaint: str
+) -> None:
+    await ask.use(write_file, path="f", content="1")
+    (tmp_path / "home/users/ada/threads/t1/user-data/workspace/out").symlink_to("/etc/passwd")
+    with pytest.raises(Invalid, match=complaint):
+        await ask.call("sandbox", {"op": "version", "user": "ada", "thread": "t1", "path": path})

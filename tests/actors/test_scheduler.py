@@ -19,6 +19,7 @@ from core.assistants import AssistantCreated, Settings
 from core.bus import Endpoint
 from core.errors import NotFound, Refused
 from core.events import Aggregate, Event, Record, RunCompleted, RunFailed, RunRequested, RunStarted, thread
+from core.ids import stamp
 from core.launch import BUSY, Launch
 from core.schedules import (
     KIND,
@@ -34,7 +35,6 @@ from core.schedules import (
     ScheduleRevised,
     ScheduleSkipped,
     Timing,
-    stamp,
 )
 from core.system import System
 from tests.support.nats import Nats, eventually, running

@@ -31,6 +31,7 @@ from tests.support.workers import Client, site, wait_for
 pytestmark = pytest.mark.anyio
 
 DONE = (Turn(text="Done."),)
+PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
 @dataclass
@@ -129,6 +130,17 @@ async def test_delivered_once_after_failures(tmp_path: Path) -> None:
         assert len({headers["webhook-id"] for headers, _ in there.requests}) == 1
         await client.said("t1", "Again", "m")
         assert len(there.requests) == 3, "a run without a webhook posts nothing"
+
+
+@pytest.mark.parametrize(
+    "asked", [{"traceparent": PARENT}, {"metadata": {"traceparent": PARENT}}, {}], ids=["header", "metadata", "none"]
+)
+async def test_the_receiver_can_join_the_trace(asked: dict[str, Any], tmp_path: Path) -> None:
+    async with receiver() as there, deliveries(tmp_path) as client:
+        await client.thread()
+        await settled(client, await client.ask("t1", "Go", "m", webhook=there.url, **asked))
+        [(headers, _)] = there.requests
+        assert headers.get("traceparent") == (PARENT if asked else None)
 
 
 async def test_given_up(tmp_path: Path) -> None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.conformance import javascript
 from tests.conformance.clients import Once, check, chosen
-from tests.conformance.javascript import RELEASES
+from tests.conformance.javascript import RELEASES, SDK
 from tests.conformance.site import Site
 
 pytestmark = pytest.mark.timeout(300)  # the first test of each client does the work of all
@@ -14,21 +13,21 @@ pytestmark = pytest.mark.timeout(300)  # the first test of each client does the 
 
 @pytest.fixture(scope="session")
 def clients(request: pytest.FixtureRequest, server: Site) -> Once:
-    return Once(lambda release: javascript.run(server, "client", release, chosen(request, "client", release=release)))
+    return Once(lambda release: SDK.run(server, "client", release, chosen(request, "client", release=release)))
 
 
 @pytest.fixture(scope="session")
 def pages(request: pytest.FixtureRequest, server: Site) -> Once:
-    return Once(lambda release: javascript.run(server, "react", release, chosen(request, "page", release=release)))
+    return Once(lambda release: SDK.run(server, "react", release, chosen(request, "page", release=release)))
 
 
 @pytest.mark.parametrize("release", RELEASES)
-@pytest.mark.parametrize("client", javascript.names("client"))
+@pytest.mark.parametrize("client", SDK.names("client"))
 def test_client(clients: Once, release: str, client: str) -> None:
     check(clients[release], client)
 
 
 @pytest.mark.parametrize("release", RELEASES)
-@pytest.mark.parametrize("page", javascript.names("react"))
+@pytest.mark.parametrize("page", SDK.names("react"))
 def test_use_stream(pages: Once, release: str, page: str) -> None:
     check(pages[release], page)

@@ -329,6 +329,6 @@ def test_restart_required() -> None:
         "stream_bridge: {a: 1}"
     )
     assert set(restart_required(old, changed)) == {
-        *("http.port", "nats", "runs.max_concurrent", "sandbox.provider", "log_level", "actors"),
+        *("http.port", "nats", "runs.max_concurrent", "sandbox", "log_level", "actors"),
         *("channels", "database", "checkpointer", "run_events", "stream_bridge"),
     }

@@ -8,6 +8,10 @@ from typing import Any
 import pytest
 
 from core.events import (
+    ApprovalRequested,
+    ApprovalResolved,
+    ContextCompacted,
+    Decision,
     Event,
     FileConverted,
     FileRejected,
@@ -79,6 +83,15 @@ def did(name: str = "bash", status: str = "success", **more: Any) -> ToolComplet
     return ToolCompleted(call_id="c", message={"type": "tool", "name": name, "status": status, "content": ""}, **more)
 
 
+def decided(*names: tuple[str, str]) -> dict[str, Any]:
+    return {"decisions": [Decision(policy=policy, action=action) for policy, action in names]}
+
+
+def compacted(model: str | None) -> ContextCompacted:
+    return ContextCompacted(summary={"usage_metadata": {"input_tokens": 90, "output_tokens": 9}}, kept=[], model=model)
+
+
+ASKED = ApprovalRequested(approval="a", call_id="c", tool="bash", args={}, digest="d")
 FAILED = ModelFailed(error="E", text="t", attempt=1, max_attempts=3, reason="busy")
 
 COUNTED: dict[str, tuple[list[Event], Mapping[str, float]]] = {
@@ -101,6 +114,38 @@ COUNTED: dict[str, tuple[list[Event], Mapping[str, float]]] = {
     "the model of the newest attempt": (
         [started(), started(2, "other"), FAILED],
         {"run_attempts": 2, "run_takeovers": 1, "model_failures other busy": 1},
+    ),
+    "an answer of a model that stood in": (
+        [
+            started(),
+            ModelFailed(error="E", text="t", attempt=1, max_attempts=3, reason="busy", model="spare"),
+            ModelCompleted(message={"type": "ai", "response_metadata": {"answered_by": "small"}}),
+        ],
+        {"run_attempts": 1, "model_failures spare busy": 1, "model_calls small": 1},
+    ),
+    "decisions": (
+        [
+            said(**decided(("loops", "warned"), ("loops", "stopped"))),
+            did(**decided(("loops", "warned"), ("a policy of\nsomebody's", "warned"))),
+        ],
+        {"model_calls unknown": 1, "tool_calls bash success": 1}
+        | {f"model_tokens unknown {kind}": n for kind, n in (("input", 100), ("output", 7), ("cache_read", 40))}
+        | {"policy_decisions loops warned": 2, "policy_decisions loops stopped": 1}
+        | {"policy_decisions other warned": 1},
+    ),
+    "summaries": (
+        [compacted("small"), compacted(None)],
+        {f"{name} {model}": 1.0 for name in ("compactions", "model_calls") for model in ("small", "unknown")}
+        | {f"model_tokens {m} {kind}": n for m in ("small", "unknown") for kind, n in (("input", 90), ("output", 9))},
+    ),
+    "approvals": (
+        [
+            ASKED,
+            ASKED,
+            ApprovalResolved(approval="a", call_id="c", decision="edit"),
+            ApprovalResolved(approval="b", call_id="c", decision="expire"),
+        ],
+        {"approvals_requested bash": 2, "approvals_decided edit": 1, "approvals_decided expire": 1},
     ),
     "tools": (
         [did(), did(status="error"), did("ls"), did(unknown=True, status="error")],
@@ -188,6 +233,13 @@ def test_many_names_become_other() -> None:
     assert len(sums(metrics)) == MOST + 1
 
 
+def test_many_policies_and_actions_become_other() -> None:
+    names = [(f"policy-{n}", f"action-{n}") for n in range(MOST + 50)]
+    found = counts(folded(record(did(**decided(*names)))))
+    assert len(found) == MOST + 2
+    assert found["policy_decisions other other"] == 50
+
+
 @pytest.mark.parametrize("name", ["rm -rf /", "a\nb", 'quo"ted', "x" * 101, "ünï"])
 def test_what_a_model_made_up_is_no_label(name: str) -> None:
     assert counts(folded(record(did(name)))) == {"tool_calls other success": 1}
@@ -199,7 +251,7 @@ def test_no_ids_among_the_labels() -> None:
         metrics = folded(*map(record, events))
         families |= metrics.numbers.counts.keys() | metrics.numbers.histograms.keys()
     assert {label for family in families for label in family.labels} == {
-        "type", "status", "model", "kind", "reason", "tool", "result",
+        "type", "status", "model", "kind", "reason", "tool", "result", "policy", "action", "decision",
     }  # fmt: skip
 
 

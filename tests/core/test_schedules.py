@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from core import schedules
 from core.errors import Invalid
 from core.events import Event, Record, encode, written
+from core.ids import stamp
 from core.schedules import (
     Job,
     Plan,
@@ -142,7 +143,7 @@ def plan(cron: str | None = "0 * * * *", at: str | None = None, **more: object) 
 
 
 def at(hours: float) -> str:
-    return schedules.stamp(datetime.fromisoformat(START) + timedelta(hours=hours))
+    return stamp(datetime.fromisoformat(START) + timedelta(hours=hours))
 
 
 def story(*facts: tuple[float, Event]) -> list[Record]:
@@ -199,7 +200,7 @@ LATER = plan(cron="30 * * * *")
 )
 def test_when_it_is_due_next(facts: list[tuple[float, Event]], due: float | None) -> None:
     found = told(*facts).next
-    assert (schedules.stamp(found) if found else None) == (None if due is None else at(due))
+    assert (stamp(found) if found else None) == (None if due is None else at(due))
 
 
 def test_ids_follow_from_the_schedule_and_the_moment() -> None:

@@ -81,10 +81,10 @@ async def running(tmp_path: Path) -> AsyncIterator[System]:
 
 
 @pytest.mark.parametrize("name", LOGS)
-async def test_it_runs_again_as_it_ran(running: System, name: str) -> None:
+async def test_it_runs_again_as_it_ran(running: System, name: str, tmp_path: Path) -> None:
     """The loop of today, on the answers of then, without a model or a tool."""
     thread_id = await restored(running, name)
-    report = await compose.replay(running, thread_id, None)
+    report = await compose.replay(running, thread_id, None, compose.Options(tmp_path))
     types = [record.type for record in load(name)]
     assert report.divergence is None
     assert report.runs == types.count("run.started")
@@ -92,7 +92,7 @@ async def test_it_runs_again_as_it_ran(running: System, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", LOGS)
-async def test_a_changed_answer_is_a_divergence(running: System, name: str) -> None:
+async def test_a_changed_answer_is_a_divergence(running: System, name: str, tmp_path: Path) -> None:
     """That the replay compares something at all: a call that the log does not know is reported."""
     records = load(name)
     aggregate = thread(uuid7())
@@ -101,7 +101,7 @@ async def test_a_changed_answer_is_a_divergence(running: System, name: str) -> N
             continue
         fields = {**msgspec.json.decode(record.raw), "aggregate": aggregate.id}
         await running.bus.ask(running.bus.names.log(aggregate), msgspec.json.encode(fields), {"Nats-Msg-Id": uuid7()})
-    report = await compose.replay(running, aggregate.id, None)
+    report = await compose.replay(running, aggregate.id, None, compose.Options(tmp_path))
     assert report.divergence
     assert "the run did not" in report.divergence
 

@@ -4,8 +4,9 @@ The `model` of a request chooses the behaviour:
 
 * `tokens-<n>` or `tokens-<n>-delay-<ms>` answers with n words;
 * any other name is a `Script`: a list of turns. The turn to play is found by counting the assistant messages of the
-  request, so that a repeated request, or one sent after a restart, gets the same answer. The one exception is
-  `Turn.times`, which lets a fault strike a limited number of times, for tests of retries.
+  request, so that a repeated request, or one sent after a restart, gets the same answer. Where summaries take messages
+  away, a marker counts instead: after the last `step-<n>` in the messages comes turn n + 1; let turn n say `step-<n>`.
+  The one exception is `Turn.times`, which lets a fault strike a limited number of times, for tests of retries.
 
 Nothing needs sleeping: a turn can wait at a named gate, tests wait until a request is there (`reached`) and open it
 (`release`). Every request is recorded, with its outcome.
@@ -36,6 +37,7 @@ Result = TypeVar("Result")
 _CREATED = 1_700_000_000
 _WORDS = ["the", "quick", "brown", "fox", "jumps", "over", "a", "lazy", "dog", "while", "seven", "wizards", "brew"]
 _TOKENS = re.compile(r"tokens-(\d+)(?:-delay-(\d+(?:\.\d+)?))?")
+_MARKER = re.compile(rb"step-(\d+)")
 _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 _ARGUMENT_PIECE = 7
 _STREAM_HEAD = (
@@ -83,14 +85,25 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Script(msgspec.Struct, frozen=True):
-    """Turns, chosen by the number of assistant messages after the last user message, or in the whole request."""
+    """Turns, chosen by the number of assistant messages after the last user message, or in the whole request; or by
+    the last marker in the messages.
+    """
 
     turns: tuple[Turn, ...]
-    count: Literal["since_user", "total"] = "since_user"
+    count: Literal["since_user", "total", "marker"] = "since_user"
 
 
 class _Role(msgspec.Struct):
     role: str
+
+
+class _Marked(msgspec.Struct):
+    messages: msgspec.Raw
+
+    def turn(self) -> int:
+        """The one after the last marker; the first if there is none."""
+        found = _MARKER.findall(self.messages)
+        return int(found[-1]) + 1 if found else 0
 
 
 class _StreamOptions(msgspec.Struct):
@@ -115,7 +128,9 @@ class _Request(msgspec.Struct):
 
 
 class Record(msgspec.Struct):
-    """One request as received. `position` counts all its assistant messages, `turn` is the turn that was played."""
+    """One request as received. `position` counts all its assistant messages (with markers it is the turn), `turn` is
+    the turn that was played.
+    """
 
     model: str
     position: int
@@ -218,7 +233,7 @@ class ModelServer:
         if turn is None:
             self._play_script(connection, request, body)
             return
-        record = self._remember(request, 0, body)
+        record = self._remember(request, request.assistants(), 0, body)
         if turn.delay_ms or not request.stream:
             connection.start(_play(connection, request, turn, record))
             return
@@ -231,8 +246,11 @@ class ModelServer:
         if script is None:
             connection.send_json(404, _problem(f"no model {request.model!r}", "model_not_found"))
             return
-        index = request.assistants(script.count)
-        record = self._remember(request, index, body)
+        if script.count == "marker":
+            index = position = msgspec.json.decode(body, type=_Marked).turn()
+        else:
+            index, position = request.assistants(script.count), request.assistants()
+        record = self._remember(request, position, index, body)
         if index >= len(script.turns):
             record.outcome = "failed"
             connection.send_json(400, _problem(f"script {request.model!r} has no turn {index}", "script_exhausted"))
@@ -240,8 +258,8 @@ class ModelServer:
         turn = self._strike(script.turns[index], record)
         connection.start(_play(connection, request, turn, record, self._gate(turn.gate) if turn.gate else None))
 
-    def _remember(self, request: _Request, turn: int, body: bytes) -> Record:
-        record = Record(request.model, request.assistants(), turn, msgspec.json.decode(body) if self._record else {})
+    def _remember(self, request: _Request, position: int, turn: int, body: bytes) -> Record:
+        record = Record(request.model, position, turn, msgspec.json.decode(body) if self._record else {})
         if self._record:
             self.requests.append(record)
         return record
@@ -358,10 +376,10 @@ async def _play(
             connection.send_json(turn.error.status, _problem(turn.error.message, turn.error.code), turn.error.headers)
             record.outcome = "failed"
         elif request.stream:
-            await _stream(connection.transport.write, request, turn, gate)
+            await _stream(connection.transport.write, request, turn, record.position, gate)
             record.outcome = "answered"
         else:
-            answer = _completion(turn, request)
+            answer = _completion(turn, request, record.position)
             await asyncio.sleep(turn.delay_ms * answer["usage"]["completion_tokens"] / 1000)
             connection.send_json(200, answer)
             record.outcome = "answered"
@@ -373,18 +391,20 @@ async def _play(
         raise
 
 
-async def _stream(write: Callable[[bytes], None], request: _Request, turn: Turn, gate: _Gate | None) -> None:
-    frames = _frames(turn, request.model, request.assistants())
+async def _stream(
+    write: Callable[[bytes], None], request: _Request, turn: Turn, position: int, gate: _Gate | None
+) -> None:
+    frames = _frames(turn, request.model, position)
     write(_STREAM_HEAD + _frame(request.model, {"role": "assistant", "content": ""}))
-    for position in range(len(frames) + 1):
-        if gate and position == min(turn.gate_after, len(frames)):
+    for place in range(len(frames) + 1):
+        if gate and place == min(turn.gate_after, len(frames)):
             await gate.passed()
-        if turn.disconnect_after is not None and position >= turn.disconnect_after:
+        if turn.disconnect_after is not None and place >= turn.disconnect_after:
             raise _Disconnect
-        if position < len(frames):
+        if place < len(frames):
             if turn.delay_ms:
                 await asyncio.sleep(turn.delay_ms / 1000)
-            write(frames[position])
+            write(frames[place])
     if turn.disconnect_after is not None:
         raise _Disconnect
     usage = _usage(request, len(frames)) if request.with_usage else b""
@@ -467,11 +487,10 @@ def _chunk(model: str, fields: dict[str, Any]) -> bytes:
     return b"%x\r\n%s\r\n" % (len(event), event)
 
 
-def _completion(turn: Turn, request: _Request) -> dict[str, Any]:
+def _completion(turn: Turn, request: _Request, position: int) -> dict[str, Any]:
     """The answer to a request without streaming."""
     if turn.disconnect_after is not None:
         raise _Disconnect
-    position = request.assistants()
     message: dict[str, Any] = {"role": "assistant", "content": turn.text}
     if turn.reasoning:
         message[turn.reasoning_field] = turn.reasoning

@@ -23,9 +23,11 @@ pytestmark = pytest.mark.anyio
 
 SEARCH = ToolCall("search", {"query": "otters in winter", "limit": 3})
 HELLO: list[Any] = [{"role": "user", "content": "hello"}]
+FLAKY_STEPS = [Turn(text=f"step-{n}", error=Failure(status=503), times=1) for n in (1, 2)]
 SCRIPTS: dict[str, Script | list[Turn]] = {
     "agent": [Turn(text="Let me look.", tool_calls=(SEARCH, ToolCall("ls"))), Turn(text="Otters swim.")],
     "total": Script((Turn(text="first"), Turn(text="second")), count="total"),
+    "marked": Script((Turn(tool_calls=(ToolCall("echo", {"text": "step-0"}),)), *FLAKY_STEPS), count="marker"),
     "thinker": [Turn(reasoning="Hmm, well.", text="42")],
     "busy": [Turn(error=Failure(status=429, message="slow down", code="rate_limit", headers={"retry-after": "7"}))],
     "flaky": [Turn(text="fine", error=Failure(status=503), times=2)],
@@ -109,6 +111,23 @@ async def test_turns_restart_with_each_question_unless_counted_in_total(server: 
     history = [HumanMessage("a"), AIMessage("first"), HumanMessage("b")]
     assert (await chat(server, "agent").ainvoke(history)).tool_calls[0]["id"] == "call_1_0"
     assert (await chat(server, "total").ainvoke(history)).text == "second"
+
+
+@pytest.mark.parametrize("streaming", [True, False])
+async def test_turns_by_marker_survive_that_messages_go(server: ModelServer, streaming: bool) -> None:
+    model = chat(server, "marked").model_copy(update={"streaming": streaming})
+    first = await model.ainvoke([HumanMessage("Go")])
+    assert first.tool_calls[0]["id"] == "call_0_0"
+    summary = HumanMessage("You did step-0, and then some.")
+    histories: list[list[Any]] = [[HumanMessage("Go"), first, ToolMessage("ok", tool_call_id="call_0_0")], [summary]]
+    with pytest.raises(openai.InternalServerError):
+        await model.ainvoke(histories[0])
+    assert [(await model.ainvoke(history)).text for history in histories] == ["step-1", "step-1"]
+    later = [summary, AIMessage("step-1"), HumanMessage("Go on")]
+    with pytest.raises(openai.InternalServerError):
+        await model.ainvoke(later)
+    assert (await model.ainvoke(later)).text == "step-2"
+    assert server.answered("marked") == [0, 1, 1, 2]
 
 
 async def test_reasoning(client: openai.AsyncOpenAI) -> None:

@@ -23,8 +23,11 @@ import structlog
 from actors import compose
 from actors.lead.actor import Lead
 from actors.sandbox import Limits, Sandbox
+from adapters import guardrails
+from adapters.images import LocalImages
 from adapters.models import factory
 from adapters.models.configured import Configured
+from adapters.uploads import LocalUploads
 from core import embedded, system
 from core.actor import Actor
 from core.bus import Endpoint
@@ -146,7 +149,19 @@ async def worker(
             provider = await compose.sandbox_provider(home, source.current())
             models = Configured(source)
             await anyio.to_thread.run_sync(models.prepare)
-            lead = Lead(source, models, [*compose.load_tools(), *tools], running.call)
+            declared = compose.Toolset(source.current())
+            lead = Lead(
+                source,
+                models,
+                lambda config: [*declared(config), *tools],
+                running.call,
+                running.log,
+                home,
+                views=running.views,
+                uploads=LocalUploads(home),
+                images=LocalImages(home),
+                guardrails=guardrails.load,
+            )
             parts: list[Actor[Any]] = [lead, Sandbox(provider, Limits()), *others]
             async with anyio.create_task_group() as tasks:
                 await tasks.start(partial(running.serve, parts, alone=alone))

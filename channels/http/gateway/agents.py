@@ -13,6 +13,7 @@ from channels.http import live as alive
 from channels.http.bodies import body, plain
 from channels.http.errors import Forbidden
 from channels.http.gateway.models import known
+from channels.http.langgraph.assistants import ROSTERS
 from channels.http.routes import API, Param, Route
 from core import agents
 from core.agents import Definition, ProfileWritten, Roster
@@ -139,10 +140,9 @@ async def put_profile(request: web.Request) -> web.Response:
 
 
 def _rosters(request: web.Request) -> Aggregates[Roster]:
-    services = alive.of(request).services
-    if not services.config().agents_api.enabled:
+    if not alive.of(request).services.config().agents_api.enabled:
         raise Forbidden("Custom agents are turned off; set agents_api.enabled to true in config.yaml")
-    return agents.rosters(services.log)
+    return ROSTERS.of(request)
 
 
 def _name(request: web.Request) -> str:

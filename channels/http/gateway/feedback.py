@@ -12,6 +12,7 @@ from channels.http import live as alive
 from channels.http.bodies import body, plain
 from channels.http.errors import BadRequest
 from channels.http.gateway import found
+from channels.http.langgraph.runs import known
 from channels.http.routes import API, Route
 from core import state
 from core.errors import NotFound, Refused
@@ -133,7 +134,7 @@ async def _decide(request: web.Request, decide: Decide) -> tuple[str, ThreadStat
     def decision(now: ThreadState) -> Sequence[Event]:
         if not now.exists or now.user != user:
             raise NotFound(f"Thread {thread_id} not found")
-        return decide(now, found.of(now, run.id).id)
+        return decide(now, known(now, run.id).id)
 
     threads = alive.of(request).services.threads
     now, records = await threads.decide(thread_id, decision, actor="http", run=run.id)

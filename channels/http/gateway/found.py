@@ -5,7 +5,7 @@ from __future__ import annotations
 from aiohttp import web
 
 from channels.http import live as alive
-from channels.http.gateway import journal
+from channels.http.langgraph.runs import known
 from core.errors import NotFound
 from core.state import Run, ThreadState
 
@@ -15,20 +15,13 @@ async def run(request: web.Request) -> tuple[str, ThreadState, Run]:
     run_id = alive.run_id(request)
     if "thread_id" in request.match_info:
         thread_id, state = await alive.owned(request)
-        return thread_id, state, of(state, run_id)
+        return thread_id, state, known(state, run_id)
     found = await _thread_of(request, run_id)
     if found is not None:
         state = await alive.of(request).services.threads.load(found)
         if state.user == alive.user(request):
-            return found, state, of(state, run_id)
+            return found, state, known(state, run_id)
     raise NotFound(f"Run {run_id} not found")
-
-
-def of(state: ThreadState, run_id: str) -> Run:
-    found = state.runs.get(run_id)
-    if found is None or not journal.shown(found):
-        raise NotFound(f"Run {run_id} not found")
-    return found
 
 
 async def _thread_of(request: web.Request, run_id: str) -> str | None:
@@ -36,6 +29,6 @@ async def _thread_of(request: web.Request, run_id: str) -> str | None:
     services = alive.of(request).services
     found = await services.views.thread_of(run_id)
     if found is None:
-        await services.views.reached(await services.log.last())
+        await services.views.current()
         found = await services.views.thread_of(run_id)
     return found

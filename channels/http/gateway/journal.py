@@ -16,6 +16,7 @@ import msgspec
 from channels.http.langgraph import dumps
 from core import usage
 from core.events import (
+    Decision,
     Envelope,
     Json,
     Message,
@@ -36,7 +37,7 @@ from core.events import (
     thread,
 )
 from core.log import EventLog
-from core.state import Commit, Run, ThreadState
+from core.state import Commit, Run, ThreadState, with_prepared
 
 PLACES = 10_000
 """Rows of one fact at most; of a fork of more messages the newest. A power of ten, so that people can read a `seq`."""
@@ -56,7 +57,7 @@ class Row(msgspec.Struct):
     thread_id: str
     run_id: str | None
     event_type: str
-    category: Literal["message", "trace", "outputs", "error"]
+    category: Literal["message", "trace", "outputs", "error", "middleware"]
     content: Any
     metadata: dict[str, Any]
     seq: int
@@ -71,11 +72,6 @@ class Cursor(NamedTuple):
     after: int | None = None
 
 
-def shown(run: Run) -> bool:
-    """Whether clients see the run."""
-    return run.status != "rolled_back" and not run.removed
-
-
 def of_run(run_id: str) -> Callable[[int, Commit], bool]:
     """The steps of a run."""
     return lambda _, commit: commit.run == run_id
@@ -83,7 +79,7 @@ def of_run(run_id: str) -> Callable[[int, Commit], bool]:
 
 def of_all(state: ThreadState) -> Callable[[int, Commit], bool]:
     """The steps of everything that was not rolled back, on all branches."""
-    undone = {run.id for run in state.runs.values() if run.status == "rolled_back"}
+    undone = state.undone
     return lambda _, commit: commit.run not in undone
 
 
@@ -134,11 +130,14 @@ def rows(record: Record, state: ThreadState) -> list[Row]:
             name = run.request.assistant if run else CALLER
             start = _row(record, 0, "run.start", "trace", name, {"attempt": event.attempt, "model": event.model})
             given = run.request.input if run and run.started_seq == record.seq else None
-            return [start, *_messages(record, usage.messages_of(given or {}), begin=1)]
+            brought = usage.messages_of(with_prepared(given or {}, event.prepared))
+            return [start, *_messages(record, brought, begin=1)]
         case ModelCompleted(message=message):
-            return _messages(record, [message], _of_call(record, event, state))
+            said = _messages(record, [message], _of_call(record, event, state))
+            return [*said, *_decisions(record, event.decisions)]
         case ToolCompleted(message=message):
-            return _messages(record, [message], {"caller": CALLER, "latency_ms": event.duration_ms})
+            made = _messages(record, [message], {"caller": CALLER, "latency_ms": event.duration_ms})
+            return [*made, *_decisions(record, event.decisions)]
         case MessageAdded(messages=messages):
             return _messages(record, usage.messages_of({"messages": messages}))
         case StatePatched(values=values) | ThreadPruned(values=values):
@@ -148,8 +147,9 @@ def rows(record: Record, state: ThreadState) -> list[Row]:
         case ModelFailed():
             about = {name: getattr(event, name) for name in ("error", "reason", "attempt", "max_attempts", "wait_ms")}
             return [_row(record, 0, "llm.error", "trace", event.text, about)]
-        case RunFailed():
-            return [_row(record, 0, "run.error", "error", event.text, {"error": event.error})]
+        case RunFailed(message=said):
+            error = _row(record, 0, "run.error", "error", event.text, {"error": event.error})
+            return [error, *_messages(record, [said] if said else [], {"caller": CALLER}, begin=1)]
         case RunCompleted():
             return [_row(record, 0, "run.end", "outputs", {"status": "success"})]
         case RunPaused():
@@ -207,6 +207,20 @@ def _of_call(record: Record, event: ModelCompleted, state: ThreadState) -> Json:
     }
 
 
+def _decisions(record: Record, decisions: Sequence[Decision]) -> list[Row]:
+    """What policies did about the one message of the fact."""
+    return [
+        _row(
+            record,
+            place,
+            f"middleware:{one.policy}"[:32],
+            "middleware",
+            {"name": one.policy, "action": one.action, "changes": one.text},
+        )
+        for place, one in enumerate(decisions[: PLACES - 1], 1)
+    ]
+
+
 def _messages(record: Record, messages: Sequence[Message], about: Json | None = None, *, begin: int = 0) -> list[Row]:
     newest = messages[-(PLACES - begin) :]
     return [
@@ -219,7 +233,7 @@ def _row(
     record: Record,
     place: int,
     event_type: str,
-    category: Literal["message", "trace", "outputs", "error"],
+    category: Literal["message", "trace", "outputs", "error", "middleware"],
     content: Any,
     metadata: Json | None = None,
 ) -> Row:

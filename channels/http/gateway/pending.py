@@ -61,13 +61,6 @@ class Goal(msgspec.Struct):
     max_continuations: Annotated[int, msgspec.Meta(ge=0)] | None = None
 
 
-class Compact(msgspec.Struct):
-    force: bool = True
-    keep: int | None = None
-    agent_name: str | None = None
-    model_name: str | None = None
-
-
 class Page(msgspec.Struct):
     url: str
 
@@ -136,7 +129,6 @@ TABLE: dict[Missing, tuple[Row, ...]] = {
         Row("PUT", f"{_T}/goal", Goal, "threads:write"),
         Row("DELETE", f"{_T}/goal", None, "threads:write"),
     ),
-    Missing("compact", "Summaries of long conversations"): (Row("POST", f"{_T}/compact", Compact, "threads:write"),),
     Missing("browser", "Browser control"): (
         Row("POST", f"{_T}/browser/navigate", Page, "runs:create"),
         Row("GET", f"{_T}/browser/stream", scope="runs:read"),

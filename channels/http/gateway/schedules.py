@@ -18,10 +18,10 @@ from channels.http.routes import API, Param, Route
 from core import schedules
 from core.errors import Invalid, NotFound
 from core.events import Json
-from core.ids import safe_id
+from core.ids import safe_id, stamp
 from core.launch import Launch
 from core.previews import text_of
-from core.schedules import Firing, Plan, Schedule, Timing, stamp
+from core.schedules import Firing, Plan, Schedule, Timing
 from core.state import Run
 
 MOST_TITLE = 200

@@ -60,7 +60,9 @@ async def of_thread(request: web.Request) -> web.Response:
 
 
 def _usage(thread_id: str, state: ThreadState, config: Config, *, active: bool) -> TokenUsage:
-    runs = [usage.by_model(state, run) for run in state.runs.values() if active or not run.open]
+    counted = [run for run in state.runs.values() if active or not run.open]
+    runs = [usage.by_model(state, run) for run in counted]
+    lead = sum(usage.of_run(state, run).lead_agent_tokens for run in counted)
     by_model: dict[str, Tokens] = {}
     for used in runs:
         for model, tokens in used.items():
@@ -76,7 +78,7 @@ def _usage(thread_id: str, state: ThreadState, config: Config, *, active: bool) 
         total.output,
         len(runs),
         {name: OfModel(tokens.total, sum(name in used for used in runs)) for name, tokens in by_model.items()},
-        OfCaller(total.total, 0, 0),
+        OfCaller(lead_agent=lead, subagent=0, middleware=total.total - lead),
         _in_context(state, config),
         money.total,
         money.currency,

@@ -13,6 +13,7 @@ from channels.http.langgraph.modes import MODES
 from core.assistants import NOT_FROM_CLIENTS, Assistant, applied
 from core.errors import Invalid
 from core.events import Json, Resume, RunRequested
+from core.ids import stamp
 
 MOST_SECONDS = 366 * 86_400
 NODES = ("*", "model", "tools")
@@ -179,4 +180,4 @@ def _not_before(seconds: float | None) -> str | None:
         return None
     if not 0 <= seconds <= MOST_SECONDS:
         raise Invalid(f"after_seconds: must be from 0 to {MOST_SECONDS}, got {seconds:g}")
-    return (datetime.now(UTC) + timedelta(seconds=seconds)).isoformat(timespec="microseconds")
+    return stamp(datetime.now(UTC) + timedelta(seconds=seconds))

@@ -22,7 +22,7 @@ from core.errors import Invalid, NotFound, Refused
 from core.events import Event, Json
 from core.ids import uuid7
 
-__all__ = ["ASSISTANTS", "DEFAULT", "Assistant", "Assistants", "of_user", "resolve"]
+__all__ = ["ASSISTANTS", "DEFAULT", "ROSTERS", "Assistant", "Assistants", "of_user", "resolve"]
 
 MOST_ASSISTANTS = 1000
 MOST_VERSIONS = 100
@@ -71,13 +71,10 @@ class Assistants:
         """
         return self.find(name or DEFAULT) or _unknown(str(name))
 
-    def id_of(self, name: str) -> str:
-        """The id of an assistant that a run names; the name itself if there is no such assistant any more."""
-        found = self._by_name.get(name)
-        return found.id if found else name
-
 
 ASSISTANTS: web.AppKey[Assistants] = web.AppKey("assistants", Assistants)
+ROSTERS = Kept(lambda services: agents.aggregates(services.log))
+"""The users' custom agents."""
 _OWN = Kept(lambda services: own.aggregates(services.log))
 
 
@@ -104,13 +101,12 @@ async def resolve(request: web.Request, name: str | None) -> Assistant:
 
 async def _custom(request: web.Request) -> Sequence[Assistant]:
     """The user's custom agents: each is an assistant of the lead agent with `agent_name` in its context."""
-    services = alive.of(request).services
-    if not services.config().agents_api.enabled:
+    if not alive.of(request).services.config().agents_api.enabled:
         return ()
-    found = await agents.names(services.log, alive.user(request))
+    roster = await ROSTERS.of(request).load(alive.user(request))
     return [
-        own.built_in(Settings(name=name, description=text, context={"agent_name": name}, metadata=_BY_USER))
-        for name, text in found.items()
+        own.built_in(Settings(name=name, description=one.description, context={"agent_name": name}, metadata=_BY_USER))
+        for name, one in roster.agents.items()
     ]
 
 
@@ -337,7 +333,7 @@ async def _erase_threads(live: Live, identity: str, user: str) -> None:
     """The user's threads whose metadata name an assistant, a hundred at a time."""
     rows: Sequence[Any] = [None]
     while rows:
-        await live.services.views.reached(await live.services.log.last())
+        await live.services.views.current()
         rows, _ = await live.services.views.search(user=user, metadata={"assistant_id": identity}, limit=100)
         for row in rows:
             await live.services.intake.erase(row.thread_id, by=user)

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-import anyio
 import msgspec
 import structlog
 from aiohttp import web
@@ -24,9 +23,11 @@ from channels.http.shapes import Thread
 from core.errors import Invalid, NotFound, Refused
 from core.events import Json, Message, ThreadCreated, ThreadForked
 from core.ids import checkpoint_id, uuid7
+from core.paths import thread_root
 from core.previews import text_of
 from core.rows import known_by
 from core.state import ThreadState
+from core.usage import SUMMARY, messages_of
 
 log = structlog.get_logger("sika.http")
 
@@ -142,7 +143,7 @@ async def regenerate(request: web.Request) -> web.Response:
         raise Refused(f"message_id: {wanted.message_id[:80]!r} is not of the latest turn")
     if state.messages[begin]["type"] != "human":
         raise Refused("message_id: nobody asked for this answer")
-    asked = state.messages[begin]
+    asked = _asked(state, state.messages[begin])
     start, input = _before(state, asked, asked)
     run = state.commits[_brought(state, wanted.message_id)].run
     metadata = {"regenerate_from_message_id": wanted.message_id, "regenerate_checkpoint_id": checkpoint_id(start)}
@@ -201,10 +202,18 @@ def _turn(messages: Sequence[Message], place: int) -> tuple[int, int]:
     return begin, end
 
 
+def _asked(state: ThreadState, first: Message) -> Message:
+    """What a turn that begins with this message answers: if that is a summary, what was asked last before it."""
+    if first.get("name") != SUMMARY:
+        return first
+    brought = (messages_of(state.commits[index].patch)[::-1] for index in state.chain(state.head))
+    return next((message for found in brought for message in found if message["type"] == "human"), first)
+
+
 def _brought(state: ThreadState, message_id: str) -> int:
-    """Index of the commit, on the way to the head, that brought a message as it is."""
+    """Index of the commit, on the way to the head, that brought a message: not of a summary that left it."""
     for index in state.chain(state.head):
-        if any(m.get("id") == message_id for m in _messages(state.commits[index].patch)):
+        if any(m.get("id") == message_id for m in messages_of(state.commits[index].patch)):
             return index
     raise NotFound(f"Message {message_id[:80]!r} not found")
 
@@ -274,16 +283,15 @@ async def _graft(
     try:
         return await graft(live.services.threads, made, ThreadState(), first, steps)
     except BaseException:
-        with anyio.CancelScope(shield=True):
-            await live.services.intake.erase(made, by=state.user)
+        await live.to_its_end(live.services.intake.erase(made, by=state.user))
         raise
 
 
 async def _copy_files(live: Live, user: str, source: str, made: str) -> None:
     """Best effort: what cannot be copied is left out."""
-    threads = live.services.home / "users" / user / "threads"
+    old, new = (thread_root(live.services.home, user, one) / "user-data" for one in (source, made))
     try:
-        await asyncio.to_thread(_copy_tree, threads / source / "user-data", threads / made / "user-data")
+        await asyncio.to_thread(_copy_tree, old, new)
     except OSError as error:  # `shutil.Error` too: it names what could not be copied
         log.warning("files not copied, or not all", source=source, thread=made, error=str(error)[:500])
 

@@ -22,9 +22,9 @@ from core import schedules
 from core.egress import check_url
 from core.errors import Invalid, NotFound, Refused
 from core.events import Event, Json, Message
-from core.ids import assistant_id, uuid7
+from core.ids import assistant_id, stamp, uuid7
 from core.launch import Launch
-from core.schedules import Job, Plan, Schedule, Schedules, Timing, stamp
+from core.schedules import Job, Plan, Schedule, Schedules, Timing
 
 LAUNCH = Kept(lambda services: Launch(services.log, services.threads, services.intake))
 """The users' schedules, and what fires them."""

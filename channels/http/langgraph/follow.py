@@ -27,8 +27,8 @@ from channels.http.langgraph.stream import HEARTBEAT, Stopped
 from channels.http.live import BEAT, STOP, Ear, Live, Outlet
 from channels.http.routes import SSE, Param, Route
 from core.bus import Handler
-from core.errors import Invalid, SikaError
-from core.events import Record, RunRequested, StatePatched, ThreadErased, thread
+from core.errors import Invalid
+from core.events import ContextCompacted, Record, RunRequested, StatePatched, ThreadErased, thread
 from core.previews import Preview, Progress
 from core.state import ThreadState, fold
 
@@ -97,7 +97,8 @@ class ThreadFrames:
         if self._run is not None and self._run.ended:
             self._run = None
         self.ended = isinstance(event, ThreadErased)
-        if isinstance(event, StatePatched) and "state_update" in self._modes and self._is_after(record.seq):
+        outside = isinstance(event, StatePatched) or (isinstance(event, ContextCompacted) and record.run is None)
+        if outside and "state_update" in self._modes and self._is_after(record.seq):
             shown = {"state": snapshot(self._thread, self._state, self._state.head), "thread_id": self._thread}
             made.append(Frame("state_update", dumps.encode(shown), f"{record.seq}-0-{STATE_UPDATE}"))
         return made
@@ -166,29 +167,22 @@ async def follow(request: web.Request) -> web.StreamResponse:
     thread_id, _ = await alive.owned(request)
     query = urlencode([("stream_mode", mode) for mode in modes])
     outlet = Outlet(request, "text/event-stream; charset=utf-8", {"Location": f"/threads/{thread_id}/stream?{query}"})
-    try:
-        async with live.hearing(thread_id, thread_id) as ear, _Previews(live, ear) as previews:
-            frames, missed = await _begin(live, previews, thread_id, modes, request.headers.get("Last-Event-ID"))
-            async for data in stream.gathered(missed):
+    async with (
+        stream.sending(outlet, "thread stream", thread=thread_id),
+        live.hearing(thread_id, thread_id) as ear,
+        _Previews(live, ear) as previews,
+    ):
+        frames, missed = await _begin(live, previews, thread_id, modes, request.headers.get("Last-Event-ID"))
+        async for data in stream.gathered(missed):
+            await outlet.write(data)
+        if not outlet.response.prepared:
+            await outlet.write(HEARTBEAT)
+        while not frames.ended:
+            await previews.attend(frames.audible)
+            items, lost = await ear.take()
+            source = live.services.log.read(thread(thread_id), after=frames.state.seq) if lost else stream.each(items)
+            async for data in stream.gathered(_told(source, frames)):
                 await outlet.write(data)
-            if not outlet.response.prepared:
-                await outlet.write(HEARTBEAT)
-            while not frames.ended:
-                await previews.attend(frames.audible)
-                items, lost = await ear.take()
-                source = (
-                    live.services.log.read(thread(thread_id), after=frames.state.seq) if lost else stream.each(items)
-                )
-                async for data in stream.gathered(_told(source, frames)):
-                    await outlet.write(data)
-        await outlet.response.write_eof()
-    except Stopped:
-        outlet.abort()
-    except SikaError as error:
-        log.warning("thread stream broken off", thread=thread_id, error=str(error))
-        outlet.abort()
-    except ConnectionError:
-        pass  # the client is gone
     return outlet.response
 
 

@@ -60,7 +60,7 @@ async def graft(
 
 def whole(state: ThreadState) -> list[Step]:
     """The checkpoints of all branches, but for what was rolled back; the head's last."""
-    undone = {run.id for run in state.runs.values() if run.status == "rolled_back"}
+    undone = state.undone
     kept: set[int] = set()
     for index, commit in enumerate(state.commits):
         if index == state.head or commit.run not in undone:

@@ -10,6 +10,7 @@ import msgspec
 from channels.http.errors import BadRequest
 from core.events import Json, Message
 from core.ids import uuid7
+from core.messages import RESERVED
 
 _TYPES: Mapping[str, str] = {
     "user": "human",
@@ -57,6 +58,8 @@ def _message(entry: Any, where: str) -> Message:
         if given.get(field):
             message[field] = given[field]
     _check(message, where)
+    if not RESERVED.isdisjoint(message.get("additional_kwargs", ())):
+        message["additional_kwargs"] = {k: v for k, v in message["additional_kwargs"].items() if k not in RESERVED}
     return message
 
 

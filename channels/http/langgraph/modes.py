@@ -10,7 +10,9 @@ from channels.http.langgraph import dumps, snapshots
 from channels.http.langgraph.callbacks import Callbacks
 from channels.http.langgraph.chunks import Cumulative, chunk, last_chunk, place
 from core.events import (
+    ContextCompacted,
     Json,
+    Message,
     MessageAdded,
     ModelCompleted,
     ModelFailed,
@@ -26,7 +28,7 @@ from core.events import (
     ToolRequested,
 )
 from core.previews import Piece, Preview, Progress
-from core.state import Run, ThreadState, next_nodes, unanswered
+from core.state import COMPACTED, Run, ThreadState, next_nodes, unanswered
 
 MODES = ("values", "updates", "messages", "messages-tuple", "custom", "tasks", "checkpoints", "debug", "events")
 END_TYPES = (RunCompleted, RunPaused, RunFailed, RunCancelled, RunRolledBack)
@@ -134,10 +136,12 @@ class Modes:
                 made = self._tool_completed(record, event, before, state, done)
             case StatePatched() | MessageAdded():
                 made = self._step(record, state)
+            case ContextCompacted():
+                made = self._compacted(record, state)
             case RunPaused():
                 made = self._paused(event, state)
             case RunCompleted() | RunFailed() | RunCancelled() | RunRolledBack():
-                made = self._ended(event, state)
+                made = self._ended(record, event, state)
         return list(made)
 
     def _started(self, record: Record, before: ThreadState, state: ThreadState) -> Iterator[Emit]:
@@ -180,26 +184,35 @@ class Modes:
         self, record: Record, event: ToolCompleted, before: ThreadState, state: ThreadState, done: bool
     ) -> Iterator[Emit]:
         message = event.message
-        identity = str(message.get("id"))
         intent = before.runs[self._run].intents.get(event.call_id)
         task = intent.id if intent else event.call_id
         if self._events:
             yield Slot.EVENT_END, "events", self._events.tool_end(task, message, state)
-        if self._tuple:
-            yield (
-                Slot.MESSAGE,
-                "messages",
-                place(dumps.encode(dumps.raw(message)), self._metadata(identity, state, 0, "tools")),
-            )
-        elif self._legacy:
-            yield Slot.MESSAGE_METADATA, "messages/metadata", self._announce(identity, state, 0, "tools")
-            yield Slot.MESSAGE, "messages/complete", dumps.encode([dumps.raw(message)])
+        yield from self._whole(message, "tools", state)
         error = str(message.get("content")) if message.get("status") == "error" else None
         update = {**event.update, "messages": [dumps.raw(message)]}
         yield from self._task_end(task, "tools", update, error, record, state)
         yield from self._step(record, state, whole=done)
         if done:
             yield from self._model_next(record, state)
+
+    def _whole(self, message: Message, node: str, state: ThreadState) -> Iterator[Emit]:
+        """A message that nobody saw being made."""
+        identity = str(message.get("id"))
+        if self._tuple:
+            data = place(dumps.encode(dumps.raw(message)), self._metadata(identity, state, 0, node))
+            yield Slot.MESSAGE, "messages", data
+        elif self._legacy:
+            yield Slot.MESSAGE_METADATA, "messages/metadata", self._announce(identity, state, 0, node)
+            yield Slot.MESSAGE, "messages/complete", dumps.encode([dumps.raw(message)])
+
+    def _compacted(self, record: Record, state: ThreadState) -> Iterator[Emit]:
+        """The web page waits for this update, and for what removes all messages to come first (contract runtime
+        §5.10).
+        """
+        if "updates" in self._wanted:
+            yield Slot.UPDATES, "updates", dumps.encode({COMPACTED: dumps.values(state.commits[state.head].patch)})
+        yield from self._step(record, state)
 
     def _step(
         self, record: Record, state: ThreadState, *, whole: bool = True, committed: bool = True
@@ -242,9 +255,14 @@ class Modes:
         yield Slot.END, "end", b"null"
 
     def _ended(
-        self, event: RunCompleted | RunFailed | RunCancelled | RunRolledBack, state: ThreadState
+        self, record: Record, event: RunCompleted | RunFailed | RunCancelled | RunRolledBack, state: ThreadState
     ) -> Iterator[Emit]:
         if isinstance(event, RunFailed):
+            if event.message is not None:
+                yield from self._whole(event.message, "model", state)
+                if "updates" in self._wanted:
+                    yield Slot.UPDATES, "updates", dumps.encode({"model": {"messages": [dumps.raw(event.message)]}})
+                yield from self._step(record, state)
             data = {"error": event.error, "message": event.text, "name": event.error}
             yield Slot.ERROR, "error", dumps.encode(data)
             yield Slot.END, "end", b"null"

@@ -18,6 +18,7 @@ from channels.http.langgraph.assistants import resolve
 from channels.http.langgraph.frames import Frames
 from channels.http.langgraph.modes import wants_previews
 from channels.http.routes import LOCATION, LOCATIONS, SSE, Param, Route
+from channels.http.traces import traced
 from core.egress import check_url
 from core.errors import Invalid, NotFound, Refused, SikaError
 from core.events import Json, Record
@@ -70,7 +71,7 @@ async def get_list(request: web.Request) -> web.Response:
     thread_id, state = await alive.owned(request)
     limit, offset = number(request, "limit", 10, least=1, most=1000), number(request, "offset", 0)
     status, select = request.query.get("status"), names(request, "select")
-    found = [run for run in reversed(state.runs.values()) if _visible(run) and status in (None, run.status)]
+    found = [run for run in reversed(state.runs.values()) if run.shown and status in (None, run.status)]
     shown = [run_object(thread_id, run, state) for run in found[offset : offset + limit]]
     if select:
         shown = [{key: run[key] for key in select if key in run} for run in shown]
@@ -243,7 +244,7 @@ async def admit(request: web.Request, thread_id: str, run_id: str, asked: Asked)
         await services.intake.create_thread(thread_id, user=user, metadata=asked.metadata)
     replaces = asked.request.multitask in ("interrupt", "rollback")
     await access.limits(request).admit_run(alive.principal(request), thread_id, run_id, replaces=replaces)
-    return await services.intake.request_run(thread_id, run_id, asked.request, user=user)
+    return await services.intake.request_run(thread_id, run_id, traced(request, asked.request), user=user)
 
 
 async def _asked(request: web.Request) -> Asked:
@@ -284,14 +285,15 @@ async def _open_runs(request: web.Request, status: str) -> list[tuple[str, str]]
 async def _run(request: web.Request) -> tuple[str, Run, ThreadState]:
     run_id = alive.run_id(request)
     thread_id, state = await alive.owned(request)
+    return thread_id, known(state, run_id), state
+
+
+def known(state: ThreadState, run_id: str) -> Run:
+    """A run that clients see. Raises `NotFound`."""
     run = state.runs.get(run_id)
-    if run is None or not _visible(run):
+    if run is None or not run.shown:
         raise NotFound(f"Run {run_id} not found")
-    return thread_id, run, state
-
-
-def _visible(run: Run) -> bool:
-    return run.status != "rolled_back" and not run.removed
+    return run
 
 
 _T, _R = "/threads/{thread_id}", "/threads/{thread_id}/runs/{run_id}"

@@ -94,7 +94,7 @@ def history(state: ThreadState) -> list[int]:
 
     What was rolled back is gone.
     """
-    undone = {run.id for run in state.runs.values() if run.status == "rolled_back"}
+    undone = state.undone
     shown = [i for i, commit in enumerate(state.commits) if i == state.head or commit.run not in undone]
     return sorted(shown, key=lambda index: (index == state.head, index), reverse=True)
 

@@ -161,7 +161,7 @@ def _expires(minutes: float | None) -> str | None:
         return None
     if not 0 < minutes <= MOST_MINUTES:
         raise Invalid(f"ttl: more than 0 minutes and at most {MOST_MINUTES}, got {minutes:g}")
-    return (datetime.now(UTC) + timedelta(minutes=minutes)).isoformat(timespec="microseconds")
+    return ids.stamp(datetime.now(UTC) + timedelta(minutes=minutes))
 
 
 def _pattern(labels: Sequence[str] | None, where: str) -> Sequence[str]:

@@ -7,7 +7,8 @@ lost and the facts are read from the log; what the previews would have shown com
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterable, AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
 from typing import TypeVar
 
 import msgspec
@@ -50,7 +51,12 @@ async def play(
     """Send what was missed, then whatever comes until the run ends. `cancel`: the run ends if the client goes."""
     headers = locations(thread_id, frames.run_id)
     outlet = Outlet(request, "text/event-stream; charset=utf-8", headers)
-    try:
+
+    def gone() -> None:
+        if cancel and not frames.ended:
+            live.left(thread_id, frames.run_id)
+
+    async with sending(outlet, "stream", gone, run=frames.run_id):
         async for data in gathered(missed):
             await outlet.write(data)
         if not outlet.response.prepared:
@@ -60,18 +66,29 @@ async def play(
             source = live.services.log.read(thread(thread_id), after=frames.seq) if lost else each(items)
             async for data in gathered(_told(source, frames)):
                 await outlet.write(data)
+    return outlet.response
+
+
+@asynccontextmanager
+async def sending(
+    outlet: Outlet, what: str, gone: Callable[[], None] | None = None, **about: str
+) -> AsyncIterator[None]:
+    """Ends the response properly if everything was sent, and cuts it off if not. `gone`: called if the client leaves.
+    `what` and `about`: for the log.
+    """
+    try:
+        yield
         await outlet.response.write_eof()
     except Stopped:
         outlet.abort()
     except SikaError as error:
-        log.warning("stream broken off", run=frames.run_id, error=str(error))
+        log.warning(f"{what} broken off", error=str(error), **about)
         outlet.abort()
     except (asyncio.CancelledError, ConnectionError) as error:
-        if cancel and not frames.ended:
-            live.left(thread_id, frames.run_id)
+        if gone is not None:
+            gone()
         if isinstance(error, asyncio.CancelledError):
             raise
-    return outlet.response
 
 
 def begun(frames: Frames, record: Record) -> AsyncIterator[bytes]:

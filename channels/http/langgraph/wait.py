@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import msgspec
-import structlog
 from aiohttp import web
 
 from channels.http.langgraph import dumps
-from channels.http.langgraph.stream import locations
+from channels.http.langgraph.stream import locations, sending
 from channels.http.live import BEAT, STOP, Ear, Live, Outlet
-from core.errors import SikaError, Unavailable
+from core.errors import Unavailable
 from core.events import Json, Record
 from core.state import ThreadState
-
-log = structlog.get_logger("sika.http")
 
 ENDS = frozenset({"run.completed", "run.paused", "run.failed", "run.cancelled", "run.rolled_back", "thread.erased"})
 
@@ -55,20 +50,16 @@ async def result(
     """The values after the run, or `__error__`. The status is 200 in any case: it is sent before the end is known."""
     outlet = Outlet(request, "application/json", locations(thread_id, run_id, "join"))
     over = False
-    try:
+
+    def gone() -> None:
+        if cancel and not over:
+            live.left(thread_id, run_id)
+
+    async with sending(outlet, "wait", gone, run=run_id):
         await outlet.write(b"\n")
         state = await ended(live, ear, thread_id, run_id, outlet, heard_after=heard_after)
         over = True
         await outlet.write(msgspec.json.encode(outcome(state, run_id)))
-        await outlet.response.write_eof()
-    except SikaError as error:
-        log.warning("wait broken off", run=run_id, error=str(error))
-        outlet.abort()
-    except (asyncio.CancelledError, ConnectionError) as error:
-        if cancel and not over:
-            live.left(thread_id, run_id)
-        if isinstance(error, asyncio.CancelledError):
-            raise
     return outlet.response
 
 

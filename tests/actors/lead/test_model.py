@@ -99,10 +99,13 @@ async def test_a_connection_that_breaks_in_the_middle_is_tried_again_as_another_
     assert "".join(p.text for p in previews if p.message == seen[0]).startswith("one")
 
 
-async def test_an_empty_answer_ends_the_run(tmp_path: Path) -> None:
-    async with site(tmp_path, {"m": [Turn()]}) as (client, _):
+@pytest.mark.parametrize("again", ["", "Here I am."], ids=["still_empty", "then_not"])
+async def test_after_an_empty_answer_the_model_is_asked_once_more(tmp_path: Path, again: str) -> None:
+    async with site(tmp_path, {"m": [Turn(), Turn(text=again)]}) as (client, models):
         messages = await client.said(await client.thread(), "Hi")
-    assert [(m["type"], m["content"]) for m in messages] == [("human", "Hi"), ("ai", "")]
+    assert [(m["type"], m["content"]) for m in messages[:2]] == [("human", "Hi"), ("ai", "")]
+    assert messages[2]["content"] == again or messages[2]["content"].startswith("The model ended without an answer")
+    assert (len(messages), len(models.requests)) == (3, 2)
 
 
 async def test_an_unknown_model_is_the_first_one(tmp_path: Path) -> None:

@@ -151,7 +151,9 @@ async def test_steering(tmp_path: Path) -> None:
 
 
 async def assert_replays(client: Client, home: Path) -> None:
-    lead = Lead(ConfigSource(home / "config.yaml"), Silent(), [*compose.load_tools(), book, ring], client.system.call)
+    toolset = [*compose.load_tools(), book, ring]
+    source = ConfigSource(home / "config.yaml")
+    lead = Lead(source, Silent(), lambda _: toolset, client.system.call, client.system.log, home)
     report = await replay(client.system.log, "t1", None, lead.execute)
     assert report.divergence is None
     assert report.steps

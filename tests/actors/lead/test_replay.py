@@ -19,6 +19,7 @@ from core.log import EventLog
 from core.replay import Report, replay
 from core.tools import Tool, ToolContext, tool
 from tests.actors.lead.test_tools import bash
+from tests.support import model_server
 from tests.support.model_server import Failure, ToolCall, Turn
 from tests.support.workers import Client, site
 
@@ -67,7 +68,8 @@ async def nobody(actor: str, request: Mapping[str, Any], progress: Any) -> Any:
 
 
 def loop(tools: Sequence[Tool] = (sign,)) -> Lead:
-    return Lead(ConfigSource(None), Silent(), [*compose.load_tools(), *tools], nobody)
+    toolset = [*compose.load_tools(), *tools]
+    return Lead(ConfigSource(None), Silent(), lambda _: toolset, nobody, cast(EventLog, None), Path())
 
 
 async def again(client: Client, change: Callable[[Event], Event], until: int | None = None, **how: Any) -> Report:
@@ -93,6 +95,20 @@ async def test_identical(tmp_path: Path) -> None:
     assert report == Report(runs=2, steps=8)
     assert [record.raw for record in after] == [record.raw for record in before]
     assert signatures == []
+
+
+async def test_calls_of_a_model_that_repeats_their_ids(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    named = model_server._tool_call
+    monkeypatch.setattr(model_server, "_tool_call", lambda index, call, _, text: named(index, call, 0, text))
+    calls = [ToolCall("sign", {"note": "a"}), bash("echo hi"), ToolCall("sign", {"note": "b"})]
+    turns = [*(Turn(tool_calls=(call,)) for call in calls), Turn(text="Done.")]
+    async with site(tmp_path, {"m": turns}, tools=[sign]) as (client, _):
+        await client.said(await client.thread(), "Go", "m")
+        intents = await client.records("t1", ToolRequested)
+        report = await replay(client.system.log, "t1", None, loop().execute)
+    assert len(intents) == 3
+    assert len({cast(ToolRequested, record.event).call_id for record in intents}) == 1
+    assert report == Report(runs=1, steps=7)
 
 
 async def test_up_to_any_event(tmp_path: Path) -> None:

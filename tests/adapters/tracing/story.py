@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from core.events import (
+    Decision,
     Event,
     Message,
     ModelCompleted,
@@ -45,7 +46,7 @@ def started(attempt: int = 1, worker: str = WORKER) -> RunStarted:
     return RunStarted(attempt=attempt, worker=worker, lease=1, model="main")
 
 
-def said(duration_ms: int = 1000, **more: Any) -> ModelCompleted:
+def said(duration_ms: int = 1000, *, decision: bool = False, **more: Any) -> ModelCompleted:
     message: Message = {
         "type": "ai",
         "id": "m",
@@ -54,20 +55,27 @@ def said(duration_ms: int = 1000, **more: Any) -> ModelCompleted:
         "response_metadata": {"model_name": "gpt-x", "model_provider": "openai", "finish_reason": "tool_calls"},
         **more,
     }
-    return ModelCompleted(message=message, duration_ms=duration_ms)
+    return ModelCompleted(message=message, duration_ms=duration_ms, decisions=[decided()] if decision else [])
 
 
 def asked(call: str = "c1", name: str = "bash") -> ToolRequested:
     return ToolRequested(call_id=call, name=name, effect="once", args={"command": "secret command"})
 
 
-def did(call: str = "c1", status: str = "success", unknown: bool = False) -> ToolCompleted:
+def did(
+    call: str = "c1", status: str = "success", unknown: bool = False, decisions: Sequence[Decision] = ()
+) -> ToolCompleted:
     message = {"type": "tool", "name": "bash", "content": "secret output", "status": status}
-    return ToolCompleted(call_id=call, message=message, unknown=unknown)
+    return ToolCompleted(call_id=call, message=message, unknown=unknown, decisions=list(decisions))
 
 
-def failed(wait_ms: int | None = 2000) -> ModelFailed:
-    return ModelFailed(error="RateLimitError", text="secret", attempt=1, max_attempts=3, reason="busy", wait_ms=wait_ms)
+def decided(policy: str = "loops", action: str = "warned") -> Decision:
+    return Decision(policy=policy, action=action, text="secret reason")
+
+
+def failed(wait_ms: int | None = 2000, model: str | None = None) -> ModelFailed:
+    about = {"error": "RateLimitError", "text": "secret", "reason": "busy"}
+    return ModelFailed(**about, attempt=1, max_attempts=3, wait_ms=wait_ms, model=model)
 
 
 def whole(**metadata: Any) -> Sequence[Record]:

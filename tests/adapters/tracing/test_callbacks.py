@@ -179,6 +179,21 @@ async def test_metadata() -> None:
     }
 
 
+async def test_metadata_of_the_agent() -> None:
+    """As the agent's factory has it (contract runtime §1.1); the caller does not say how it was made."""
+    made = {
+        "agent_name": "default",
+        "thinking_enabled": True,
+        "reasoning_effort": "high",
+        "is_plan_mode": False,
+        "subagent_enabled": False,
+        "tool_groups": None,
+        "available_skills": ["a", "b"],
+    }
+    found = callbacks.metadata(Config(), **ABOUT, model="main", made=made, given={"agent_name": "x", "note": "n"})
+    assert {name: found[name] for name in (*made, "model_name", "note")} == {**made, "model_name": "main", "note": "n"}
+
+
 async def test_metadata_of_the_caller() -> None:
     given = {"langfuse_session_id": "mine", "user_id": "somebody", "run_id": "x", "note": "n", "deep": {"a": 1}}
     found = callbacks.metadata(Config(), **ABOUT, given=given)

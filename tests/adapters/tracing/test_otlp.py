@@ -8,9 +8,10 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from adapters.tracing import otlp
-from adapters.tracing.otlp import Exporter, encode
-from adapters.tracing.spans import Kind, Span, Value, spans
+from adapters.tracing import encoding, otlp
+from adapters.tracing.measures import Measures
+from adapters.tracing.otlp import Exporter
+from adapters.tracing.spans import Kind, Moment, Span, Value, spans
 from core.errors import Unavailable
 from core.events import Event, RunCompleted, thread
 from core.log import EventLog
@@ -49,6 +50,8 @@ async def a_run(log: EventLog) -> str:
 def received(receiver: Receiver) -> list[Any]:
     found = []
     for request in receiver.requests:
+        if request.path.endswith("/v1/metrics"):
+            continue
         [resource] = msgspec.json.decode(request.body)["resourceSpans"]
         [scope] = resource["scopeSpans"]
         found += scope["spans"]
@@ -70,11 +73,11 @@ def runs(receiver: Receiver) -> list[str]:
 
 async def test_encoded() -> None:
     attributes: dict[str, Value] = {"a": "x", "b": 2**53 + 1, "c": 0.5, "d": True, "e": ["x", "y"]}
-    one = Span(
-        "0" * 31 + "1", "0" * 15 + "2", "0" * 15 + "3", "n", Kind.CLIENT, 10**18 + 1, 10**18 + 2, attributes, "no"
-    )
+    moments = (Moment("happened", 10**18 + 1, {"f": 1}),)
+    ids = "0" * 31 + "1", "0" * 15 + "2", "0" * 15 + "3"
+    one = Span(*ids, "n", Kind.CLIENT, 10**18 + 1, 10**18 + 2, attributes, "no", moments)
     two = Span("0" * 31 + "1", "0" * 15 + "4", None, "m", Kind.INTERNAL, 1, 2, {})
-    assert msgspec.json.decode(encode([one, two], {"service.name": "sika"})) == {
+    assert msgspec.json.decode(encoding.spans([one, two], {"service.name": "sika"})) == {
         "resourceSpans": [
             {
                 "resource": {"attributes": [{"key": "service.name", "value": {"stringValue": "sika"}}]},
@@ -102,6 +105,13 @@ async def test_encoded() -> None:
                                         },
                                     },
                                 ],
+                                "events": [
+                                    {
+                                        "timeUnixNano": "1000000000000000001",
+                                        "name": "happened",
+                                        "attributes": [{"key": "f", "value": {"intValue": "1"}}],
+                                    }
+                                ],
                                 "status": {"code": 2, "message": "no"},
                             },
                             {
@@ -122,6 +132,43 @@ async def test_encoded() -> None:
     }
 
 
+async def test_measures_encoded() -> None:
+    found = Measures(5)
+    for one in spans(whole())[:3]:
+        found.add(one)
+    [resource] = msgspec.json.decode(encoding.measures(found, {"service.name": "sika"}, 7))["resourceMetrics"]
+    assert resource["resource"] == {"attributes": [{"key": "service.name", "value": {"stringValue": "sika"}}]}
+    [scope] = resource["scopeMetrics"]
+    consumed, duration, tokens = scope["metrics"]
+    assert consumed == {
+        "name": "messaging.client.consumed.messages",
+        "unit": "{message}",
+        "description": "Number of messages taken up.",
+        "sum": {
+            "aggregationTemporality": 2,
+            "isMonotonic": True,
+            "dataPoints": [
+                {
+                    "attributes": [
+                        {"key": "messaging.system", "value": {"stringValue": "nats"}},
+                        {"key": "messaging.operation.name", "value": {"stringValue": "receive"}},
+                        {"key": "messaging.destination.name", "value": {"stringValue": "lead"}},
+                    ],
+                    "startTimeUnixNano": "5",
+                    "timeUnixNano": "7",
+                    "asInt": "1",
+                }
+            ],
+        },
+    }
+    assert (duration["unit"], tokens["unit"]) == ("s", "{token}")
+    read = tokens["histogram"]["dataPoints"][0]
+    assert (read["count"], read["sum"], len(read["bucketCounts"])) == ("1", 100, len(read["explicitBounds"]) + 1)
+    assert read["attributes"][-1] == {"key": "gen_ai.token.type", "value": {"stringValue": "input"}}
+    assert read["explicitBounds"][read["bucketCounts"].index("1")] == 256
+    assert [point["sum"] for point in duration["histogram"]["dataPoints"]] == [1, 1]
+
+
 @pytest.mark.parametrize(
     ("endpoint", "url"),
     [
@@ -132,7 +179,7 @@ async def test_encoded() -> None:
     ],
 )
 async def test_where_to(endpoint: str, url: str) -> None:
-    assert otlp._traces(endpoint) == url
+    assert otlp._urls(endpoint) == (url, url.replace("/v1/traces", "/v1/metrics"))
 
 
 # ── on their way ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -164,6 +211,41 @@ async def test_a_run_reaches_the_collector(log: EventLog, receiver: Receiver) ->
         "deployment.environment.name": "test",
     }
     assert (told.sent, told.dropped) == (3, 0)
+
+
+async def test_what_was_measured_is_told_again_and_again(
+    log: EventLog, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until the end of the process, which tells it once more; whether or not it was taken the time before."""
+    monkeypatch.setattr(otlp, "MEASURE_SECONDS", 0.05)
+    receiver.otherwise = 404
+    async with running_tasks(exporter(log, receiver.url).run):
+        await a_run(log)
+
+        async def twice() -> bool:
+            return len(points(receiver)) >= 2
+
+        assert await eventually(twice)
+    told = points(receiver)
+    assert told[-1] == {("chat", "main"): "1", ("invoke_agent", "main"): "1"}
+    headers = next(one.headers for one in receiver.requests if one.path == "/v1/metrics")
+    assert headers["X-Key"] == "hidden"
+
+
+def points(receiver: Receiver) -> list[dict[tuple[str, ...], str]]:
+    """Of each time: how many operations there were, by name and model."""
+    found = []
+    for request in receiver.requests:
+        if request.path == "/v1/metrics":
+            [resource] = msgspec.json.decode(request.body)["resourceMetrics"]
+            [duration] = [one for one in resource["scopeMetrics"][0]["metrics"] if one["unit"] == "s"]
+            found.append({labels(point): point["count"] for point in duration["histogram"]["dataPoints"]})
+    return found
+
+
+def labels(point: Any) -> tuple[str, ...]:
+    named = {one["key"]: one["value"]["stringValue"] for one in point["attributes"]}
+    return named["gen_ai.operation.name"], named["gen_ai.request.model"]
 
 
 async def test_only_the_worker_tells(log: EventLog, receiver: Receiver) -> None:

@@ -7,13 +7,26 @@ from typing import Any
 
 import pytest
 
-from adapters.tracing.spans import KEPT, Kind, Span, Spans, nanoseconds, spans
-from core.events import Event, Record, RunCancelled, RunCompleted, RunFailed, RunPaused, RunRolledBack
+from adapters.tracing.spans import KEPT, MOST_MOMENTS, Kind, Moment, Span, Spans, nanoseconds, spans
+from core.events import (
+    ApprovalRequested,
+    ApprovalResolved,
+    ContextCompacted,
+    Event,
+    Record,
+    RunCancelled,
+    RunCompleted,
+    RunFailed,
+    RunPaused,
+    RunRequested,
+    RunRolledBack,
+)
 from tests.adapters.tracing.story import (
     PARENT,
     THREAD,
     asked,
     at,
+    decided,
     did,
     failed,
     records,
@@ -172,6 +185,94 @@ def test_tool_errors(outcome: Any, error: str | None) -> None:
     assert (span.error, span.attributes.get("error.type")) == (error, error)
 
 
+# ── who answered ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_model_that_stands_in_for_another() -> None:
+    story = records(
+        (0, requested()),
+        (1, started()),
+        (2, failed(None)),
+        (3, failed(None, "spare")),
+        (5, said(response_metadata={"answered_by": "small"})),
+    )
+    found = [
+        (span.name, span.attributes["gen_ai.request.model"], span.attributes.get("sika.model.instead_of"))
+        for span in spans(story)[1:]
+    ]
+    assert found == [("chat main", "main", None), ("chat spare", "spare", "main"), ("chat small", "small", "main")]
+
+
+# ── moments ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+DECIDED = {"sika.policy.name": "loops", "sika.policy.action": "warned"}
+SUMMARY = {"type": "human", "content": "secret", "usage_metadata": {"input_tokens": 900, "output_tokens": 9}}
+ASKED_FOR = ApprovalRequested(
+    approval="a1", call_id="c1", tool="bash", args={"command": "secret"}, digest="d", text="secret"
+)
+RESOLVED = ApprovalResolved(approval="a1", call_id="c1", decision="reject", by="secret", message="secret")
+COMPACTED = ContextCompacted(
+    summary=SUMMARY, kept=[], reason="secret", tokens_before=5000, tokens_after=800, model="small"
+)
+MOMENTS: dict[str, tuple[Event, str, dict[str, Any]]] = {
+    "a decision about a call that was never made": (
+        did(decisions=[decided()]),
+        "sika.policy.decision",
+        {**DECIDED, "gen_ai.tool.call.id": "c1"},
+    ),
+    "a summary": (
+        COMPACTED,
+        "sika.context.compacted",
+        {"sika.context.tokens_before": 5000, "sika.context.tokens_after": 800, "gen_ai.request.model": "small"},
+    ),
+    "a question": (
+        ASKED_FOR,
+        "sika.approval.requested",
+        {"sika.approval.id": "a1", "gen_ai.tool.call.id": "c1", "gen_ai.tool.name": "bash"},
+    ),
+    "its answer": (
+        RESOLVED,
+        "sika.approval.resolved",
+        {"sika.approval.id": "a1", "gen_ai.tool.call.id": "c1", "sika.approval.decision": "reject"},
+    ),
+}
+
+
+@pytest.mark.parametrize(("event", "name", "attributes"), MOMENTS.values(), ids=MOMENTS)
+def test_moments_of_the_run(event: Event, name: str, attributes: dict[str, Any]) -> None:
+    *others, root = spans(records((0, requested()), (1, started()), (2, event), (3, RunCompleted())))
+    assert root.moments == (Moment(name, ZERO + 2 * 10**9, attributes),)
+    assert not any(span.moments for span in others)
+    assert "secret" not in str(root)
+
+
+def test_decisions_about_an_answer_and_a_call_are_moments_of_theirs() -> None:
+    story = records(
+        (0, requested()),
+        (1, started()),
+        (3, said(decision=True)),
+        (4, asked()),
+        (5, did(decisions=[decided(), decided("x" * 200, "cut")])),
+        (6, RunCompleted()),
+    )
+    _, answer, call, root = spans(story)
+    assert answer.moments == (Moment("sika.policy.decision", answer.end, DECIDED),)
+    assert [moment.attributes["sika.policy.name"] for moment in call.moments] == ["loops", "x" * 100]
+    assert root.moments == ()
+
+
+def test_what_a_summary_cost_is_part_of_the_run() -> None:
+    root = spans(records((0, requested()), (1, started()), (2, COMPACTED), (3, said()), (4, RunCompleted())))[-1]
+    usage = [root.attributes[f"gen_ai.usage.{kind}_tokens"] for kind in ("input", "output")]
+    assert usage == [1000, 16]
+
+
+def test_moments_stay_few() -> None:
+    many = [(2.0, did(decisions=[decided()] * 100))] * 3
+    root = spans(records((0, requested()), (1, started()), *many, (3, RunCompleted())))[-1]
+    assert len(root.moments) == MOST_MOMENTS
+
+
 # ── traceparent ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -181,6 +282,15 @@ def test_below_the_span_that_wanted_it(parent: str) -> None:
     assert {span.trace for span in found} == {"0af7651916cd43dd8448eb211c80319c"}
     assert found[-1].parent == "b7ad6b7169203331"
     assert found[-1].id == spans(whole())[-1].id
+
+
+@pytest.mark.parametrize("given", [{}, {"traceparent": "x"}])
+def test_the_field_counts_where_the_metadata_says_nothing(given: dict[str, Any]) -> None:
+    request = RunRequested(metadata=given, traceparent=PARENT)
+    root = spans(records((0, request), (1, RunCompleted())))[-1]
+    assert (root.trace, root.parent) == ("0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331")
+    other = RunRequested(metadata={"traceparent": PARENT.replace("b7ad", "c8ad")}, traceparent=PARENT)
+    assert spans(records((0, other), (1, RunCompleted())))[-1].parent == "c8ad6b7169203331"
 
 
 @pytest.mark.parametrize(

@@ -172,14 +172,15 @@ async def _read_and_replay(
     lab: Laboratory, made: Conversation, lengths: Sequence[int]
 ) -> tuple[list[Record], dict[int, tuple[Report, float]]]:
     reports: dict[int, tuple[Report, float]] = {}
-    async with compose.attach(compose.Options(made.home, lab.config)) as running:
+    options = compose.Options(made.home, lab.config)
+    async with compose.attach(options) as running:
         records = [record async for record in running.log.read(thread(made.thread))]
-        await compose.replay(running, made.thread, records[0].seq, lab.config)  # the imports
+        await compose.replay(running, made.thread, records[0].seq, options)  # the imports
         ends = [record.seq for record in records if record.type == "run.completed"]
         for turns_ in lengths:
             lab.say(f"replay of {turns_} turns")
             start = time.perf_counter()
-            report = await compose.replay(running, made.thread, ends[turns_ - 1], lab.config)
+            report = await compose.replay(running, made.thread, ends[turns_ - 1], options)
             reports[turns_] = report, time.perf_counter() - start
     return records, reports
 

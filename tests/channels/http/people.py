@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import aiohttp
 import msgspec
+import pytest
 from multidict import CIMultiDict
 from yarl import URL
 
@@ -131,6 +132,17 @@ class Place:
     async def close(self) -> None:
         for browser in self._browsers:
             await browser.session.close()
+
+
+@pytest.fixture(name="config")
+def fixture_config() -> WithAccounts:
+    return WithAccounts()
+
+
+@pytest.fixture(name="here")
+async def fixture_here(system: System, config: WithAccounts, tmp_path: Path) -> AsyncIterator[Place]:
+    async with place(system, config, tmp_path / "home") as here:
+        yield here
 
 
 @asynccontextmanager

@@ -149,7 +149,7 @@ class WithAgents(Settings):
 @pytest.mark.parametrize(("settings", "shown"), [(Settings(), []), (WithAgents(), ["writer"])], ids=["off", "on"])
 async def test_custom_agents_are_assistants(system: System, settings: Settings, shown: list[str]) -> None:
     made = AgentDefined(name="writer", description="Writes")
-    await agents.rosters(system.log).decide(LOCAL.user, lambda _: [made], actor="http")
+    await agents.aggregates(system.log).decide(LOCAL.user, lambda _: [made], actor="http")
     async with serve(services_of(system, settings), "127.0.0.1", 0) as port, aiohttp.ClientSession() as session:
         api = Api(session, f"http://127.0.0.1:{port}")
         await api.ask("POST", "/assistants", {"graph_id": "lead_agent", "name": "own"})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +14,8 @@ from core.errors import Invalid
 from core.settings import Auth, Http
 from core.system import System
 from tests.channels.http.people import ADA, ADMIN, AUTH, BOB, PASSWORD, Place, WithAccounts, place
-
-
-@pytest.fixture
-def config() -> WithAccounts:
-    return WithAccounts()
-
-
-@pytest.fixture
-async def here(system: System, config: WithAccounts, tmp_path: Path) -> AsyncIterator[Place]:
-    async with place(system, config, tmp_path / "home") as here:
-        yield here
+from tests.channels.http.people import fixture_config as fixture_config
+from tests.channels.http.people import fixture_here as fixture_here
 
 
 def cookie(answer: Any, name: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -21,20 +20,11 @@ from core.events import ModelCompleted
 from core.settings import Auth, Limits
 from core.system import System
 from tests.channels.http.conftest import Worker
-from tests.channels.http.people import ADA, AUTH, Place, WithAccounts, place
+from tests.channels.http.people import ADA, AUTH, Place, WithAccounts
+from tests.channels.http.people import fixture_config as fixture_config
+from tests.channels.http.people import fixture_here as fixture_here
 from tests.channels.http.story import ai
 from tests.support.nats import eventually
-
-
-@pytest.fixture
-def config() -> WithAccounts:
-    return WithAccounts()
-
-
-@pytest.fixture
-async def here(system: System, config: WithAccounts, tmp_path: Path) -> AsyncIterator[Place]:
-    async with place(system, config, tmp_path / "home") as here:
-        yield here
 
 
 async def test_requests_per_minute(here: Place, config: WithAccounts) -> None:

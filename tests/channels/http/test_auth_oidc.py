@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Callable
-from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
 
@@ -15,8 +14,8 @@ from joserfc.jwk import RSAKey
 from channels.http.accounts import oidc
 from core.identity import sessions
 from core.settings import Auth, OidcProvider, Secret
-from core.system import System
-from tests.channels.http.people import ADA, AUTH, Answer, Browser, Place, WithAccounts, place
+from tests.channels.http.people import ADA, AUTH, Answer, Browser, Place, WithAccounts
+from tests.channels.http.people import fixture_here as fixture_here
 from tests.support.oidc import CLIENT, SECRET, Provider, provider
 
 
@@ -33,12 +32,6 @@ def known(idp: Provider, **more: Any) -> OidcProvider:
 @pytest.fixture
 def config(idp: Provider) -> WithAccounts:
     return WithAccounts(auth=Auth(enabled=True, oidc=(known(idp, display_name="The company"),)))
-
-
-@pytest.fixture
-async def here(system: System, config: WithAccounts, tmp_path: Path) -> AsyncIterator[Place]:
-    async with place(system, config, tmp_path / "home") as here:
-        yield here
 
 
 async def begin(browser: Browser, after: str = "") -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -24,20 +24,10 @@ from core.ids import uuid7
 from core.settings import Auth, Http, Secret
 from core.system import System
 from tests.channels.http.people import ADA, ADMIN, AUTH, BOB, PASSWORD, Answer, Browser, Place, WithAccounts, place
+from tests.channels.http.people import fixture_config as fixture_config
+from tests.channels.http.people import fixture_here as fixture_here
 from tests.support.nats import eventually
 from tests.support.oidc import by_hand
-
-
-@pytest.fixture
-def config() -> WithAccounts:
-    return WithAccounts()
-
-
-@pytest.fixture
-async def here(system: System, config: WithAccounts, tmp_path: Path) -> AsyncIterator[Place]:
-    async with place(system, config, tmp_path / "home") as here:
-        yield here
-
 
 # ── nobody gets in without a credential ──────────────────────────────────────────────────────────────────────────────
 

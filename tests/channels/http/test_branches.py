@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from pathlib import Path
 from typing import Any
@@ -9,14 +10,18 @@ from typing import Any
 import pytest
 
 from channels.http.app import Services
+from channels.http.langgraph import branches
+from channels.http.langgraph.grafts import whole
+from channels.http.live import Live
 from core.errors import Conflict
 from core.events import ModelCompleted, RunRolledBack, StatePatched, ThreadCreated, ThreadErased, ToolCompleted, thread
+from core.ids import uuid7
 from core.log import EventLog
 from core.state import fold
 from core.system import System
 from tests.channels.http.conftest import Api, Settings, Worker, services_of
 from tests.channels.http.story import ai, answer, call, human, started
-from tests.support.nats import read
+from tests.support.nats import eventually, read
 
 pytestmark = pytest.mark.anyio
 
@@ -178,6 +183,40 @@ async def test_a_copy_that_fails_leaves_nothing(
     await api.ask("POST", f"/threads/{source}/copy", status=409)
     assert (await system.threads.load(tried[0])).erased
     assert await api.ask("POST", "/threads/count") == 1
+
+
+async def test_a_copy_whose_client_leaves_leaves_nothing(
+    api: Api, worker: Worker, services: Services, system: System, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if the request is cancelled again while the copy is being erased."""
+    source, made = await api.thread(), uuid7()
+    await turn(api, worker, source, "1")
+    state = await system.threads.load(source)
+    append, erasing, go_on = EventLog.append, asyncio.Event(), asyncio.Event()
+
+    async def slow(self: EventLog, aggregate: Any, events: Any, **more: Any) -> Any:
+        if isinstance(events[0], ThreadErased):
+            erasing.set()
+            await go_on.wait()
+        appended = await append(self, aggregate, events, **more)
+        if isinstance(events[0], ThreadCreated):
+            copying.cancel()
+            await asyncio.sleep(0)
+        return appended
+
+    monkeypatch.setattr(EventLog, "append", slow)
+    copying = asyncio.create_task(branches._graft(Live(services), source, state, made, {}, whole(state)))
+    await erasing.wait()
+    assert not (await system.threads.load(made)).erased
+    copying.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await copying
+    go_on.set()
+
+    async def erased() -> bool:
+        return (await system.threads.load(made)).erased
+
+    await eventually(erased)
 
 
 # ── branches ────────────────────────────────────────────────────────────────────────────────────────────────────────

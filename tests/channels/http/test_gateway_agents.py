@@ -57,8 +57,10 @@ async def test_from_its_definition_to_its_end(api: Api, services: Services) -> N
         "soul": None,
     }
     assert await api.ask("GET", "/agents") == {"agents": [plain, made]}
-    assert await agents.names(services.log, "default") == {"chef": "", "nurse-1": "d"}
-    assert await agents.names(services.log, "somebody") == {}
+    rosters = agents.aggregates(services.log)
+    kept = (await rosters.load("default")).agents
+    assert [(name, one.description) for name, one in kept.items()] == [("chef", ""), ("nurse-1", "d")]
+    assert (await rosters.load("somebody")).agents == {}
     assert await api.ask("GET", "/agents/Nurse-1") == made
     await api.ask("DELETE", "/agents/NURSE-1", status=204)
     await api.ask("DELETE", "/agents/nurse-1", status=404)

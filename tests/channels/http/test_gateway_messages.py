@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from core.events import (
@@ -105,6 +106,23 @@ async def test_pages_cut_exactly_between_rows(api: Api, worker: Worker, limit: i
     between = await api.ask("GET", f"{path}&after_seq={low}&before_seq={high}")
     assert between["data"] == whole[2:5][:limit]
     assert between["has_more"] is (limit < 3)
+
+
+@pytest.mark.parametrize("limit", [1, 2, 4, 5, 200])
+async def test_no_page_ends_too_soon(api: Api, worker: Worker, limit: int) -> None:
+    """Messages that were replaced by what the server prepared count once, and what failed runs say counts."""
+    thread = await api.thread()
+    for n in range(4):
+        run = await asked(api, thread, f"ask {n}")
+        prepared = {"messages": [human(f"ask {n}-id", f"ask {n}")]}
+        begun = msgspec.structs.replace(started(), prepared=prepared)
+        await worker.write(thread, run, begun, RunFailed(error="E", text="broke", message=ai(f"e{n}", f"sorry {n}")))
+    found: list[Any] = []
+    more, before = True, ""
+    while more:
+        page = await api.ask("GET", f"/threads/{thread}/messages/page?limit={limit}{before}")
+        found, more, before = [*page["data"], *found], page["has_more"], f"&before_seq={page['next_before_seq']}"
+    assert text(found) == [words for n in range(4) for words in (f"ask {n}", f"sorry {n}")]
 
 
 async def test_events_of_a_run(api: Api, worker: Worker) -> None:

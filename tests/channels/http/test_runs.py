@@ -50,6 +50,34 @@ async def test_create_get_list(api: Api, worker: Worker) -> None:
         assert found == [{"run_id": run["run_id"], "status": "success"}]
 
 
+PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
+@pytest.mark.parametrize(
+    ("headers", "expected"),
+    [
+        ([("traceparent", PARENT)], PARENT),
+        ([("Traceparent", f"01{PARENT[2:]}-later")], PARENT),
+        ([("traceparent", "x")], None),
+        ([("traceparent", PARENT), ("traceparent", PARENT)], None),
+        ([], None),
+    ],
+    ids=["one", "later version", "odd", "two", "none"],
+)
+@pytest.mark.parametrize("own", [True, False], ids=["on a thread", "alone"])
+async def test_the_trace_of_a_client(
+    api: Api, system: System, headers: list[tuple[str, str]], expected: str | None, own: bool
+) -> None:
+    """It is not shown: what a client calls metadata stays its own."""
+    path = f"/threads/{await api.thread()}/runs" if own else "/runs"
+    ask = {"input": {"messages": ["hi"]}, "metadata": {"a": 1}}
+    run = await api.ask("POST", path, ask, headers=headers)
+    assert run["metadata"] == {"a": 1}
+    assert "traceparent" not in str(run)
+    state = await system.threads.load(run["thread_id"])
+    assert state.runs[run["run_id"]].request.traceparent == expected
+
+
 async def test_assistants(api: Api) -> None:
     [found] = await api.ask("POST", "/assistants/search", {"graph_id": "lead_agent"})
     assert await api.ask("POST", "/assistants/search") == [found]

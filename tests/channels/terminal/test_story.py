@@ -68,6 +68,10 @@ AI = {
             ModelFailed(error="E", text="bad", attempt=1, max_attempts=3, reason="busy", wait_ms=200),
             "try 1 of 3, busy, again in 200 ms: E: bad",
         ),
+        (
+            ModelFailed(error="E", text="bad", attempt=3, max_attempts=3, wait_ms=0, model="m"),
+            "m: try 3 of 3, generic, then another model: E: bad",
+        ),
         (ModelFailed(error="E", text="bad", attempt=3, max_attempts=3), "try 3 of 3, generic, given up: E: bad"),
         (ToolRequested(call_id="c", name="bash", effect="pure", args={"command": "ls"}), "bash [pure] ls"),
         (

@@ -145,9 +145,10 @@ def test_sessions() -> None:
 def test_secrets_are_made_once_and_private(tmp_path: Path) -> None:
     one, other = Installation(tmp_path / "a", {}), Installation(tmp_path / "a", {})
     assert one.sessions == other.sessions != one.internal
+    assert one.webhooks == other.webhooks != one.internal
     assert one.derived("csrf") == other.derived("csrf") != one.derived("oidc")
     folder = tmp_path / "a" / "secrets"
-    assert {file.name for file in folder.iterdir()} == {"jwt_secret", "internal_token"}
+    assert {file.name for file in folder.iterdir()} == {"jwt_secret", "internal_token", "webhook_secret"}
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert {stat.S_IMODE(file.stat().st_mode) for file in folder.iterdir()} == {0o600}
     assert Installation(tmp_path / "b", {}).sessions != one.sessions

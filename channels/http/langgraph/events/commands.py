@@ -176,7 +176,7 @@ async def _tree(request: web.Request, identity: int, params: Mapping[str, Any]) 
     _, state = await alive.owned(request)
     named = params.get("run_id")
     run = state.runs.get(str(named)) if named is not None else next(reversed(state.runs.values()), None)
-    if run is None or run.removed or run.status == "rolled_back":
+    if run is None or not run.shown:
         raise Failed("no_such_run", "There is no such run on this thread.")
     status = "interrupted" if state.paused and run is _last(state) and not run.open else _STATUS[run.status]
     node = {"namespace": [], "status": status, "graph_name": run.request.assistant, "children": []}

@@ -200,13 +200,12 @@ class Feed:
     ) -> AsyncIterator[Told]:
         """What the facts tell after a number."""
         first = next((i for i, record in enumerate(records) if place(record.seq, Slot.ENDED) > after), len(records))
-        gone = frozenset(run.id for run in self._tape.state.runs.values() if run.status == "rolled_back")
         tape = Tape(
             fold(records[:first]),
             wanted.wants,
             after=after,
             clock=_clock(records[:first]),
-            gone=gone,
+            gone=self._tape.state.undone,
             snapshots_from=snapshots_from,
         )
         for count, record in enumerate(records[first:], 1):

@@ -14,6 +14,7 @@ from channels.http.langgraph import dumps
 from channels.http.langgraph.events.blocks import Body, Said, tool_message
 from channels.http.langgraph.events.wire import MOST_QUESTIONS, ROOT, Namespace, Slot, Told, encode, place
 from core.events import (
+    ContextCompacted,
     Interrupt,
     Json,
     MessageAdded,
@@ -35,7 +36,7 @@ from core.events import (
 )
 from core.ids import checkpoint_id
 from core.previews import Piece, Preview, Progress, Reader
-from core.state import Run, ThreadState, answered, fold, next_nodes, unanswered
+from core.state import COMPACTED, Run, ThreadState, answered, fold, next_nodes, unanswered
 
 HELD = 256
 """Previews kept while they cannot be shown yet; what is dropped comes with the fact."""
@@ -122,6 +123,10 @@ class Tape:
             yield from self._step(record, before, whole=True)
         if isinstance(event, ThreadErased):
             yield from self._broken_off()
+        if isinstance(event, ContextCompacted) and record.run not in self._gone:
+            update = dumps.values(self.state.commits[self.state.head].patch)
+            yield from self._event(record, Slot.UPDATES, "updates", {"node": COMPACTED, "values": update})
+            yield from self._step(record, before, whole=True)
         run = before.runs.get(record.run or "")
         if run is None or not run.open:
             return

@@ -19,7 +19,7 @@ from channels.http.langgraph.events.commands import Command, envelope, execute, 
 from channels.http.langgraph.events.feed import Feed, Item
 from channels.http.langgraph.events.filters import Filter, Wanted
 from channels.http.langgraph.events.wire import Told, encode, failure
-from channels.http.langgraph.stream import BATCH_BYTES, HEARTBEAT, Stopped
+from channels.http.langgraph.stream import HEARTBEAT, Stopped, gathered, sending
 from channels.http.live import BEAT, STALLED_SECONDS, Outlet
 from core.errors import Invalid, NotFound, SikaError
 from core.ids import uuid7
@@ -40,41 +40,23 @@ async def play(request: web.Request, thread_id: str, wanted: Filter) -> web.Stre
     """Everything the subscription wants, until the client goes."""
     live = alive.of(request)
     outlet = Outlet(request, "text/event-stream; charset=utf-8", {})
-    try:
+    async with sending(outlet, "thread stream", thread=thread_id):
         async with Feed.open(live, thread_id, alive.user(request)) as feed:
-            async for data in _gathered(feed.add("", wanted)):
+            async for data in gathered(_framed(feed.add("", wanted))):
                 await outlet.write(data)
             if not outlet.response.prepared:
                 await outlet.write(HEARTBEAT)
             while not feed.ended:
                 items, lost = await feed.take()
-                async for data in _gathered(feed.tell(items, lost)):
+                async for data in gathered(_framed(feed.tell(items, lost))):
                     await outlet.write(data)
         await outlet.write(b"event: error\ndata: %b\n\n" % GONE)
-        await outlet.response.write_eof()
-    except Stopped:
-        outlet.abort()
-    except SikaError as error:
-        log.warning("thread stream broken off", thread=thread_id, error=str(error))
-        outlet.abort()
-    except ConnectionError:
-        pass  # the client is gone
     return outlet.response
 
 
-async def _gathered(items: AsyncIterable[Item]) -> AsyncIterator[bytes]:
-    """What is ready, in few writes, and never much of it in memory."""
-    ready: list[bytes] = []
-    size = 0
+async def _framed(items: AsyncIterable[Item]) -> AsyncIterator[bytes]:
     async for item in items:
-        data = item.framed() if isinstance(item, Told) else HEARTBEAT
-        ready.append(data)
-        size += len(data)
-        if size > BATCH_BYTES:
-            yield b"".join(ready)
-            ready, size = [], 0
-    if size:
-        yield b"".join(ready)
+        yield item.framed() if isinstance(item, Told) else HEARTBEAT
 
 
 # ── WebSocket ────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -1,0 +1,217 @@
+"""Which policies a run is held to, in which order: outermost first. Built once per configuration and kind of run.
+
+The recorder lies around all of them, the effects within. On the way in a policy sees what the outer ones made of the
+request; on the way out, what the inner ones made of the answer or the result. The order matters and is fixed, but for
+middlewares of the configuration, which are placed by name, else innermost but for the repair of the conversation.
+Clarification is always the last.
+"""
+
+from __future__ import annotations
+
+import copy
+import importlib
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, NamedTuple, cast
+
+from langchain.agents.middleware import (
+    AgentMiddleware,
+    ExtendedModelResponse,
+    ModelRequest,
+    ModelResponse,
+)
+from langchain_core.messages import AIMessage, ToolMessage
+from langchain_core.tools import BaseTool
+from langgraph.prebuilt.tool_node import ToolCallRequest
+from langgraph.types import Command
+
+from actors.lead.effects import Effects, Handler
+from actors.lead.plan import Plan
+from actors.lead.policies.approvals import Approvals
+from actors.lead.policies.asides import Asides
+from actors.lead.policies.budgets import Budgets, Today
+from actors.lead.policies.clarification import Clarification
+from actors.lead.policies.command_audit import CommandAudit
+from actors.lead.policies.dangling_calls import DanglingCalls
+from actors.lead.policies.deferred_tools import DeferredTools
+from actors.lead.policies.dynamic_context import DynamicContext
+from actors.lead.policies.finish_reasons import LengthFinish, SafetyFinish
+from actors.lead.policies.guardrails import Guardrails
+from actors.lead.policies.input_sanitising import InputSanitising
+from actors.lead.policies.loop_detection import LoopDetection
+from actors.lead.policies.output_budget import OutputBudget
+from actors.lead.policies.read_before_write import ReadBeforeWrite
+from actors.lead.policies.summarization import Summarization
+from actors.lead.policies.terminal_response import TerminalResponse
+from actors.lead.policies.todos import Todos
+from actors.lead.policies.token_usage import TokenUsage
+from actors.lead.policies.tool_results import ToolResults
+from actors.lead.policies.vision import Vision
+from actors.lead.recorder import ModelHandler, Recorder, patched
+from actors.lead.summary import Models
+from actors.lead.turn import Turn
+from core import settings
+from core.errors import Invalid
+from core.guardrails import Provider
+from core.images import Images
+from core.settings import MiddlewareEntry
+
+Policy = AgentMiddleware[Any, Turn, Any]
+
+LAST = "clarification"
+REPAIR = "dangling_calls"
+"""Makes what goes to the provider valid, whatever was done to it before."""
+WRAPS = ("wrap_model_call", "awrap_model_call", "wrap_tool_call", "awrap_tool_call")
+HOOKS = ("before_agent", "before_model", "after_model", "after_agent")
+
+
+class Ports(NamedTuple):
+    """What policies ask of the outside."""
+
+    today: Today
+    images: Images | None = None
+    guardrails: Provider | None = None
+    summaries: Models = list
+
+
+def policies(plan: Plan, ports: Ports, deferred: Sequence[BaseTool] = ()) -> list[Policy]:
+    """What a run that is done so is held to. `deferred`: the tools of the plan that have to be looked up."""
+    config = plan.config
+    provider, images = ports.guardrails, ports.images
+    found: list[Policy | None] = [
+        TokenUsage() if config.token_usage.enabled else None,
+        Budgets(config, ports.today) if config.token_budget.enabled or config.budgets != settings.Budgets() else None,
+        Summarization(config.summarization, ports.summaries) if config.summarization.enabled else None,
+        LoopDetection(config.loop_detection) if config.loop_detection.enabled else None,
+        TerminalResponse(),
+        LengthFinish(),
+        SafetyFinish() if config.safety_finish_reason.enabled else None,
+        Todos() if plan.todos else None,
+        Asides(),
+        InputSanitising(),
+        DynamicContext(),
+        Vision(images) if plan.vision and images is not None else None,
+        ToolResults(),
+        OutputBudget(config.tool_output) if config.tool_output.enabled else None,
+        Approvals(config.approvals),
+        Guardrails(config.guardrails, provider) if provider is not None else None,
+        CommandAudit() if config.command_audit.enabled else None,
+        ReadBeforeWrite() if config.read_before_write.enabled else None,
+        DeferredTools(deferred) if deferred else None,
+        DanglingCalls(),
+        Clarification(),
+    ]
+    return [policy for policy in found if policy is not None]
+
+
+class Chain(AgentMiddleware[Any, Turn, Any]):
+    """Policies as one middleware. LangChain's own way to put them around each other traces every layer of every call,
+    which costs more than most policies do.
+    """
+
+    name = "chain"
+
+    def __init__(self, policies: Sequence[Policy]) -> None:
+        super().__init__()
+        self.policies = policies
+        self.tools = [tool for policy in policies if not has_hooks(policy) for tool in getattr(policy, "tools", ())]
+        inner_first = policies[::-1]
+        self._model = [_normal(policy) for policy in inner_first if _wraps(policy, "awrap_model_call")]
+        self._tool = [policy.awrap_tool_call for policy in inner_first if _wraps(policy, "awrap_tool_call")]
+
+    async def awrap_model_call(self, request: ModelRequest[Turn], handler: ModelHandler) -> ModelResponse[Any]:
+        for wrap in self._model:
+            handler = partial(_call, wrap, handler)
+        return await handler(request)
+
+    async def awrap_tool_call(self, request: ToolCallRequest, handler: Handler) -> ToolMessage | Command[Any]:
+        for wrap in self._tool:
+            handler = partial(_call, wrap, handler)
+        return await handler(request)
+
+
+async def _call(wrap: Any, handler: Any, request: Any) -> Any:
+    return await wrap(request, handler)
+
+
+def _normal(policy: Policy) -> Any:
+    """Other people's may answer with a message, or with a command besides (which is recorded)."""
+    if type(policy).__module__.startswith("actors.lead."):
+        return policy.awrap_model_call
+
+    async def wrap(request: ModelRequest[Turn], handler: ModelHandler) -> ModelResponse[Any]:
+        response: Any = await policy.awrap_model_call(request, handler)
+        if isinstance(response, AIMessage):
+            return ModelResponse(result=[response])
+        if isinstance(response, ExtendedModelResponse):
+            if response.command is not None and response.command.update:
+                await patched(request.runtime.context, dict(response.command.update))
+            return response.model_response
+        return cast(ModelResponse[Any], response)
+
+    return wrap
+
+
+def middlewares(policies: Sequence[Policy]) -> list[Policy]:
+    """What LangChain is given: the chain, and the hooks of those that have any, which it makes nodes of."""
+    return [*(_hooks_of(policy) for policy in policies if has_hooks(policy)), Chain(policies)]
+
+
+def _hooks_of(policy: Policy) -> Policy:
+    """The same middleware without what it wraps."""
+    cls = type(policy)
+    wraps = {name: getattr(AgentMiddleware, name) for name in WRAPS}
+    hooks = copy.copy(policy)
+    hooks.__class__ = type(cls.__name__, (cls,), wraps)
+    return hooks
+
+
+def arranged(policies: Sequence[Policy], entries: Sequence[MiddlewareEntry]) -> list[Policy]:
+    """The whole chain: the policies with those of the configuration between them. Raises `Invalid`."""
+    found = list(policies)
+    for place, entry in enumerate(entries):
+        where = f"middlewares[{place}]"
+        found.insert(_position(found, entry, where), made(entry, where))
+    found.sort(key=lambda policy: policy.name == LAST)
+    names = [policy.name for policy in found]
+    if twice := {name for name in names if names.count(name) > 1}:
+        raise Invalid(f"middlewares: more than one is named {', '.join(sorted(twice))}")
+    return [Recorder(watched=any(map(has_hooks, found))), *found, Effects()]
+
+
+def made(entry: MiddlewareEntry, where: str) -> Policy:
+    """A middleware of the configuration. Raises `Invalid`."""
+    module, _, name = entry.use.partition(":")
+    try:
+        cls = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise Invalid(f"{where}.use: {entry.use}: {error}") from error
+    if not (isinstance(cls, type) and issubclass(cls, AgentMiddleware)):
+        raise Invalid(f"{where}.use: {entry.use} is no LangChain AgentMiddleware")
+    try:
+        middleware: Policy = cls(**entry.config)
+    except Exception as error:
+        raise Invalid(f"{where}.config: {type(error).__name__}: {error}") from error
+    for name in ("wrap_model_call", "wrap_tool_call"):
+        if _wraps(middleware, name) and not _wraps(middleware, f"a{name}"):
+            raise Invalid(f"{where}.use: {entry.use} has {name} but no a{name}: the server is asynchronous")
+    return middleware
+
+
+def _position(policies: Sequence[Policy], entry: MiddlewareEntry, where: str) -> int:
+    anchor = entry.before or entry.after
+    names = [policy.name for policy in policies]
+    if anchor is None:
+        return names.index(REPAIR) if REPAIR in names else len(policies)
+    if anchor not in names:
+        raise Invalid(f"{where}: there is no {anchor!r} to be placed at; there are: {', '.join(names)}")
+    return names.index(anchor) + (0 if entry.before else 1)
+
+
+def has_hooks(policy: Policy) -> bool:
+    """Whether a middleware may change the graph's state beside the calls it wraps."""
+    return any(_wraps(policy, f"{a}{hook}") for hook in HOOKS for a in ("", "a"))
+
+
+def _wraps(policy: Policy, name: str) -> bool:
+    return getattr(type(policy), name) is not getattr(AgentMiddleware, name)

@@ -1,0 +1,175 @@
+"""The innermost middleware: what reaches the outside. Asks models; makes tool calls once their intent is recorded."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, cast
+
+import msgspec
+from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
+from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import BaseMessage, ToolMessage
+from langchain_core.runnables.base import RunnableBinding
+from langgraph.config import get_config
+from langgraph.errors import GraphBubbleUp, GraphInterrupt
+from langgraph.prebuilt.tool_node import ToolCallRequest
+from langgraph.types import Command
+
+from actors.lead.asking import Ask, answered
+from actors.lead.messages import load
+from actors.lead.turn import Candidate, Turn
+from core.errors import SikaError
+from core.events import Interrupt, ToolCompleted
+
+Handler = Callable[[ToolCallRequest], Awaitable[ToolMessage | Command[Any]]]
+
+SCRATCHPAD = "__pregel_scratchpad"
+"""Where `interrupt()` looks for answers in the configuration of a task (langgraph's `CONFIG_KEY_SCRATCHPAD`)."""
+ERROR_CHARACTERS = 500
+"""How much of an exception's text the model is shown (contract runtime §5.8)."""
+BOUND = 64
+"""Models with their tools that are kept."""
+
+
+class Settled(GraphBubbleUp):
+    """The outcome of a call is known: it is not made (again), and no policy changes what came of it."""
+
+    def __init__(self, outcome: ToolCompleted) -> None:
+        super().__init__()
+        self.outcome = outcome
+
+
+@dataclass(frozen=True, slots=True)
+class CallContext:
+    """See `core.tools.ToolContext`. `asked_as` is the id that the model gave the call."""
+
+    thread: str
+    user: str
+    run: str
+    call_id: str
+    asked_as: str
+    _call: Callable[[str, Mapping[str, Any]], Awaitable[Any]]
+
+    async def call(self, actor: str, request: Mapping[str, Any]) -> Any:
+        return await self._call(actor, request)
+
+
+tool_context: ContextVar[CallContext] = ContextVar("tool_context")
+"""The context of the tool call being made in this task."""
+
+
+class Effects(AgentMiddleware[Any, Turn, Any]):
+    """Every policy lies around it: what it is asked for is done."""
+
+    name = "effects"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._bound: dict[tuple[int, ...], tuple[list[Any], Ask]] = {}
+
+    # ── models ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def awrap_model_call(
+        self, request: ModelRequest[Turn], handler: Callable[[ModelRequest[Turn]], Awaitable[ModelResponse[Any]]]
+    ) -> ModelResponse[Any]:
+        turn = request.runtime.context
+        messages: Sequence[BaseMessage] = request.messages
+        if request.system_message:
+            messages = [request.system_message, *messages]
+        await answered(turn, _candidates(turn, request), partial(self._bind, request), messages)
+        assert turn.answer is not None
+        turn.spoken = load(turn.answer.message)
+        return ModelResponse(result=[turn.spoken])
+
+    def _bind(self, request: ModelRequest[Turn], model: BaseChatModel) -> Ask:
+        """A model with the request's tools. Converting their schemas takes longer than most requests: done once."""
+        key = (id(model), *(id(tool) for tool in request.tools), hash(str(request.model_settings)))
+        if request.tool_choice is not None:
+            key = (*key, hash(str(request.tool_choice)))
+        if key not in self._bound:
+            bound: Any = model
+            if request.tools:
+                bound = model.bind_tools(request.tools, tool_choice=request.tool_choice, **request.model_settings)
+            elif request.model_settings:
+                bound = model.bind(**request.model_settings)
+            if len(self._bound) >= BOUND:
+                self._bound.clear()
+            self._bound[key] = ([model, *request.tools], _asking(bound))  # kept alive: the ids stay theirs
+        return self._bound[key][1]
+
+    # ── tools ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def awrap_tool_call(self, request: ToolCallRequest, handler: Handler) -> ToolMessage | Command[Any]:
+        turn = cast(Turn, request.runtime.context)
+        call_id, name = str(request.tool_call["id"]), request.tool_call["name"]
+        effect = turn.effects.get(name, "once") if request.tool is not None else "pure"
+        outcome = await turn.journal.tool_requested(call_id, name, effect, request.tool_call["args"])
+        if outcome is not None:
+            raise Settled(outcome)
+        tool_context.set(_context(turn, call_id, name))
+        return await _asking_people(turn, request, handler)
+
+
+def _candidates(turn: Turn, request: ModelRequest[Turn]) -> Sequence[Candidate]:
+    """The run's; unless a policy wants another model."""
+    if request.model is turn.candidates[0].model:
+        return turn.candidates
+    first = turn.candidates[0]
+    known = next((one for one in turn.candidates if one.model is request.model), None)
+    return [known or Candidate(first.name, request.model, first.breaker)]
+
+
+def _asking(bound: Any) -> Ask:
+    """Streams from a model with its arguments; without the detour through the configuration of a binding."""
+    if isinstance(bound, RunnableBinding) and isinstance(bound.bound, BaseChatModel) and not bound.config:
+        return partial(bound.bound.astream, **bound.kwargs)
+    stream: Ask = bound.astream
+    return stream
+
+
+def _context(turn: Turn, call_id: str, name: str) -> CallContext:
+    async def progress(text: str) -> None:
+        await turn.journal.progress(call_id, name, text)
+
+    async def ask(actor: str, request: Mapping[str, Any]) -> Any:
+        return await turn.call(actor, request, progress)
+
+    return CallContext(turn.thread, turn.user, turn.run, f"{turn.journal.said_seq()}-{call_id}", call_id, ask)
+
+
+async def _asking_people(turn: Turn, request: ToolCallRequest, handler: Handler) -> ToolMessage | Command[Any]:
+    """Make the call of a tool that may ask people (LangGraph's `interrupt()`): it is begun again for each answer, and
+    gets those that were given. What it asks that has no answer yet pauses the run.
+    """
+    call_id, said = str(request.tool_call["id"]), turn.journal.said_seq()
+    answers = turn.journal.answers(call_id)
+    if own := answers[turn.heard(call_id) :]:
+        get_config()["configurable"][SCRATCHPAD].resume.extend(own)
+    try:
+        return await _outcome(request, handler)
+    except GraphInterrupt as asked:
+        for number, one in enumerate(asked.args[0] if asked.args else ()):
+            identity = hashlib.blake2b(f"{said}-{call_id}-{len(answers) + number}".encode(), digest_size=16).hexdigest()
+            value = msgspec.to_builtins(one.value, str_keys=True, enc_hook=str)
+            turn.asked.append(Interrupt(id=identity, value=value, call_id=call_id))
+        raise
+
+
+async def _outcome(request: ToolCallRequest, handler: Handler) -> ToolMessage | Command[Any]:
+    """Make the call. Errors are for the model (contract runtime §5.8)."""
+    call_id, name = str(request.tool_call["id"]), request.tool_call["name"]
+    try:
+        return await handler(request)
+    except GraphBubbleUp:
+        raise
+    except SikaError as error:
+        text = f"Error: {error}"
+    except Exception as error:
+        detail = str(error)[:ERROR_CHARACTERS]
+        advice = "Go on with what you have, or try another way."
+        text = f"Error: Tool '{name}' failed with {type(error).__name__}: {detail}. {advice}"
+    return ToolMessage(text, tool_call_id=call_id, name=name, status="error")

@@ -1,0 +1,101 @@
+"""How a run is done: by which agent and model, with which tools and prompt. Made of the configuration as it is now."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from langchain_core.language_models import BaseChatModel
+
+from actors.lead.agents import allowed, default_soul, find
+from actors.lead.options import Options, options
+from actors.lead.prompt import build, mounted, parts_of
+from core.agents import Definition, Roster
+from core.aggregates import Aggregates
+from core.config import Config, ConfigSource
+from core.events import RunRequested
+from core.tools import Tool
+
+DEMO = "demo"
+"""The demo model likes to plan; others do when they are asked to (contract runtime §1.1: `is_plan_mode`)."""
+VIEW_IMAGE = "view_image"
+
+Toolset = Callable[[Config], Sequence[Tool]]
+"""The tools that a configuration declares; the same ones for the same configuration."""
+
+
+class Models(Protocol):
+    """Finds the model for a run."""
+
+    def name(self, wanted: str | None) -> str:
+        """The configured name that a request for `wanted` gets."""
+        ...
+
+    def get(self, name: str, *, thinking: bool, reasoning_effort: str | None) -> BaseChatModel: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """`deferred`: those of the tools that have to be looked up before they can be called."""
+
+    config: Config
+    options: Options
+    agent: Definition | None
+    model: str
+    candidates: tuple[str, ...]
+    """The names of the model and of those that stand in for it."""
+    tools: Sequence[Tool]
+    deferred: Sequence[Tool]
+    prompt: str
+    todos: bool
+    vision: bool
+
+
+class Planner:
+    """Plans runs. `home`: where the soul of the agent without a name may lie."""
+
+    def __init__(
+        self, config: ConfigSource, models: Models, tools: Toolset, rosters: Aggregates[Roster], home: Path
+    ) -> None:
+        self._config = config
+        self._models = models
+        self._tools = tools
+        self._rosters = rosters
+        self._home = home
+
+    async def plan(self, request: RunRequested, user: str, model: str | None = None) -> Plan:
+        """`model`: the one it was begun with. Raises `Invalid` and `NotFound` where the agent is not there."""
+        config, wanted = self._config.current(), options(request)
+        agent = await find(self._rosters, user, wanted)
+        name = model or self._models.name(wanted.model or (agent.model if agent else None) or _first(config))
+        settings = {one.name: one for one in config.models}
+        vision = name in settings and settings[name].supports_vision
+        tools = [one for one in allowed(self._tools(config), wanted, agent) if vision or one.name != VIEW_IMAGE]
+        deferred = [one for one in tools if one.deferred] if config.tool_search.enabled else []
+        parts = parts_of(
+            config,
+            wanted,
+            agent,
+            soul=default_soul(self._home),
+            deferred=[one.name for one in deferred],
+            mounts=mounted(config),
+        )
+        return Plan(
+            config=config,
+            options=wanted,
+            agent=agent,
+            model=name,
+            candidates=tuple(dict.fromkeys([name, *(n for n in config.model_roles.get("lead", ()) if n in settings)])),
+            tools=tools,
+            deferred=deferred,
+            prompt=build(parts),
+            todos=wanted.plan_mode if wanted.plan_mode is not None else name == DEMO,
+            vision=vision,
+        )
+
+
+def _first(config: Config) -> str | None:
+    """The model that is meant where nobody says which."""
+    return next(iter(config.model_roles.get("lead", ())), None)

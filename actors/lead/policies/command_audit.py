@@ -1,0 +1,233 @@
+"""Which commands the agent may run: some are refused, some run with a warning. It catches mistakes; it is no wall."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from typing import Any, Literal, NamedTuple, cast
+
+import structlog
+from langchain.agents.middleware import AgentMiddleware
+from langchain_core.messages import BaseMessage, ToolMessage
+from langgraph.prebuilt.tool_node import ToolCallRequest
+from langgraph.types import Command
+
+from actors.lead.content import messages_of, with_messages
+from actors.lead.turn import Turn
+
+log = structlog.get_logger("sika.command_audit")
+
+TOOL = "bash"
+MAX_CHARACTERS = 10_000
+"""Of a command that is looked at (contract runtime §5.7)."""
+LOGGED_CHARACTERS = 200
+"""Of a rejected command (contract runtime §5.7)."""
+
+
+class Verdict(NamedTuple):
+    """`reasons`: the families found. `rejected`: not even looked at."""
+
+    level: Literal["pass", "warn", "block"]
+    reasons: tuple[str, ...] = ()
+    rejected: bool = False
+
+
+class Family(NamedTuple):
+    """Commands that are dangerous in the same way. `pattern` is for normalised text."""
+
+    name: str
+    pattern: re.Pattern[str]
+
+
+# ── the families ────────────────────────────────────────────────────────────────────────────────────────────────────
+# Every search takes a time proportional to the text: patterns begin at a separator or a rare word, and what they skip
+# ends there at the latest.
+
+_WITHIN = r"[^;&|\n]"
+_ALONE = r"(?![\w.-])"
+_SHELL = r"(?:ba|z|da|k|a|c|tc)?sh"
+_LED = r"(?:(?:sudo|env|exec|nohup|command|time|-{1,2}[\w-]+|\w+=[^\s;&|`(]*) )*+(?:[\w./-]*/)?"
+"""What may stand before the name of a program: other programs that run it, assignments, its directory."""
+_INTO = r"(?:>{1,2}\|?|(?<![\w.-])tee(?: -{1,2}[\w-]+)*+)\s?[\"']?"
+_DOTFILES = r"\.(?:bashrc|bash_profile|bash_login|bash_logout|bash_aliases|profile|zshrc|zprofile|zshenv|zlogin)"
+_HOMES = r"(?:~|\$\{?HOME\}?|/home|/root)/*"
+_ROOT = rf" [\"']?(?:{_HOMES}|/+)(?:\*|\.\.?)?(?=[\s;&|)\"'`}}]|\Z)"
+_COMMAND_BEGINS = r"(?:\A|[;&|(\n`]\s?|(?<![\w.-])(?:then|do|else|if|while|until|!|exec|env|nohup|time|xargs) )"
+
+
+def _command(word: str, *parts: str) -> str:
+    """A simple command with this word, and after it, in any order, all of these parts."""
+    after = "".join(f"(?={_WITHIN}*?{part})" for part in parts)
+    return rf"(?:\A|[;&|\n])(?>{_WITHIN}*?(?<![\w.-])(?:{word}){_ALONE}){after}"
+
+
+def _families(*rows: tuple[str, str]) -> tuple[Family, ...]:
+    return tuple(Family(name, re.compile(pattern, re.DOTALL)) for name, pattern in rows)
+
+
+HIGH = _families(
+    ("recursive deletion of a root or home directory", _command("rm", r" (?:-[a-qs-zA-QS-Z]*[rR]|--r)", _ROOT)),
+    ("raw copy with dd", _command("dd", r" [\"']?if=")),
+    ("making a file system", _command(r"mkfs(?:\.(?:ext[234]|xfs|btrfs|v?fat|msdos|exfat|ntfs|f2fs|minix))?", " ")),
+    ("reading the shadow file", r"/etc/g?shadow(?![\w.])"),
+    ("writing into a system directory", rf"{_INTO}/+(?:etc|(?:usr/(?:local/)?)?s?bin)/"),
+    ("pipe into a shell", rf"(?<!\|)\|(?!\|)&?\s?{_LED}{_SHELL}{_ALONE}"),
+    (
+        "substitution of what a download, shell or interpreter prints",
+        rf"(?:[$<]\((?!\()\s?|`){_LED}(?:curl|wget|{_SHELL}|python[\d.]*|perl|ruby|node|php|base64){_ALONE}",
+    ),
+    ("decoded base64 piped on", _command("base64", r" (?:-[a-ce-zA-CE-Z]*[dD]|--d)", r"\|(?!\|)")),
+    ("writing a start-up file of the shell", rf"{_INTO}[^\s;&|<>\"']*{_DOTFILES}{_ALONE}"),
+    ("reading the environment of a process", r"/proc/[^\s/;&|]+/(?:task/[^\s/;&|]+/)?environ"),
+    ("changing what programs load", r"(?<!\w)LD_(?:PRELOAD|LIBRARY_PATH)\+?=(?!=)"),
+    ("network device of bash", r"/dev/(?:tcp|udp)/"),
+    ("fork bomb", r"(?<![\w:.])([\w:.]{1,40}) ?(?:\( ?\)\s?)?\{(?>[^{}]*?(?<![\w:.])\1 ?\| ?\1 ?&)"),
+    (
+        "endless loop of background jobs",
+        r"(?<![\w.-])while (?:true(?!\w)|:)(?:(?!\b(?:while|done)\b).)*+(?:(?<=[^&]&)|(?<=[^&]&\s))done\b",
+    ),
+)
+"""Never run (contract runtime §5.7)."""
+
+MEDIUM = _families(
+    ("access for everybody", _command("chmod", r" (?:[0-7]?777|a\+rwx)(?![\w./-])")),
+    ("installing Python packages", r"(?<![\w.-])pip[\d.]*(?: -\S+)*+ install(?![\w-])"),
+    ("installing system packages", r"(?<![\w.-])apt(?:-get)?(?: -\S+)*+ install(?![\w-])"),
+    ("becoming another user", rf"{_COMMAND_BEGINS}(?:[\w./-]*/)?(?:sudo|su){_ALONE}"),
+    ("changing where programs are found", r"(?<![\w-])PATH\+?=(?!=)"),
+)
+"""Run, with a warning (contract runtime §5.7)."""
+
+
+# ── judging ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def judge(command: str) -> Verdict:
+    """The command as a whole, each command it consists of, and the words of each as the shell would see them."""
+    if reason := _rejected(command):
+        return Verdict("block", (reason,), rejected=True)
+    parts = split(command)
+    try:
+        words = [" ".join(shlex.split(part)) for part in parts]
+    except ValueError as error:
+        return Verdict("block", (f"not to be read as a command: {str(error).lower()}",))
+    texts = list(dict.fromkeys(map(normalised, [command, *parts, *words])))
+    if high := tuple(_found(HIGH, texts)):
+        return Verdict("block", high)
+    if medium := tuple(_found(MEDIUM, texts)):
+        return Verdict("warn", medium)
+    return Verdict("pass")
+
+
+def _rejected(command: str) -> str | None:
+    if not command.strip():
+        return "the command is empty"
+    if len(command) > MAX_CHARACTERS:
+        return f"the command is longer than {MAX_CHARACTERS} characters"
+    return "the command contains a NUL byte" if "\0" in command else None
+
+
+def _found(families: Iterable[Family], texts: Sequence[str]) -> Iterator[str]:
+    return (family.name for family in families if any(family.pattern.search(text) for text in texts))
+
+
+_SPACES = re.compile(r"[^\S\n]+")
+_NEWLINES = re.compile(r" ?\n[ \n]*")
+
+
+def normalised(text: str) -> str:
+    """One space for each run of them, one newline for each run of lines."""
+    return _NEWLINES.sub("\n", _SPACES.sub(" ", text.replace("\\\n", " "))).strip()
+
+
+_MARK = re.compile(
+    r"""(?P<kept>\\.|'[^']*+'|"(?:\\.|[^"\\])*+"|[<>]&|&>|>\||<<<)"""
+    r"""|(?P<here><<-?[ \t]*+\\?['"]?(?P<mark>[A-Za-z_][\w.-]*)['"]?)"""
+    r"""|(?P<comment>(?<![^\s;&|(])\#[^\n]*+)"""
+    r"""|(?P<end>&&|\|\||\|&|[;&|\n])"""
+    r"""|(?P<open>['"])""",
+    re.DOTALL,
+)
+
+
+def split(command: str) -> list[str]:
+    """The commands that a command consists of, without comments and the texts of here-documents; the whole if a quote
+    is not closed.
+    """
+    parts: list[str] = []
+    marks: list[str] = []
+    part, position = "", 0
+    while hit := _MARK.search(command, position):
+        part, position = part + command[position : hit.start()], hit.end()
+        match hit.lastgroup:
+            case "open":
+                return [command]
+            case "end":
+                parts.append(part)
+                part = ""
+                if hit.group() == "\n":
+                    position, marks = _after(command, position, marks), []
+            case "kept" | "here":
+                part += hit.group()
+                marks += [hit["mark"]] if hit["mark"] else []
+    parts.append(part + command[position:])
+    return [stripped for part in parts if (stripped := part.strip())]
+
+
+def _after(command: str, position: int, marks: Sequence[str]) -> int:
+    """Where the texts of the here-documents with these marks, which begin at a position, have ended."""
+    for mark in marks:
+        line = None
+        while line != mark and position < len(command):
+            end = command.find("\n", position)
+            end = len(command) if end < 0 else end
+            line, position = command[position:end].strip("\t"), end + 1
+    return position
+
+
+# ── the policy ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class CommandAudit(AgentMiddleware[Any, Turn, Any]):
+    """Commands of the tool `bash` are judged before they run (contract runtime §5.7)."""
+
+    name = "command_audit"
+
+    async def awrap_tool_call(
+        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[ToolMessage | Command[Any]]]
+    ) -> ToolMessage | Command[Any]:
+        call = request.tool_call
+        command = call["args"].get("command") if call["name"] == TOOL else None
+        if not isinstance(command, str):
+            return await handler(request)
+        turn, call_id = cast(Turn, request.runtime.context), str(call["id"])
+        verdict = judge(command)
+        _log(turn, command, verdict)
+        if verdict.level == "pass":
+            return await handler(request)
+        reasons = "; ".join(verdict.reasons)
+        if verdict.level == "block":
+            turn.decide(self.name, "blocked", reasons, call_id=call_id)
+            text = f"Error: the command was not run: {reasons}. Find a safer way to do it."
+            return ToolMessage(text, tool_call_id=call_id, name=TOOL, status="error")
+        turn.decide(self.name, "warned", reasons, call_id=call_id)
+        return _warned(await handler(request), reasons)
+
+
+def _log(turn: Turn, command: str, verdict: Verdict) -> None:
+    shown = command[:LOGGED_CHARACTERS] if verdict.rejected else command
+    say = log.info if verdict.level == "pass" else log.warning
+    say("command", thread=turn.thread, run=turn.run, command=shown, verdict=verdict.level, reasons=verdict.reasons)
+
+
+def _warned(result: ToolMessage | Command[Any], reasons: str) -> ToolMessage | Command[Any]:
+    line = f"Warning: this command is of a risky kind ({reasons}). Be sure that it is needed."
+    messages = messages_of(result)
+    return with_messages(result, messages, [_with_line(message, line) for message in messages])
+
+
+def _with_line(message: BaseMessage, line: str) -> BaseMessage:
+    content = message.content
+    added = f"{content}\n{line}" if isinstance(content, str) else [*content, {"type": "text", "text": line}]
+    return message.model_copy(update={"content": added})

@@ -1,0 +1,46 @@
+"""Tells the model what day it is, and what is known of the person: right before the message that it came with."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import lru_cache
+from typing import Any
+
+from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
+from langchain_core.messages import AnyMessage, HumanMessage
+
+from actors.lead.turn import Turn
+from core.messages import REMINDER
+
+FLAGS = {"hide_from_ui": True, "dynamic_context_reminder": True}
+KEPT = 1024
+
+
+class DynamicContext(AgentMiddleware[Any, Turn, Any]):
+    """Reminders ride on messages of the thread; only the model sees them as messages (decision 11)."""
+
+    name = "dynamic_context"
+
+    async def awrap_model_call(
+        self, request: ModelRequest[Turn], handler: Callable[[ModelRequest[Turn]], Awaitable[ModelResponse[Any]]]
+    ) -> ModelResponse[Any]:
+        messages = expanded(request.messages)
+        return await handler(request if messages is request.messages else request.override(messages=messages))
+
+
+def expanded(messages: list[AnyMessage]) -> list[AnyMessage]:
+    """The conversation with its reminders; the same list if it has none."""
+    places = [n for n, message in enumerate(messages) if REMINDER in message.additional_kwargs]
+    found = messages
+    for place in reversed(places):
+        message = messages[place]
+        text = message.additional_kwargs[REMINDER]
+        if isinstance(message, HumanMessage) and isinstance(text, str):
+            found = [*found[:place], _reminder(f"{message.id}__reminder", text), *found[place:]]
+    return found
+
+
+@lru_cache(KEPT)
+def _reminder(identity: str, text: str) -> HumanMessage:
+    """The same object for the same reminder: what is made of it for a provider is made once."""
+    return HumanMessage(text, id=identity, additional_kwargs=dict(FLAGS))

@@ -1,0 +1,76 @@
+"""Why the model stopped: what was cut off or refused is not acted upon, and the person is told why."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
+from langchain_core.messages import AIMessage
+
+from actors.lead.answers import without_calls
+from actors.lead.turn import Turn
+
+LENGTH = frozenset(
+    ("length", "max_tokens", "max_output_tokens", "model_length", "token_limit", "model_context_window_exceeded")
+)
+"""OpenAI, Anthropic and Gemini, the Responses API, Mistral, watsonx, Anthropic; in small letters."""
+SAFETY = frozenset(
+    (
+        *("content_filter", "content_filtered", "refusal", "refused", "safety", "recitation", "blocklist"),
+        *("prohibited_content", "spii", "image_safety", "guardrail_intervened", "sensitive"),
+    )
+)
+"""OpenAI, Bedrock, Anthropic, Gemini, GLM; in small letters."""
+
+CUT_OFF = "The answer was cut off at the model's length limit, and the tools it called for were not used."
+REFUSED = "The model or its provider declined to answer this ({reason}). No tools were used."
+
+Handler = Callable[[ModelRequest[Turn]], Awaitable[ModelResponse[Any]]]
+
+
+class LengthFinish(AgentMiddleware[Any, Turn, Any]):
+    """The calls of a truncated answer may be cut off themselves: they are not made (contract runtime §23.1)."""
+
+    name = "length_finish"
+
+    async def awrap_model_call(self, request: ModelRequest[Turn], handler: Handler) -> ModelResponse[Any]:
+        response = await handler(request)
+        answer = response.result[-1]
+        if not isinstance(answer, AIMessage) or (reason := finish_reason(answer)) not in LENGTH:
+            return response
+        request.runtime.context.decide(self.name, "cut_off", f"the answer ended at its length limit ({reason})")
+        if not has_calls(answer):
+            return response
+        return ModelResponse(result=[*response.result[:-1], without_calls(answer, CUT_OFF)])
+
+
+class SafetyFinish(AgentMiddleware[Any, Turn, Any]):
+    """A refused answer calls no tools, and says that it is one (contract runtime §23.1)."""
+
+    name = "safety_finish"
+
+    async def awrap_model_call(self, request: ModelRequest[Turn], handler: Handler) -> ModelResponse[Any]:
+        response = await handler(request)
+        answer = response.result[-1]
+        if not isinstance(answer, AIMessage) or (reason := finish_reason(answer)) not in SAFETY:
+            return response
+        request.runtime.context.decide(self.name, "refused", f"the answer was refused ({reason})")
+        return ModelResponse(result=[*response.result[:-1], without_calls(answer, REFUSED.format(reason=reason))])
+
+
+def finish_reason(message: AIMessage) -> str:
+    """Why the model stopped, in small letters, as its provider calls it; empty if it did not say."""
+    about = message.response_metadata
+    details = about.get("incomplete_details")
+    reason = details.get("reason") if isinstance(details, dict) else None
+    reason = reason or about.get("finish_reason") or about.get("stop_reason") or about.get("stopReason")
+    return reason.rpartition(".")[2].lower() if isinstance(reason, str) else ""
+
+
+def has_calls(message: AIMessage) -> bool:
+    """Whether an answer calls anything, in whatever form."""
+    extra = message.additional_kwargs
+    return bool(
+        message.tool_calls or message.invalid_tool_calls or extra.get("tool_calls") or extra.get("function_call")
+    )

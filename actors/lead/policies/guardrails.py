@@ -1,0 +1,104 @@
+"""Whether a tool call may be made: as a provider says, and without its word not (contract runtime §5.6)."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any, cast
+
+import anyio.to_thread
+import structlog
+from langchain.agents.middleware import AgentMiddleware
+from langchain_core.messages import ToolCall, ToolMessage
+from langgraph.errors import GraphBubbleUp
+from langgraph.prebuilt.tool_node import ToolCallRequest
+from langgraph.types import Command
+
+from actors.lead.turn import Turn
+from core import settings
+from core.guardrails import DENIED, EVALUATOR_ERROR, Decision, Provider, Reason, Request
+
+log = structlog.get_logger("sika.guardrails")
+
+DEADLINE_SECONDS = 10.0
+"""For the word on one call."""
+
+
+class Guardrails(AgentMiddleware[Any, Turn, Any]):
+    """`subagent`: whether it stands in the chain of one."""
+
+    name = "guardrails"
+
+    def __init__(self, wanted: settings.Guardrails, provider: Provider, *, subagent: bool = False) -> None:
+        self._provider, self._subagent = provider, subagent
+        self._passport, self._fail_closed = wanted.passport, wanted.fail_closed
+
+    async def awrap_tool_call(
+        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[ToolMessage | Command[Any]]]
+    ) -> ToolMessage | Command[Any]:
+        turn, call = cast(Turn, request.runtime.context), request.tool_call
+        call_id = str(call["id"])
+        try:
+            decision = await self._decision(self._request(turn, call))
+        except _NoAnswer as error:
+            decision = Decision(not self._fail_closed, [Reason(EVALUATOR_ERROR, str(error))])
+            if decision.allow:
+                turn.decide(self.name, "allowed", f"{EVALUATOR_ERROR}: {error}", call_id=call_id)
+        if decision.allow:
+            return await handler(request)
+        reason = decision.reasons[0] if decision.reasons else Reason(DENIED, "the policy does not allow it")
+        rule = f" (policy {decision.policy_id})" if decision.policy_id else ""
+        turn.decide(self.name, "denied", f"{reason.code}: {reason.message}{rule}", call_id=call_id)
+        text = f"Error: the tool {call['name']!r} was denied ({reason.code}): {reason.message}"
+        return ToolMessage(text, tool_call_id=call_id, name=call["name"], status="error")
+
+    def _request(self, turn: Turn, call: ToolCall) -> Request:
+        return Request(
+            tool_name=call["name"],
+            tool_input=copy.deepcopy(call["args"]),
+            agent_id=self._passport,
+            thread_id=turn.thread,
+            is_subagent=self._subagent,
+            timestamp=datetime.now(UTC).isoformat(),
+            user_id=turn.user,
+            run_id=turn.run,
+            tool_call_id=call["id"],
+        )
+
+    async def _decision(self, request: Request) -> Decision:
+        try:
+            async with asyncio.timeout(DEADLINE_SECONDS):
+                return _checked(await _evaluated(self._provider, request))
+        except GraphBubbleUp:
+            raise
+        except Exception as error:
+            provider = getattr(self._provider, "name", type(self._provider).__name__)
+            log.warning("no answer of the guardrail", provider=provider, tool=request.tool_name, error=repr(error))
+            raise _NoAnswer(f"the guardrail did not answer ({type(error).__name__})") from error
+
+
+class _NoAnswer(Exception):
+    """The provider failed, or took too long."""
+
+
+async def _evaluated(provider: Provider, request: Request) -> Any:
+    if callable(getattr(provider, "aevaluate", None)):
+        return await provider.aevaluate(request)
+    return await anyio.to_thread.run_sync(provider.evaluate, request, abandon_on_cancel=True)
+
+
+def _checked(answer: Any) -> Decision:
+    """Ours of what a provider says in whatever classes it has. Raises `TypeError` if it says neither yes nor no."""
+    if not isinstance(answer.allow, bool):
+        raise TypeError(f"allow: expected true or false, got {type(answer.allow).__name__}")
+    reasons = [_reason(one) for one in getattr(answer, "reasons", None) or ()]
+    return Decision(answer.allow, reasons, getattr(answer, "policy_id", None))
+
+
+def _reason(given: Any) -> Reason:
+    code, message = (
+        given.get(key) if isinstance(given, Mapping) else getattr(given, key, None) for key in ("code", "message")
+    )
+    return Reason(str(code or DENIED), str(message or "the policy does not allow it"))

@@ -1,0 +1,216 @@
+"""Notices an agent that goes in circles: warns it, then stops it.
+
+What it knows is the log: the answers of this run with tool calls, and the last `window_size` such answers before them.
+*The same calls*: counted among the last `window_size` answers of the thread. So many warn, once for as long as the set
+of calls is in the window; to stop, this run must have made them so often: what was fine in the runs before (the same
+command every morning) does not end a later one. *The same tool*, whatever its arguments: counted over the run, so that
+a long thread has no old counts; warned of once for each tool. The first rule, if it has something to say, comes first.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from itertools import takewhile
+from typing import Any, NamedTuple
+
+from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
+from langchain_core.messages import AIMessage
+
+from actors.lead.answers import without_calls
+from actors.lead.turn import Turn
+from core import settings
+from core.usage import answer_in
+
+NOTE = "loop_warning"
+"""Name of the hidden message (contract runtime §4)."""
+WARNINGS = 4
+"""The most at once (contract runtime §5.18)."""
+BUCKET_LINES = 200
+WHOLE = ("write_file", "str_replace")
+"""Tools of which every argument counts."""
+SALIENT = ("path", "url", "query", "command", "pattern", "glob", "cmd")
+"""Of other tools, these arguments, if there are any."""
+
+
+class LoopDetection(AgentMiddleware[Any, Turn, Any]):
+    """Judges every answer with tool calls (contract runtime §5.18, §23.1)."""
+
+    name = "loop_detection"
+
+    def __init__(self, limits: settings.LoopDetection) -> None:
+        super().__init__()
+        self._limits = limits
+
+    async def awrap_model_call(
+        self, request: ModelRequest[Turn], handler: Callable[[ModelRequest[Turn]], Awaitable[ModelResponse[Any]]]
+    ) -> ModelResponse[Any]:
+        response = await handler(request)
+        answer = response.result[-1]
+        if not isinstance(answer, AIMessage) or not answer.tool_calls:
+            return response
+        turn = request.runtime.context
+        verdict = judged(_history(turn, answer, self._limits.window_size), self._limits)
+        if verdict is None:
+            return response
+        if not verdict.stop:
+            turn.decide(self.name, "warned", verdict.text, note=verdict.text, name=NOTE)
+            return response
+        turn.decide(self.name, "stopped", verdict.text)
+        return ModelResponse(result=[*response.result[:-1], without_calls(answer, verdict.text)])
+
+
+class Step(NamedTuple):
+    """The calls of one answer. `own`: of this run."""
+
+    calls: Sequence[Mapping[str, Any]]
+    own: bool = True
+
+
+class Verdict(NamedTuple):
+    """`text` is for the model, or for the person if this is the end."""
+
+    stop: bool
+    text: str
+
+
+def judged(history: Sequence[Step], limits: settings.LoopDetection) -> Verdict | None:
+    """What to do about the first step, given those before it, newest first."""
+    return _repeated(history, limits) or _overused(history, limits)
+
+
+def fingerprint(calls: Sequence[Mapping[str, Any]]) -> str:
+    """12 hex digits that tell sets of calls apart, whatever their order (contract runtime §5.18)."""
+    keys = sorted(f"{call['name']}:{key_of(call['name'], call['args'])}" for call in calls)
+    return hashlib.md5(json.dumps(keys).encode(), usedforsecurity=False).hexdigest()[:12]
+
+
+def key_of(name: str, args: Any) -> str:
+    """What makes a call of a tool the same call."""
+    args = _parsed(args)
+    if not isinstance(args, dict):
+        return _text(args)
+    if name == "read_file":
+        first, last = sorted((_line(args.get("start_line")), _line(args.get("end_line") or args.get("start_line"))))
+        return f"{args.get('path')}:{first // BUCKET_LINES}-{last // BUCKET_LINES}"
+    if name not in WHOLE:
+        args = {field: args[field] for field in SALIENT if args.get(field) is not None} or args
+    return _text(args)
+
+
+def _history(turn: Turn, answer: AIMessage, window: int) -> list[Step]:
+    """The answers with calls, newest first: those of the run, and `window` before it."""
+    steps, before = [Step(answer.tool_calls)], 0
+    state = turn.state
+    index = state.head
+    while index >= 0 and before < window:
+        commit = state.commits[index]
+        index = commit.parent
+        if commit.node == "model" and (said := answer_in(commit)) and (calls := said.get("tool_calls")):
+            own = commit.run == turn.run
+            before += not own
+            steps.append(Step(calls, own))
+    return steps
+
+
+# ── the same calls ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _repeated(history: Sequence[Step], limits: settings.LoopDetection) -> Verdict | None:
+    window = limits.window_size
+    near = _alike(history[:window])
+    if len(near) < limits.warn_threshold:
+        return None
+    own = sum(history[place].own for place in near)
+    if own >= limits.hard_limit:
+        return Verdict(True, f"The agent made the same tool calls {own} times and was stopped.")
+    if _was_warned(_alike(history), window, limits.warn_threshold):
+        return None
+    text = (
+        f"You have made the same tool calls {len(near)} times. They will not tell you anything new: do not repeat them."
+    )
+    return Verdict(False, f"{text} Try another way, or answer with what you have, and say what is missing.")
+
+
+def _alike(history: Sequence[Step]) -> list[int]:
+    """Places of the steps that make the same calls as the first one."""
+    names = _names(history[0])
+    wanted = fingerprint(history[0].calls)
+    return [n for n, step in enumerate(history) if _names(step) == names and fingerprint(step.calls) == wanted]
+
+
+def _names(step: Step) -> list[str]:
+    return sorted(call["name"] for call in step.calls)
+
+
+def _was_warned(places: Sequence[int], window: int, threshold: int) -> bool:
+    """Whether there were that many in a window before, and the calls have been in the window ever since."""
+    for n in range(1, len(places)):
+        if places[n] - places[n - 1] > window:
+            return False
+        if sum(place < places[n] + window for place in places[n:]) >= threshold:
+            return True
+    return False
+
+
+# ── the same tool ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _overused(history: Sequence[Step], limits: settings.LoopDetection) -> Verdict | None:
+    counts = _counts(history)
+    used = dict.fromkeys(call["name"] for call in history[0].calls)
+    for name in used:
+        if counts[name] >= _limits(name, limits)[1]:
+            return Verdict(True, f"The agent used {name} {counts[name]} times in this run and was stopped.")
+    texts = [
+        f"You have used {name} {counts[name]} times in this run. Come to an end with it, or try another way."
+        for name in used
+        if counts[name] >= _limits(name, limits)[0] and not _was_told(name, history, limits)
+    ]
+    return Verdict(False, "\n\n".join(texts[:WARNINGS])) if texts else None
+
+
+def _counts(history: Sequence[Step]) -> Counter[str]:
+    return Counter(call["name"] for step in takewhile(lambda step: step.own, history) for call in step.calls)
+
+
+def _limits(name: str, limits: settings.LoopDetection) -> tuple[int, int]:
+    own = limits.tool_freq_overrides.get(name)
+    return (own.warn, own.hard_limit) if own else (limits.tool_freq_warn, limits.tool_freq_hard_limit)
+
+
+def _was_told(name: str, history: Sequence[Step], limits: settings.LoopDetection) -> bool:
+    """Whether an earlier answer of the run was over the threshold, and the first rule had nothing to say about it."""
+    for n in range(1, len(history)):
+        before = history[n:]
+        if _counts(before)[name] < _limits(name, limits)[0]:
+            return False
+        if any(call["name"] == name for call in before[0].calls) and _repeated(before, limits) is None:
+            return True
+    return False
+
+
+# ── arguments ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _parsed(args: Any) -> Any:
+    if not isinstance(args, str):
+        return args
+    try:
+        return json.loads(args)
+    except ValueError:
+        return args
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, default=str)
+
+
+def _line(given: Any) -> int:
+    """A line counted from 0; the first one if it is no number."""
+    try:
+        return max(int(given), 1) - 1
+    except (TypeError, ValueError, OverflowError):
+        return 0

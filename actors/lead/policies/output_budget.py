@@ -1,0 +1,116 @@
+"""How much of a tool's result the model gets: a longer one goes to a file, and the model is told what is where."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Awaitable, Callable
+from typing import Any, cast
+
+from langchain.agents.middleware import AgentMiddleware
+from langchain_core.messages import BaseMessage, ToolMessage
+from langgraph.prebuilt.tool_node import ToolCallRequest
+from langgraph.types import Command
+
+from actors.lead.content import messages_of, text_of, with_messages, with_text
+from actors.lead.synopsis import Ends, how_to_read, kind_of, shortened, size_of
+from actors.lead.turn import Turn
+from core.errors import Invalid, Unavailable
+from core.paths import WORKSPACE
+from core.settings import ToolOutput
+
+FOLDER = f"{WORKSPACE}/.tool-results"
+PIECE = 100_000
+"""Characters that are written at once: they fit a message of the bus, however they are escaped."""
+AROUND = 1500
+"""What is said between head and tail has fewer characters than this."""
+_NOT_PLAIN = re.compile(r"[^A-Za-z0-9_-]")
+
+
+class OutputBudget(AgentMiddleware[Any, Turn, Any]):
+    """Contract runtime §23.1 (ToolOutputBudget). What names the call's own file was shortened before: it stays."""
+
+    name = "output_budget"
+
+    def __init__(self, settings: ToolOutput) -> None:
+        super().__init__()
+        self._settings = settings
+        self._fallback = Ends(settings.fallback_head_chars, settings.fallback_tail_chars).within(
+            max(0, settings.fallback_max_chars - AROUND)
+        )
+
+    async def awrap_tool_call(
+        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[ToolMessage | Command[Any]]]
+    ) -> ToolMessage | Command[Any]:
+        result = await handler(request)
+        least = self._least(request.tool_call["name"])
+        messages = messages_of(result) if least else []
+        if not any(_is_long(message, least) for message in messages):
+            return result
+        turn = cast(Turn, request.runtime.context)
+        fit = [await self._fit(turn, request, message, least) for message in messages]
+        return with_messages(result, messages, fit)
+
+    def _least(self, tool: str) -> int:
+        """From how many characters on a tool's result is shortened; 0: never."""
+        settings = self._settings
+        if not settings.enabled or tool in settings.exempt_tools:
+            return 0
+        return settings.overrides.get(tool, settings.externalize_min_chars)
+
+    async def _fit(self, turn: Turn, request: ToolCallRequest, message: BaseMessage, least: int) -> BaseMessage:
+        call_id, text = str(request.tool_call["id"]), text_of(message.content)
+        key = f"{turn.journal.said_seq()}-{call_id}"
+        path = path_of(request.tool_call["name"], key)
+        if not _is_long(message, least) or path in text:
+            return message
+        ends = Ends(self._settings.preview_head_chars, self._settings.preview_tail_chars).within(least)
+        try:
+            await _write(turn, key, path, text)
+        except (Invalid, Unavailable) as error:
+            return self._cut(turn, call_id, message, path, str(error))
+        turn.decide(self.name, "externalised", path, call_id=call_id)
+        return _with(message, shortened(text, ends, _about(text, ends, path)))
+
+    def _cut(self, turn: Turn, call_id: str, message: BaseMessage, path: str, why: str) -> BaseMessage:
+        text = text_of(message.content)
+        if len(text) <= self._settings.fallback_max_chars:
+            return message
+        turn.decide(self.name, "cut", why, call_id=call_id)
+        return _with(message, shortened(text, self._fallback, f"{_left(text, self._fallback)}; {path} was not written"))
+
+
+def path_of(tool: str, key: str) -> str:
+    """Where the result of a call lies; `key` names the call in its thread."""
+    digest = hashlib.blake2b(key.encode("utf-8", "replace"), digest_size=6).hexdigest()
+    return f"{FOLDER}/{_NOT_PLAIN.sub('_', tool)[:60]}-{digest}.txt"
+
+
+async def _write(turn: Turn, key: str, path: str, text: str) -> None:
+    """Write a text, however long it is. Repeating it changes nothing."""
+    whole = text.encode("utf-8", "replace").decode()
+    pieces = [whole[start : start + PIECE] for start in range(0, len(whole), PIECE)]
+    asked = {"op": "write", "user": turn.user, "thread": turn.thread, "run": turn.run, "path": path}
+    for number, piece in enumerate(pieces):
+        one = {"call_id": f"{key}-result-{number}", "content": piece, "append": len(pieces) > 1}
+        await turn.call("sandbox", asked | one, _unseen)
+
+
+async def _unseen(text: str) -> None:
+    """Nobody waits for this."""
+
+
+def _about(text: str, ends: Ends, path: str) -> str:
+    return f"{_left(text, ends)}. The result is {kind_of(text)}: {size_of(text)}. It is in {path}. {how_to_read(text)}"
+
+
+def _left(text: str, ends: Ends) -> str:
+    return f"{max(0, len(text) - ends.head - ends.tail)} characters are left out"
+
+
+def _is_long(message: BaseMessage, least: int) -> bool:
+    return isinstance(message, ToolMessage) and len(text_of(message.content)) >= least
+
+
+def _with(message: BaseMessage, text: str) -> BaseMessage:
+    return message.model_copy(update={"content": with_text(message.content, text)})

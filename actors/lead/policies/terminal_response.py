@@ -1,0 +1,74 @@
+"""An answer that says nothing is no answer: the model is asked once more, then the person is told."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
+from langchain_core.messages import AIMessage
+
+from actors.lead.answers import noted
+from actors.lead.messages import load
+from actors.lead.policies.finish_reasons import has_calls
+from actors.lead.turn import Turn
+from core.usage import answer_in
+
+AGAIN = (
+    "Your last answer was empty: the person saw nothing. Answer now, in words, with what you have found or done; or go "
+    "on with the tools if there is something left to do."
+)
+EXPLANATION = "The model ended without an answer, also when it was asked again. Please ask again, or in other words."
+_SILENT = ("thinking", "redacted_thinking", "reasoning", "reasoning_content", "tool_use", "function_call")
+"""Types of content blocks that nobody is shown as the answer."""
+_THOUGHTS = re.compile(r"<think>.*?(</think>|\Z)", re.DOTALL)
+
+
+class TerminalResponse(AgentMiddleware[Any, Turn, Any]):
+    """One more try for each run (contract runtime §23.1): the empty answers that it recorded say whether it was had."""
+
+    name = "terminal_response"
+
+    async def awrap_model_call(
+        self, request: ModelRequest[Turn], handler: Callable[[ModelRequest[Turn]], Awaitable[ModelResponse[Any]]]
+    ) -> ModelResponse[Any]:
+        response = await handler(request)
+        answer = response.result[-1]
+        if not isinstance(answer, AIMessage) or not is_empty(answer):
+            return response
+        turn = request.runtime.context
+        if not _tried(turn):
+            turn.decide(self.name, "continued", "the answer was empty", note=AGAIN, again=True)
+            return response
+        turn.decide(self.name, "explained", "the answer was empty again")
+        said = answer.model_copy(update={"content": noted(answer.content, EXPLANATION)})
+        return ModelResponse(result=[*response.result[:-1], said])
+
+
+def is_empty(message: AIMessage) -> bool:
+    """Whether an answer neither says nor calls anything."""
+    return not speaks(message.content) and not has_calls(message)
+
+
+def speaks(content: Any) -> bool:
+    """Whether there is anything in a message's content but thoughts."""
+    if isinstance(content, str):
+        if "<think>" in content[:100]:
+            content = _THOUGHTS.sub("", content)
+        return bool(content) and not content.isspace()
+    return any(map(_block_speaks, content or ()))
+
+
+def _block_speaks(block: Any) -> bool:
+    if not isinstance(block, dict):
+        return speaks(block)
+    if block.get("type") == "text":
+        return speaks(block.get("text"))
+    return block.get("type") not in _SILENT
+
+
+def _tried(turn: Turn) -> bool:
+    said = (answer_in(commit) for commit in turn.state.commits if commit.run == turn.run)
+    answers = (load(message) for message in said if message is not None)
+    return any(isinstance(answer, AIMessage) and is_empty(answer) for answer in answers)

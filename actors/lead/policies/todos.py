@@ -1,0 +1,119 @@
+"""Plan mode: the agent keeps a list of what there is to do, is reminded of it, and does not end before it is done."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from itertools import takewhile
+from typing import Any, cast
+
+from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse, TodoListMiddleware
+from langchain_core.messages import AIMessage, AnyMessage, SystemMessage, ToolMessage
+from langgraph.prebuilt.tool_node import ToolCallRequest
+from langgraph.types import Command
+
+from actors.lead.messages import dump
+from actors.lead.turn import Turn, hidden, message_of
+from core.events import Json, Message
+from core.state import ThreadState
+
+WRITE = "write_todos"
+REMINDER = "todo_reminder"
+COMPLETION_REMINDER = "todo_completion_reminder"
+"""Names of the two hidden messages (contract runtime §4)."""
+MOST_CONTINUED = 2
+"""How often a run is kept from ending (contract runtime §5.11)."""
+_TOOL_REASONS = ("tool_calls", "function_call", "tool_use")
+_PARALLEL = "write_todos replaces the whole list: call it once per response. Nothing was written."
+
+
+class Todos(TodoListMiddleware[Any, Turn]):
+    """LangChain's tool and prompt; what else there is to it happens in the calls, so that it costs no step."""
+
+    name = "todos"
+    after_model = AgentMiddleware.after_model
+    aafter_model = AgentMiddleware.aafter_model
+
+    async def awrap_model_call(
+        self, request: ModelRequest[Turn], handler: Callable[[ModelRequest[Turn]], Awaitable[ModelResponse[Any]]]
+    ) -> ModelResponse[Any]:
+        turn = request.runtime.context
+        request = request.override(system_message=prompted(request.system_message, self.system_prompt))
+        if (todos := todos_of(turn.state)) and not any(map(_shows_todos, request.messages)):
+            told = hidden(f"This is your list of todos:\n{listed(todos)}\nKeep it up to date.", name=REMINDER)
+            request = request.override(messages=[*request.messages, told])
+        response = await handler(request)
+        self._continue(turn, response.result[-1])
+        return response
+
+    def _continue(self, turn: Turn, answer: Any) -> None:
+        """Ask the model again if it is done before its list is."""
+        left = [todo for todo in todos_of(turn.state) if todo["status"] != "completed"]
+        if not left or not isinstance(answer, AIMessage) or not is_final(dump(answer)):
+            return
+        if continued(turn.state, turn.run) >= MOST_CONTINUED:
+            return
+        text = f"{len(left)} todos are left"
+        note = (
+            f"You have not completed these todos:\n{listed(left)}\n"
+            "Go on with them. If one is done or not wanted any more, say so with write_todos before you answer."
+        )
+        turn.decide(self.name, "continued", text, note=note, name=COMPLETION_REMINDER, again=True)
+
+    async def awrap_tool_call(
+        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[ToolMessage | Command[Any]]]
+    ) -> ToolMessage | Command[Any]:
+        call = request.tool_call
+        if call["name"] == WRITE:
+            turn, call_id = cast(Turn, request.runtime.context), str(call["id"])
+            message = message_of(turn, call_id) or {}
+            if sum(one["name"] == WRITE for one in message.get("tool_calls", ())) > 1:
+                turn.decide(self.name, "denied", _PARALLEL, call_id=call_id)
+                return ToolMessage(f"Error: {_PARALLEL}", tool_call_id=call_id, name=WRITE, status="error")
+        return await handler(request)
+
+
+def prompted(prompt: SystemMessage | None, more: str) -> SystemMessage:
+    """A system prompt and one more section: the same for the same, and of the same form."""
+    if prompt is None:
+        return SystemMessage(more)
+    if isinstance(prompt.content, str):
+        return SystemMessage(f"{prompt.content}\n\n{more}")
+    return SystemMessage([*prompt.content, {"type": "text", "text": more}])
+
+
+def todos_of(state: ThreadState) -> list[Json]:
+    """The todos of a thread, as `{content, status}`. What is none is left out: clients may write the state."""
+    found = state.values.get("todos")
+    if not isinstance(found, list):
+        return []
+    return [todo for todo in found if isinstance(todo, dict) and isinstance(todo.get("content"), str) and _status(todo)]
+
+
+def listed(todos: Sequence[Json]) -> str:
+    return "\n".join(f"- [{todo['status']}] {todo['content']}" for todo in todos)
+
+
+def is_final(message: Message) -> bool:
+    """Whether an answer is one: without an intent to use tools, in whatever form (contract runtime §22.1, Todo)."""
+    kept, about = message.get("additional_kwargs", {}), message.get("response_metadata", {})
+    wanted = message.get("tool_calls") or message.get("invalid_tool_calls")
+    raw = kept.get("tool_calls") or kept.get("function_call")
+    reasons = (about.get("finish_reason"), about.get("stop_reason"))
+    return not wanted and not raw and not any(reason in _TOOL_REASONS for reason in reasons)
+
+
+def continued(state: ThreadState, run: str) -> int:
+    """How often a run was done since a person last spoke. Its commits say so even after a compaction."""
+    mine = (commit for commit in reversed(state.commits) if commit.run == run)
+    answers = [c for c in takewhile(lambda commit: commit.source == "loop", mine) if c.node == "model"]
+    return sum(is_final(message) for commit in answers for message in commit.patch["messages"])
+
+
+def _status(todo: Json) -> bool:
+    return todo.get("status") in ("pending", "in_progress", "completed")
+
+
+def _shows_todos(message: AnyMessage) -> bool:
+    if isinstance(message, AIMessage):
+        return any(call["name"] == WRITE for call in message.tool_calls)
+    return message.name == REMINDER

@@ -1,0 +1,37 @@
+"""What tools give is data: control tags in it are made harmless before it is recorded (contract runtime §23.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, cast
+
+from langchain.agents.middleware import AgentMiddleware
+from langchain_core.messages import BaseMessage, ToolMessage
+from langgraph.prebuilt.tool_node import ToolCallRequest
+from langgraph.types import Command
+
+from actors.lead.content import messages_of, rewritten, with_messages
+from actors.lead.turn import Turn
+from core.control import neutralised
+
+
+class ToolResults(AgentMiddleware[Any, Turn, Any]):
+    """Of every tool, and of its errors. Doing it twice changes nothing."""
+
+    name = "tool_results"
+
+    async def awrap_tool_call(
+        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[ToolMessage | Command[Any]]]
+    ) -> ToolMessage | Command[Any]:
+        given = await handler(request)
+        messages = messages_of(given)
+        result = with_messages(given, messages, [_harmless(message) for message in messages])
+        if result is not given:
+            turn, call_id = cast(Turn, request.runtime.context), str(request.tool_call["id"])
+            turn.decide(self.name, "sanitised", "control tags in the result", call_id=call_id)
+        return result
+
+
+def _harmless(message: BaseMessage) -> BaseMessage:
+    content = rewritten(message.content, neutralised)
+    return message if content is message.content else message.model_copy(update={"content": content})

@@ -1,0 +1,88 @@
+"""Finds the guardrail that the configuration names; and the built-in one, a list of tools."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, cast
+
+from core.config import reveal
+from core.errors import Invalid
+from core.guardrails import ALLOWED, TOOL_NOT_ALLOWED, Decision, Provider, Reason, Request
+from core.settings import Guardrails
+
+_DEER_FLOW = {"deerflow.guardrails.builtin:AllowlistProvider": "adapters.guardrails:AllowList"}
+"""Providers by the names they have in a DeerFlow configuration."""
+_FRAMEWORK = "deerflow"
+"""What providers for several frameworks know our calls as (contract runtime §5.6)."""
+
+
+class AllowList:
+    """Allows the tools of `allowed_tools` (None: all) but those of `denied_tools`."""
+
+    name = "allow_list"
+
+    def __init__(self, allowed_tools: Collection[str] | None = None, denied_tools: Collection[str] = ()) -> None:
+        for key, names in (("allowed_tools", allowed_tools), ("denied_tools", denied_tools)):
+            if isinstance(names, str):
+                raise Invalid(f"{key}: expected a list of names")
+        self._allowed = None if allowed_tools is None else frozenset(allowed_tools)
+        self._denied = frozenset(denied_tools or ())
+
+    def evaluate(self, request: Request) -> Decision:
+        tool = request.tool_name
+        if tool in self._denied:
+            return Decision(False, [Reason(TOOL_NOT_ALLOWED, f"{tool!r} is one of the denied tools")])
+        if self._allowed is not None and tool not in self._allowed:
+            return Decision(False, [Reason(TOOL_NOT_ALLOWED, f"{tool!r} is not one of the allowed tools")])
+        return Decision(True, [Reason(ALLOWED)])
+
+    async def aevaluate(self, request: Request) -> Decision:
+        return self.evaluate(request)
+
+
+def load(settings: Guardrails) -> Provider | None:
+    """The configured provider; None if guardrails are off, or nobody is named. Raises `Invalid` with the key."""
+    wanted = settings.provider
+    if not settings.enabled or wanted is None:
+        return None
+    made = _made(_found(_DEER_FLOW.get(wanted.use, wanted.use)), wanted.config)
+    if not any(callable(getattr(made, method, None)) for method in ("evaluate", "aevaluate")):
+        raise Invalid(f"guardrails.provider.use: {wanted.use} has neither evaluate nor aevaluate")
+    return cast(Provider, made)
+
+
+def _found(use: str) -> Callable[..., Any]:
+    """What `module:Class` or `module.Class` names."""
+    place = f"guardrails.provider.use: {use}"
+    module, _, name = use.rpartition(":" if ":" in use else ".")
+    if not module or not name:
+        raise Invalid(f'{place}: not of the form "module:Class"')
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise Invalid(f"{place}: {error}") from error
+    except Exception as error:
+        raise Invalid(f"{place}: cannot be imported: {type(error).__name__}: {error}") from error
+    if not callable(found):
+        raise Invalid(f"{place}: is no class")
+    return cast(Callable[..., Any], found)
+
+
+def _made(make: Callable[..., Any], config: Mapping[str, Any]) -> Any:
+    settings = reveal(config)
+    framework = {"framework": _FRAMEWORK} if _takes_framework(make) else {}
+    try:
+        return make(**framework | settings)
+    except Exception as error:
+        shown = f": {error}" if settings == config else ""  # else it might show a secret
+        raise Invalid(f"guardrails.provider.config: {type(error).__name__}{shown}") from None
+
+
+def _takes_framework(make: Callable[..., Any]) -> bool:
+    try:
+        parameters = inspect.signature(make).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    return any(one.name == "framework" or one.kind is one.VAR_KEYWORD for one in parameters)

@@ -1,0 +1,20 @@
+"""Look at an image of the sandbox."""
+
+from __future__ import annotations
+
+from core.tools import Result, ToolContext, tool
+
+
+@tool(effect="pure")
+async def view_image(ctx: ToolContext, image_path: str) -> Result:
+    """Look at an image: you see it right after the result. JPEG, PNG and WebP, up to 20 MB.
+
+    - You see it once. To compare images, look at them in one response.
+
+    Args:
+        image_path: The absolute path of the image, in /mnt/user-data/workspace, uploads or outputs.
+    """
+    found = await ctx.call("sandbox", {"op": "image", "user": ctx.user, "thread": ctx.thread, "path": image_path})
+    about = {name: found[name] for name in ("mime_type", "size", "sha256")}
+    text = f"{found['path']}: {found['mime_type']}, {found['size']} bytes"
+    return Result(text, update={"viewed_images": {found["path"]: about}})

@@ -1,0 +1,66 @@
+"""The uploads of threads on this machine's disk, listed with their outlines."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path, PurePath
+
+from anyio import to_thread
+
+from core.errors import Invalid, NotFound
+from core.files import Folder, open_plain
+from core.uploads import Outline, Upload, outline
+
+MOST_FILES = 1000
+READ_BYTES = 4 << 20
+"""Of a text that is outlined."""
+
+
+class LocalUploads:
+    """See `core.uploads.Uploads`."""
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
+
+    async def listing(self, user: str, thread: str, outlined: Collection[str]) -> Sequence[Upload]:
+        folder = Folder(self._home, user, thread)
+        if not folder.root.exists():  # most threads: not worth a thread of ours
+            return []
+        return await to_thread.run_sync(_listing, folder, outlined)
+
+
+def _listing(folder: Folder, outlined: Collection[str]) -> list[Upload]:
+    with suppress(NotFound), folder.open("uploads") as directory:
+        sizes = _sizes(directory)
+        return [_upload(directory, name, sizes, name in outlined) for name in sorted(sizes)]
+    return []
+
+
+def _sizes(directory: int) -> dict[str, int]:
+    """Bytes of the regular files whose names can be shown, by name."""
+    found: dict[str, int] = {}
+    with os.scandir(directory) as entries:
+        for entry in entries:
+            with suppress(OSError):
+                about = entry.stat(follow_symlinks=False)
+                if stat.S_ISREG(about.st_mode) and entry.name.isprintable():
+                    found[entry.name] = about.st_size
+            if len(found) == MOST_FILES:
+                break
+    return found
+
+
+def _upload(directory: int, name: str, sizes: Mapping[str, int], outlined: bool) -> Upload:
+    text = PurePath(name).stem + ".md"
+    markdown = text if text in sizes else None
+    found = _outline(directory, markdown) if markdown and outlined else None
+    return Upload(name, sizes[name], markdown, found)
+
+
+def _outline(directory: int, name: str) -> Outline | None:
+    with suppress(OSError, Invalid, NotFound), os.fdopen(open_plain(directory, name), "rb") as file:
+        return outline(file.read(READ_BYTES).decode("utf-8", "replace").split("\n"))
+    return None

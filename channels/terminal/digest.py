@@ -1,0 +1,129 @@
+"""The story in brief: stretches of steps that went as usual are one line, everything else is told. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import datetime
+
+import msgspec
+
+from channels.terminal.story import Story, is_error, seconds
+from channels.terminal.text import Style, one_line
+from core.events import Event, ModelCompleted, ModelFailed, Opaque, Record, ToolCompleted, ToolRequested
+
+NAMES = 6
+"""Tools of a stretch that are named."""
+
+
+class Digest:
+    """Tells a thread, event by event, some of it later: `rest` at the end."""
+
+    def __init__(self, story: Story, style: Style | None = None) -> None:
+        self._story = story
+        self._style = style or Style()
+        self._stretch = _Stretch()
+        self._failure: tuple[Record, list[str]] | None = None
+        """The last try of a model call that failed, and its lines."""
+        self._at: str | None = None
+        """When the last event happened."""
+
+    def lines(self, record: Record) -> list[str]:
+        """What there is to tell, now that this has happened."""
+        lines, event = self._story.lines(record), record.event
+        before, self._at = self._at, record.at
+        if len(lines) == 1 and is_routine(event):
+            told = self._after_failure()
+            self._stretch.add(event, before or record.at, record.at)
+            return told
+        if isinstance(event, ModelFailed):
+            return self._failed(record, event, lines)
+        return [*self.rest(), *lines]
+
+    def rest(self) -> list[str]:
+        """What was held back."""
+        return [*self._after_failure(), *self._after_stretch()]
+
+    def _failed(self, record: Record, event: ModelFailed, lines: list[str]) -> list[str]:
+        """The next try of the same call, if it failed in the same way, stands for those before it."""
+        told: list[str] = []
+        if self._failure is not None and _goes_on(self._failure[0], record, event):
+            lines = [*self._failure[1][:-1], *lines]
+        else:
+            told = self.rest()
+        self._failure = record, lines
+        return told
+
+    def _after_failure(self) -> list[str]:
+        lines, self._failure = self._failure[1] if self._failure else [], None
+        return lines
+
+    def _after_stretch(self) -> list[str]:
+        stretch, self._stretch = self._stretch, _Stretch()
+        return [self._style.dim(f"      … {stretch.told()}")] if stretch.told() else []
+
+
+def is_routine(event: Event | Opaque) -> bool:
+    """Whether an event is one of the steps that nobody needs to read one by one. What the agent says to people, what
+    policies decided, and what went wrong is not.
+    """
+    match event:
+        case ModelCompleted():
+            return bool(event.message.get("tool_calls")) and not event.decisions
+        case ToolCompleted():
+            return not (is_error(event) or event.unknown or event.decisions)
+    return isinstance(event, ToolRequested)
+
+
+class _Stretch(msgspec.Struct):
+    """Steps that went as usual."""
+
+    models: int = 0
+    outcomes: int = 0
+    tokens: int = 0
+    tools: Counter[str] = msgspec.field(default_factory=Counter)
+    begin: str = ""
+    end: str = ""
+
+    def add(self, event: Event | Opaque, begin: str, end: str) -> None:
+        self.begin, self.end = self.begin or begin, end
+        match event:
+            case ModelCompleted():
+                usage = event.message.get("usage_metadata") or {}
+                self.models += 1
+                self.tokens += usage.get("input_tokens", 0) + usage.get("output_tokens", 0)
+            case ToolRequested():
+                self.tools[one_line(event.name, 40)] += 1
+            case ToolCompleted():
+                self.outcomes += 1
+
+    def told(self) -> str:
+        """As `48 model calls, 48 tool calls (ls 28, bash 20), 12 345 tokens, 3.2 s`; nothing of no steps."""
+        calls = self.tools.total()
+        parts = [_count(self.models, "model call")] if self.models else []
+        parts += [f"{_count(calls, 'tool call')} ({self._names()})"] if calls else []
+        parts += [_count(self.outcomes, "outcome")] if self.outcomes and not parts else []
+        parts += [_count(self.tokens, "token")] if self.tokens else []
+        return ", ".join([*parts, _took(self.begin, self.end)]) if parts else ""
+
+    def _names(self) -> str:
+        """The tools, those that were used most first."""
+        ranked = sorted(self.tools.items(), key=lambda item: (-item[1], item[0]))
+        others = ["…"] if len(ranked) > NAMES else []
+        return ", ".join([*(f"{name} {count}" for name, count in ranked[:NAMES]), *others])
+
+
+def _goes_on(before: Record, record: Record, event: ModelFailed) -> bool:
+    known = before.event
+    if not isinstance(known, ModelFailed) or before.run != record.run:
+        return False
+    same = (known.error, known.reason, known.model) == (event.error, event.reason, event.model)
+    return same and event.attempt == known.attempt + 1
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}".replace(",", " ")
+
+
+def _took(begin: str, end: str) -> str:
+    took = datetime.fromisoformat(end) - datetime.fromisoformat(begin)
+    return seconds(max(0, round(took.total_seconds() * 1000)))

@@ -1,0 +1,94 @@
+"""Which text from elsewhere would pass for the server's own words, or for a change of speaker, and how it is made
+harmless: `<system-reminder>` becomes `&lt;system-reminder>`, which everybody can read and nobody obeys.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+OURS = (
+    "system-reminder", "memory", "current_date", "uploaded_files", "soul", "skill_system", "available_skills", "skill",
+    "available-deferred-tools", "subagent_system", "working_directory", "todo_reminder", "todo_completion_reminder",
+    "loop_warning", "conversation_summary", "self_update", "thinking_style", "clarification",
+    "response_style", "citations", "reminders", "bootstrap",
+)  # fmt: skip
+"""The tags in which the server tells the model something."""
+THEIRS = (
+    "system", "system_prompt", "assistant", "think", "thinking", "tool_call", "tool_calls", "tool_response",
+    "tool_result", "tool_results", "tool_use", "function_call", "function_calls", "function_result",
+    "function_results", "function_response", "start_of_turn", "end_of_turn", "bos", "eos",
+)  # fmt: skip
+"""The tags in which models are trained to expect the system, themselves, or the results of tools."""
+TAGS = OURS + THEIRS
+NAMESPACES = ("antml",)
+"""Prefixes of tags that are control tags whatever their name is."""
+WORDS = ("INST", "SYSTEM_PROMPT", "AVAILABLE_TOOLS", "TOOL_CALLS", "TOOL_RESULTS")
+"""The same in square brackets. Upper case only: `a[inst]` is code."""
+
+_UNSEEN = (
+    "\x00-\x08\x0e-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e"
+    "\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U000e0000-\U000e0fff"
+)
+_DASHES = "\\-_\u2010-\u2015\u2212\u2581\ufe58\ufe63\uff0d\uff3f"
+_SKIPPED = rf"[\s/\\\uff0f{_UNSEEN}]*+"
+_SUSPECT = re.compile(
+    rf"""
+    (?P<twice>[<\uff1c\ufe64]{{2}} {_SKIPPED} SYS {_SKIPPED} [>\uff1e\ufe65]{{2}})
+    | [<\uff1c\ufe64] {_SKIPPED} (?:
+        (?P<tag>[\w.:{_DASHES}{_UNSEEN}]++)
+        | (?P<token>[|\uff5c] {_SKIPPED} [\w.:{_DASHES}{_UNSEEN}]++ {_SKIPPED} [|\uff5c])
+    )
+    | [\[\uff3b] (?P<word>[\w\s/{_DASHES}{_UNSEEN}]++) [\]\uff3d]
+    """,
+    re.VERBOSE,
+)
+_NOT_SEEN = re.compile(rf"[{_UNSEEN}]")
+_DASH = re.compile(rf"[{_DASHES}]")
+_NOT_WORD = re.compile(r"[\s/]")
+
+
+def _plain(name: str) -> str:
+    if name.isascii() and name.isprintable():
+        return name.replace("_", "-")
+    return _DASH.sub("-", unicodedata.normalize("NFKC", _NOT_SEEN.sub("", name)))
+
+
+_TAGS = frozenset(map(_plain, TAGS))
+_WORDS = frozenset(map(_plain, WORDS))
+
+
+def suspect(text: str) -> bool:
+    """Whether there may be anything to neutralise: cheap, and never wrong about no."""
+    return "<" in text or "[" in text or (not text.isascii() and any(opener in text for opener in "\uff1c\ufe64\uff3b"))
+
+
+def neutralised(text: str) -> str:
+    """Text in which nothing passes for a control tag: their first character is written as an entity. The same object
+    if there is nothing to do.
+
+    Guarantees: takes time in proportion to the text; `neutralised(neutralised(t)) == neutralised(t)`; upper and lower
+    case, `-` and `_`, blanks, full-width letters and unseen characters make no difference. Non-guarantees: letters of
+    another alphabet that only look the same are let through, and so are words without brackets.
+    """
+    if not suspect(text):
+        return text
+    found = _SUSPECT.sub(_harmless, text)
+    return text if found == text else found
+
+
+def _harmless(found: re.Match[str]) -> str:
+    text = found.group()
+    if not _forges(found):
+        return text
+    return ("&#91;" if text[0] in "[\uff3b" else "&lt;") + text[1:]
+
+
+def _forges(found: re.Match[str]) -> bool:
+    match found.lastgroup:
+        case "tag":
+            space, _, name = _plain(found["tag"]).lower().rpartition(":")
+            return name.strip("-.") in _TAGS or space in NAMESPACES
+        case "word":
+            return _NOT_WORD.sub("", _plain(found["word"])) in _WORDS
+    return True

@@ -1,0 +1,71 @@
+"""The port of the images that the agent looks at, and what counts as one."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import PurePosixPath
+from typing import Protocol
+
+import msgspec
+
+from core.errors import Invalid
+from core.paths import ROOTS, USER_DATA, join, parse, split
+
+KINDS: Mapping[str, str] = {".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".png": "image/png", ".webp": "image/webp"}
+"""What can be looked at, by extension (contract runtime §6, view_image)."""
+MAX_BYTES = 20 << 20
+"""Of an image (contract runtime §6, view_image)."""
+
+
+class Image(msgspec.Struct, frozen=True):
+    """A file that is an image. `size` in bytes."""
+
+    path: str
+    mime_type: str
+    size: int
+    sha256: str
+
+
+class Images(Protocol):
+    """Guarantees: only files that lie in the thread's three directories when they are opened; at most `MAX_BYTES`."""
+
+    async def load(self, user: str, thread: str, path: str) -> bytes:
+        """The content of a file as it is now. Raises `Invalid`, with the virtual path, if there is none to be had."""
+        ...
+
+
+def place_of(path: str) -> str:
+    """The one way to write the path of an image. Raises `Invalid` for what cannot be one by its name or place."""
+    parts = parse(path)
+    root = split(USER_DATA)
+    if parts[: len(root)] != root or len(parts) < len(root) + 2 or parts[len(root)] not in ROOTS:
+        raise Invalid(f"{path}: images are looked at in {', '.join(f'{USER_DATA}/{name}' for name in ROOTS)} only")
+    if _suffix(parts[-1]) not in KINDS:
+        raise Invalid(f"{path}: not an image that can be looked at ({', '.join(KINDS)})")
+    return join(parts)
+
+
+def image_of(path: str, content: bytes) -> Image:
+    """What a file is. Raises `Invalid` if it is too large, or no image of the kind that its name says."""
+    if len(content) > MAX_BYTES:
+        raise Invalid(f"{path}: larger than {MAX_BYTES >> 20} MB; make a smaller one and look at that")
+    said, found = KINDS.get(_suffix(path)), kind_of(content)
+    if found is None:
+        raise Invalid(f"{path}: the content is not a JPEG, PNG or WebP image")
+    if found != said:
+        raise Invalid(f"{path}: the content is {found}, and the name does not say so; rename it")
+    return Image(path, found, len(content), hashlib.sha256(content).hexdigest())
+
+
+def kind_of(content: bytes) -> str | None:
+    """The MIME type by the first bytes, None if it is none of `KINDS`."""
+    if content.startswith(b"\x89PNG\r\n\x1a\n"):
+        return "image/png"
+    if content.startswith(b"\xff\xd8\xff"):
+        return "image/jpeg"
+    return "image/webp" if content[:4] == b"RIFF" and content[8:12] == b"WEBP" else None
+
+
+def _suffix(path: str) -> str:
+    return PurePosixPath(path).suffix.lower()

@@ -1,0 +1,67 @@
+"""Chains for tests and benchmarks: every policy there is, with whatever it needs."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+
+from langchain_core.tools import BaseTool, tool
+
+from actors.lead.chain import Policy, Ports, arranged, policies
+from actors.lead.options import Options
+from actors.lead.plan import Plan
+from actors.lead.policies.budgets import Spent
+from adapters.guardrails import AllowList
+from core.config import Config
+from core.events import Json
+
+EVERYTHING: Json = {
+    "budgets": {name: {"tokens": 10**9} for name in ("run", "thread", "user_per_day", "day")},
+    "token_budget": {"enabled": True, "max_tokens": 10**9},
+    "summarization": {"enabled": True, "trigger": [{"type": "tokens", "value": 10**9}]},
+    "approvals": [{"tool": "bash", "match": "forbidden"}],
+    "tool_search": {"enabled": True},
+}
+"""A configuration with every policy on, and none that has a reason to do anything."""
+PIXEL = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
+
+
+class Pictures:
+    """Every image is the same pixel."""
+
+    async def load(self, user: str, thread: str, path: str) -> bytes:
+        return PIXEL
+
+
+@tool
+def rarely(what: str) -> str:
+    """A tool that has to be looked up."""
+    return what
+
+
+async def nothing(user: str | None) -> Spent:
+    """Nobody has used anything."""
+    return Spent()
+
+
+def plan(config: Config, *, everything: bool = True) -> Plan:
+    """A plan with nothing special, or with everything that a plan can have."""
+    return Plan(
+        config=config,
+        options=Options(),
+        agent=None,
+        model="m",
+        candidates=("m",),
+        tools=(),
+        deferred=(),
+        prompt="p",
+        todos=everything,
+        vision=everything,
+    )
+
+
+def everything(config: Config, deferred: Sequence[BaseTool] = (rarely,)) -> list[Policy]:
+    ports = Ports(nothing, Pictures(), AllowList())
+    return arranged(policies(plan(config), ports, deferred), config.middlewares)

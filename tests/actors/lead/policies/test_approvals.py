@@ -1,0 +1,332 @@
+"""Calls that wait for a person: which ones, what they are asked, and what comes of the answers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from langchain_core.messages import ToolMessage
+from langgraph.errors import GraphInterrupt
+
+from actors.lead.policies.approvals import Approvals, applies
+from actors.lead.turn import Turn
+from core.approvals import EXPIRE
+from core.events import (
+    ApprovalRequested,
+    ApprovalResolved,
+    Event,
+    Interrupt,
+    Json,
+    Message,
+    Resume,
+    RunPaused,
+    RunRequested,
+    RunRolledBack,
+    RunStarted,
+    StatePatched,
+    ThreadCreated,
+)
+from core.settings import ApprovalRule
+from core.state import fold
+from tests.actors.lead.turns import RUN, Kept, tool_call, turn
+from tests.support.records import ai, call, log_of
+
+pytestmark = pytest.mark.anyio
+
+ARGS: Json = {"command": "rm -rf /", "options": [{"why": "tidy"}], "times": 2}
+MESSAGES: list[Message] = [ai("m", calls=[call("c1", **ARGS), call("c2", **ARGS)])]
+BASH = ApprovalRule(tool="bash", text="Sure?")
+POLICY = Approvals([BASH])
+ASKED_FOR: tuple[Event, ...] = (RunRequested(input={"messages": []}), RunStarted(attempt=1, worker="w", lease=1))
+
+
+def rule(**more: Any) -> ApprovalRule:
+    return ApprovalRule(tool=more.pop("tool", "bash"), **more)
+
+
+def on(*events: tuple[Event, str | None] | Event) -> Turn:
+    """A turn after these: the last run is the one that is worked on."""
+    found = turn()
+    found.journal = Kept(fold(log_of(ThreadCreated(user="ada"), StatePatched(values={"messages": MESSAGES}), *events)))
+    return found
+
+
+def facts(of: Turn) -> list[Event]:
+    assert isinstance(of.journal, Kept)
+    return of.journal.events
+
+
+async def parked(policy: Approvals = POLICY, call_id: str = "c1", args: Json = ARGS) -> Turn:
+    """A turn whose call waits now."""
+    found = on(*((event, RUN) for event in ASKED_FOR))
+    with pytest.raises(GraphInterrupt):
+        await tool_call(policy, found, "bash", args, call_id=call_id)
+    return found
+
+
+def story(*facts: Event, asked: list[Interrupt], answer: Any, context: Json | None = None) -> list[Any]:
+    """A run that paused at questions, and one that goes on with an answer."""
+    paused = [*ASKED_FOR, *facts, RunPaused(next=["tools"], interrupts=list(asked))]
+    request = RunRequested(resume=Resume(value=answer), context=context or {})
+    return [*((event, "r0") for event in paused), (request, RUN), (RunStarted(attempt=1, worker="w", lease=1), RUN)]
+
+
+async def answered(answer: Any, policy: Approvals = POLICY, **more: Any) -> Turn:
+    """A turn that goes on with an answer to the call that waits."""
+    before = await parked(policy)
+    return on(*story(*facts(before), asked=before.asked, answer=answer, **more))
+
+
+MATCH: dict[str, tuple[ApprovalRule, bool]] = {
+    "every tool": (rule(tool="*"), True),
+    "a kind of tool": (rule(tool="ba*"), True),
+    "another tool": (rule(tool="ls"), False),
+    "the name as it is": (rule(tool="Bash"), False),
+    "anywhere": (rule(match="rm +-rf"), True),
+    "deep inside": (rule(match="^tidy$"), True),
+    "a number": (rule(match="^2$"), True),
+    "nowhere": (rule(match="sudo"), False),
+    "names are no text": (rule(match="command"), False),
+    "by name": (rule(match={"command": "^rm"}), True),
+    "by name, in another": (rule(match={"why": "^rm"}), False),
+    "by name, deep inside": (rule(match={"options": "tid"}), True),
+    "all of them": (rule(match={"command": "rm", "times": "2"}), True),
+    "not all of them": (rule(match={"command": "rm", "times": "3"}), False),
+}
+
+
+@pytest.mark.parametrize(("rule", "does"), MATCH.values(), ids=MATCH)
+async def test_which_calls_wait(rule: ApprovalRule, does: bool) -> None:
+    assert applies(rule, "bash", ARGS) is does
+    if does:
+        assert (await parked(Approvals([rule]))).asked
+        return
+    found = on(*((event, RUN) for event in ASKED_FOR))
+    assert (await tool_call(Approvals([rule]), found, "bash", ARGS))[1] == [ARGS]
+    assert facts(found) == []
+
+
+async def test_what_is_asked() -> None:
+    found = await parked(Approvals([rule(tool="ls"), rule(allowed=("approve",)), rule()]))
+    [event], [question] = facts(found), found.asked
+    assert isinstance(event, ApprovalRequested)
+    assert (event.call_id, event.tool, event.args, event.allowed) == ("c1", "bash", ARGS, ["approve"])
+    assert (event.text, event.deadline) == ("The agent wants to call bash.", None)
+    assert (question.id, question.call_id) == (event.approval, "c1")
+    assert question.value["action_requests"] == [{"name": "bash", "args": ARGS, "description": event.text}]
+
+
+async def test_a_deadline() -> None:
+    [event] = facts(await parked(Approvals([rule(deadline_seconds=60)])))
+    assert isinstance(event, ApprovalRequested)
+    assert event.deadline is not None
+
+
+async def test_parallel_calls_are_asked_apart() -> None:
+    found = await parked()
+    with pytest.raises(GraphInterrupt):
+        await tool_call(POLICY, found, "bash", ARGS, call_id="c2")
+    assert len({one.id for one in found.asked}) == 2
+
+
+async def test_nobody_is_asked_twice_after_a_crash() -> None:
+    found = await parked()
+    with pytest.raises(GraphInterrupt):
+        await tool_call(POLICY, found, "bash", ARGS)
+    assert len(facts(found)) == 1
+    assert found.asked[0] == found.asked[1]
+
+
+async def test_without_rules_nothing_waits() -> None:
+    found = on(*((event, RUN) for event in ASKED_FOR))
+    assert (await tool_call(Approvals(), found, "bash", ARGS))[1] == [ARGS]
+
+
+# ── answers ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+MADE: dict[str, tuple[Any, Json, str]] = {
+    "approved": (True, ARGS, "approved"),
+    "edited": ({"decision": "edit", "args": {"command": "ls"}}, {"command": "ls"}, "edited"),
+    "edited to nothing": ({"decision": "edit", "args": {}}, {}, "edited"),
+}
+
+
+@pytest.mark.parametrize(("answer", "args", "action"), MADE.values(), ids=MADE)
+@pytest.mark.parametrize("policy", [POLICY, Approvals()], ids=["same rules", "rules are gone"])
+async def test_calls_that_are_made(answer: Any, args: Json, action: str, policy: Approvals) -> None:
+    found = await answered(answer)
+    result, made = await tool_call(policy, found, "bash", ARGS)
+    assert isinstance(result, ToolMessage)
+    assert (result.content, made) == ("done", [args])
+    [fact] = facts(found)
+    assert isinstance(fact, ApprovalResolved)
+    assert fact.by == found.user
+    [decision] = found.decided("c1")
+    assert (decision.policy, decision.action) == ("approvals", action)
+    assert (decision.note is not None) is (action == "edited")
+
+
+REFUSED: dict[str, tuple[Any, str, str]] = {
+    "rejected": (False, "rejected", "Do not make it again"),
+    "rejected for a reason": ({"type": "reject", "message": "Too bold"}, "rejected", "They said: Too bold"),
+}
+
+
+@pytest.mark.parametrize(("answer", "action", "text"), REFUSED.values(), ids=REFUSED)
+@pytest.mark.parametrize("policy", [POLICY, Approvals()], ids=["same rules", "rules are gone"])
+async def test_calls_that_are_not_made(answer: Any, action: str, text: str, policy: Approvals) -> None:
+    found = await answered(answer, context={"user_id": "bob"})
+    result, made = await tool_call(policy, found, "bash", ARGS)
+    assert isinstance(result, ToolMessage)
+    assert (result.status, made) == ("error", [])
+    assert str(result.content).startswith("Error: the user (bob) rejected this call of bash")
+    assert text in str(result.content)
+    assert [decision.action for decision in found.decided("c1")] == [action]
+
+
+@pytest.mark.parametrize("answer", ["maybe", None, {}, EXPIRE, {"decision": "edit"}, [True, True]], ids=str)
+async def test_an_answer_that_says_nothing_is_asked_for_again(answer: Any) -> None:
+    found = await answered(answer)
+    with pytest.raises(GraphInterrupt):
+        await tool_call(POLICY, found, "bash", ARGS)
+    [question] = found.asked
+    assert question.value["error"]
+    assert facts(found) == []
+    again = on(*story(*facts(await parked()), asked=[question], answer=True))
+    assert (await tool_call(POLICY, again, "bash", ARGS))[1] == [ARGS]
+
+
+async def test_what_is_not_allowed_is_asked_for_again() -> None:
+    policy = Approvals([rule(allowed=("reject",))])
+    found = await answered(True, policy)
+    with pytest.raises(GraphInterrupt):
+        await tool_call(policy, found, "bash", ARGS)
+    assert "is not allowed" in found.asked[0].value["error"]
+
+
+@pytest.mark.parametrize("answer", [EXPIRE, True, "maybe"], ids=str)
+async def test_after_its_deadline_nothing_is_approved(answer: Any) -> None:
+    before = await parked()
+    [event] = facts(before)
+    assert isinstance(event, ApprovalRequested)
+    late = ApprovalRequested(**{name: getattr(event, name) for name in event.__struct_fields__} | {"deadline": PAST})
+    found = on(*story(late, asked=before.asked, answer=answer))
+    result, made = await tool_call(POLICY, found, "bash", ARGS)
+    assert isinstance(result, ToolMessage)
+    assert made == []
+    assert result.content == f"Error: nobody approved this call of bash by {PAST}, so it was not made."
+    [fact] = facts(found)
+    assert isinstance(fact, ApprovalResolved)
+    assert (fact.decision, fact.by) == ("expire", None)
+
+
+PAST = "2025-12-31T23:59:59.000000+00:00"
+
+
+async def test_other_arguments_are_another_call() -> None:
+    """An answer to the call that was shown says nothing about the one that it became meanwhile."""
+    found = await answered(True)
+    with pytest.raises(GraphInterrupt):
+        await tool_call(POLICY, found, "bash", {"command": "rm -rf /home"})
+    [anew] = facts(found)
+    assert isinstance(anew, ApprovalRequested)
+    assert anew.args == {"command": "rm -rf /home"}
+    assert found.asked[0].id not in (one.id for one in (await parked()).asked)
+
+
+async def test_an_answer_for_another_call_says_nothing() -> None:
+    first, second = await parked(), await parked(call_id="c2")
+    asked = [*first.asked, *second.asked]
+    found = on(*story(*facts(first), *facts(second), asked=asked, answer={asked[1].id: "approve"}))
+    with pytest.raises(GraphInterrupt):
+        await tool_call(POLICY, found, "bash", ARGS)
+    assert (await tool_call(POLICY, found, "bash", ARGS, call_id="c2"))[1] == [ARGS]
+
+
+# ── crashes, and runs that go on ─────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("answer", [True, False, {"decision": "edit", "args": {"command": "ls"}}], ids=str)
+async def test_a_decision_is_a_fact_once(answer: Any) -> None:
+    found = await answered(answer)
+    first = await tool_call(POLICY, found, "bash", ARGS)
+    second = await tool_call(POLICY, found, "bash", ARGS)
+    assert (first[0], first[1]) == (second[0], second[1])
+    assert len(facts(found)) == 1
+
+
+async def test_the_tools_own_questions_get_their_own_answers() -> None:
+    before = await answered("hm")
+    with pytest.raises(GraphInterrupt):
+        await tool_call(POLICY, before, "bash", ARGS)
+    first = story(*facts(await parked()), asked=before.asked, answer=True)
+    resolved = await resolution(on(*first))
+    own = Interrupt(id="own", value="when?", call_id="c1")
+    asks = [(event, "r1" if run == RUN else run) for event, run in first]
+    asks += [(resolved, "r1"), (RunPaused(next=["tools"], interrupts=[own]), "r1")]
+    found = on(*asks, (RunRequested(resume=Resume(value="May")), RUN), (ASKED_FOR[1], RUN))
+    assert (await tool_call(POLICY, found, "bash", ARGS))[1] == [ARGS]
+    assert found.journal.answers("c1")[found.heard("c1") :] == ("May",)
+    assert facts(found) == []
+
+
+async def resolution(of: Turn) -> Event:
+    await tool_call(POLICY, of, "bash", ARGS)
+    return facts(of)[-1]
+
+
+async def test_what_was_rolled_back_was_not_approved() -> None:
+    before = await parked()
+    first = story(*facts(before), asked=before.asked, answer=True)
+    resolved = await resolution(on(*first))
+    undone = [(event, "r1" if run == RUN else run) for event, run in first]
+    undone += [(resolved, "r1"), (RunRolledBack(), "r1")]
+    go_on = (RunRequested(), RUN), (ASKED_FOR[1], RUN)
+    with pytest.raises(GraphInterrupt):
+        await tool_call(POLICY, on(*undone, *go_on), "bash", ARGS)
+    found = on(*undone, (RunRequested(resume=Resume(value=False)), RUN), (ASKED_FOR[1], RUN))
+    assert (await tool_call(POLICY, found, "bash", ARGS))[1] == []
+
+
+OTHER: Json = {"command": "rm -rf /home"}
+NEW: list[Any] = [(event, RUN) for event in ASKED_FOR]
+ONCE: dict[str, tuple[ApprovalRule, Any, str, Json, bool, bool]] = {
+    # rule, answer, tool, arguments; whether it waits in the same run, and in a later one
+    "always": (rule(), True, "bash", OTHER, True, True),
+    "run": (rule(when="once_per_run"), True, "bash", OTHER, False, True),
+    "thread": (rule(when="once_per_thread"), True, "bash", OTHER, False, False),
+    "rejected": (rule(when="once_per_thread"), False, "bash", OTHER, True, True),
+    "edited": (rule(when="once_per_thread"), {"decision": "edit", "args": ARGS}, "bash", OTHER, True, True),
+    "another tool": (rule(when="once_per_thread", tool="*"), True, "ls", OTHER, True, True),
+    "the rule is about both": (rule(when="once_per_thread", match="rm"), True, "bash", OTHER, False, False),
+    "the rule is not about both": (rule(when="once_per_thread", match="home"), True, "bash", OTHER, True, True),
+}
+
+
+@pytest.mark.parametrize("later", [False, True], ids=["same run", "later run"])
+@pytest.mark.parametrize(("rule", "answer", "tool", "args", "same", "then"), ONCE.values(), ids=ONCE)
+async def test_once(
+    rule: ApprovalRule, answer: Any, tool: str, args: Json, same: bool, then: bool, later: bool
+) -> None:
+    before = await parked()
+    first = story(*facts(before), asked=before.asked, answer=answer)
+    resolved = await resolution(on(*first))
+    events = [*first, (resolved, RUN)]
+    if later:
+        events = [(event, "r1" if run == RUN else run) for event, run in events] + NEW
+    found = on(*events)
+    if then if later else same:
+        with pytest.raises(GraphInterrupt):
+            await tool_call(Approvals([rule]), found, tool, args, call_id="c3")
+    else:
+        assert (await tool_call(Approvals([rule]), found, tool, args, call_id="c3"))[1] == [args]
+
+
+async def test_what_waits_is_not_approved_by_the_other() -> None:
+    policy = Approvals([rule(when="once_per_thread")])
+    first, second = await parked(policy), await parked(policy, call_id="c2")
+    asked = [*first.asked, *second.asked]
+    found = on(*story(*facts(first), *facts(second), asked=asked, answer={asked[0].id: True}))
+    assert (await tool_call(policy, found, "bash", ARGS))[1] == [ARGS]
+    with pytest.raises(GraphInterrupt):
+        await tool_call(policy, found, "bash", ARGS, call_id="c2")

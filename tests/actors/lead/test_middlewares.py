@@ -1,0 +1,157 @@
+"""Middlewares of the configuration: where they stand, what they may change, and what is wrong with them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
+from langchain_core.messages import AIMessage, HumanMessage, RemoveMessage
+from langgraph.graph.message import REMOVE_ALL_MESSAGES
+from langgraph.runtime import Runtime
+
+from actors.lead.chain import Ports, arranged, policies
+from core import config as configuration
+from core.errors import Invalid
+from core.events import StatePatched
+from core.settings import MiddlewareEntry
+from tests.actors.lead import chains
+from tests.support.model_server import Turn
+from tests.support.workers import site
+
+pytestmark = pytest.mark.anyio
+
+HERE = "tests.actors.lead.test_middlewares"
+
+
+class Shout(AgentMiddleware[Any, Any, Any]):
+    """Changes what the model says."""
+
+    name = "shout"
+
+    def __init__(self, mark: str = "!") -> None:
+        super().__init__()
+        self.mark = mark
+
+    async def awrap_model_call(
+        self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
+    ) -> ModelResponse[Any]:
+        response = await handler(request)
+        said = response.result[-1]
+        assert isinstance(said, AIMessage)
+        return ModelResponse(result=[said.model_copy(update={"content": said.text.upper() + self.mark})])
+
+
+class Whisper(Shout):
+    name = "whisper"
+
+
+class Introduced(AgentMiddleware[Any, Any, Any]):
+    """Changes the state in a hook: a message more, once."""
+
+    name = "introduced"
+
+    async def abefore_agent(self, state: Any, runtime: Runtime[Any]) -> dict[str, Any] | None:
+        if any(message.id == "intro" for message in state["messages"]):
+            return None
+        return {"messages": [HumanMessage("I am Ada.", id="intro")]}
+
+
+class Forgetful(AgentMiddleware[Any, Any, Any]):
+    """Changes the state in a hook: only the last message stays."""
+
+    name = "forgetful"
+
+    async def abefore_model(self, state: Any, runtime: Runtime[Any]) -> dict[str, Any] | None:
+        if len(state["messages"]) == 1:
+            return None
+        return {"messages": [RemoveMessage(id=REMOVE_ALL_MESSAGES), state["messages"][-1]]}
+
+
+def names(*entries: MiddlewareEntry) -> list[str]:
+    config = configuration.parse("budgets: {run: {tokens: 5}}")
+    return [policy.name for policy in arranged(policies(chains.plan(config), Ports(chains.nothing)), entries)]
+
+
+def test_where_they_stand() -> None:
+    plain = names()
+    assert (plain[0], plain[-1]) == ("recorder", "effects")
+    assert names(MiddlewareEntry(use=f"{HERE}:Shout")) == [*plain[:-3], "shout", *plain[-3:]]
+    assert plain[-3:] == ["dangling_calls", "clarification", "effects"]
+    first = MiddlewareEntry(use=f"{HERE}:Shout", before="budgets")
+    place = plain.index("budgets")
+    assert names(first) == [*plain[:place], "shout", *plain[place:]]
+    second = MiddlewareEntry(use=f"{HERE}:Whisper", after="shout")
+    assert names(first, second) == [*plain[:place], "shout", "whisper", *plain[place:]]
+
+
+@given(st.randoms(use_true_random=False), st.lists(st.sampled_from(["before", "after", ""]), max_size=2), st.data())
+@settings(max_examples=100, deadline=None)
+def test_in_any_order_clarification_is_the_last(random: Random, places: list[str], data: st.DataObject) -> None:
+    found = chains.everything(configuration.parse(json.dumps(chains.EVERYTHING)))[1:-1]
+    random.shuffle(found)
+    anchors = st.sampled_from([policy.name for policy in found])
+    uses = [f"{HERE}:Shout", f"{HERE}:Whisper"]
+    entries = [
+        msgspec.structs.replace(MiddlewareEntry(use=use), **({place: data.draw(anchors)} if place else {}))
+        for use, place in zip(uses, places, strict=False)
+    ]
+    chain = [policy.name for policy in arranged(found, entries)]
+    assert (chain[0], chain[-2:]) == ("recorder", ["clarification", "effects"])
+    assert len(chain) == len(found) + len(entries) + 2
+
+
+@pytest.mark.parametrize(
+    ("entry", "complaint"),
+    [
+        ({"use": "nowhere:Class"}, r"middlewares\[0\].use: nowhere:Class: No module named 'nowhere'"),
+        ({"use": f"{HERE}:Missing"}, r"middlewares\[0\].use: .*has no attribute 'Missing'"),
+        ({"use": f"{HERE}:names"}, r"middlewares\[0\].use: .* is no LangChain AgentMiddleware"),
+        ({"use": f"{HERE}:Shout", "config": {"volume": 11}}, r"middlewares\[0\].config: TypeError: .*volume"),
+        ({"use": f"{HERE}:Shout", "after": "nobody"}, r"middlewares\[0\]: there is no 'nobody' .*there are: .*asides"),
+    ],
+    ids=["module", "class", "type", "settings", "anchor"],
+)
+def test_what_is_wrong_with_them(entry: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(Invalid, match=complaint):
+        names(MiddlewareEntry(**entry))
+
+
+def test_two_of_one_name() -> None:
+    with pytest.raises(Invalid, match="more than one is named shout"):
+        names(MiddlewareEntry(use=f"{HERE}:Shout"), MiddlewareEntry(use=f"{HERE}:Shout"))
+
+
+async def test_what_they_make_of_an_answer_is_what_was_said(tmp_path: Path) -> None:
+    entries = [f"{HERE}:Shout", {"use": f"{HERE}:Whisper", "before": "shout", "config": {"mark": "?"}}]
+    async with site(tmp_path, {"m": [Turn(text="hello")]}, middlewares=entries) as (client, _):
+        messages = await client.said(await client.thread(), "Hi")
+    assert messages[-1]["content"] == "HELLO!?"
+
+
+async def test_what_a_hook_adds_is_a_fact(tmp_path: Path) -> None:
+    async with site(tmp_path, {"m": [Turn(text="Hello")]}, middlewares=[f"{HERE}:Introduced"]) as (client, models):
+        thread = await client.thread()
+        messages = await client.said(thread, "Hi")
+        again = await client.said(thread, "And?")
+        patches = [r.event for r in await client.records(thread, StatePatched)]
+    assert [m["content"] for m in messages] == ["Hi", "I am Ada.", "Hello"]
+    assert [m["content"] for m in again[3:]] == ["And?", "Hello"]
+    assert [(p.as_node, p.source) for p in patches if isinstance(p, StatePatched)] == [("hooks", "loop")]
+    assert [m["content"] for m in models.requests[-1].body["messages"][2:]] == ["Hi", "I am Ada.", "Hello", "And?"]
+
+
+async def test_what_a_hook_removes_is_gone(tmp_path: Path) -> None:
+    async with site(tmp_path, {"m": [Turn(text="Hello")]}, middlewares=[f"{HERE}:Forgetful"]) as (client, models):
+        thread = await client.thread()
+        await client.said(thread, "Hi")
+        messages = await client.said(thread, "And?")
+    assert [m["content"] for m in messages] == ["And?", "Hello"]
+    assert [m["content"] for m in models.requests[-1].body["messages"][1:]] == ["And?"]

@@ -1,0 +1,191 @@
+"""What a run is done with: options of the caller, the custom agent, the configuration as it is now, files, people."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from core import agents
+from core.agents import AgentDefined
+from core.events import Aggregate, Json, RunStarted, ToolCompleted
+from core.paths import thread_root
+from core.state import next_nodes
+from tests.actors.lead.chains import PIXEL
+from tests.support.model_server import ModelServer, ToolCall, Turn
+from tests.support.workers import Client, site
+
+pytestmark = pytest.mark.anyio
+
+THINKS: Json = {
+    "name": "thinker",
+    "model": "thinker",
+    "api_key": "none",
+    "supports_thinking": True,
+    "supports_reasoning_effort": True,
+    "when_thinking_enabled": {"extra_body": {"thinking": {"type": "enabled"}}},
+}
+
+
+def tools(body: Json) -> set[str]:
+    return {tool["function"]["name"] for tool in body["tools"]}
+
+
+def told(body: Json) -> str:
+    return json.dumps(body["messages"])
+
+
+@pytest.mark.parametrize(
+    ("context", "thinking", "effort", "planned"),
+    [
+        ({}, "enabled", None, False),
+        ({"mode": "flash"}, "disabled", "minimal", False),
+        ({"mode": "thinking"}, "enabled", "low", False),
+        ({"mode": "pro"}, "enabled", "medium", True),
+        ({"mode": "ultra"}, "enabled", "high", True),
+        ({"mode": "pro", "is_plan_mode": False, "reasoning_effort": "high"}, "enabled", "high", False),
+        ({"mode": "flash", "thinking_enabled": True}, "enabled", None, False),
+        ({"mode": "unheard-of"}, "enabled", None, False),
+    ],
+    ids=str,
+)
+async def test_the_modes_of_the_web_page(
+    tmp_path: Path, context: Json, thinking: str, effort: str | None, planned: bool
+) -> None:
+    async with ModelServer({"thinker": [Turn(text="Yes.")]}) as models:
+        more = [{**THINKS, "base_url": models.url}]
+        async with site(tmp_path, {"other": [Turn(text="No.")]}, more_models=more) as (client, _):
+            await client.said(await client.thread(), "Hi", "thinker", context=context)
+        [request] = models.requests
+    assert request.body["thinking"] == {"type": thinking}
+    assert request.body.get("reasoning_effort") == effort
+    assert ("write_todos" in tools(request.body)) == planned
+
+
+async def test_only_models_that_see_are_shown_images(tmp_path: Path) -> None:
+    look = (ToolCall("view_image", {"image_path": "/mnt/user-data/uploads/dot.png"}),)
+    uploads = thread_root(tmp_path, "ada", "t1") / "user-data" / "uploads"
+    uploads.mkdir(parents=True)
+    (uploads / "dot.png").write_bytes(PIXEL)
+    async with ModelServer({"eyes": [Turn(tool_calls=look), Turn(text="A dot."), Turn(text="Indeed.")]}) as seeing:
+        more = [{"name": "eyes", "model": "eyes", "api_key": "x", "base_url": seeing.url, "supports_vision": True}]
+        async with site(tmp_path, {"blind": [Turn(text="I see nothing.")]}, more_models=more) as (client, blind):
+            await client.said(await client.thread(), "Look", "eyes")
+            await client.said("t1", "And you?", "blind")
+            state = await client.state("t1")
+    assert "view_image" in tools(seeing.requests[0].body)
+    assert "view_image" not in tools(blind.requests[0].body)
+    data = base64.b64encode(PIXEL).decode()
+    assert data in told(seeing.requests[1].body)
+    assert data not in json.dumps(state.values), "images are not in the state"
+    assert state.values["viewed_images"]["/mnt/user-data/uploads/dot.png"]["mime_type"] == "image/png"
+
+
+async def test_a_custom_agent(tmp_path: Path) -> None:
+    scripts = {"main": [Turn(text="Main.")], "second": [Turn(text="Second.")]}
+    entries: list[Any] = [
+        {"name": "ls", "group": "files", "use": "adapters.tools.ls:ls"},
+        {"name": "bash", "group": "shell", "use": "adapters.tools.bash:bash"},
+    ]
+    defined = AgentDefined(
+        name="reader", description="Reads.", model="second", tool_groups=["files"], soul="You only read.", skills=None
+    )
+    async with site(tmp_path, scripts) as (client, models):
+        path = tmp_path / "config.yaml"
+        path.write_text(json.dumps({**json.loads(path.read_text()), "tools": entries}))  # heard of before the next run
+        await client.system.log.append(Aggregate(agents.KIND, "ada"), [defined], expected=0, actor="test")
+        messages = await client.said(await client.thread(), "Hi", context={"agent_name": "Reader"})
+        [started] = [r.event for r in await client.records("t1", RunStarted)]
+    assert messages[-1]["content"] == "Second."
+    assert isinstance(started, RunStarted)
+    assert (started.agent, started.model) == ("reader", "second")
+    body = models.requests[0].body
+    assert "<soul>\\nYou only read." in told(body)
+    assert {"ls", "update_agent"} <= tools(body)
+    assert not {"bash", "setup_agent"} & tools(body)
+
+
+async def test_an_agent_that_is_not_there_fails_the_run(tmp_path: Path) -> None:
+    async with site(tmp_path, {"m": [Turn(text="Hi")]}) as (client, models):
+        run = await client.ended(await client.thread(), await client.ask("t1", "Hi", context={"agent_name": "nobody"}))
+    assert run.error is not None
+    assert (run.error.error, run.error.text) == ("NotFound", "Agent nobody not found")
+    assert not models.requests
+
+
+async def test_a_changed_configuration_counts_from_the_next_run_on(tmp_path: Path) -> None:
+    async with site(tmp_path, {"m": [Turn(text="Yes.")]}) as (client, models):
+        await client.said(await client.thread(), "Hi")
+        path = tmp_path / "config.yaml"
+        path.write_text(json.dumps({**json.loads(path.read_text()), "budgets": {"thread": {"tokens": 1}}}))
+        run = await client.ended("t1", await client.ask("t1", "Hi again"))
+        first, second = [r.event for r in await client.records("t1", RunStarted)]
+    assert run.error is not None
+    assert run.error.error == "BudgetSpent"
+    assert isinstance(first, RunStarted)
+    assert isinstance(second, RunStarted)
+    assert first.config != second.config
+    assert first.prompt == second.prompt
+    assert len(models.requests) == 1
+
+
+async def test_files_that_come_with_a_message(tmp_path: Path) -> None:
+    uploads = thread_root(tmp_path, "ada", "t1") / "user-data" / "uploads"
+    uploads.mkdir(parents=True)
+    (uploads / "a.csv").write_text("x" * 2048)
+    async with site(tmp_path, {"m": [Turn(text="Yes.")]}) as (client, models):
+        await client.thread()
+        message: Json = {"type": "human", "id": "h", "content": "Look", "additional_kwargs": {"files": [{}]}}
+        message["additional_kwargs"]["files"] = [{"filename": "a.csv", "size": 1}, {"filename": "gone.csv"}]
+        run = await ask(client, message)
+        state = await client.state("t1")
+    [human] = [m for m in state.messages if m["type"] == "human"]
+    assert human["id"] == "h"
+    assert human["name"] == "user-input"
+    assert human["additional_kwargs"]["run_id"] == run
+    assert "- a.csv (2.0 KB)\n  Path: /mnt/user-data/uploads/a.csv" in human["content"]
+    assert human["content"].endswith("</uploaded_files>\n\nLook")
+    assert [file["filename"] for file in state.values["uploaded_files"]] == ["a.csv"]
+    assert "<current_date>" in told(models.requests[0].body)
+
+
+async def ask(client: Client, message: Json) -> str:
+    from core.events import RunRequested
+
+    await client.system.intake.request_run("t1", "r1", RunRequested(input={"messages": [message]}))
+    run = await client.ended("t1", "r1")
+    assert run.status == "success", run.error
+    return "r1"
+
+
+async def test_a_question_to_the_person_ends_the_run(tmp_path: Path) -> None:
+    ask_ = ToolCall("ask_clarification", {"question": "Which?", "clarification_type": "missing_info"})
+    async with site(tmp_path, {"m": [Turn(tool_calls=(ask_,)), Turn(text="No.")], "n": [Turn(text="That.")]}) as (
+        client,
+        models,
+    ):
+        messages = await client.said(await client.thread(), "Do it", "m")
+        asked = await client.state("t1")
+        after = await client.said("t1", "This one", "n")
+    assert messages[-1]["type"] == "tool"
+    assert messages[-1]["artifact"]["human_input"]["question"] == "Which?"
+    assert (asked.status, next_nodes(asked.messages)) == ("idle", [])
+    assert len(models.requests) == 2
+    assert after[-1]["content"] == "That."
+
+
+async def test_a_provider_that_decides_on_calls(tmp_path: Path) -> None:
+    guard = {"enabled": True, "provider": {"use": "adapters.guardrails:AllowList", "config": {"denied_tools": ["ls"]}}}
+    calls = (ToolCall("ls", {"description": "look", "path": "/mnt/user-data"}),)
+    script = [Turn(tool_calls=calls), Turn(text="Well.")]
+    async with site(tmp_path, {"m": script}, guardrails=guard) as (client, _):
+        await client.said(await client.thread(), "Go")
+        [done] = [r.event for r in await client.records("t1", ToolCompleted)]
+        types = [record.type for record in await client.records("t1")]
+    assert isinstance(done, ToolCompleted)
+    assert [(d.policy, d.action) for d in done.decisions] == [("guardrails", "denied")]
+    assert "oap.tool_not_allowed" in done.message["content"]
+    assert "tool.requested" not in types, "what was refused was never begun"

@@ -1,0 +1,118 @@
+"""The power goes off after every event of a run that waits for an approval, and goes on with it in another run."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+from core import embedded
+from core.bus import Endpoint
+from core.errors import Refused
+from core.events import ApprovalRequested, ApprovalResolved, Json, Message, Resume, RunRequested
+from core.system import System
+from core.tools import ToolContext, tool
+from tests.support.model_server import ModelServer, Script, ToolCall, Turn
+from tests.support.workers import DEADLINE, Client, Power, configure, wait_for, worker
+
+pytestmark = pytest.mark.anyio
+
+TURNS = (
+    Turn(tool_calls=(ToolCall("mail", {"to": "eve"}), ToolCall("ring", {"city": "Oslo"}))),
+    Turn(text="Done."),
+)
+EDIT: Json = {"decision": "edit", "args": {"to": "al"}}
+REJECT: Json = {"decision": "reject", "message": "No."}
+FIRST, EVENTS = 2, 15
+RESUMED = 9
+"""The event that asks for the second run."""
+CASES = [(last, mode, EDIT) for last in range(FIRST, EVENTS) for mode in ("unheard", "later")]
+CASES += [(last, "unheard", REJECT) for last in range(RESUMED, EVENTS - 1)]
+
+
+@tool(effect="idempotent")
+async def mail(ctx: ToolContext, to: str) -> str:
+    """Mail."""
+    return f"mailed {to}"
+
+
+@tool(effect="idempotent")
+async def ring(ctx: ToolContext, city: str) -> str:
+    """Ring."""
+    return f"rang {city}"
+
+
+class Place:
+    """What outlives a worker."""
+
+    def __init__(self, endpoint: Endpoint, home: Path, models: ModelServer) -> None:
+        self.endpoint, self.home, self.models = endpoint, home, models
+        self.config = configure(home / "config.yaml", models, approvals=[{"tool": "mail"}])
+
+
+@pytest.fixture
+async def place(tmp_path: Path) -> AsyncIterator[Place]:
+    script = Script(TURNS, count="total")
+    async with ModelServer({"script": script}) as models, embedded.start(tmp_path / "home") as server:
+        yield Place(Endpoint(server.url, token=server.token), tmp_path / "home", models)
+
+
+async def person(system: System, answer: Json) -> None:
+    """Asks, and decides; goes on wherever it was left."""
+    client = Client(system)
+    await client.thread()
+    hello: Message = {"type": "human", "id": "hello", "content": "Go on."}
+    with suppress(Refused):  # it is there already
+        await system.intake.request_run("t1", "first", RunRequested(input={"messages": [hello]}))
+    await client.ended("t1", "first")
+    with suppress(Refused):
+        await system.intake.request_run("t1", "second", RunRequested(resume=Resume(value=answer)))
+    await client.ended("t1", "second")
+
+
+@pytest.mark.parametrize(("answer", "events"), [(EDIT, EVENTS), (REJECT, EVENTS - 1)], ids=["edit", "reject"])
+async def test_without_a_crash(place: Place, answer: Json, events: int) -> None:
+    async with worker(place.endpoint, place.home, place.config, tools=[mail, ring]) as system:
+        await person(system, answer)
+        records = await Client(system).records("t1")
+    assert len(records) == events
+    assert [record.type for record in records][RESUMED - 2 : RESUMED] == ["run.paused", "run.requested"]
+
+
+@pytest.mark.parametrize(
+    ("last", "mode", "answer"), CASES, ids=[f"{last}-{mode}-{answer['decision']}" for last, mode, answer in CASES]
+)
+async def test_power_cut(place: Place, last: int, mode: Literal["unheard", "later"], answer: Json) -> None:
+    power = Power(last, mode)
+    async with worker(place.endpoint, place.home, place.config, tools=[mail, ring], power=power) as system:
+        asking = asyncio.create_task(person(system, answer))
+        async with asyncio.timeout(DEADLINE):
+            await power.off.wait()
+    asking.cancel()
+    with suppress(asyncio.CancelledError):
+        await asking
+
+    async with worker(place.endpoint, place.home, place.config, tools=[mail, ring]) as system:
+        client = Client(system)
+        await person(system, answer)
+        await client.idle()
+
+        async def over() -> bool:
+            return (await client.state("t1")).status == "idle"
+
+        await wait_for(over)
+        state = await client.state("t1")
+        facts = [await client.records("t1", kind) for kind in (ApprovalRequested, ApprovalResolved)]
+    assert [run.status for run in state.runs.values()] == ["success", "success"]
+    assert [len(records) for records in facts] == [1, 1]
+    made = sorted(str(message["content"]) for message in state.messages if message["type"] == "tool")
+    mailed = "mailed al" if answer is EDIT else "Error: the user (ada) rejected this call of mail"
+    assert len(made) == 2
+    assert made[1] == "rang Oslo"
+    assert made[0].startswith(mailed)
+    assert state.messages[-1]["content"] == "Done."
+    assert len(set(place.models.answered("script"))) == 2

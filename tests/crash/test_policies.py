@@ -1,0 +1,132 @@
+"""The power goes off after every event of runs that policies have changed: sent back to work, summarised, stopped."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+from core import embedded
+from core.bus import Endpoint
+from core.errors import Refused
+from core.events import ContextCompacted, Json, Message, RunRequested
+from core.state import ThreadState
+from core.system import System
+from tests.support.model_server import ModelServer, Script, ToolCall, Turn
+from tests.support.workers import DEADLINE, Client, Power, configure, worker
+
+pytestmark = pytest.mark.anyio
+
+MODES: list[Literal["unheard", "later"]] = ["unheard", "later"]
+
+
+def todos(status: str) -> ToolCall:
+    return ToolCall("write_todos", {"todos": [{"content": "look around", "status": status}]})
+
+
+PLANNED = (
+    Turn(text="A plan.", tool_calls=(todos("in_progress"),)),
+    Turn(text="All done."),
+    Turn(text="Not quite.", tool_calls=(todos("completed"),)),
+    Turn(tool_calls=(ToolCall("ask_clarification", {"question": "Blue?", "clarification_type": "missing_info"}),)),
+    Turn(text="Blue it is."),
+)
+SAID = ["Go on.", "A plan.", "All done.", "Not quite.", "", "Yes.", "Blue it is."]
+EVENTS = 17
+
+
+class Place:
+    """What outlives a worker."""
+
+    def __init__(self, endpoint: Endpoint, home: Path, models: ModelServer, sections: Json) -> None:
+        self.endpoint, self.home, self.models = endpoint, home, models
+        self.config = configure(home / "config.yaml", models, **sections)
+
+    @asynccontextmanager
+    async def worker(self, power: Power | None = None) -> AsyncIterator[System]:
+        async with worker(self.endpoint, self.home, self.config, power=power) as system:
+            yield system
+
+
+@asynccontextmanager
+async def place(home: Path, scripts: dict[str, Script], **sections: object) -> AsyncIterator[Place]:
+    async with ModelServer(scripts) as models, embedded.start(home) as server:
+        yield Place(Endpoint(server.url, token=server.token), home, models, sections)
+
+
+async def person(system: System, texts: Sequence[str], context: Json) -> ThreadState:
+    """Says one thing after the other; goes on wherever it was left."""
+    client = Client(system)
+    await client.thread()
+    for number, text in enumerate(texts):
+        message: Message = {"type": "human", "id": f"h{number}", "content": text}
+        with suppress(Refused):  # it is there already
+            wanted = RunRequested(input={"messages": [message]}, context=context)
+            await system.intake.request_run("t1", f"run{number}", wanted)
+        await client.ended("t1", f"run{number}")
+    return await client.state("t1")
+
+
+async def cut(place: Place, power: Power, texts: Sequence[str], context: Json) -> ThreadState:
+    """The same, with the power going off in between: what it came to."""
+    async with place.worker(power) as system:
+        asking = asyncio.create_task(person(system, texts, context))
+        async with asyncio.timeout(DEADLINE):
+            await power.off.wait()
+    asking.cancel()
+    with suppress(asyncio.CancelledError):
+        await asking
+    async with place.worker() as system:
+        return await person(system, texts, context)
+
+
+def said(state: ThreadState) -> list[str]:
+    return [str(m["content"]) for m in state.messages if m["type"] != "tool"]
+
+
+PLAN: Json = {"model_name": "m", "is_plan_mode": True}
+TALK = ["Go on.", "Yes."]
+
+
+async def test_a_plan_without_a_crash(tmp_path: Path) -> None:
+    async with place(tmp_path, {"m": Script(PLANNED, count="total")}) as here, here.worker() as system:
+        state = await person(system, TALK, PLAN)
+        records = await Client(system).records("t1")
+    assert said(state) == SAID
+    assert len(records) == EVENTS
+    assert [run.status for run in state.runs.values()] == ["success", "success"]
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("last", range(2, EVENTS))
+async def test_a_plan(tmp_path: Path, last: int, mode: Literal["unheard", "later"]) -> None:
+    async with place(tmp_path, {"m": Script(PLANNED, count="total")}) as here:
+        state = await cut(here, Power(last, mode), TALK, PLAN)
+    assert said(state) == SAID
+    assert state.values["todos"] == [{"content": "look around", "status": "completed"}]
+    assert [run.status for run in state.runs.values()] == ["success", "success"]
+    answered = here.models.answered("m")
+    assert len(answered) == len(set(answered)) or mode == "later", "nothing that was recorded is paid twice"
+
+
+LONG = ["One", "Two", "Three", "Four"]
+SUMMARISED = {"enabled": True, "trigger": [{"type": "messages", "value": 6}], "keep": {"type": "messages", "value": 2}}
+SCRIPTS = {"m": Script((Turn(text="Yes."),)), "s": Script((Turn(text="They counted."),))}
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("last", range(11, 18))
+async def test_a_summary(tmp_path: Path, last: int, mode: Literal["unheard", "later"]) -> None:
+    settings = {**SUMMARISED, "model_name": "s"}
+    async with place(tmp_path, SCRIPTS, summarization=settings) as here:
+        state = await cut(here, Power(last, mode), LONG, {"model_name": "m"})
+        async with here.worker() as system:
+            summaries = await Client(system).records("t1", ContextCompacted)
+    assert len(summaries) == 1
+    assert "They counted." in str(state.messages[0]["content"])
+    assert said(state)[-2:] == ["Four", "Yes."]
+    assert [run.status for run in state.runs.values()] == ["success"] * len(LONG)
