@@ -13,7 +13,7 @@ from langchain_core.messages import HumanMessage, SystemMessage
 
 from actors.lead.plan import Models
 from core.actor import Actor, Progress
-from core.config import ConfigSource
+from core.config import Config, ConfigSource
 from core.errors import Invalid, Unavailable
 from core.previews import text_of
 
@@ -82,16 +82,29 @@ class Suggestions(Actor[Never]):
         settings = self._config.current()
         if not settings.models:
             raise Unavailable("suggestions: the demo model has none")
-        name = self._models.name(settings.suggestions.model_name or wanted)
-        chat = self._models.get(name, thinking=False, reasoning_effort=None)
+        names = self._candidates(settings, wanted)
         try:
             async with asyncio.timeout(settings.suggestions.timeout_seconds):
-                answer = await chat.ainvoke([SystemMessage(system), HumanMessage(human)])
-        except Exception as error:  # each provider has errors of its own
-            reason = str(error)[:500] or type(error).__name__
-            log.info("the model did not answer", model=name, reason=reason)
-            raise Unavailable(f"suggestions: model {name} did not answer") from error
-        return text_of(answer.content)
+                for name in names:
+                    chat = self._models.get(name, thinking=False, reasoning_effort=None)
+                    try:
+                        answer = await chat.ainvoke([SystemMessage(system), HumanMessage(human)])
+                    except Exception as error:  # each provider has errors of its own
+                        log.info(
+                            "the model did not answer", model=name, reason=str(error)[:500] or type(error).__name__
+                        )
+                        continue
+                    return text_of(answer.content)
+        except TimeoutError:
+            log.info("no model answered in time", models=names)
+        raise Unavailable(f"suggestions: model {', '.join(names)} did not answer")
+
+    def _candidates(self, settings: Config, wanted: str | None) -> list[str]:
+        """Who is asked, in order: as configured, or as the client says; then those that stand in."""
+        known = {model.name for model in settings.models}
+        others = [name for name in settings.model_roles.get("suggestions", ()) if name in known]
+        first = settings.suggestions.model_name or wanted or next(iter(others), None)
+        return list(dict.fromkeys([self._models.name(first), *others]))
 
 
 def suggestions(text: str, n: int) -> list[str]:

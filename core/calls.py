@@ -29,6 +29,11 @@ PROGRESS_SECONDS = 0.1
 ANSWER_BYTES = 900_000
 """Answers must fit a message; the server's limit is 1 MiB."""
 
+
+class Declined(Unavailable):
+    """Somebody answered, and cannot help now: asking again at once does not change that."""
+
+
 Answer = Callable[[Mapping[str, Any], Callable[[str], Awaitable[None]]], Awaitable[Any]]
 
 
@@ -44,7 +49,9 @@ class _Frame(msgspec.Struct, omit_defaults=True):
 async def call(
     bus: Bus, actor: str, request: Mapping[str, Any], on_progress: Callable[[str], Awaitable[None]] | None = None
 ) -> Any:
-    """Ask an actor. Raises `Invalid` with its words if it refuses, `Unavailable` if nobody answers (any more)."""
+    """Ask an actor. Raises `Invalid` with its words if it refuses, `Declined` if it cannot help now, `Unavailable` if
+    nobody answers (any more).
+    """
     subject = bus.names.call(actor)
     async with bus.ask_many(subject, msgspec.json.encode(request)) as replies:
         while True:
@@ -58,7 +65,7 @@ async def call(
             frame = msgspec.json.decode(msg.data, type=_Frame)
             if frame.error is not None:
                 code, text = frame.error
-                raise Unavailable(text) if code == Unavailable.code else Invalid(text)
+                raise Declined(text) if code == Unavailable.code else Invalid(text)
             if frame.answer:
                 return msgspec.json.decode(frame.answer)
             if frame.progress and on_progress is not None:

@@ -69,6 +69,8 @@ class System:
         while True:
             try:
                 return await calls.call(self.bus, actor, request, on_progress)
+            except calls.Declined:
+                raise
             except Unavailable:
                 if anyio.current_time() > deadline:
                     raise

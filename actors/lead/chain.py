@@ -20,12 +20,11 @@ from langchain.agents.middleware import (
     ModelRequest,
     ModelResponse,
 )
-from langchain_core.messages import AIMessage, ToolMessage
+from langchain_core.messages import AIMessage
 from langchain_core.tools import BaseTool
 from langgraph.prebuilt.tool_node import ToolCallRequest
-from langgraph.types import Command
 
-from actors.lead.effects import Effects, Handler
+from actors.lead.effects import Effects
 from actors.lead.plan import Plan
 from actors.lead.policies.approvals import Approvals
 from actors.lead.policies.asides import Asides
@@ -47,9 +46,9 @@ from actors.lead.policies.todos import Todos
 from actors.lead.policies.token_usage import TokenUsage
 from actors.lead.policies.tool_results import ToolResults
 from actors.lead.policies.vision import Vision
-from actors.lead.recorder import ModelHandler, Recorder, patched
+from actors.lead.recorder import Recorder, patched
 from actors.lead.summary import Models
-from actors.lead.turn import Turn
+from actors.lead.turn import ModelHandler, ToolHandler, ToolResult, Turn
 from core import settings
 from core.errors import Invalid
 from core.guardrails import Provider
@@ -124,7 +123,7 @@ class Chain(AgentMiddleware[Any, Turn, Any]):
             handler = partial(_call, wrap, handler)
         return await handler(request)
 
-    async def awrap_tool_call(self, request: ToolCallRequest, handler: Handler) -> ToolMessage | Command[Any]:
+    async def awrap_tool_call(self, request: ToolCallRequest, handler: ToolHandler) -> ToolResult:
         for wrap in self._tool:
             handler = partial(_call, wrap, handler)
         return await handler(request)

@@ -17,15 +17,12 @@ from langchain_core.runnables.base import RunnableBinding
 from langgraph.config import get_config
 from langgraph.errors import GraphBubbleUp, GraphInterrupt
 from langgraph.prebuilt.tool_node import ToolCallRequest
-from langgraph.types import Command
 
 from actors.lead.asking import Ask, answered
 from actors.lead.messages import load
-from actors.lead.turn import Candidate, Turn
+from actors.lead.turn import Candidate, ModelHandler, ToolHandler, ToolResult, Turn
 from core.errors import SikaError
 from core.events import Interrupt, ToolCompleted
-
-Handler = Callable[[ToolCallRequest], Awaitable[ToolMessage | Command[Any]]]
 
 SCRATCHPAD = "__pregel_scratchpad"
 """Where `interrupt()` looks for answers in the configuration of a task (langgraph's `CONFIG_KEY_SCRATCHPAD`)."""
@@ -73,9 +70,7 @@ class Effects(AgentMiddleware[Any, Turn, Any]):
 
     # ── models ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def awrap_model_call(
-        self, request: ModelRequest[Turn], handler: Callable[[ModelRequest[Turn]], Awaitable[ModelResponse[Any]]]
-    ) -> ModelResponse[Any]:
+    async def awrap_model_call(self, request: ModelRequest[Turn], handler: ModelHandler) -> ModelResponse[Any]:
         turn = request.runtime.context
         messages: Sequence[BaseMessage] = request.messages
         if request.system_message:
@@ -103,7 +98,7 @@ class Effects(AgentMiddleware[Any, Turn, Any]):
 
     # ── tools ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def awrap_tool_call(self, request: ToolCallRequest, handler: Handler) -> ToolMessage | Command[Any]:
+    async def awrap_tool_call(self, request: ToolCallRequest, handler: ToolHandler) -> ToolResult:
         turn = cast(Turn, request.runtime.context)
         call_id, name = str(request.tool_call["id"]), request.tool_call["name"]
         effect = turn.effects.get(name, "once") if request.tool is not None else "pure"
@@ -141,7 +136,7 @@ def _context(turn: Turn, call_id: str, name: str) -> CallContext:
     return CallContext(turn.thread, turn.user, turn.run, f"{turn.journal.said_seq()}-{call_id}", call_id, ask)
 
 
-async def _asking_people(turn: Turn, request: ToolCallRequest, handler: Handler) -> ToolMessage | Command[Any]:
+async def _asking_people(turn: Turn, request: ToolCallRequest, handler: ToolHandler) -> ToolResult:
     """Make the call of a tool that may ask people (LangGraph's `interrupt()`): it is begun again for each answer, and
     gets those that were given. What it asks that has no answer yet pauses the run.
     """
@@ -159,7 +154,7 @@ async def _asking_people(turn: Turn, request: ToolCallRequest, handler: Handler)
         raise
 
 
-async def _outcome(request: ToolCallRequest, handler: Handler) -> ToolMessage | Command[Any]:
+async def _outcome(request: ToolCallRequest, handler: ToolHandler) -> ToolResult:
     """Make the call. Errors are for the model (contract runtime §5.8)."""
     call_id, name = str(request.tool_call["id"]), request.tool_call["name"]
     try:

@@ -8,7 +8,7 @@ from the folded log before every call: the graph's own state only follows it.
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import msgspec
@@ -17,15 +17,13 @@ from langchain_core.messages import AIMessage, BaseMessage, RemoveMessage, ToolM
 from langgraph.prebuilt.tool_node import ToolCallRequest
 from langgraph.types import Command
 
-from actors.lead.effects import Handler, Settled
+from actors.lead.effects import Settled
 from actors.lead.messages import Keys, dump, load
-from actors.lead.turn import Turn
+from actors.lead.turn import ModelHandler, ToolHandler, ToolResult, Turn
 from core.events import Json, Message, ModelCompleted, StatePatched, ToolCompleted
 from core.previews import line_of
 from core.run import outcome_of, tool_message
 from core.state import COMPACTED, REMOVE_ALL, asks_person, unanswered
-
-ModelHandler = Callable[[ModelRequest[Turn]], Awaitable[ModelResponse[Any]]]
 
 GRAPH_ONLY = ("messages", "jump_to", "structured_response", "remaining_steps")
 """What of the graph's state is not the thread's."""
@@ -99,7 +97,7 @@ class Recorder(AgentMiddleware[Any, Turn, Any]):
 
     # ── tools ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def awrap_tool_call(self, request: ToolCallRequest, handler: Handler) -> ToolMessage | Command[Any]:
+    async def awrap_tool_call(self, request: ToolCallRequest, handler: ToolHandler) -> ToolResult:
         turn = cast(Turn, request.runtime.context)
         with turn.at_work():
             outcome = outcome_of(turn.state, str(request.tool_call["id"])) or await _called(turn, request, handler)
@@ -113,7 +111,7 @@ def _compacted_since(turn: Turn, begun: int) -> bool:
     return any(commit.node == COMPACTED for commit in turn.state.commits[begun:])
 
 
-async def _called(turn: Turn, request: ToolCallRequest, handler: Handler) -> ToolCompleted:
+async def _called(turn: Turn, request: ToolCallRequest, handler: ToolHandler) -> ToolCompleted:
     """Make a call, and record what came of it."""
     call_id, name = str(request.tool_call["id"]), request.tool_call["name"]
     said, started = turn.journal.said_seq(), time.monotonic()
@@ -134,7 +132,7 @@ async def _called(turn: Turn, request: ToolCallRequest, handler: Handler) -> Too
     return outcome
 
 
-async def _result(turn: Turn, request: ToolCallRequest, handler: Handler) -> tuple[Message, Json]:
+async def _result(turn: Turn, request: ToolCallRequest, handler: ToolHandler) -> tuple[Message, Json]:
     """The tool message to record, and what else the call changes in the state."""
     call_id, name = str(request.tool_call["id"]), request.tool_call["name"]
     broken = next((call.get("error") for call in unanswered(turn.state.messages) if call["id"] == call_id), None)

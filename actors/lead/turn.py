@@ -9,9 +9,12 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import anyio
+from langchain.agents.middleware import ModelRequest, ModelResponse
 from langchain_core.language_models import BaseChatModel
-from langchain_core.messages import BaseMessage, HumanMessage
+from langchain_core.messages import BaseMessage, HumanMessage, ToolMessage
 from langgraph.errors import GraphInterrupt
+from langgraph.prebuilt.tool_node import ToolCallRequest
+from langgraph.types import Command
 
 from actors.lead.breakpoints import Breakpoints
 from actors.lead.failures import Breaker
@@ -26,6 +29,10 @@ from core.state import ThreadState
 from core.tools import Effect
 from core.usage import APOLOGY
 
+ModelHandler = Callable[[ModelRequest["Turn"]], Awaitable[ModelResponse[Any]]]
+ToolResult = ToolMessage | Command[Any]
+ToolHandler = Callable[[ToolCallRequest], Awaitable[ToolResult]]
+"""What a policy lies around."""
 Call = Callable[[str, Mapping[str, Any], Callable[[str], Awaitable[None]]], Awaitable[Any]]
 
 END_SECONDS = 10.0

@@ -4,24 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import aclosing
+from functools import partial
 from typing import Protocol
+from urllib.parse import quote
 
 import anyio
 
 from channels.terminal.client import Client
 from channels.terminal.keyboard import Interrupts
+from channels.terminal.questions import Question, Read, answer, decision, question_text, questions_of
 from channels.terminal.render import Transcript, failure
 from channels.terminal.text import Style, clean, thread_lines
-from channels.terminal.turn import Turn
-from core.errors import SikaError
+from channels.terminal.turn import OPEN, Turn, answered, said
+from core.errors import Invalid, NotFound, Refused, SikaError
 from core.ids import safe_id, uuid7
 
 HELP = """\
 /new          begin another thread
 /threads      list the latest threads; /threads N goes on with the N-th
+/asked        what the agent waits for: asks for it again
 /quit         leave (so does Ctrl-D)
 /help         this list
-Ctrl-C        stops the run that is going on"""
+Ctrl-C        stops the run that is going on, or leaves a question open
+A number      alone, takes that option of the agent's question"""
+COMMANDS = ("/new", "/threads", "/asked", "/quit", "/help")
+"""What is one also where an answer is expected."""
+LEFT_OPEN = "(left open: /asked asks again, a message goes on without it)"
 
 OK, FAILED, STOPPED = 0, 1, 130
 
@@ -55,54 +63,73 @@ class Chat:
         self._style = style or Style()
         self._plan = plan
         self._listed: list[str] = []
+        self._transcript = Transcript(self._style)
+        self._waiting: list[Question] = []
+        self._instead: str | None = None
+        """A command that was typed where an answer was expected."""
 
     async def once(self, message: str) -> int:
         """One turn; the exit code."""
         try:
-            return await self._turn(message)
+            code = await self._turn(message)
+            for number, question in enumerate(self._waiting, 1):
+                self._show(question, number)
+            if self._waiting:
+                self._notice(f"the agent waits for you: sika chat --thread {self.thread} asks what is to be done")
+            return code
         finally:
             self._goodbye()
 
     async def converse(self, lines: Lines) -> int:
         """Turn after turn, until the input ends; the exit code."""
-        while True:
-            line = await self._next(lines)
-            if line is None or line.strip() == "/quit":
-                self._goodbye()
-                return OK
+        line: str | None = "/asked" if self.thread else ""
+        while line is not None and line.strip() != "/quit":
             try:
-                if line.startswith("/"):
-                    await self._command(line.strip())
-                elif line.strip():
-                    await self._turn(line)
+                await self._act(line)
+                await self._answer_all(lines)
             except SikaError as error:
                 self._failed(str(error))
+            line, self._instead = self._instead, None
+            line = line or await self._next(lines)
+        self._goodbye()
+        return OK
 
     # ── parts ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _act(self, line: str) -> None:
+        if line.startswith("/"):
+            await self._command(line.strip())
+        elif line.strip():
+            await self._turn(self._picked(line))
 
     async def _next(self, lines: Lines) -> str | None:
         """The next line. Ctrl-C asks for it again; a second one in a row is the end."""
         for again in (True, False):
-            found: list[str | None] = []
-            async with anyio.create_task_group() as tasks:
-
-                async def read(found: list[str | None] = found, scope: anyio.CancelScope = tasks.cancel_scope) -> None:
-                    found.append(await lines.line("> "))
-                    scope.cancel()
-
-                tasks.start_soon(read)
-                await self._interrupts.wait()
-                tasks.cancel_scope.cancel()
-            if found:
+            if found := await self._read(lines, "> "):
                 return found[0]
             if again:
                 self._notice("\n(again Ctrl-C, or /quit, to leave)")
         return None
 
+    async def _read(self, lines: Lines, prompt: str) -> list[str | None]:
+        """What was typed; nothing after Ctrl-C."""
+        found: list[str | None] = []
+        async with anyio.create_task_group() as tasks:
+
+            async def read() -> None:
+                found.append(await lines.line(prompt))
+                tasks.cancel_scope.cancel()
+
+            tasks.start_soon(read)
+            await self._interrupts.wait()
+            tasks.cancel_scope.cancel()
+        return found
+
     async def _command(self, line: str) -> None:
         match line.split():
             case ["/new"]:
                 self.thread = None
+                self._forget()
             case ["/threads"]:
                 threads = await self._client.threads()
                 self._listed = [str(thread["thread_id"]) for thread in threads]
@@ -110,8 +137,13 @@ class Chat:
             case ["/threads", number] if number.isdecimal() and 0 < int(number) <= len(self._listed):
                 self.thread = self._listed[int(number) - 1]
                 self._notice(f"thread {self.thread}")
+                await self._look()
+            case ["/asked"]:
+                await self._look()
             case _:
                 self._out(HELP + "\n")
+
+    # ── runs ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _turn(self, message: str) -> int:
         new = self.thread is None
@@ -121,8 +153,17 @@ class Chat:
         except SikaError:
             self.thread = None if new else self.thread
             raise
-        turn = Turn(self._client, self.thread, message, plan=self._plan)
-        transcript = Transcript(self._style)
+        self._forget()
+        return await self._follow(Turn(self._client, self.thread, said(message), plan=self._plan))
+
+    def _forget(self) -> None:
+        """Something new begins."""
+        self._transcript, self._waiting = Transcript(self._style), []
+
+    async def _follow(self, turn: Turn) -> int:
+        """Show a run until it has ended. What it is paused at is waiting then."""
+        transcript, self._waiting = self._transcript, []
+        transcript.questions = []
         problem: SikaError | None = None
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._stop_when_asked, turn, tasks.cancel_scope)
@@ -141,7 +182,9 @@ class Chat:
         if problem is not None:
             raise problem
         if turn.status in (None, "interrupted"):
-            self._notice("stopped")
+            self._waiting = transcript.questions if turn.status else []
+            if not self._waiting:
+                self._notice("stopped")
             return STOPPED
         return OK if turn.status == "success" else FAILED
 
@@ -160,6 +203,82 @@ class Chat:
                 await turn.cancel()
             except SikaError as error:
                 self._failed(str(error))
+
+    # ── questions ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _picked(self, line: str) -> str:
+        """A message; the option, if it is the number of one."""
+        number, options = line.strip(), self._transcript.options
+        return options[int(number) - 1] if number.isdecimal() and 0 < int(number) <= len(options) else line
+
+    async def _answer_all(self, lines: Lines) -> None:
+        """Ask about what waits and follow what comes of it, until nothing waits, or a question is left open."""
+        while self._waiting:
+            question = self._waiting[0]
+            self._show(question, 1)
+            try:
+                turn = await self._answered(question, partial(self._line, lines))
+                if turn is None:
+                    self._waiting = []
+                    self._notice(LEFT_OPEN)
+                else:
+                    await self._follow(turn)
+            except (Refused, Invalid) as error:
+                self._failed(str(error))
+                await self._look_again()
+
+    async def _answered(self, question: Question, read: Read) -> Turn | None:
+        """The run that goes on with the person's answer; None if there is none."""
+        assert self.thread is not None
+        if question.approval is None:
+            text = await answer(read)
+            wanted = None if text is None else answered(question.id, text)
+            return Turn(self._client, self.thread, wanted, plan=self._plan) if wanted else None
+        decided = await decision(question, read, self._notice)
+        if decided is None:
+            return None
+        path = f"/api/threads/{self.thread}/approvals/{quote(question.approval, safe='')}"
+        return Turn(self._client, self.thread, run=str((await self._client.ask("POST", path, decided))["run_id"]))
+
+    async def _line(self, lines: Lines, prompt: str) -> str | None:
+        """An answer; None if the question is left open: after Ctrl-C, at the end of the input, for a command."""
+        found = await self._read(lines, prompt)
+        line = found[0] if found else None
+        if line is not None and line.strip().partition(" ")[0] in COMMANDS:
+            self._instead = line.strip()
+            return None
+        if line is None:
+            self._notice("")
+        return line
+
+    async def _look(self) -> None:
+        """What the thread waits for."""
+        self._forget()
+        if self.thread is None:
+            return
+        try:
+            thread = await self._client.ask("GET", f"/api/threads/{self.thread}")
+        except NotFound:
+            return  # it begins with the first message
+        if thread.get("status") != "busy":
+            asked = [one for task in (thread.get("interrupts") or {}).values() for one in task]
+            self._waiting = questions_of(asked)
+            self._out(self._transcript.reopen(thread.get("values") or {}))
+
+    async def _look_again(self) -> None:
+        """Somebody was quicker: what they made of it, if it is still going on, and what waits after that."""
+        runs = await self._client.ask("GET", f"/api/threads/{self.thread}/runs?limit=10")
+        run = next((str(run["run_id"]) for run in runs if run.get("status") in OPEN), None)
+        if run is None:
+            await self._look()
+        else:
+            assert self.thread is not None
+            self._notice("the thread goes on with somebody else's answer")
+            await self._follow(Turn(self._client, self.thread, run=run))
+
+    def _show(self, question: Question, number: int) -> None:
+        of = len(self._waiting)
+        self._out(question_text(question, f" ({number} of {of})" if of > 1 else "", self._style))
 
     def _failed(self, text: str) -> None:
         self._notice(self._style.red(f"error: {clean(text)}"))

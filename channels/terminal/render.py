@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from channels.terminal.pen import Pen
+from channels.terminal.questions import Question, form_text, options_of, questions_of
 from channels.terminal.text import Style, about, clean, is_done, one_line, todo_line
 from core.previews import text_of
 
@@ -34,9 +35,15 @@ class _Call:
 
 
 class Transcript:
-    """What a person has been shown of one turn. `feed` returns what is to be written next."""
+    """What a person has been shown of one turn, also if it takes several runs. `feed` returns what is to be written
+    next.
+    """
 
     def __init__(self, style: Style) -> None:
+        self.questions: list[Question] = []
+        """What the run is paused at."""
+        self.options: list[str] = []
+        """What the last clarification lets the person choose from."""
         self._style = style
         self._pen = Pen()
         self._begun = False
@@ -58,6 +65,12 @@ class Transcript:
             case "gap", _:
                 return self._pen.line("gap", "(a part of the stream is missing here)", self._style.yellow)
         return ""
+
+    def reopen(self, values: Mapping[str, Any]) -> str:
+        """A clarification at the end of a state, which waits for its answer."""
+        last = (values.get("messages") or [{}])[-1]
+        asks = last.get("type") == "tool" and last.get("name") in _ASKS and last.get("status") != "error"
+        return self._result(last) if asks else ""
 
     def close(self) -> str:
         """Ends the line that was being written."""
@@ -121,6 +134,7 @@ class Transcript:
                 if path not in self._artifacts:
                     shown += self._pen.line(path, f"▸ artifact: {one_line(str(path), 200)}", self._style.bold)
         self._begun = True
+        self.questions = questions_of(values.get("__interrupt__"))
         self._seen.update(str(message.get("id")) for message in messages)
         self._todos = values.get("todos") or self._todos
         self._artifacts = list(artifacts)
@@ -186,7 +200,7 @@ class Transcript:
         shown = self._announce(call_id, _parsed(call.raw) or {})
         text = text_of(message.get("content", "")).strip("\n")
         if call.name in _ASKS:
-            return shown + self._pen.turn_to("") + self._pen.write(call_id, text + "\n")
+            return shown + self._question(call_id, text, message.get("artifact"))
         failed = message.get("status") == "error"
         if not text or (not failed and (call.lines or self._pen.is_in_line_of(call_id) or call.name in _SILENT)):
             return shown
@@ -197,6 +211,13 @@ class Transcript:
         paint = self._style.red if failed else self._style.dim
         body = "\n".join(one_line(line, 200) if len(line) > 200 else line for line in kept)
         return shown + self._pen.turn_to("") + self._pen.write(call_id, body + "\n", INDENT, paint)
+
+    def _question(self, call_id: str, text: str, artifact: Any) -> str:
+        """A clarification, in full: the text has the options, but not the fields of a form."""
+        card = (artifact.get("human_input") if isinstance(artifact, Mapping) else None) or {}
+        self.options = options_of(card)
+        whole = "\n".join(part for part in (text, form_text(card.get("fields"))) if part)
+        return self._pen.turn_to("") + self._pen.write(call_id, whole + "\n")
 
     # ── what tools and policies write ───────────────────────────────────────────────────────────────────────────────
 

@@ -183,9 +183,8 @@ def _compacted(event: ContextCompacted) -> str:
 
 def _approval_requested(event: ApprovalRequested) -> str:
     until = f", until {event.deadline}" if event.deadline else ""
-    return f"{event.tool} {about(event.args, WORDS)} waits for a person{until}" + (
-        f": {event.text}" if event.text else ""
-    )
+    args = {name: value for name, value in event.args.items() if name != "description"}
+    return f"{event.tool} {about(args, WORDS)} waits for a person{until}" + (f": {event.text}" if event.text else "")
 
 
 def _approval_resolved(event: ApprovalResolved) -> str:

@@ -8,8 +8,9 @@ the run itself: it carries a key of ours in the run's metadata, and after a brea
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from typing import Any
 
 import aiohttp
 
@@ -20,14 +21,33 @@ from core.ids import uuid7
 
 MODES = ("messages-tuple", "values", "custom")
 _RUN = re.compile(r"/runs/([^/?]+)$")
-_OPEN = ("pending", "running")
+OPEN = ("pending", "running")
+"""How a run stands that has not ended."""
+
+
+def said(text: str) -> dict[str, Any]:
+    """What a run is asked for with: a message of the person."""
+    return {"input": {"messages": [{"type": "human", "id": uuid7(), "content": text}]}}
+
+
+def answered(question: str, text: str) -> dict[str, Any]:
+    """What a run is asked for with: the answer to a question (an interrupt's id) that the thread is paused at."""
+    return {"command": {"resume": {question: text}}}
 
 
 class Turn:
-    """One message of a person and the run that answers it."""
+    """A run that is asked for (`wanted`, as `said` and `answered` have it), or one that is there (`run`)."""
 
-    def __init__(self, client: Client, thread_id: str, text: str, *, plan: bool = False) -> None:
-        self.run: str | None = None
+    def __init__(
+        self,
+        client: Client,
+        thread_id: str,
+        wanted: Mapping[str, Any] | None = None,
+        *,
+        run: str | None = None,
+        plan: bool = False,
+    ) -> None:
+        self.run = run
         self.status: str | None = None
         """How the run ended, when `frames` has come to its end."""
         self._client = client
@@ -37,7 +57,7 @@ class Turn:
         self._last = "-1"
         self._body = {
             "assistant_id": "lead_agent",
-            "input": {"messages": [{"type": "human", "id": self._key, "content": text}]},
+            **(wanted or {}),
             "metadata": {"terminal_key": self._key},
             "context": {"is_plan_mode": True} if plan else {},
             "stream_mode": MODES,
@@ -104,4 +124,4 @@ class Turn:
     async def _ended(self) -> str | None:
         run = await self._client.ask("GET", f"{self._runs}/{self.run}") if self.run else {}
         status = run.get("status")
-        return None if status is None or status in _OPEN else str(status)
+        return None if status is None or status in OPEN else str(status)

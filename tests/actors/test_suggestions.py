@@ -97,13 +97,21 @@ async def test_what_to_ask_next(tmp_path: Path) -> None:
         assert await api.ask("POST", path, {"messages": TALK, "n": 1}) == {"suggestions": ["Where do they live?"]}
         for model in ("chatty", "broken", "silent"):
             assert await api.ask("POST", path, {"messages": TALK, "model_name": model}) == {"suggestions": []}
-            assert models.requests[-1].model == model
+            assert [request.model for request in models.requests].count(model) == 1
         long = [{"role": "user", "content": "x" * 9000}] * 10
         await api.ask("POST", path, {"messages": long, "model_name": "chatty"})
         assert len(models.requests[-1].body["messages"][1]["content"]) < 41_000
         before = len(models.requests)
         assert await api.ask("POST", path, {"messages": []}) == {"suggestions": []}
         assert len(models.requests) == before
+
+
+async def test_another_model_stands_in(tmp_path: Path) -> None:
+    roles = {"suggestions": ["broken", "good"]}
+    async with server(tmp_path, model_roles=roles, suggestions={"max_suggestions": 1}) as (api, models, thread):
+        found = await api.ask("POST", f"/threads/{thread}/suggestions", {"messages": TALK})
+    assert found == {"suggestions": ["Where do they live?"]}
+    assert list(dict.fromkeys(request.model for request in models.requests)) == ["broken", "good"]
 
 
 async def test_a_clearer_wording(tmp_path: Path) -> None:

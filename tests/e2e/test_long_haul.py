@@ -180,7 +180,7 @@ def check_story(story: str, events: Sequence[Any]) -> None:
         r"model\.failed .*try 3 of 3.*another model.*out of order",
         r"failover switched: main → backup",
         r"context\.compacted",
-        r"approval\.requested .*bash step-299 waits",
+        r"approval\.requested .*bash .*step-299 .*waits",
         r"run\.paused",
         r"run\.requested .*go on",
         r"approval\.resolved .*approved by default",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
 from typing import Any, cast
@@ -12,9 +12,8 @@ import msgspec
 from langchain.agents.middleware import AgentMiddleware
 from langchain_core.messages import ToolCall, ToolMessage
 from langgraph.prebuilt.tool_node import ToolCallRequest
-from langgraph.types import Command
 
-from actors.lead.turn import Turn
+from actors.lead.turn import ToolHandler, ToolResult, Turn
 from core import approvals
 from core.approvals import Verdict
 from core.errors import Invalid
@@ -22,8 +21,6 @@ from core.events import ApprovalRequested, ApprovalResolved, Json
 from core.ids import stamp
 from core.settings import ApprovalRule
 from core.state import Approval, ThreadState
-
-Handler = Callable[[ToolCallRequest], Awaitable[ToolMessage | Command[Any]]]
 
 
 class Approvals(AgentMiddleware[Any, Turn, Any]):
@@ -37,7 +34,7 @@ class Approvals(AgentMiddleware[Any, Turn, Any]):
         super().__init__()
         self._rules = tuple(rules)
 
-    async def awrap_tool_call(self, request: ToolCallRequest, handler: Handler) -> ToolMessage | Command[Any]:
+    async def awrap_tool_call(self, request: ToolCallRequest, handler: ToolHandler) -> ToolResult:
         turn = cast(Turn, request.runtime.context)
         if not self._rules and not turn.state.approvals:
             return await handler(request)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
 from langchain_core.messages import AIMessage, AnyMessage
 
-from actors.lead.turn import Turn
+from actors.lead.turn import ModelHandler, Turn
 from core.usage import APOLOGY
 
 
@@ -17,9 +16,7 @@ class Asides(AgentMiddleware[Any, Turn, Any]):
 
     name = "asides"
 
-    async def awrap_model_call(
-        self, request: ModelRequest[Turn], handler: Callable[[ModelRequest[Turn]], Awaitable[ModelResponse[Any]]]
-    ) -> ModelResponse[Any]:
+    async def awrap_model_call(self, request: ModelRequest[Turn], handler: ModelHandler) -> ModelResponse[Any]:
         notes = request.runtime.context.notes()
         if notes or any(map(_is_apology, request.messages)):
             heard = [message for message in request.messages if not _is_apology(message)]

@@ -9,7 +9,7 @@ from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResp
 from langchain_core.messages import AIMessage
 
 from actors.lead.answers import without_calls
-from actors.lead.turn import Turn, VisibleFailure
+from actors.lead.turn import ModelHandler, Turn, VisibleFailure
 from core.settings import Budget, Config, Pricing
 from core.state import ThreadState
 from core.usage import Tokens, by_model, price, tokens_of, tokens_of_thread
@@ -47,9 +47,7 @@ class Budgets(AgentMiddleware[Any, Turn, Any]):
         self._today = today
         self._last_words = config.token_budget if config.token_budget.enabled else None
 
-    async def awrap_model_call(
-        self, request: ModelRequest[Turn], handler: Callable[[ModelRequest[Turn]], Awaitable[ModelResponse[Any]]]
-    ) -> ModelResponse[Any]:
+    async def awrap_model_call(self, request: ModelRequest[Turn], handler: ModelHandler) -> ModelResponse[Any]:
         turn = request.runtime.context
         await self._check(turn)
         return self._judged(turn, await handler(request))

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
 from langchain.agents.middleware import AgentMiddleware
 from langchain_core.messages import ToolMessage
 from langgraph.prebuilt.tool_node import ToolCallRequest
-from langgraph.types import Command
 
 from actors.lead.card import SOURCE, card, options_of, question_text, type_of
-from actors.lead.turn import Turn
+from actors.lead.turn import ToolHandler, ToolResult, Turn
 from core.state import CLARIFICATION, ThreadState
 
 
@@ -21,9 +19,7 @@ class Clarification(AgentMiddleware[Any, Turn, Any]):
 
     name = "clarification"
 
-    async def awrap_tool_call(
-        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[ToolMessage | Command[Any]]]
-    ) -> ToolMessage | Command[Any]:
+    async def awrap_tool_call(self, request: ToolCallRequest, handler: ToolHandler) -> ToolResult:
         call = request.tool_call
         if call["name"] != SOURCE:
             return await handler(request)

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple, cast
 
 import structlog
 from langchain.agents.middleware import AgentMiddleware
 from langchain_core.messages import BaseMessage, ToolMessage
 from langgraph.prebuilt.tool_node import ToolCallRequest
-from langgraph.types import Command
 
 from actors.lead.content import messages_of, with_messages
-from actors.lead.turn import Turn
+from actors.lead.turn import ToolHandler, ToolResult, Turn
 
 log = structlog.get_logger("sika.command_audit")
 
@@ -194,9 +193,7 @@ class CommandAudit(AgentMiddleware[Any, Turn, Any]):
 
     name = "command_audit"
 
-    async def awrap_tool_call(
-        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[ToolMessage | Command[Any]]]
-    ) -> ToolMessage | Command[Any]:
+    async def awrap_tool_call(self, request: ToolCallRequest, handler: ToolHandler) -> ToolResult:
         call = request.tool_call
         command = call["args"].get("command") if call["name"] == TOOL else None
         if not isinstance(command, str):
@@ -221,7 +218,7 @@ def _log(turn: Turn, command: str, verdict: Verdict) -> None:
     say("command", thread=turn.thread, run=turn.run, command=shown, verdict=verdict.level, reasons=verdict.reasons)
 
 
-def _warned(result: ToolMessage | Command[Any], reasons: str) -> ToolMessage | Command[Any]:
+def _warned(result: ToolResult, reasons: str) -> ToolResult:
     line = f"Warning: this command is of a risky kind ({reasons}). Be sure that it is needed."
     messages = messages_of(result)
     return with_messages(result, messages, [_with_line(message, line) for message in messages])

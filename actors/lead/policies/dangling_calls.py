@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple, cast
 
@@ -19,7 +19,7 @@ from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResp
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 
 from actors.lead.policies.terminal_response import speaks
-from actors.lead.turn import Turn
+from actors.lead.turn import ModelHandler, Turn
 from core.previews import text_of
 
 INTERRUPTED = "Error: interrupted before this call had a result."
@@ -34,9 +34,7 @@ class DanglingCalls(AgentMiddleware[Any, Turn, Any]):
 
     name = "dangling_calls"
 
-    async def awrap_model_call(
-        self, request: ModelRequest[Turn], handler: Callable[[ModelRequest[Turn]], Awaitable[ModelResponse[Any]]]
-    ) -> ModelResponse[Any]:
+    async def awrap_model_call(self, request: ModelRequest[Turn], handler: ModelHandler) -> ModelResponse[Any]:
         if is_valid(request.messages):
             return await handler(request)
         messages, wrong = _mended(request.messages)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 import msgspec
@@ -14,7 +14,7 @@ from langchain_core.utils.function_calling import convert_to_openai_function
 from langgraph.prebuilt.tool_node import ToolCallRequest
 from langgraph.types import Command
 
-from actors.lead.turn import Turn, message_of
+from actors.lead.turn import ModelHandler, ToolHandler, ToolResult, Turn, message_of
 from core.errors import Invalid
 from core.events import Json
 from core.patterns import Pattern
@@ -54,18 +54,14 @@ class DeferredTools(AgentMiddleware[Any, Turn, Any]):
         self.catalog_hash = hash_of(self._catalogue)
         self.tools = [_search_tool(self._catalogue)]
 
-    async def awrap_model_call(
-        self, request: ModelRequest[Turn], handler: Callable[[ModelRequest[Turn]], Awaitable[ModelResponse[Any]]]
-    ) -> ModelResponse[Any]:
+    async def awrap_model_call(self, request: ModelRequest[Turn], handler: ModelHandler) -> ModelResponse[Any]:
         unknown = self._names - self._promoted(request.runtime.context.state.values)
         shown = [tool for tool in request.tools if not isinstance(tool, BaseTool) or tool.name not in unknown]
         if len(shown) < len(request.tools):
             request = request.override(tools=shown)
         return await handler(request)
 
-    async def awrap_tool_call(
-        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[ToolMessage | Command[Any]]]
-    ) -> ToolMessage | Command[Any]:
+    async def awrap_tool_call(self, request: ToolCallRequest, handler: ToolHandler) -> ToolResult:
         turn, name = cast(Turn, request.runtime.context), request.tool_call["name"]
         call_id = str(request.tool_call["id"])
         if name == SEARCH:
@@ -76,7 +72,7 @@ class DeferredTools(AgentMiddleware[Any, Turn, Any]):
             return _answer(call_id, name, f"Error: {text}", failed=True)
         return await handler(request)
 
-    def _search(self, turn: Turn, call_id: str, query: Any) -> ToolMessage | Command[Any]:
+    def _search(self, turn: Turn, call_id: str, query: Any) -> ToolResult:
         if not isinstance(query, str) or not query.strip() or len(query) > QUERY_CHARACTERS:
             return _answer(call_id, SEARCH, f"Error: query: 1 to {QUERY_CHARACTERS} characters", failed=True)
         found = matching(query, self._catalogue)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from functools import lru_cache
 from typing import Any
 
 from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
 from langchain_core.messages import AnyMessage, HumanMessage
 
-from actors.lead.turn import Turn
+from actors.lead.turn import ModelHandler, Turn
 from core.messages import REMINDER
 
 FLAGS = {"hide_from_ui": True, "dynamic_context_reminder": True}
@@ -21,9 +20,7 @@ class DynamicContext(AgentMiddleware[Any, Turn, Any]):
 
     name = "dynamic_context"
 
-    async def awrap_model_call(
-        self, request: ModelRequest[Turn], handler: Callable[[ModelRequest[Turn]], Awaitable[ModelResponse[Any]]]
-    ) -> ModelResponse[Any]:
+    async def awrap_model_call(self, request: ModelRequest[Turn], handler: ModelHandler) -> ModelResponse[Any]:
         messages = expanded(request.messages)
         return await handler(request if messages is request.messages else request.override(messages=messages))
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
 from langchain_core.messages import AIMessage
 
 from actors.lead.answers import without_calls
-from actors.lead.turn import Turn
+from actors.lead.turn import ModelHandler, Turn
 
 LENGTH = frozenset(
     ("length", "max_tokens", "max_output_tokens", "model_length", "token_limit", "model_context_window_exceeded")
@@ -26,15 +25,13 @@ SAFETY = frozenset(
 CUT_OFF = "The answer was cut off at the model's length limit, and the tools it called for were not used."
 REFUSED = "The model or its provider declined to answer this ({reason}). No tools were used."
 
-Handler = Callable[[ModelRequest[Turn]], Awaitable[ModelResponse[Any]]]
-
 
 class LengthFinish(AgentMiddleware[Any, Turn, Any]):
     """The calls of a truncated answer may be cut off themselves: they are not made (contract runtime §23.1)."""
 
     name = "length_finish"
 
-    async def awrap_model_call(self, request: ModelRequest[Turn], handler: Handler) -> ModelResponse[Any]:
+    async def awrap_model_call(self, request: ModelRequest[Turn], handler: ModelHandler) -> ModelResponse[Any]:
         response = await handler(request)
         answer = response.result[-1]
         if not isinstance(answer, AIMessage) or (reason := finish_reason(answer)) not in LENGTH:
@@ -50,7 +47,7 @@ class SafetyFinish(AgentMiddleware[Any, Turn, Any]):
 
     name = "safety_finish"
 
-    async def awrap_model_call(self, request: ModelRequest[Turn], handler: Handler) -> ModelResponse[Any]:
+    async def awrap_model_call(self, request: ModelRequest[Turn], handler: ModelHandler) -> ModelResponse[Any]:
         response = await handler(request)
         answer = response.result[-1]
         if not isinstance(answer, AIMessage) or (reason := finish_reason(answer)) not in SAFETY:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, cast
 
@@ -14,9 +14,8 @@ from langchain.agents.middleware import AgentMiddleware
 from langchain_core.messages import ToolCall, ToolMessage
 from langgraph.errors import GraphBubbleUp
 from langgraph.prebuilt.tool_node import ToolCallRequest
-from langgraph.types import Command
 
-from actors.lead.turn import Turn
+from actors.lead.turn import ToolHandler, ToolResult, Turn
 from core import settings
 from core.guardrails import DENIED, EVALUATOR_ERROR, Decision, Provider, Reason, Request
 
@@ -35,9 +34,7 @@ class Guardrails(AgentMiddleware[Any, Turn, Any]):
         self._provider, self._subagent = provider, subagent
         self._passport, self._fail_closed = wanted.passport, wanted.fail_closed
 
-    async def awrap_tool_call(
-        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[ToolMessage | Command[Any]]]
-    ) -> ToolMessage | Command[Any]:
+    async def awrap_tool_call(self, request: ToolCallRequest, handler: ToolHandler) -> ToolResult:
         turn, call = cast(Turn, request.runtime.context), request.tool_call
         call_id = str(call["id"])
         try:

@@ -15,7 +15,7 @@ of their own people can say anything, here too.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Generic, TypeVar
 
@@ -24,7 +24,7 @@ from langchain_core.messages import AnyMessage, BaseMessage, HumanMessage, ToolM
 
 from actors.lead.card import chosen
 from actors.lead.content import rewritten, text_of
-from actors.lead.turn import Turn
+from actors.lead.turn import ModelHandler, Turn
 from core.control import neutralised, suspect
 from core.messages import UPLOADS_BLOCK
 from core.state import CLARIFICATION, COMPACTED, ThreadState
@@ -43,9 +43,7 @@ class InputSanitising(AgentMiddleware[Any, Turn, Any]):
         super().__init__()
         self._harmless = Remembered[BaseMessage | None]()
 
-    async def awrap_model_call(
-        self, request: ModelRequest[Turn], handler: Callable[[ModelRequest[Turn]], Awaitable[ModelResponse[Any]]]
-    ) -> ModelResponse[Any]:
+    async def awrap_model_call(self, request: ModelRequest[Turn], handler: ModelHandler) -> ModelResponse[Any]:
         changed = self._changed(request.runtime.context, request.messages)
         if changed:
             messages = [changed.get(place, message) for place, message in enumerate(request.messages)]

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
 from langchain.agents.middleware import AgentMiddleware
 from langchain_core.messages import BaseMessage, ToolMessage
 from langgraph.prebuilt.tool_node import ToolCallRequest
-from langgraph.types import Command
 
 from actors.lead.content import messages_of, text_of, with_messages, with_text
 from actors.lead.synopsis import Ends, how_to_read, kind_of, shortened, size_of
-from actors.lead.turn import Turn
+from actors.lead.turn import ToolHandler, ToolResult, Turn
 from core.errors import Invalid, Unavailable
 from core.paths import WORKSPACE
 from core.settings import ToolOutput
@@ -39,9 +37,7 @@ class OutputBudget(AgentMiddleware[Any, Turn, Any]):
             max(0, settings.fallback_max_chars - AROUND)
         )
 
-    async def awrap_tool_call(
-        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[ToolMessage | Command[Any]]]
-    ) -> ToolMessage | Command[Any]:
+    async def awrap_tool_call(self, request: ToolCallRequest, handler: ToolHandler) -> ToolResult:
         result = await handler(request)
         least = self._least(request.tool_call["name"])
         messages = messages_of(result) if least else []

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
 from langchain.agents.middleware import AgentMiddleware
 from langchain_core.messages import BaseMessage, ToolMessage
 from langgraph.prebuilt.tool_node import ToolCallRequest
-from langgraph.types import Command
 
 from actors.lead.content import messages_of, with_messages
-from actors.lead.turn import Turn
+from actors.lead.turn import ToolHandler, ToolResult, Turn
 from core.errors import Invalid, Unavailable
 from core.paths import join, parse
 
@@ -28,9 +26,7 @@ class ReadBeforeWrite(AgentMiddleware[Any, Turn, Any]):
 
     name = "read_before_write"
 
-    async def awrap_tool_call(
-        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[ToolMessage | Command[Any]]]
-    ) -> ToolMessage | Command[Any]:
+    async def awrap_tool_call(self, request: ToolCallRequest, handler: ToolHandler) -> ToolResult:
         call = request.tool_call
         path = _path(call["args"].get("path")) if call["name"] in (*READS, *WRITES) else None
         if path is None:
@@ -96,7 +92,7 @@ def _is_success(message: BaseMessage) -> bool:
     return isinstance(message, ToolMessage) and message.status != "error"
 
 
-def _stamped(result: ToolMessage | Command[Any], path: str, version: str | None) -> ToolMessage | Command[Any]:
+def _stamped(result: ToolResult, path: str, version: str | None) -> ToolResult:
     if version is None:
         return result
     messages, file = messages_of(result), {"path": path, "sha256": version}

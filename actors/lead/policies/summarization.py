@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from itertools import takewhile
 from typing import Any, cast
 
@@ -12,7 +11,7 @@ from langchain_core.messages import BaseMessage
 
 from actors.lead.compaction import Plan, compacted, due, plan
 from actors.lead.summary import Models, NoSummary, summarise
-from actors.lead.turn import Turn
+from actors.lead.turn import ModelHandler, Turn
 from core.events import ContextCompacted
 from core.settings import Summarization as Settings
 from core.usage import Size, in_context, last_asked
@@ -36,9 +35,7 @@ class Summarization(AgentMiddleware[Any, Turn, Any]):
         self._settings = settings
         self._models = models
 
-    async def awrap_model_call(
-        self, request: ModelRequest[Turn], handler: Callable[[ModelRequest[Turn]], Awaitable[ModelResponse[Any]]]
-    ) -> ModelResponse[Any]:
+    async def awrap_model_call(self, request: ModelRequest[Turn], handler: ModelHandler) -> ModelResponse[Any]:
         turn = request.runtime.context
         if not self._settings.trigger or not (reason := self._reason(turn)):
             return await handler(request)

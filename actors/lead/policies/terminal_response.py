@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
@@ -12,7 +11,7 @@ from langchain_core.messages import AIMessage
 from actors.lead.answers import noted
 from actors.lead.messages import load
 from actors.lead.policies.finish_reasons import has_calls
-from actors.lead.turn import Turn
+from actors.lead.turn import ModelHandler, Turn
 from core.usage import answer_in
 
 AGAIN = (
@@ -30,9 +29,7 @@ class TerminalResponse(AgentMiddleware[Any, Turn, Any]):
 
     name = "terminal_response"
 
-    async def awrap_model_call(
-        self, request: ModelRequest[Turn], handler: Callable[[ModelRequest[Turn]], Awaitable[ModelResponse[Any]]]
-    ) -> ModelResponse[Any]:
+    async def awrap_model_call(self, request: ModelRequest[Turn], handler: ModelHandler) -> ModelResponse[Any]:
         response = await handler(request)
         answer = response.result[-1]
         if not isinstance(answer, AIMessage) or not is_empty(answer):

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from itertools import takewhile
 from typing import Any, cast
 
 from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse, TodoListMiddleware
 from langchain_core.messages import AIMessage, AnyMessage, SystemMessage, ToolMessage
 from langgraph.prebuilt.tool_node import ToolCallRequest
-from langgraph.types import Command
 
 from actors.lead.messages import dump
-from actors.lead.turn import Turn, hidden, message_of
+from actors.lead.turn import ModelHandler, ToolHandler, ToolResult, Turn, hidden, message_of
 from core.events import Json, Message
 from core.state import ThreadState
 
@@ -33,9 +32,7 @@ class Todos(TodoListMiddleware[Any, Turn]):
     after_model = AgentMiddleware.after_model
     aafter_model = AgentMiddleware.aafter_model
 
-    async def awrap_model_call(
-        self, request: ModelRequest[Turn], handler: Callable[[ModelRequest[Turn]], Awaitable[ModelResponse[Any]]]
-    ) -> ModelResponse[Any]:
+    async def awrap_model_call(self, request: ModelRequest[Turn], handler: ModelHandler) -> ModelResponse[Any]:
         turn = request.runtime.context
         request = request.override(system_message=prompted(request.system_message, self.system_prompt))
         if (todos := todos_of(turn.state)) and not any(map(_shows_todos, request.messages)):
@@ -59,9 +56,7 @@ class Todos(TodoListMiddleware[Any, Turn]):
         )
         turn.decide(self.name, "continued", text, note=note, name=COMPLETION_REMINDER, again=True)
 
-    async def awrap_tool_call(
-        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[ToolMessage | Command[Any]]]
-    ) -> ToolMessage | Command[Any]:
+    async def awrap_tool_call(self, request: ToolCallRequest, handler: ToolHandler) -> ToolResult:
         call = request.tool_call
         if call["name"] == WRITE:
             turn, call_id = cast(Turn, request.runtime.context), str(call["id"])

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
 from langchain_core.messages import AIMessage, ToolCall
 
 from actors.lead.policies.todos import todos_of
-from actors.lead.turn import Turn
+from actors.lead.turn import ModelHandler, Turn
 from core.events import Json
 
 ATTRIBUTION = "token_usage_attribution"
@@ -24,9 +24,7 @@ class TokenUsage(AgentMiddleware[Any, Turn, Any]):
 
     name = "token_usage"
 
-    async def awrap_model_call(
-        self, request: ModelRequest[Turn], handler: Callable[[ModelRequest[Turn]], Awaitable[ModelResponse[Any]]]
-    ) -> ModelResponse[Any]:
+    async def awrap_model_call(self, request: ModelRequest[Turn], handler: ModelHandler) -> ModelResponse[Any]:
         response = await handler(request)
         answer = response.result[-1]
         if not isinstance(answer, AIMessage):

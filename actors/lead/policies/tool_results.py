@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
 from langchain.agents.middleware import AgentMiddleware
-from langchain_core.messages import BaseMessage, ToolMessage
+from langchain_core.messages import BaseMessage
 from langgraph.prebuilt.tool_node import ToolCallRequest
-from langgraph.types import Command
 
 from actors.lead.content import messages_of, rewritten, with_messages
-from actors.lead.turn import Turn
+from actors.lead.turn import ToolHandler, ToolResult, Turn
 from core.control import neutralised
 
 
@@ -20,9 +18,7 @@ class ToolResults(AgentMiddleware[Any, Turn, Any]):
 
     name = "tool_results"
 
-    async def awrap_tool_call(
-        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[ToolMessage | Command[Any]]]
-    ) -> ToolMessage | Command[Any]:
+    async def awrap_tool_call(self, request: ToolCallRequest, handler: ToolHandler) -> ToolResult:
         given = await handler(request)
         messages = messages_of(given)
         result = with_messages(given, messages, [_harmless(message) for message in messages])

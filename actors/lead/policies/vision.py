@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -11,7 +11,7 @@ from anyio import to_thread
 from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 
-from actors.lead.turn import Turn
+from actors.lead.turn import ModelHandler, Turn
 from core.errors import Invalid
 from core.events import Json
 from core.images import MAX_BYTES, Image, Images, image_of, place_of
@@ -30,9 +30,7 @@ class Vision(AgentMiddleware[Any, Turn, Any]):
         super().__init__()
         self._images = images
 
-    async def awrap_model_call(
-        self, request: ModelRequest[Turn], handler: Callable[[ModelRequest[Turn]], Awaitable[ModelResponse[Any]]]
-    ) -> ModelResponse[Any]:
+    async def awrap_model_call(self, request: ModelRequest[Turn], handler: ModelHandler) -> ModelResponse[Any]:
         turn = request.runtime.context
         if viewed := viewed_last(request.messages, turn.state.values.get(NAME)):
             shown = await self._shown(turn, viewed)

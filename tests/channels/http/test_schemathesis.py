@@ -17,6 +17,7 @@ import msgspec
 import pytest
 import yarl
 
+from actors.compaction import Compaction
 from actors.documents import Documents
 from actors.suggestions import Suggestions
 from adapters.documents.local import LocalDocuments
@@ -119,6 +120,9 @@ ONLY_REFUSING = {
     "DELETE /api/assistants/{assistant_id}",
     # No run is going on for long enough.
     "POST /api/threads/{thread_id}/runs/{run_id}/steer",
+    # No call waits for a person.
+    "GET /api/threads/{thread_id}/approvals/{approval_id}",
+    "POST /api/threads/{thread_id}/approvals/{approval_id}",
 }
 """Operations that never succeed here."""
 ALWAYS = (400, 401, 403, 404, 413, 422, 429)
@@ -151,8 +155,9 @@ async def known(system: System, services: Services, tmp_path: Path) -> AsyncIter
     async with ModelServer({"scripted": [Turn(text='["And then?"]')]}) as models:
         source = ConfigSource(configure(tmp_path / "config.yaml", models))
         documents = Documents(source, system.threads, LocalDocuments(services.home))
-        suggestions = Suggestions(source, Configured(source))
-        serving = asyncio.create_task(system.serve([Quick(), documents, suggestions], alone=True))
+        chats = Configured(source)
+        answering = [Suggestions(source, chats), Compaction(source, chats, system.threads, system.log)]
+        serving = asyncio.create_task(system.serve([Quick(), documents, *answering], alone=True))
         threads = await _seeded(system, "thread")
 
         async def over() -> bool:

@@ -292,7 +292,7 @@ async def keep_the_ids_of_the_client(lab: Lab) -> None:
     first, second, _ = values["messages"]
     assert (first["type"], first["id"], first["content"]) == ("human", mine, "by role")
     assert (second["id"], second["content"]) == (mine + "b", blocks)
-    assert second["additional_kwargs"] == {"files": [{"name": "a.txt"}]}
+    assert second["additional_kwargs"]["files"] == [{"name": "a.txt"}]
 
 
 @case

@@ -127,6 +127,8 @@ test("two questions", async (lab) => {
   page.check();
 });
 
+const APOLOGY = "The model's provider refused the request. The run's error says why.";
+
 test("a failure, then a turn", async (lab) => {
   const page = await new Page(lab).ready();
   await page.submit("Hi", "breaks");
@@ -135,7 +137,7 @@ test("a failure, then a turn", async (lab) => {
   await new Promise((resolve) => setTimeout(resolve, 500));
   await page.submit("Again");
   assert.equal(page.now.error, undefined);
-  await page.shows("Hi", "Again", ANSWER);
+  await page.shows("Hi", APOLOGY, "Again", ANSWER);
   page.check();
 });
 

@@ -1,0 +1,167 @@
+"""What a paused run asks of a person, in words, and what they answer."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from channels.terminal.text import Style, clean, one_line
+
+INDENT = "    "
+_WORDS = {
+    "y": "approve",
+    "yes": "approve",
+    "approve": "approve",
+    "n": "reject",
+    "no": "reject",
+    "reject": "reject",
+    "e": "edit",
+    "edit": "edit",
+}
+_KEYS = {"approve": "[y]es", "reject": "[n]o", "edit": "[e]dit"}
+
+Read = Callable[[str], Awaitable[str | None]]
+"""A prompt, and the line that was typed; None if the question is left open."""
+
+
+class Question(NamedTuple):
+    """An interrupt a run is paused at: an approval of a tool call, or what a tool asks by itself."""
+
+    id: str
+    value: Any
+
+    @property
+    def approval(self) -> str | None:
+        """The approval's id, if it is one."""
+        value = self.value if isinstance(self.value, Mapping) else {}
+        return str(value.get("approval_id") or self.id) if value.get("type") == "approval" else None
+
+    @property
+    def calls(self) -> list[Mapping[str, Any]]:
+        """The tool calls that wait: `name`, `args`, `description`."""
+        return [call for call in self.value.get("action_requests") or () if isinstance(call, Mapping)]
+
+    @property
+    def allowed(self) -> list[str]:
+        """How it may be decided: approve, reject, edit."""
+        reviews = self.value.get("review_configs") or [{}]
+        allowed = reviews[0].get("allowed_decisions") or _KEYS
+        return [decision for decision in _KEYS if decision in allowed]
+
+
+def questions_of(interrupts: Any) -> list[Question]:
+    """The questions of a list of `{id, value}`."""
+    found = interrupts if isinstance(interrupts, list) else []
+    return [Question(str(one["id"]), one.get("value")) for one in found if isinstance(one, Mapping) and "id" in one]
+
+
+# ── shown ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def question_text(question: Question, place: str, style: Style) -> str:
+    """A question in full, line by line. `place`: which one it is, where several wait."""
+    title, lines = _approval(question) if question.approval else ("the agent asks", _value_lines(question.value))
+    head = style.yellow(f"▸ {title}{place}")
+    return "".join(f"{line}\n" for line in (head, *(f"{INDENT}{line}".rstrip() for line in lines)))
+
+
+def _approval(question: Question) -> tuple[str, list[str]]:
+    names = ", ".join(one_line(str(call.get("name")), 200) for call in question.calls)
+    lines: list[str] = []
+    for call in question.calls:
+        lines += clean(str(call.get("description") or "")).splitlines()
+        lines += _value_lines(call.get("args"))
+    if deadline := question.value.get("deadline"):
+        until = one_line(str(deadline), 40).replace("T", " ").replace(".000000", "").replace("+00:00", " UTC")
+        lines.append(f"until {until}, then it counts as rejected")
+    if error := question.value.get("error"):
+        lines.append(f"the last answer does not count: {one_line(str(error), 500)}")
+    return f"{names or 'a tool'} waits for your approval", lines
+
+
+def _value_lines(value: Any) -> list[str]:
+    """A value in full: what has several lines stands deeper than the name it has, so that no line can pass for another
+    name.
+    """
+    if not isinstance(value, Mapping):
+        return list(_lines(value))
+    found: list[str] = []
+    for name, part in value.items():
+        label, lines = one_line(str(name), 200), list(_lines(part))
+        found += [f"{label}: {lines[0]}"] if len(lines) == 1 else [f"{label}:", *(INDENT + line for line in lines)]
+    return found or ["(no arguments)"]
+
+
+def _lines(value: Any) -> Iterator[str]:
+    text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    if not isinstance(value, str) and len(text) > 100:
+        text = msgspec.json.format(text, indent=2)
+    shown = clean(text)
+    yield from shown.split("\n")
+    if shown != text:
+        yield "(control characters in it are not shown)"
+
+
+def form_text(fields: Any) -> str:
+    """The fields of a form (contract http §8.4), one a line."""
+    lines = []
+    for field in fields if isinstance(fields, list) else ():
+        label = one_line(str(field.get("label")), 200) + (" (required)" if field.get("required") else "")
+        options = ", ".join(_labels(field.get("options")))
+        lines.append(f"  - {label}: {options}".rstrip(": "))
+    return "\n".join(lines)
+
+
+def options_of(card: Any) -> list[str]:
+    """The options of a clarification card (contract http §8.4) in their order."""
+    return list(_labels(card.get("options"))) if isinstance(card, Mapping) else []
+
+
+def _labels(options: Iterable[Any] | None) -> Iterator[str]:
+    for option in options or ():
+        yield str(option.get("label")) if isinstance(option, Mapping) else str(option)
+
+
+# ── answered ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def decision(question: Question, read: Read, notice: Callable[[str], None]) -> dict[str, Any] | None:
+    """What a person decides about an approval: the body of the request; None if they leave it open."""
+    prompt = f"approve? {', '.join(_KEYS[one] for one in question.allowed)}: "
+    while (line := await read(prompt)) is not None:
+        word = _WORDS.get(line.strip().lower())
+        if word is None or word not in question.allowed:
+            if line.strip():
+                notice(f"(not an answer here: {one_line(line, 60)})")
+        elif word == "approve":
+            return {"decision": word}
+        elif word == "reject":
+            reason = await read("reason (may be empty): ")
+            return None if reason is None else {"decision": word} | ({"message": reason} if reason.strip() else {})
+        elif (found := await _edited(question, read, notice)) is not None:
+            return found
+    return None
+
+
+async def _edited(question: Question, read: Read, notice: Callable[[str], None]) -> dict[str, Any] | None:
+    """Other arguments; None if there are none."""
+    now = [call.get("args") for call in question.calls]
+    notice(clean(msgspec.json.encode(now[0] if now else {}).decode()))
+    line = await read("all arguments, as one line of JSON: ")
+    if line is None or not line.strip():
+        return None
+    try:
+        return {"decision": "edit", "args": msgspec.json.decode(line, type=dict[str, Any])}
+    except (msgspec.DecodeError, UnicodeError) as error:
+        notice(f"(not a JSON object: {one_line(str(error), 200)})")
+        return None
+
+
+async def answer(read: Read) -> str | None:
+    """What a person answers to a tool's own question; None if they leave it open."""
+    while (line := await read("answer: ")) is not None:
+        if line.strip():
+            return line
+    return None
