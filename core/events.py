@@ -181,7 +181,8 @@ class RunStarted(Event, frozen=True):
     agent: str | None = None
     """The custom agent that does it."""
     prepared: Json = {}
-    """What the server adds to the input, written right after it: the new message with its uploads block and reminder.
+    """What the server adds to the input: other fields of the state, and of its messages, by `id`, the fields that
+    differ (the uploads block, the reminder).
     """
 
 

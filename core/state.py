@@ -328,13 +328,21 @@ def patch_of(record: Record, state: ThreadState) -> tuple[Mapping[str, Any], str
 
 
 def with_prepared(given: Json, prepared: Json) -> Json:
-    """A run's input with what the server adds to it."""
+    """A run's input with what the server adds to it, or says differently: of messages by id, field by field."""
     if not prepared:
         return given
-    found = {**given, **prepared}
-    if "messages" in given and "messages" in prepared:
-        found["messages"] = [*given["messages"], *prepared["messages"]]
-    return found
+    if not prepared:
+        return given
+    changes = {message.get("id"): message for message in prepared.get("messages", ())}
+    messages = [
+        {**message, **changes[message.get("id")]} if _is_kept(message) and message.get("id") in changes else message
+        for message in given.get("messages", ())
+    ]
+    return {**given, **prepared, "messages": messages}
+
+
+def _is_kept(message: Any) -> bool:
+    return isinstance(message, dict) and message.get("type") != "remove"
 
 
 def _compacted(state: ThreadState, event: ContextCompacted) -> list[Message]:

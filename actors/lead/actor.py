@@ -200,7 +200,9 @@ class Lead(RunActor):
 
     def _langchain(self, tool: Tool) -> BaseTool:
         """The same object for the same tool: models are bound to their tools once."""
-        return self._as_langchain.setdefault(id(tool), (tool, as_langchain(tool)))[1]
+        if id(tool) not in self._as_langchain:
+            self._as_langchain[id(tool)] = (tool, as_langchain(tool))  # kept alive: the id stays its own
+        return self._as_langchain[id(tool)][1]
 
     def _breaker(self, model: str, config: Config) -> Breaker:
         """The circuit to a model, shared by the runs of this process."""

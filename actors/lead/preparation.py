@@ -44,7 +44,16 @@ async def prepare(
     names = claimed(given)
     files = [] if names is None else await uploads.listing(state.user, thread, names)
     history = state.values_at(base).get("messages", ())
-    return prepared(given, run=run, at=now(), history=history, files=files, memory=memory)
+    found = prepared(given, run=run, at=now(), history=history, files=files, memory=memory)
+    return _slim(found, given) if found else found
+
+
+def _slim(found: Json, given: Json) -> Json:
+    """The same, with of each message only what is new: the rest is in the input already."""
+    messages, _ = _standing(given.get("messages"))
+    new = [(message, messages[str(message.get("id"))]) for message in found["messages"]]
+    slim = [{"id": m["id"], **{key: value for key, value in m.items() if old.get(key) != value}} for m, old in new]
+    return {**found, "messages": slim}
 
 
 def claimed(given: Json) -> list[str] | None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 
 import msgspec
@@ -187,12 +188,14 @@ to from now on. Answer in the language of the person.
 """
 
 
+@lru_cache(maxsize=256)
 def build(parts: Parts = Parts()) -> str:  # noqa: B008  frozen
     """The system prompt of an agent, or of the one that makes agents."""
     sections = _bootstrap(parts) if parts.bootstrap else _agent(parts)
     return "\n\n".join(section for section in sections if section)
 
 
+@lru_cache(maxsize=256)
 def short_hash(prompt: str) -> str:
     return hashlib.blake2b(prompt.encode(), digest_size=6).hexdigest()
 

@@ -166,9 +166,10 @@ def _completed(turn: Turn, response: ModelResponse[Any]) -> ModelCompleted:
             call | {"error": errors[call["id"]]} if call["id"] in errors else call for call in calls
         ]
     texts = {call["id"]: answer.call_texts[call["id"]] for call in calls or () if call["id"] in answer.call_texts}
-    line = line_of(answer.message, answer.call_texts, answer.order)
-    came = [(piece.part, piece.index, len(piece.text)) for piece in line]  # clients saw it come so
-    return msgspec.structs.replace(answer, message=message, call_texts=texts, order=came, decisions=decisions)
+    order, line = answer.order, line_of(answer.message, answer.call_texts, answer.order)
+    if line_of(message, texts, order) != line:
+        order = [(piece.part, piece.index, len(piece.text)) for piece in line]  # clients saw it come so
+    return msgspec.structs.replace(answer, message=message, call_texts=texts, order=order, decisions=decisions)
 
 
 async def _adopt(turn: Turn, request: ModelRequest[Turn]) -> None:

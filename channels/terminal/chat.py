@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from functools import partial
 from typing import Protocol
@@ -82,19 +82,23 @@ class Chat:
 
     async def converse(self, lines: Lines) -> int:
         """Turn after turn, until the input ends; the exit code."""
-        line: str | None = "/asked" if self.thread else ""
-        while line is not None and line.strip() != "/quit":
-            try:
-                await self._act(line)
-                await self._answer_all(lines)
-            except SikaError as error:
-                self._failed(str(error))
-            line, self._instead = self._instead, None
-            line = line or await self._next(lines)
+        await self._do(self._look(), lines)
+        while (line := self._instead or await self._next(lines)) is not None and line.strip() != "/quit":
+            self._instead = None
+            await self._do(self._act(line), lines)
         self._goodbye()
         return OK
 
     # ── parts ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _do(self, work: Awaitable[None], lines: Lines) -> None:
+        """Something, and the questions that come of it. A failure is told, and leaves them open."""
+        try:
+            await work
+            await self._answer_all(lines)
+        except SikaError as error:
+            self._waiting = []
+            self._failed(str(error))
 
     async def _act(self, line: str) -> None:
         if line.startswith("/"):
@@ -140,6 +144,8 @@ class Chat:
                 await self._look()
             case ["/asked"]:
                 await self._look()
+                if not self._waiting and not self._transcript.asks:
+                    self._notice("nothing is asked")
             case _:
                 self._out(HELP + "\n")
 
@@ -181,10 +187,11 @@ class Chat:
         self._out(transcript.close())
         if problem is not None:
             raise problem
+        if turn.status is not None and transcript.questions:
+            self._waiting = transcript.questions
+            return STOPPED
         if turn.status in (None, "interrupted"):
-            self._waiting = transcript.questions if turn.status else []
-            if not self._waiting:
-                self._notice("stopped")
+            self._notice("stopped")
             return STOPPED
         return OK if turn.status == "success" else FAILED
 
@@ -209,7 +216,8 @@ class Chat:
     def _picked(self, line: str) -> str:
         """A message; the option, if it is the number of one."""
         number, options = line.strip(), self._transcript.options
-        return options[int(number) - 1] if number.isdecimal() and 0 < int(number) <= len(options) else line
+        numbers = [str(n) for n in range(1, len(options) + 1)]
+        return options[numbers.index(number)] if number in numbers else line
 
     async def _answer_all(self, lines: Lines) -> None:
         """Ask about what waits and follow what comes of it, until nothing waits, or a question is left open."""
@@ -220,7 +228,8 @@ class Chat:
                 turn = await self._answered(question, partial(self._line, lines))
                 if turn is None:
                     self._waiting = []
-                    self._notice(LEFT_OPEN)
+                    if self._instead is None:
+                        self._notice(LEFT_OPEN)
                 else:
                     await self._follow(turn)
             except (Refused, Invalid) as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
@@ -35,20 +35,23 @@ class Question(NamedTuple):
     @property
     def approval(self) -> str | None:
         """The approval's id, if it is one."""
-        value = self.value if isinstance(self.value, Mapping) else {}
-        return str(value.get("approval_id") or self.id) if value.get("type") == "approval" else None
+        match self.value:
+            case {"type": "approval", "approval_id": str(approval), "action_requests": [*_]}:
+                return approval
+        return None
 
     @property
     def calls(self) -> list[Mapping[str, Any]]:
         """The tool calls that wait: `name`, `args`, `description`."""
-        return [call for call in self.value.get("action_requests") or () if isinstance(call, Mapping)]
+        return [call for call in self.value["action_requests"] if isinstance(call, Mapping)]
 
     @property
     def allowed(self) -> list[str]:
         """How it may be decided: approve, reject, edit."""
-        reviews = self.value.get("review_configs") or [{}]
-        allowed = reviews[0].get("allowed_decisions") or _KEYS
-        return [decision for decision in _KEYS if decision in allowed]
+        match self.value.get("review_configs"):
+            case [{"allowed_decisions": [*allowed]}, *_]:
+                return [decision for decision in _KEYS if decision in allowed]
+        return list(_KEYS)
 
 
 def questions_of(interrupts: Any) -> list[Question]:
@@ -104,24 +107,21 @@ def _lines(value: Any) -> Iterator[str]:
         yield "(control characters in it are not shown)"
 
 
-def form_text(fields: Any) -> str:
-    """The fields of a form (contract http §8.4), one a line."""
-    lines = []
-    for field in fields if isinstance(fields, list) else ():
-        label = one_line(str(field.get("label")), 200) + (" (required)" if field.get("required") else "")
-        options = ", ".join(_labels(field.get("options")))
-        lines.append(f"  - {label}: {options}".rstrip(": "))
-    return "\n".join(lines)
-
-
 def options_of(card: Any) -> list[str]:
-    """The options of a clarification card (contract http §8.4) in their order."""
-    return list(_labels(card.get("options"))) if isinstance(card, Mapping) else []
+    """The options of a clarification card, or of a field of one (contract http §8.4), in their order."""
+    options = card.get("options") if isinstance(card, Mapping) else None
+    return [str(option["label"]) for option in options or () if isinstance(option, Mapping) and "label" in option]
 
 
-def _labels(options: Iterable[Any] | None) -> Iterator[str]:
-    for option in options or ():
-        yield str(option.get("label")) if isinstance(option, Mapping) else str(option)
+def form_text(card: Any) -> str:
+    """The fields of a clarification card, one a line."""
+    fields = card.get("fields") if isinstance(card, Mapping) else None
+    return "\n".join(_field_line(field) for field in fields or () if isinstance(field, Mapping))
+
+
+def _field_line(field: Mapping[str, Any]) -> str:
+    label = one_line(str(field.get("label")), 200) + (" (required)" if field.get("required") else "")
+    return f"  - {label}: {', '.join(options_of(field))}".removesuffix(": ")
 
 
 # ── answered ─────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -42,8 +42,10 @@ class Transcript:
     def __init__(self, style: Style) -> None:
         self.questions: list[Question] = []
         """What the run is paused at."""
+        self.asks = False
+        """Whether the person was asked something in words."""
         self.options: list[str] = []
-        """What the last clarification lets the person choose from."""
+        """What they may choose from."""
         self._style = style
         self._pen = Pen()
         self._begun = False
@@ -214,9 +216,9 @@ class Transcript:
 
     def _question(self, call_id: str, text: str, artifact: Any) -> str:
         """A clarification, in full: the text has the options, but not the fields of a form."""
-        card = (artifact.get("human_input") if isinstance(artifact, Mapping) else None) or {}
-        self.options = options_of(card)
-        whole = "\n".join(part for part in (text, form_text(card.get("fields"))) if part)
+        card = artifact.get("human_input") if isinstance(artifact, Mapping) else None
+        self.asks, self.options = True, options_of(card)
+        whole = "\n".join(part for part in (text, form_text(card)) if part)
         return self._pen.turn_to("") + self._pen.write(call_id, whole + "\n")
 
     # ── what tools and policies write ───────────────────────────────────────────────────────────────────────────────

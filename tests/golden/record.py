@@ -19,17 +19,18 @@ import msgspec
 from actors import compose
 from core.events import Record, RunRequested, thread
 from core.system import System
-from tests.golden.stories import FOLDER, STORIES, snapshot
+from tests.golden.stories import FOLDER, SCRIPTS, STORIES, configured, snapshot
+from tests.support.model_server import ModelServer
 
 
 async def record(name: str, asked: Sequence[str | RunRequested]) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        home = Path(folder)
-        config = home / "config.yaml"
-        config.write_text("sandbox: {provider: host, allow_host_bash: true}\n")
-        options = compose.Options(home=home, config=config, port=0)
-        async with compose.serve(options), compose.attach(options) as running:
-            records = await _talk(running, f"golden-{name}", asked)
+        home, scripts = Path(folder), SCRIPTS.get(name, {})
+        async with ModelServer(scripts) as server:
+            models = [{"name": one, "model": one, "base_url": server.url, "api_key": "none"} for one in scripts]
+            options = compose.Options(home, configured(name, home / "config.yaml", models=models), port=0)
+            async with compose.serve(options), compose.attach(options) as running:
+                records = await _talk(running, f"golden-{name}", asked)
     (FOLDER / f"{name}.jsonl").write_bytes(b"".join(r.raw + b"\n" for r in records))
     (FOLDER / f"{name}.state.json").write_bytes(snapshot(records))
     print(f"{name}: {len(records)} events")

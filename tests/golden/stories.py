@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from core.events import Record, RunRequested
+from core.events import Json, Record, Resume, RunRequested
 from core.state import ThreadState, fold
+from tests.support.model_server import Failure, Script, ToolCall, Turn
 
 FOLDER = Path(__file__).parent
 STORIES: dict[str, tuple[str | RunRequested, ...]] = {
@@ -24,7 +26,75 @@ STORIES: dict[str, tuple[str | RunRequested, ...]] = {
         RunRequested(interrupt_after=["tools"]),
         RunRequested(),
     ),
+    "policies": (
+        RunRequested(
+            input={"messages": [{"type": "human", "id": "human-plan", "content": "Plan it"}]},
+            context={"is_plan_mode": True},
+        ),
+        "Release it",
+        RunRequested(resume=Resume(value={"decisions": [{"type": "approve"}]})),
+        "Paint it",
+        "Blue",
+    ),
 }
+"""What a person says. The demo model answers, unless there is a script."""
+
+
+def _todos(status: str) -> ToolCall:
+    return ToolCall("write_todos", {"todos": [{"content": "look around", "status": status}]})
+
+
+RELEASE = {"description": "d", "command": "echo release"}
+_DECLINED = Failure(status=401, message="Invalid API key", code="invalid_api_key")
+SCRIPTS: dict[str, dict[str, Script]] = {
+    "policies": {
+        "main": Script((Turn(error=_DECLINED),)),
+        "backup": Script(
+            (
+                Turn(text="A plan: step-0.", tool_calls=(_todos("in_progress"),)),
+                Turn(text="Done early: step-1."),
+                Turn(text="Now really: step-2.", tool_calls=(_todos("completed"),)),
+                Turn(text="All done: step-3."),
+                Turn(
+                    text="Now step-4.", tool_calls=(ToolCall("bash", {"description": "d", "command": "echo release"}),)
+                ),
+                Turn(text="Released: step-5."),
+                Turn(
+                    text="One thing: step-6.",
+                    tool_calls=(
+                        ToolCall(
+                            "ask_clarification",
+                            {"question": "Which colour?", "clarification_type": "missing_info", "options": ["Blue"]},
+                        ),
+                    ),
+                ),
+                Turn(text="Blue it is: step-7."),
+            ),
+            count="marker",
+        ),
+        "writer": Script((Turn(text="They planned and released."),)),
+    }
+}
+SETTINGS: dict[str, Json] = {
+    "policies": {
+        "model_roles": {"lead": ["main", "backup"]},
+        "approvals": [{"tool": "bash", "match": "release"}],
+        "summarization": {
+            "enabled": True,
+            "model_name": "writer",
+            "trigger": [{"type": "messages", "value": 8}],
+            "keep": {"type": "messages", "value": 2},
+        },
+    }
+}
+"""Sections of the configuration besides the sandbox's."""
+
+
+def configured(name: str, path: Path, **more: Any) -> Path:
+    """Write the configuration that a story was recorded with."""
+    sandbox = {"provider": "host", "allow_host_bash": True}
+    path.write_text(json.dumps({"sandbox": sandbox, **SETTINGS.get(name, {}), **more}))  # JSON is YAML
+    return path
 
 
 def load(name: str) -> list[Record]:
@@ -40,7 +110,9 @@ def snapshot(records: Sequence[Record]) -> bytes:
 
 
 def shown(state: ThreadState) -> dict[str, Any]:
+    approvals = {key: msgspec.to_builtins(one.resolved) for key, one in state.approvals.items()}
     return {
+        **({"approvals": approvals} if approvals else {}),
         "seq": state.seq,
         "user": state.user,
         "status": state.status,

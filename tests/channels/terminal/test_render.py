@@ -107,6 +107,30 @@ TABLE: list[tuple[str, Frames, str]] = [
         ],
         "A?\nB?\n",
     ),
+    (
+        "long question",
+        [state(), result("\n".join("abcdefghij"), name="ask_clarification")],
+        "".join(f"{c}\n" for c in "abcdefghij"),
+    ),
+    (
+        "question as a form",
+        [
+            state(),
+            result(
+                "Which?",
+                name="ask_clarification",
+                artifact={
+                    "human_input": {
+                        "fields": [
+                            {"label": "Size", "required": True, "options": [{"label": "S"}, {"label": "L\x1b[1m"}]},
+                            {"label": "Name"},
+                        ]
+                    }
+                },
+            ),
+        ],
+        "Which?\n  - Size (required): S, L\n  - Name\n",
+    ),
     ("artifact", [state(), state(artifacts=["/mnt/x"])], "▸ artifact: /mnt/x\n"),
     ("artifact of before", [state(artifacts=["/mnt/x"]), state(artifacts=["/mnt/x"])], ""),
     (
@@ -164,3 +188,40 @@ def test_colours_are_closed_on_every_line() -> None:
 )
 def test_failures_in_words(data: Any, text: str) -> None:
     assert failure(data) == text
+
+
+CARD = {"human_input": {"options": [{"id": "option-1", "label": "red", "value": "red"}]}}
+QUESTION = {**result("Red?", name="ask_clarification", artifact=CARD)[1][0]}
+
+
+def test_what_is_asked_in_words() -> None:
+    transcript = Transcript(Style())
+    transcript.feed(*state())
+    assert (transcript.asks, transcript.options) == (False, [])
+    transcript.feed("messages", [QUESTION, {}])
+    assert (transcript.asks, transcript.options) == (True, ["red"])
+
+
+@pytest.mark.parametrize(
+    ("messages", "text"),
+    [
+        ([HUMAN, QUESTION], "Red?\n"),
+        ([HUMAN, QUESTION, HUMAN], ""),
+        ([HUMAN, {**QUESTION, "status": "error"}], ""),
+        ([HUMAN, {**QUESTION, "name": "bash"}], ""),
+        ([], ""),
+    ],
+    ids=["last", "answered", "failed", "another tool", "nothing"],
+)
+def test_a_question_that_still_waits(messages: list[Any], text: str) -> None:
+    transcript = Transcript(Style())
+    assert transcript.reopen({"messages": messages}) == text
+    assert transcript.asks == bool(text)
+
+
+def test_the_newest_state_says_what_a_run_is_paused_at() -> None:
+    transcript = Transcript(Style())
+    transcript.feed(*state(__interrupt__=[{"id": "i", "value": 1}, {"id": "j", "value": None}]))
+    assert [tuple(question) for question in transcript.questions] == [("i", 1), ("j", None)]
+    transcript.feed(*state())
+    assert transcript.questions == []
