@@ -331,18 +331,16 @@ def with_prepared(given: Json, prepared: Json) -> Json:
     """A run's input with what the server adds to it, or says differently: of messages by id, field by field."""
     if not prepared:
         return given
-    if not prepared:
-        return given
-    changes = {message.get("id"): message for message in prepared.get("messages", ())}
+    changes = {one.get("id"): one for one in _dicts(prepared.get("messages"))}
     messages = [
-        {**message, **changes[message.get("id")]} if _is_kept(message) and message.get("id") in changes else message
-        for message in given.get("messages", ())
+        {**one, **changes[one.get("id")]} if one.get("type") != "remove" and one.get("id") in changes else one
+        for one in _dicts(given.get("messages"))
     ]
     return {**given, **prepared, "messages": messages}
 
 
-def _is_kept(message: Any) -> bool:
-    return isinstance(message, dict) and message.get("type") != "remove"
+def _dicts(given: Any) -> list[Message]:
+    return [one for one in given if isinstance(one, dict)] if isinstance(given, list) else []
 
 
 def _compacted(state: ThreadState, event: ContextCompacted) -> list[Message]:
