@@ -11,6 +11,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from core.events import (
+    ApprovalRequested,
+    ApprovalResolved,
+    ContextCompacted,
+    Decision,
     Event,
     Message,
     ModelCompleted,
@@ -73,26 +77,34 @@ def patches(draw: st.DrawFn) -> dict[str, Any]:
 
 def events() -> st.SearchStrategy[tuple[Event, str | None]]:
     """Any event of any run at any time."""
+    note = st.none() | messages()
+    decisions = st.lists(st.builds(Decision, policy=CALLS, action=CALLS, note=note, again=st.booleans()), max_size=2)
+    kept = st.lists(messages(), max_size=2)
     of_thread: list[st.SearchStrategy[Event]] = [
         st.builds(ThreadCreated, user=st.just("ada"), metadata=OBJECT),
         st.builds(ThreadAnnotated, metadata=OBJECT),
         st.builds(StatePatched, values=patches(), base=CHECKPOINTS, as_node=st.none() | st.just("model")),
         st.builds(ThreadForked, source=st.just("s"), source_seq=st.just(1), patches=st.lists(patches(), max_size=3)),
         st.builds(ThreadErased, by=st.just("ada")),
+        st.builds(ContextCompacted, summary=messages(), kept=st.lists(IDS, max_size=3), messages=kept),
     ]
     multitask = st.sampled_from(["reject", "enqueue", "interrupt", "rollback"])
     of_run: list[st.SearchStrategy[Event]] = [
         st.builds(RunRequested, input=st.none() | patches(), base=CHECKPOINTS, multitask=multitask),
-        st.builds(RunStarted, attempt=st.integers(1, 3), worker=st.just("w"), lease=st.just(1)),
+        st.builds(
+            RunStarted, attempt=st.integers(1, 3), worker=st.just("w"), lease=st.just(1), prepared=patches() | OBJECT
+        ),
         st.builds(RunCancelRequested, action=st.sampled_from(["interrupt", "rollback"])),
         st.just(RunCompleted()),
-        st.just(RunFailed(error="E", text="t")),
+        st.builds(RunFailed, error=st.just("E"), text=st.just("t"), message=st.none() | messages()),
         st.just(RunCancelled()),
         st.just(RunRolledBack()),
-        st.builds(ModelCompleted, message=messages()),
+        st.builds(ModelCompleted, message=messages(), decisions=decisions),
+        st.builds(ApprovalRequested, approval=IDS, call_id=CALLS, tool=CALLS, args=OBJECT, digest=st.just("d")),
+        st.builds(ApprovalResolved, approval=IDS, call_id=CALLS, decision=st.sampled_from(["approve", "reject"])),
         st.just(ModelFailed(error="E", text="t", attempt=1, max_attempts=2)),
         st.builds(ToolRequested, call_id=CALLS, name=st.just("bash"), effect=st.just("once")),
-        st.builds(ToolCompleted, call_id=CALLS, message=messages(), update=patches()),
+        st.builds(ToolCompleted, call_id=CALLS, message=messages(), update=patches(), decisions=decisions),
     ]
     either: st.SearchStrategy[tuple[Event, str | None]] = st.tuples(st.one_of(of_thread), st.none() | RUNS)
     return either | st.tuples(st.one_of(of_run), RUNS | st.none())
