@@ -41,6 +41,10 @@ class Lines(Protocol):
 
     async def line(self, prompt: str) -> str | None: ...
 
+    def forget(self) -> None:
+        """What was typed before it was asked for is no answer."""
+        ...
+
 
 class Chat:
     """A person's talk with one server. `out` takes what the agent says, `notice` what the program has to say."""
@@ -223,6 +227,7 @@ class Chat:
         """Ask about what waits and follow what comes of it, until nothing waits, or a question is left open."""
         while self._waiting:
             question = self._waiting[0]
+            lines.forget()
             self._show(question, 1)
             try:
                 turn = await self._answered(question, partial(self._line, lines))

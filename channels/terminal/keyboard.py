@@ -44,6 +44,13 @@ class Keyboard:
         self._pending = None
         return line
 
+    def forget(self) -> None:
+        """Drop what was typed at the terminal and not read yet: a question must not be answered before it is seen."""
+        if self._interactive and self._pending is None:
+            import termios
+
+            termios.tcflush(0, termios.TCIFLUSH)
+
     def _read(self, prompt: str, loop: asyncio.AbstractEventLoop, answer: asyncio.Future[str | None]) -> None:
         try:
             line = input(prompt) if self._lines is None else self._lines.readline() or None

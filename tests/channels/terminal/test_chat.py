@@ -166,6 +166,9 @@ class Typed:
     def __init__(self, *lines: str | Callable[[], None]) -> None:
         self._lines = list(lines)
 
+    def forget(self) -> None:
+        """Nothing is typed before it is asked for."""
+
     async def line(self, prompt: str) -> str | None:
         if not self._lines:
             return None

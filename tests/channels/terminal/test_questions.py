@@ -204,6 +204,8 @@ class Talk:
         self.thread = uuid7()
         self.chat = Chat(client, self.pressed, out=self.write, notice=self.notice, thread=self.thread)
         self._typed: Typed
+        self.forgotten: list[str] = []
+        """What was shown when what was typed ahead was dropped."""
 
     def write(self, text: str) -> None:
         self.shown += text
@@ -212,6 +214,9 @@ class Talk:
         self.write(text + "\n")
         if self.noticed is not None:
             self.noticed(text)
+
+    def forget(self) -> None:
+        self.forgotten.append(self.shown)
 
     async def line(self, prompt: str) -> str | None:
         if self.before is not None:
@@ -270,6 +275,7 @@ async def test_approvals_one_after_the_other(place: Place) -> None:
         shown = await talk.converse("Go.", "y", "n", "not that one", "e", edit)
         assert await talk.approvals() == {"echo A1": "approved", "echo B2": "rejected", "echo C3": "edited"}
     assert shown.count("It writes.") == 3
+    assert [before.count("It writes.") for before in talk.forgotten] == [0, 1, 2], "dropped before each is shown"
     assert shown.count("then it counts as rejected") == 3
     assert [shown.count(where) for where in ("(1 of 3)", "(1 of 2)")] == [1, 1]
     assert "    command: echo A1\n" in shown
