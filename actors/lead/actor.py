@@ -123,7 +123,20 @@ class Lead(RunActor):
         if not next_nodes(state.messages) and not state.runs[journal.id].again and not await journal.steered():
             return  # nothing to answer, or answered already
         plan = await self._planner.plan(request, user, model or None)
-        turn = Turn(
+        turn = self._turn(plan, journal, request, thread_id, user, call)
+        try:
+            await self._loop(plan, turn, request)
+        except Ended:
+            return
+        except VisibleFailure as failure:
+            raise Failed(failure.error, str(failure), failure.message()) from failure
+        finally:
+            await turn.end()
+        if turn.asked:
+            raise Paused(["tools"], turn.asked)
+
+    def _turn(self, plan: Plan, journal: Journal, request: RunRequested, thread_id: str, user: str, call: Call) -> Turn:
+        return Turn(
             journal=journal,
             thread=thread_id,
             run=journal.id,
@@ -136,31 +149,26 @@ class Lead(RunActor):
             breakpoints=Breakpoints(request),
             loaded=self._loaded,
         )
+
+    async def _loop(self, plan: Plan, turn: Turn, request: RunRequested) -> None:
+        """LangChain's loop, from the folded state on."""
         agent = self._agent(plan, turn)
-        seed = {name: value for name, value in journal.state.values.items() if name in agent.channels}
-        seed["messages"] = self._seed(thread_id, journal)
+        seed = {name: value for name, value in turn.state.values.items() if name in agent.channels}
+        seed["messages"] = self._seed(turn.thread, turn.journal)
         steps = plan.options.steps or plan.config.runs.recursion_limit
+        traced = self._traced(
+            thread=turn.thread,
+            run=turn.run,
+            user=turn.user,
+            assistant=request.assistant,
+            model=plan.model,
+            given=request.metadata,
+            made=_made(plan),
+        )
         try:
-            traced = self._traced(
-                thread=thread_id,
-                run=journal.id,
-                user=user,
-                assistant=request.assistant,
-                model=plan.model,
-                given=request.metadata,
-                made=_made(plan),
-            )
             await agent.ainvoke(seed, config={"recursion_limit": steps, **traced}, context=turn)
-        except Ended:
-            return
         except GraphRecursionError as error:
             raise TooManySteps(f"The agent had not finished at its recursion limit of {steps} steps.") from error
-        except VisibleFailure as failure:
-            raise Failed(failure.error, str(failure), failure.message()) from failure
-        finally:
-            await turn.end()
-        if turn.asked:
-            raise Paused(["tools"], turn.asked)
 
     def _agent(self, plan: Plan, turn: Turn) -> Agent:
         """The compiled agent of a plan: the same for runs that are done in the same way."""
