@@ -14,7 +14,7 @@ from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import BaseTool
 from langgraph.errors import GraphRecursionError
 
-from actors.lead.agent import Agent, Agents, as_langchain
+from actors.lead.agent import Agent, Agents, as_langchain, untracked
 from actors.lead.breakpoints import Breakpoints
 from actors.lead.chain import Policy, Ports, arranged, middlewares, policies
 from actors.lead.failures import Breaker
@@ -23,7 +23,7 @@ from actors.lead.plan import Models, Plan, Planner, Toolset
 from actors.lead.policies.budgets import Spent
 from actors.lead.preparation import prepare
 from actors.lead.prompt import short_hash
-from actors.lead.recorder import Ended
+from actors.lead.recorder import Ended, adopt
 from actors.lead.summary import chosen
 from actors.lead.turn import Call, Candidate, Turn, VisibleFailure
 from core import agents, console
@@ -153,6 +153,7 @@ class Lead(RunActor):
     async def _loop(self, plan: Plan, turn: Turn, request: RunRequested) -> None:
         """LangChain's loop, from the folded state on."""
         agent = self._agent(plan, turn)
+        turn.untracked = untracked(agent)
         seed = {name: value for name, value in turn.state.values.items() if name in agent.channels}
         seed["messages"] = self._seed(turn.thread, turn.journal)
         steps = plan.options.steps or plan.config.runs.recursion_limit
@@ -166,7 +167,9 @@ class Lead(RunActor):
             made=_made(plan),
         )
         try:
-            await agent.ainvoke(seed, config={"recursion_limit": steps, **traced}, context=turn)
+            final = await agent.ainvoke(seed, config={"recursion_limit": steps, **traced}, context=turn)
+            if plan.config.middlewares and not turn.asked:
+                await adopt(turn, final)
         except GraphRecursionError as error:
             raise TooManySteps(f"The agent had not finished at its recursion limit of {steps} steps.") from error
 

@@ -15,6 +15,7 @@ from langchain.agents.middleware import AgentMiddleware
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import ToolMessage
 from langchain_core.tools import BaseTool, StructuredTool
+from langgraph.channels import UntrackedValue
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import Command
 from langsmith.utils import tracing_is_enabled
@@ -64,6 +65,11 @@ def as_langchain(tool: Tool) -> BaseTool:
 def _command(result: Result, call_id: str, name: str) -> Command[Any]:
     message = ToolMessage(result.text, tool_call_id=call_id, name=name, artifact=result.artifact)
     return Command(update={**result.update, "messages": [message]})
+
+
+def untracked(agent: Agent) -> frozenset[str]:
+    """Fields of an agent's state that no checkpoint has."""
+    return frozenset(name for name, channel in agent.channels.items() if isinstance(channel, UntrackedValue))
 
 
 class Agents:

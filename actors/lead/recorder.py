@@ -53,7 +53,7 @@ class Recorder(AgentMiddleware[Any, Turn, Any]):
         turn = request.runtime.context
         with turn.at_work():
             if self._watched:
-                await _adopt(turn, request)
+                await adopt(turn, cast(Mapping[str, Any], request.state))
             begun, said = len(turn.state.commits), list[BaseMessage]()
             while not said or turn.state.runs[turn.run].again:
                 said += await self._step(turn, request, handler)
@@ -172,16 +172,15 @@ def _completed(turn: Turn, response: ModelResponse[Any]) -> ModelCompleted:
     return msgspec.structs.replace(answer, message=message, call_texts=texts, order=order, decisions=decisions)
 
 
-async def _adopt(turn: Turn, request: ModelRequest[Turn]) -> None:
+async def adopt(turn: Turn, state: Mapping[str, Any]) -> None:
     """Record what the hooks of middlewares changed in the graph's state since the last step."""
-    state = cast(Mapping[str, Any], request.state)
     values = turn.state.values
     patch: Json = {
         name: value
         for name, value in state.items()
-        if name not in GRAPH_ONLY and not name.startswith("_") and value != values.get(name)
+        if name not in GRAPH_ONLY and name not in turn.untracked and value != values.get(name)
     }
-    if not unanswered(turn.state.messages) and (messages := _changed(turn.conversation(), request.messages)):
+    if not unanswered(turn.state.messages) and (messages := _changed(turn.conversation(), state["messages"])):
         patch["messages"] = messages
     if patch:
         await patched(turn, patch)

@@ -79,6 +79,8 @@ class Turn:
     effects: Mapping[str, Effect]
     breakpoints: Breakpoints
     loaded: Loaded
+    untracked: frozenset[str] = frozenset()
+    """Fields of the graph's state that middlewares forget with the run."""
     asked: list[Interrupt] = field(default_factory=list)
     """Questions that wait for a person: they pause the run."""
     request: str = ""

@@ -13,17 +13,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
-from langchain_core.messages import AIMessage, HumanMessage, RemoveMessage
+from langchain_core.messages import AIMessage, HumanMessage, RemoveMessage, ToolMessage
 from langgraph.graph.message import REMOVE_ALL_MESSAGES
 from langgraph.runtime import Runtime
 
 from actors.lead.chain import Ports, arranged, policies
 from core import config as configuration
 from core.errors import Invalid
-from core.events import StatePatched
+from core.events import StatePatched, ToolCompleted, ToolRequested
 from core.settings import MiddlewareEntry
 from tests.actors.lead import chains
-from tests.support.model_server import Turn
+from tests.support.model_server import Failure, ToolCall, Turn
 from tests.support.workers import site
 
 pytestmark = pytest.mark.anyio
@@ -146,6 +146,64 @@ async def test_what_a_hook_adds_is_a_fact(tmp_path: Path) -> None:
     assert [m["content"] for m in again[3:]] == ["And?", "Hello"]
     assert [(p.as_node, p.source) for p in patches if isinstance(p, StatePatched)] == [("hooks", "loop")]
     assert [m["content"] for m in models.requests[-1].body["messages"][2:]] == ["Hi", "I am Ada.", "Hello", "And?"]
+
+
+class NoFridays(AgentMiddleware[Any, Any, Any]):
+    """As in the README."""
+
+    name = "no_fridays"
+
+    async def awrap_tool_call(self, request: Any, handler: Any) -> Any:
+        call, turn = request.tool_call, request.runtime.context
+        if call["name"] == "bash" and "deploy" in call["args"].get("command", ""):
+            turn.decide(self.name, "blocked", "it is Friday", call_id=call["id"])
+            return ToolMessage("Error: no deployments on a Friday.", tool_call_id=call["id"], status="error")
+        return await handler(request)
+
+
+async def test_a_policy_of_ones_own(tmp_path: Path) -> None:
+    calls = tuple(ToolCall("bash", {"description": "d", "command": f"echo {word}"}) for word in ("deploy", "wait"))
+    turns = [Turn(tool_calls=calls), Turn(text="Well.")]
+    async with site(tmp_path, {"m": turns}, middlewares=[f"{HERE}:NoFridays"]) as (client, _):
+        messages = await client.said(await client.thread(), "Go")
+        done = [r.event for r in await client.records("t1", ToolCompleted)]
+        begun = await client.records("t1", ToolRequested)
+    assert sorted(m["content"] for m in messages if m["type"] == "tool") == [
+        "Error: no deployments on a Friday.",
+        "wait",
+    ]
+    decisions = [(d.policy, d.action, d.text) for event in done for d in event.decisions]  # type: ignore[union-attr]
+    assert decisions == [("no_fridays", "blocked", "it is Friday")]
+    assert len(begun) == 1
+
+
+READY = "langchain.agents.middleware"
+
+
+async def test_a_ready_made_one_that_ends_the_run(tmp_path: Path) -> None:
+    """Its last word is part of the conversation; what it counts for a run is not part of the thread."""
+    limit = {"use": f"{READY}:ModelCallLimitMiddleware", "config": {"run_limit": 2, "exit_behavior": "end"}}
+    look = ToolCall("ls", {"description": "d", "path": "/mnt/user-data"})
+    async with site(tmp_path, {"m": [Turn(tool_calls=(look,))] * 9}, middlewares=[limit]) as (client, models):
+        thread = await client.thread()
+        for asked in (2, 4):
+            messages = await client.said(thread, "Go")
+            assert "limit" in messages[-1]["content"].lower()
+            assert messages[-1]["type"] == "ai"
+            assert len(models.requests) == asked
+        values = (await client.state(thread)).values
+    assert "run_model_call_count" not in values
+
+
+async def test_a_ready_made_one_that_asks_again(tmp_path: Path) -> None:
+    """Also where the server itself would not."""
+    retry = {"use": f"{READY}:ModelRetryMiddleware", "config": {"max_retries": 1, "initial_delay": 0}}
+    declined = Failure(status=401, message="Invalid API key", code="invalid_api_key")
+    scripts = {"m": [Turn(text="Late.", error=declined, times=1)]}
+    async with site(tmp_path, scripts, middlewares=[retry]) as (client, models):
+        messages = await client.said(await client.thread(), "Go")
+    assert messages[-1]["content"] == "Late."
+    assert [record.outcome for record in models.requests] == ["failed", "answered"]
 
 
 async def test_what_a_hook_removes_is_gone(tmp_path: Path) -> None:

@@ -88,3 +88,16 @@ async def test_at_the_end_of_a_token_budget_the_agent_answers_with_what_it_has(t
 
 def _notes(body: dict[str, Any]) -> list[str]:
     return [str(message["content"]) for message in body["messages"] if "tokens of this run are used" in str(message)]
+
+
+@pytest.mark.parametrize(
+    ("whose", "said"), [("user_per_day", "your runs of today"), ("day", "everybody's runs of today")]
+)
+async def test_a_day_is_counted_over_all_threads(tmp_path: Path, whose: str, said: str) -> None:
+    async with site(tmp_path, {"m": [Turn(text="Yes.")]}, budgets={whose: {"tokens": 1}}) as (client, _):
+        await client.said(await client.thread("one"), "Hi")
+        await client.system.views.current()
+        run = await client.ended(await client.thread("two"), await client.ask("two", "Hi"))
+    assert run.error is not None
+    assert run.error.error == "BudgetSpent"
+    assert said in run.error.text
