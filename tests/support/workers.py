@@ -180,6 +180,7 @@ async def worker(
         with contextlib.suppress(asyncio.CancelledError):
             await task
         await factory.close()
+        await asyncio.sleep(0)  # connections that were broken off come to their end
 
 
 class Client:

@@ -21,6 +21,7 @@ from actors.compaction import Compaction
 from actors.documents import Documents
 from actors.suggestions import Suggestions
 from adapters.documents.local import LocalDocuments
+from adapters.models import factory
 from adapters.models.configured import Configured
 from channels.http.app import Services, all_routes
 from channels.http.routes import SSE, Form, Route
@@ -168,6 +169,7 @@ async def known(system: System, services: Services, tmp_path: Path) -> AsyncIter
         yield {"thread_id": threads, "run_id": [RUN], "assistant_id": ["lead_agent"]}
         serving.cancel()
         await asyncio.wait([serving])
+        await factory.close()
 
 
 async def _seeded(system: System, name: str, **request: Any) -> list[str]:
