@@ -198,12 +198,11 @@ async def replay(log: EventLog, thread_id: str, until: int | None, execute: Exec
     records = [record async for record in log.read(thread(thread_id), upto=until)]
     if not records:
         raise NotFound(f"Thread {thread_id} not found")
-    report = Report()
-    for number, record in enumerate(records):
+    report, state, folded = Report(), ThreadState(), 0
+    for number, record in enumerate(records, 1):
         if isinstance(record.event, RunStarted) and record.event.attempt == 1 and record.run:
-            await _replay_run(
-                record.run, fold(records[: number + 1]), records[number + 1 :], execute, thread_id, report
-            )
+            state, folded = fold(records[folded:number], state), number
+            await _replay_run(record.run, state, records[number:], execute, thread_id, report)
             if report.divergence:
                 break
     return report

@@ -53,11 +53,14 @@ class Configured:
 class Silent:
     """Stands in for every model in a replay: there the log answers, whatever is configured now."""
 
+    def __init__(self) -> None:
+        self._model = DemoChatModel()  # always the same: agents are compiled once for a model
+
     def name(self, wanted: str | None) -> str:
         return wanted or DEMO
 
     def get(self, name: str, *, thinking: bool, reasoning_effort: str | None) -> BaseChatModel:
-        return DemoChatModel()
+        return self._model
 
 
 def _entry(model: Model) -> dict[str, Any]:
