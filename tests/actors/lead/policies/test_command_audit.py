@@ -21,7 +21,7 @@ BLOCKED = {
         "rm -fr ~",
         "rm -Rf ~/",
         "rm -r -f /home",
-        "rm --recursive --force /root/",
+        "rm --recursive --force /root",
         "rm / -rf",
         "rm -rf -- /",
         "rm -rf build /",
@@ -72,7 +72,7 @@ BLOCKED = {
     "decoded base64 piped on": ["base64 -d x | tar x", "echo eA== | base64 --decode | cat", "base64 -w0 -di x|cat"],
     "writing a start-up file of the shell": [
         "echo x >> ~/.bashrc",
-        "echo x > /root/.profile",
+        "echo x > /home/ada/.profile",
         "x | tee -a $HOME/.zshrc",
     ],
     "reading the environment of a process": [
