@@ -9,12 +9,13 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 
 import anyio
+import msgspec
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
 from langgraph.errors import GraphBubbleUp
 
 from actors.lead.answers import completed, merge
-from actors.lead.failures import classify, pause_ms
+from actors.lead.failures import Breaker, classify, pause_ms
 from actors.lead.turn import Candidate, Turn, VisibleFailure
 from core.errors import SikaError
 from core.events import ModelCompleted, ModelFailed
@@ -67,60 +68,60 @@ async def _one(
     turn: Turn, candidate: Candidate, ask: Ask, messages: Sequence[BaseMessage], *, last: bool
 ) -> ModelCompleted:
     """One model's answer, after as many tries as are worth it; none while it is known to be down."""
-    breaker = candidate.breaker
+    breaker, attempts = candidate.breaker, turn.config.runs.max_model_attempts
     admitted = breaker.admit(time.monotonic())
     if admitted is None:
-        wait = breaker.wait_seconds(time.monotonic())
-        text = f"the model has failed {breaker.failures} times in a row; it is asked again in {wait:.0f} s"
-        await _failed(turn, candidate, "ModelDown", text, 1, 1, "circuit_open", None if last else 0)
-        raise ModelGaveUp("ModelDown", text, "circuit_open")
-    attempts = turn.config.runs.max_model_attempts
+        raise await _given_up(turn, candidate, _down(breaker), last=last)
     try:
         for attempt in range(1, attempts + 1):
             try:
                 answer = await _ask(turn, ask, messages)
-                break
+            except (SikaError, GraphBubbleUp):
+                raise
             except Exception as error:
-                if isinstance(error, SikaError | GraphBubbleUp):
-                    raise
-                reason, retriable = classify(error)
-                name, text = type(error).__name__, (str(error) or type(error).__name__)[:2000]
-                if retriable and attempt < attempts:
-                    wait_ms = pause_ms(error, attempt)
-                    await _failed(turn, candidate, name, text, attempt, attempts, reason, wait_ms)
-                    await asyncio.sleep(wait_ms / 1000)
-                    continue
-                await _failed(turn, candidate, name, text, attempt, attempts, reason, None if last else 0)
-                breaker.failed(admitted, time.monotonic(), retriable=retriable)
-                raise ModelGaveUp(name, text, reason) from error
-        breaker.succeeded(admitted)
-        return answer
+                failed = _failure(error, attempt, attempts)
+                if failed.wait_ms is None:
+                    breaker.failed(admitted, time.monotonic(), retriable=classify(error)[1])
+                    raise await _given_up(turn, candidate, failed, last=last) from error
+                await _record(turn, candidate, failed)
+                await asyncio.sleep(failed.wait_ms / 1000)
+            else:
+                breaker.succeeded(admitted)
+                return answer
+        raise AssertionError("the last try returns or raises")
     finally:
         breaker.freed(admitted)
 
 
-async def _failed(
-    turn: Turn,
-    candidate: Candidate,
-    error: str,
-    text: str,
-    attempt: int,
-    attempts: int,
-    reason: str,
-    wait_ms: int | None,
-) -> None:
-    model = None if candidate is turn.candidates[0] else candidate.name
-    await turn.journal.model_failed(
-        ModelFailed(
-            error=error,
-            text=text,
-            attempt=attempt,
-            max_attempts=attempts,
-            reason=reason,
-            wait_ms=wait_ms,
-            model=model,
-        )
+def _failure(error: Exception, attempt: int, attempts: int) -> ModelFailed:
+    """What a try came to; without `wait_ms` if there is no other."""
+    reason, retriable = classify(error)
+    name = type(error).__name__
+    return ModelFailed(
+        error=name,
+        text=(str(error) or name)[:2000],
+        attempt=attempt,
+        max_attempts=attempts,
+        reason=reason,
+        wait_ms=pause_ms(error, attempt) if retriable and attempt < attempts else None,
     )
+
+
+def _down(breaker: Breaker) -> ModelFailed:
+    wait = breaker.wait_seconds(time.monotonic())
+    text = f"the model has failed {breaker.failures} times in a row; it is asked again in {wait:.0f} s"
+    return ModelFailed(error="ModelDown", text=text, attempt=1, max_attempts=1, reason="circuit_open")
+
+
+async def _given_up(turn: Turn, candidate: Candidate, failed: ModelFailed, *, last: bool) -> ModelGaveUp:
+    """Record that a model is given up; unless it was the last, the next one is asked at once."""
+    await _record(turn, candidate, failed if last else msgspec.structs.replace(failed, wait_ms=0))
+    return ModelGaveUp(failed.error, failed.text, failed.reason)
+
+
+async def _record(turn: Turn, candidate: Candidate, failed: ModelFailed) -> None:
+    model = None if candidate is turn.candidates[0] else candidate.name
+    await turn.journal.model_failed(msgspec.structs.replace(failed, model=model))
 
 
 async def _ask(turn: Turn, ask: Ask, messages: Sequence[BaseMessage]) -> ModelCompleted:
