@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
+from weakref import WeakKeyDictionary
 
 import structlog
 from langchain_core.language_models import BaseChatModel
@@ -25,7 +26,7 @@ from actors.lead.preparation import prepare
 from actors.lead.prompt import short_hash
 from actors.lead.recorder import Ended, adopt
 from actors.lead.summary import chosen
-from actors.lead.turn import Call, Candidate, Turn, VisibleFailure
+from actors.lead.turn import Call, Candidate, Turn, VisibleFailure, unseen
 from core import agents, console
 from core.config import Config, ConfigSource
 from core.errors import Invalid, NotFound, SikaError
@@ -95,6 +96,8 @@ class Lead(RunActor):
         self._images = images
         self._guardrails = guardrails
         self._planner = Planner(config, models, tools, agents.aggregates(log), home)
+        self._plans: WeakKeyDictionary[OwnedRun, Plan] = WeakKeyDictionary()
+        """Of the runs at work: what `run.started` says of one is what is done."""
         self._compiled = Agents()
         self._as_langchain: dict[int, tuple[Tool, BaseTool]] = {}
         self._loaded = Loaded()
@@ -102,7 +105,7 @@ class Lead(RunActor):
 
     async def describe(self, run: OwnedRun) -> Mapping[str, Any]:
         try:
-            plan = await self._planner.plan(run.request, run.state.user, run.run.model)
+            plan = self._plans[run] = await self._planner.plan(run.request, run.state.user, run.run.model)
         except (Invalid, NotFound):  # `perform` says it, and the run fails
             return {}
         facts = {"model": plan.model, "prompt": short_hash(plan.prompt), "config": plan.config.hash}
@@ -113,16 +116,24 @@ class Lead(RunActor):
         return facts | {"prepared": await prepare(run.id, run.request, run.state, run.thread_id, self._uploads)}
 
     async def perform(self, run: OwnedRun) -> None:
-        await self.execute(run, run.request, run.run.model or "", run.thread_id, run.state.user, self._call)
+        plan = self._plans.get(run)
+        if plan is None:
+            plan = await self._planner.plan(run.request, run.state.user, run.run.model)
+        await self._do(plan, run, run.request, run.thread_id, run.state.user, self._call)
 
     async def execute(
         self, journal: Journal, request: RunRequested, model: str, thread_id: str, user: str, call: Call
     ) -> None:
-        """The loop itself, on any journal: live, or replaying."""
+        """The loop itself, on another journal than a run that is owned: replaying."""
+        plan = await self._planner.plan(request, user, model or None)
+        await self._do(plan, journal, request, thread_id, user, call)
+
+    async def _do(
+        self, plan: Plan, journal: Journal, request: RunRequested, thread_id: str, user: str, call: Call
+    ) -> None:
         state = journal.state
         if not next_nodes(state.messages) and not state.runs[journal.id].again and not await journal.steered():
             return  # nothing to answer, or answered already
-        plan = await self._planner.plan(request, user, model or None)
         turn = self._turn(plan, journal, request, thread_id, user, call)
         try:
             await self._loop(plan, turn, request)
@@ -243,7 +254,7 @@ class Lead(RunActor):
                 "call_id": f"{run.said_seq()}-{call['id']}",
             }
             try:
-                await self._call("sandbox", request, _nobody)
+                await self._call("sandbox", request, unseen)
             except SikaError as error:
                 log.warning("command not stopped", call=call["id"], error=str(error))
 
@@ -260,7 +271,3 @@ def _made(plan: Plan) -> Json:
         "tool_groups": list(agent.tool_groups) if agent and agent.tool_groups is not None else None,
         "available_skills": sorted(agent.skills) if agent and agent.skills is not None else None,
     }
-
-
-async def _nobody(text: str) -> None:
-    """Nobody looks at the progress of this."""

@@ -178,6 +178,10 @@ class Turn:
                 await asyncio.wait(tasks, timeout=END_SECONDS)
 
 
+async def unseen(text: str) -> None:
+    """For the progress of a question that nobody watches."""
+
+
 def hidden(text: str, *, name: str) -> HumanMessage:
     """A message to the model that people are not shown (contract runtime §4)."""
     return HumanMessage(text, id=f"note-{uuid7()}", name=name, additional_kwargs={"hide_from_ui": True})

@@ -12,7 +12,7 @@ from langgraph.prebuilt.tool_node import ToolCallRequest
 
 from actors.lead.content import messages_of, text_of, with_messages, with_text
 from actors.lead.synopsis import Ends, how_to_read, kind_of, shortened, size_of
-from actors.lead.turn import ToolHandler, ToolResult, Turn
+from actors.lead.turn import ToolHandler, ToolResult, Turn, unseen
 from core.errors import Invalid, Unavailable
 from core.paths import WORKSPACE
 from core.settings import ToolOutput
@@ -89,11 +89,7 @@ async def _write(turn: Turn, key: str, path: str, text: str) -> None:
     asked = {"op": "write", "user": turn.user, "thread": turn.thread, "run": turn.run, "path": path}
     for number, piece in enumerate(pieces):
         one = {"call_id": f"{key}-result-{number}", "content": piece, "append": len(pieces) > 1}
-        await turn.call("sandbox", asked | one, _unseen)
-
-
-async def _unseen(text: str) -> None:
-    """Nobody waits for this."""
+        await turn.call("sandbox", asked | one, unseen)
 
 
 def _about(text: str, ends: Ends, path: str) -> str:

@@ -9,7 +9,7 @@ from langchain_core.messages import BaseMessage, ToolMessage
 from langgraph.prebuilt.tool_node import ToolCallRequest
 
 from actors.lead.content import messages_of, with_messages
-from actors.lead.turn import ToolHandler, ToolResult, Turn
+from actors.lead.turn import ToolHandler, ToolResult, Turn, unseen
 from core.errors import Invalid, Unavailable
 from core.paths import join, parse
 
@@ -72,13 +72,9 @@ async def _version(turn: Turn, path: str) -> str | None:
     """Of the file as it is now; None if there is none, or the sandbox cannot tell: then the tool says what is wrong."""
     asked = {"op": "version", "user": turn.user, "thread": turn.thread, "path": path}
     try:
-        return cast(str | None, await turn.call("sandbox", asked, _unseen))
+        return cast(str | None, await turn.call("sandbox", asked, unseen))
     except (Invalid, Unavailable):
         return None
-
-
-async def _unseen(text: str) -> None:
-    """Nobody waits for this."""
 
 
 def _path(given: Any) -> str | None:

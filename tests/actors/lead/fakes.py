@@ -1,4 +1,4 @@
-"""A model that does what providers should not do with tool calls."""
+"""Models without a provider: one that answers at once, one that does with tool calls what providers should not."""
 
 from __future__ import annotations
 
@@ -9,19 +9,16 @@ from langchain_core.callbacks import AsyncCallbackManagerForLLMRun, CallbackMana
 from langchain_core.language_models import BaseChatModel, LanguageModelInput
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, HumanMessage
 from langchain_core.messages.tool import tool_call_chunk
-from langchain_core.outputs import ChatGenerationChunk, ChatResult
+from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
 from langchain_core.runnables import Runnable
 
 
-class Odd(BaseChatModel):
-    """Plays `turns`: the calls of each message since the question as (id, name, raw arguments); none is the answer."""
-
-    model: str = "odd"
-    turns: tuple[tuple[tuple[str | None, str, str], ...], ...] = ()
+class Fake(BaseChatModel):
+    """A model without a provider; it takes any tools."""
 
     @property
     def _llm_type(self) -> str:
-        return "odd"
+        return "fake"
 
     def bind_tools(self, tools: Sequence[Any], **kwargs: Any) -> Runnable[LanguageModelInput, AIMessage]:
         return self
@@ -34,6 +31,35 @@ class Odd(BaseChatModel):
         **kwargs: Any,
     ) -> ChatResult:
         raise NotImplementedError
+
+
+class Instant(Fake):
+    """Answers at once."""
+
+    def _generate(
+        self,
+        messages: list[BaseMessage],
+        stop: list[str] | None = None,
+        run_manager: CallbackManagerForLLMRun | None = None,
+        **kwargs: Any,
+    ) -> ChatResult:
+        return ChatResult(generations=[ChatGeneration(message=AIMessage(content="Done."))])
+
+    async def _astream(
+        self,
+        messages: list[BaseMessage],
+        stop: list[str] | None = None,
+        run_manager: AsyncCallbackManagerForLLMRun | None = None,
+        **kwargs: Any,
+    ) -> AsyncIterator[ChatGenerationChunk]:
+        yield ChatGenerationChunk(message=AIMessageChunk(content="Done."))
+
+
+class Odd(Fake):
+    """Plays `turns`: the calls of each message since the question as (id, name, raw arguments); none is the answer."""
+
+    model: str = "odd"
+    turns: tuple[tuple[tuple[str | None, str, str], ...], ...] = ()
 
     async def _astream(
         self,

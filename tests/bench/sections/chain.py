@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator
 
 from langchain.agents import create_agent
-from langchain_core.callbacks import AsyncCallbackManagerForLLMRun, CallbackManagerForLLMRun
-from langchain_core.language_models import BaseChatModel, LanguageModelInput
-from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
-from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
-from langchain_core.runnables import Runnable
 
 from actors.lead.agent import Agent
 from actors.lead.chain import middlewares
 from actors.lead.turn import Candidate, Turn
 from core.events import Json, Message
 from tests.actors.lead import chains
+from tests.actors.lead.fakes import Instant
 from tests.actors.lead.turns import Kept, turn
 from tests.bench.laboratory import Laboratory
 from tests.bench.measure import Row, at_most, median
@@ -28,35 +23,6 @@ _MESSAGES = 200
 _CALLS = 200
 _ROUNDS = 5
 _LIMIT_MS = 1.5
-
-
-class Instant(BaseChatModel):
-    """Answers at once."""
-
-    @property
-    def _llm_type(self) -> str:
-        return "instant"
-
-    def bind_tools(self, tools: Sequence[Any], **kwargs: Any) -> Runnable[LanguageModelInput, AIMessage]:
-        return self
-
-    def _generate(
-        self,
-        messages: list[BaseMessage],
-        stop: list[str] | None = None,
-        run_manager: CallbackManagerForLLMRun | None = None,
-        **kwargs: Any,
-    ) -> ChatResult:
-        return ChatResult(generations=[ChatGeneration(message=AIMessage(content="Done."))])
-
-    async def _astream(
-        self,
-        messages: list[BaseMessage],
-        stop: list[str] | None = None,
-        run_manager: AsyncCallbackManagerForLLMRun | None = None,
-        **kwargs: Any,
-    ) -> AsyncIterator[ChatGenerationChunk]:
-        yield ChatGenerationChunk(message=AIMessageChunk(content="Done."))
 
 
 def chain(lab: Laboratory) -> Iterator[Row]:
