@@ -116,24 +116,24 @@ class Lead(RunActor):
         return facts | {"prepared": await prepare(run.id, run.request, run.state, run.thread_id, self._uploads)}
 
     async def perform(self, run: OwnedRun) -> None:
-        plan = self._plans.get(run)
-        if plan is None:
-            plan = await self._planner.plan(run.request, run.state.user, run.run.model)
-        await self._do(plan, run, run.request, run.thread_id, run.state.user, self._call)
+        model, plan = run.run.model or "", self._plans.get(run)
+        await self.execute(run, run.request, model, run.thread_id, run.state.user, self._call, plan)
 
     async def execute(
-        self, journal: Journal, request: RunRequested, model: str, thread_id: str, user: str, call: Call
+        self,
+        journal: Journal,
+        request: RunRequested,
+        model: str,
+        thread_id: str,
+        user: str,
+        call: Call,
+        plan: Plan | None = None,
     ) -> None:
-        """The loop itself, on another journal than a run that is owned: replaying."""
-        plan = await self._planner.plan(request, user, model or None)
-        await self._do(plan, journal, request, thread_id, user, call)
-
-    async def _do(
-        self, plan: Plan, journal: Journal, request: RunRequested, thread_id: str, user: str, call: Call
-    ) -> None:
+        """The loop itself, on any journal: live, or replaying. Without a `plan` one is made, if there is work."""
         state = journal.state
         if not next_nodes(state.messages) and not state.runs[journal.id].again and not await journal.steered():
             return  # nothing to answer, or answered already
+        plan = plan or await self._planner.plan(request, user, model or None)
         turn = self._turn(plan, journal, request, thread_id, user, call)
         try:
             await self._loop(plan, turn, request)
