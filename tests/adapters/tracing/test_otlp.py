@@ -68,6 +68,15 @@ def runs(receiver: Receiver) -> list[str]:
     ]
 
 
+async def told_of(told: Exporter, receiver: Receiver, names: set[str]) -> bool:
+    """Whether these runs arrive, and their sender knows: what it does not know is sent once more when it ends."""
+
+    async def there() -> bool:
+        return set(runs(receiver)) == names and told.sent == len(received(receiver))
+
+    return await eventually(there)
+
+
 # ── the encoding ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -190,10 +199,7 @@ async def test_a_run_reaches_the_collector(log: EventLog, receiver: Receiver) ->
     async with running_tasks(told.run):
         run = await a_run(log)
 
-        async def there() -> bool:
-            return runs(receiver) == [run]
-
-        assert await eventually(there)
+        assert await told_of(told, receiver, {run})
     assert sorted(span["name"] for span in received(receiver)) == [
         "chat main",
         "invoke_agent lead_agent",
@@ -249,28 +255,22 @@ def labels(point: Any) -> tuple[str, ...]:
 
 
 async def test_only_the_worker_tells(log: EventLog, receiver: Receiver) -> None:
-    async with running_tasks(exporter(log, receiver.url).run):
+    told = exporter(log, receiver.url)
+    async with running_tasks(told.run):
         name = fresh().id
         await tell(log, requested(), started(worker="another"), RunCompleted(), run=name, thread_id=name)
         run = await a_run(log)
-
-        async def there() -> list[str]:
-            return runs(receiver)
-
-        assert await eventually(there) == [run]
+        assert await told_of(told, receiver, {run})
 
 
 async def test_a_run_taken_over_keeps_its_trace(log: EventLog, receiver: Receiver) -> None:
     """What it was asked with, long before this process began, is read from the log."""
     name, parent = fresh().id, "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
     last = await tell(log, requested(traceparent=parent), started(worker="dead"), said(), run=name, thread_id=name)
-    async with running_tasks(exporter(log, receiver.url).run):
+    told = exporter(log, receiver.url)
+    async with running_tasks(told.run):
         await tell(log, started(2), RunCompleted(), run=name, thread_id=name, expected=last)
-
-        async def there() -> list[str]:
-            return runs(receiver)
-
-        assert await eventually(there) == [name]
+        assert await told_of(told, receiver, {name})
     found = received(receiver)
     assert [span["name"] for span in found] == ["receive lead", "invoke_agent lead_agent"]
     assert {span["traceId"] for span in found} == {"0af7651916cd43dd8448eb211c80319c"}
@@ -282,13 +282,10 @@ async def test_who_falls_behind_reads_the_log(
 ) -> None:
     monkeypatch.setattr("core.log.BUFFERED", 3)
     monkeypatch.setattr(otlp, "GATHER_SECONDS", 0.3)
-    async with running_tasks(exporter(log, receiver.url).run):
+    told = exporter(log, receiver.url)
+    async with running_tasks(told.run):
         names = {await a_run(log) for _ in range(10)}
-
-        async def there() -> bool:
-            return set(runs(receiver)) == names
-
-        assert await eventually(there)
+        assert await told_of(told, receiver, names)
     assert len(runs(receiver)) == len(names)
 
 
@@ -398,8 +395,4 @@ async def test_a_log_out_of_reach_is_asked_again(
     told = exporter(log, receiver.url)
     run = await a_run(log)
     async with running_tasks(told.run):
-
-        async def there() -> bool:
-            return runs(receiver) == [run]
-
-        assert await eventually(there)
+        assert await told_of(told, receiver, {run})
