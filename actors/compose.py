@@ -88,16 +88,7 @@ async def _server(options: Options, source: ConfigSource) -> AsyncIterator[str]:
 
     config = source.current()
     async with _outside_closed(), endpoint(options, config) as place, _system(options, config, place) as running:
-        services = app.Services(
-            bus=running.bus,
-            log=running.log,
-            threads=running.threads,
-            intake=running.intake,
-            views=running.views,
-            config=source.current,
-            call=running.call,
-            home=options.home,
-        )
+        services = app.Services.of(running, source.current, options.home)
         host = options.host or config.http.host
         port = config.http.port if options.port is None else options.port
         async with app.serve(services, host, port) as bound, anyio.create_task_group() as tasks:

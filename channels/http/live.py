@@ -25,6 +25,7 @@ from core.intake import Intake
 from core.log import EventLog
 from core.projections import Views
 from core.state import ThreadState
+from core.system import System
 from core.threads import Threads
 
 log = structlog.get_logger("sika.http")
@@ -41,10 +42,6 @@ STOP = b"stop"
 Ask = Callable[[str, Mapping[str, Any]], Awaitable[Any]]
 
 
-async def _nobody(actor: str, request: Mapping[str, Any]) -> Any:
-    raise Unavailable(f"no {actor} here")
-
-
 @dataclass(frozen=True, slots=True)
 class Services:
     """What HTTP needs of the process."""
@@ -55,12 +52,17 @@ class Services:
     intake: Intake
     views: Views
     config: Callable[[], Config]
-    call: Ask = _nobody
+    call: Ask
     """Asks an actor, wherever it runs."""
-    home: Path = Path(".sika")
+    home: Path
     assistants: Mapping[str, str] = field(default_factory=lambda: {"lead_agent": "Plans, uses tools, delegates."})
     """Name → description."""
     version: str = "0.1.0"
+
+    @classmethod
+    def of(cls, system: System, config: Callable[[], Config], home: Path) -> Services:
+        """What a running system has; `home`: its data directory."""
+        return cls(system.bus, system.log, system.threads, system.intake, system.views, config, system.call, home)
 
 
 class Ear(Protocol):

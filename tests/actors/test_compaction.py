@@ -67,15 +67,7 @@ async def site(home: Path, *messages: Message, **sections: Any) -> AsyncIterator
         async with worker(endpoint, home, home / "config.yaml") as running:
             actor = Compaction(source, Configured(source), running.threads, running.log)
             answering = asyncio.create_task(calls.serve(running.bus, actor.name, actor.answer))
-            services = Services(
-                running.bus,
-                running.log,
-                running.threads,
-                running.intake,
-                running.views,
-                source.current,
-                call=running.call,
-            )
+            services = Services.of(running, source.current, home)
             async with serve(services, "127.0.0.1", 0) as port, aiohttp.ClientSession() as session:
                 api = Api(session, f"http://127.0.0.1:{port}")
                 found = Site(api, models, running, actor, await api.thread())

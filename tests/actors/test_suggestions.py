@@ -71,15 +71,7 @@ async def server(home: Path, **sections: Any) -> AsyncIterator[tuple[Api, ModelS
         actor = Suggestions(source, Configured(source))
         endpoint = Endpoint(nats.url, token=nats.token)
         async with worker(endpoint, home, home / "config.yaml", others=[actor]) as running:
-            services = Services(
-                running.bus,
-                running.log,
-                running.threads,
-                running.intake,
-                running.views,
-                source.current,
-                call=running.call,
-            )
+            services = Services.of(running, source.current, home)
             async with serve(services, "127.0.0.1", 0) as port, aiohttp.ClientSession() as session:
                 api = Api(session, f"http://127.0.0.1:{port}")
                 yield api, models, await api.thread()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
@@ -10,14 +9,13 @@ from typing import Literal
 
 import pytest
 
-from core import embedded
-from core.bus import Endpoint
 from core.errors import Refused
 from core.events import ApprovalRequested, ApprovalResolved, Json, Message, Resume, RunRequested
 from core.system import System
 from core.tools import ToolContext, tool
-from tests.support.model_server import ModelServer, Script, ToolCall, Turn
-from tests.support.workers import DEADLINE, Client, Power, configure, wait_for, worker
+from tests.crash.place import Place, place, settled
+from tests.support.model_server import Script, ToolCall, Turn
+from tests.support.workers import Client, Power
 
 pytestmark = pytest.mark.anyio
 
@@ -46,19 +44,13 @@ async def ring(ctx: ToolContext, city: str) -> str:
     return f"rang {city}"
 
 
-class Place:
-    """What outlives a worker."""
-
-    def __init__(self, endpoint: Endpoint, home: Path, models: ModelServer) -> None:
-        self.endpoint, self.home, self.models = endpoint, home, models
-        self.config = configure(home / "config.yaml", models, approvals=[{"tool": "mail"}])
+TOOLS = [mail, ring]
 
 
-@pytest.fixture
-async def place(tmp_path: Path) -> AsyncIterator[Place]:
-    script = Script(TURNS, count="total")
-    async with ModelServer({"script": script}) as models, embedded.start(tmp_path / "home") as server:
-        yield Place(Endpoint(server.url, token=server.token), tmp_path / "home", models)
+@pytest.fixture(name="place")
+async def fixture_place(tmp_path: Path) -> AsyncIterator[Place]:
+    async with place(tmp_path, {"script": Script(TURNS, count="total")}, approvals=[{"tool": "mail"}]) as here:
+        yield here
 
 
 async def person(system: System, answer: Json) -> None:
@@ -76,7 +68,7 @@ async def person(system: System, answer: Json) -> None:
 
 @pytest.mark.parametrize(("answer", "events"), [(EDIT, EVENTS), (REJECT, EVENTS - 1)], ids=["edit", "reject"])
 async def test_without_a_crash(place: Place, answer: Json, events: int) -> None:
-    async with worker(place.endpoint, place.home, place.config, tools=[mail, ring]) as system:
+    async with place.worker(tools=TOOLS) as system:
         await person(system, answer)
         records = await Client(system).records("t1")
     assert len(records) == events
@@ -87,26 +79,11 @@ async def test_without_a_crash(place: Place, answer: Json, events: int) -> None:
     ("last", "mode", "answer"), CASES, ids=[f"{last}-{mode}-{answer['decision']}" for last, mode, answer in CASES]
 )
 async def test_power_cut(place: Place, last: int, mode: Literal["unheard", "later"], answer: Json) -> None:
-    power = Power(last, mode)
-    async with worker(place.endpoint, place.home, place.config, tools=[mail, ring], power=power) as system:
-        asking = asyncio.create_task(person(system, answer))
-        async with asyncio.timeout(DEADLINE):
-            await power.off.wait()
-    asking.cancel()
-    with suppress(asyncio.CancelledError):
-        await asking
-
-    async with worker(place.endpoint, place.home, place.config, tools=[mail, ring]) as system:
-        client = Client(system)
+    await place.cut(Power(last, mode), lambda system: person(system, answer), tools=TOOLS)
+    async with place.worker(tools=TOOLS) as system:
         await person(system, answer)
-        await client.idle()
-
-        async def over() -> bool:
-            return (await client.state("t1")).status == "idle"
-
-        await wait_for(over)
-        state = await client.state("t1")
-        facts = [await client.records("t1", kind) for kind in (ApprovalRequested, ApprovalResolved)]
+        state = await settled(system)
+        facts = [await Client(system).records("t1", kind) for kind in (ApprovalRequested, ApprovalResolved)]
     assert [run.status for run in state.runs.values()] == ["success", "success"]
     assert [len(records) for records in facts] == [1, 1]
     made = sorted(str(message["content"]) for message in state.messages if message["type"] == "tool")

@@ -5,20 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
 import pytest
 
-from core import embedded
-from core.bus import Endpoint
 from core.events import Message, RunCompleted
 from core.state import ThreadState, fold
 from core.system import System
 from core.tools import Tool, ToolContext, tool
-from tests.support.model_server import ModelServer, ToolCall, Turn
-from tests.support.workers import DEADLINE, Client, Power, configure, worker
+from tests.crash.place import Place, place
+from tests.support.model_server import ToolCall, Turn
+from tests.support.workers import DEADLINE, Client, Power
 
 pytestmark = pytest.mark.anyio
 
@@ -45,13 +43,11 @@ MODES: list[Literal["unheard", "heard", "later"]] = ["unheard", "heard", "later"
 UNKNOWN = "the outcome of this sign call is unknown"
 
 
-class Place:
-    """What outlives a worker: the nats-server, the data directory, the world outside."""
+class Ledger:
+    """The world outside."""
 
-    def __init__(self, endpoint: Endpoint, home: Path, models: ModelServer) -> None:
-        self.endpoint, self.home, self.models = endpoint, home, models
-        self.config = configure(home / "config.yaml", models)
-        self.ledger = home / "ledger.txt"
+    def __init__(self, path: Path) -> None:
+        self._path = path
 
     def sign(self, power: Power | None = None) -> Tool:
         @tool(effect="once")
@@ -59,24 +55,30 @@ class Place:
             """Sign the ledger."""
             if power is not None and power.off.is_set():
                 await asyncio.sleep(DEADLINE)
-            with self.ledger.open("a") as file:
+            with self._path.open("a") as file:
                 file.write(f"{ctx.call_id}\n")
             return f"signed {note}"
 
         return sign
 
     def signed(self) -> list[str]:
-        return self.ledger.read_text().splitlines() if self.ledger.exists() else []
+        return self._path.read_text().splitlines() if self._path.exists() else []
 
-    def counted(self) -> list[str]:
-        path = self.home / "users/ada/threads/t1/user-data/workspace/count.txt"
-        return path.read_text().splitlines()
+
+def counted(place: Place) -> list[str]:
+    path = place.home / "users/ada/threads/t1/user-data/workspace/count.txt"
+    return path.read_text().splitlines()
+
+
+@pytest.fixture(name="place")
+async def fixture_place(tmp_path: Path) -> AsyncIterator[Place]:
+    async with place(tmp_path, {"script": TURNS}) as here:
+        yield here
 
 
 @pytest.fixture
-async def place(tmp_path: Path) -> AsyncIterator[Place]:
-    async with ModelServer({"script": TURNS}) as models, embedded.start(tmp_path / "home") as server:
-        yield Place(Endpoint(server.url, token=server.token), tmp_path / "home", models)
+def ledger(place: Place) -> Ledger:
+    return Ledger(place.home / "ledger.txt")
 
 
 async def begin(system: System) -> None:
@@ -96,8 +98,8 @@ def plain(messages: list[Message]) -> list[Message]:
     return [kept for _, _, kept in sorted(named, key=lambda entry: entry[:2])]
 
 
-async def reference(place: Place) -> tuple[list[str], list[Message]]:
-    async with worker(place.endpoint, place.home, place.config, tools=[place.sign()]) as system:
+async def reference(place: Place, ledger: Ledger) -> tuple[list[str], list[Message]]:
+    async with place.worker(tools=[ledger.sign()]) as system:
         client = Client(system)
         await begin(system)
         state = await client.until("t1", lambda state, record: isinstance(record.event, RunCompleted))
@@ -115,12 +117,12 @@ EXPECTED: list[Message] = [
 ]
 
 
-async def test_without_a_crash(place: Place) -> None:
-    events, messages = await reference(place)
+async def test_without_a_crash(place: Place, ledger: Ledger) -> None:
+    events, messages = await reference(place, ledger)
     assert sorted(events) == sorted(EVENTS)
     assert [subset(message, wanted) for message, wanted in zip(messages, EXPECTED, strict=True)] == EXPECTED
-    assert len(place.signed()) == 1
-    assert place.counted() == ["run"]
+    assert len(ledger.signed()) == 1
+    assert counted(place) == ["run"]
     assert place.models.answered("script") == [0, 1, 2]
 
 
@@ -130,19 +132,13 @@ def subset(message: Message, wanted: Mapping[str, Any]) -> Message:
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("last", range(FIRST, len(EVENTS) + 1))
-async def test_power_cut(place: Place, last: int, mode: Literal["unheard", "heard", "later"]) -> None:
+async def test_power_cut(place: Place, ledger: Ledger, last: int, mode: Literal["unheard", "heard", "later"]) -> None:
     power = Power(last, mode)
-    async with worker(place.endpoint, place.home, place.config, tools=[place.sign(power)], power=power) as system:
-        asking = asyncio.create_task(begin(system))
-        async with asyncio.timeout(DEADLINE):
-            await power.off.wait()
-    asking.cancel()
-    with suppress(asyncio.CancelledError):
-        await asking
+    await place.cut(power, begin, tools=[ledger.sign(power)])
     paid = Counter(place.models.answered("script"))
-    signed = len(place.signed())
+    signed = len(ledger.signed())
 
-    async with worker(place.endpoint, place.home, place.config, tools=[place.sign()]) as system:
+    async with place.worker(tools=[ledger.sign()]) as system:
         client = Client(system)
         left = await client.records("t1")
         await client.until("t1", lambda state, record: isinstance(record.event, RunCompleted))
@@ -158,10 +154,10 @@ async def test_power_cut(place: Place, last: int, mode: Literal["unheard", "hear
     messages = [outcome_known(message) for message in plain(after.messages)]
     assert [subset(message, wanted) for message, wanted in zip(messages, EXPECTED, strict=True)] == EXPECTED
 
-    assert len(place.signed()) <= 1
-    assert signed == len(place.signed()) or "sign" not in requested(before), "repeated after its intent"
-    assert len(place.signed()) == 1 or told, "never done, and the model was not told"
-    assert place.counted() == ["run"]
+    assert len(ledger.signed()) <= 1
+    assert signed == len(ledger.signed()) or "sign" not in requested(before), "repeated after its intent"
+    assert len(ledger.signed()) == 1 or told, "never done, and the model was not told"
+    assert counted(place) == ["run"]
     for position, times in Counter(place.models.answered("script")).items():
         recorded = position < answers(before)
         assert times - paid[position] == (0 if recorded else 1), f"answer {position} paid again"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
@@ -11,15 +10,13 @@ from typing import Literal
 import pytest
 from langgraph.types import interrupt
 
-from core import embedded
-from core.bus import Endpoint
 from core.errors import Refused
 from core.events import Message, Resume, RunRequested
 from core.system import System
 from core.tools import ToolContext, tool
-from tests.crash.test_every_event import Place
-from tests.support.model_server import ModelServer, Script, ToolCall, Turn
-from tests.support.workers import DEADLINE, Client, Power, wait_for, worker
+from tests.crash.place import Place, place, settled
+from tests.support.model_server import Script, ToolCall, Turn
+from tests.support.workers import Client, Power
 
 pytestmark = pytest.mark.anyio
 
@@ -42,11 +39,13 @@ async def ring(ctx: ToolContext, city: str) -> str:
     return f"rang {city}"
 
 
-@pytest.fixture
-async def place(tmp_path: Path) -> AsyncIterator[Place]:
-    script = Script(TURNS, count="total")
-    async with ModelServer({"script": script}) as models, embedded.start(tmp_path / "home") as server:
-        yield Place(Endpoint(server.url, token=server.token), tmp_path / "home", models)
+TOOLS = [book, ring]
+
+
+@pytest.fixture(name="place")
+async def fixture_place(tmp_path: Path) -> AsyncIterator[Place]:
+    async with place(tmp_path, {"script": Script(TURNS, count="total")}) as here:
+        yield here
 
 
 async def person(system: System) -> None:
@@ -66,7 +65,7 @@ async def person(system: System) -> None:
 
 
 async def test_without_a_crash(place: Place) -> None:
-    async with worker(place.endpoint, place.home, place.config, tools=[book, ring]) as system:
+    async with place.worker(tools=TOOLS) as system:
         await person(system)
         records = await Client(system).records("t1")
     assert [r.type for r in records].count("run.paused") == 1
@@ -76,25 +75,10 @@ async def test_without_a_crash(place: Place) -> None:
 @pytest.mark.parametrize("mode", ["unheard", "later"])
 @pytest.mark.parametrize("last", range(FIRST, EVENTS - 1))
 async def test_power_cut(place: Place, last: int, mode: Literal["unheard", "later"]) -> None:
-    power = Power(last, mode)
-    async with worker(place.endpoint, place.home, place.config, tools=[book, ring], power=power) as system:
-        asking = asyncio.create_task(person(system))
-        async with asyncio.timeout(DEADLINE):
-            await power.off.wait()
-    asking.cancel()
-    with suppress(asyncio.CancelledError):
-        await asking
-
-    async with worker(place.endpoint, place.home, place.config, tools=[book, ring]) as system:
-        client = Client(system)
+    await place.cut(Power(last, mode), person, tools=TOOLS)
+    async with place.worker(tools=TOOLS) as system:
         await person(system)
-        await client.idle()
-        state = await client.state("t1")
-
-        async def over() -> bool:
-            return (await client.state("t1")).status == "idle"
-
-        await wait_for(over)
+        state = await settled(system)
     assert [run.status for run in state.runs.values()] == ["success", "success"]
     said = [str(m["content"]) for m in state.messages if m["type"] != "tool"]
     assert sorted(said) == ["", "Booked.", "By train.", "Go on."] or sorted(said)[-2:] == ["By train.", "Go on."]

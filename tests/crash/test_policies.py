@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
 import pytest
 
-from core import embedded
-from core.bus import Endpoint
 from core.errors import Refused
 from core.events import ContextCompacted, Json, Message, RunRequested
 from core.state import ThreadState
 from core.system import System
-from tests.support.model_server import ModelServer, Script, ToolCall, Turn
-from tests.support.workers import DEADLINE, Client, Power, configure, worker
+from tests.crash.place import Place, place
+from tests.support.model_server import Script, ToolCall, Turn
+from tests.support.workers import Client, Power
 
 pytestmark = pytest.mark.anyio
 
@@ -39,25 +37,6 @@ SAID = ["Go on.", "A plan.", "All done.", "Not quite.", "", "Yes.", "Blue it is.
 EVENTS = 17
 
 
-class Place:
-    """What outlives a worker."""
-
-    def __init__(self, endpoint: Endpoint, home: Path, models: ModelServer, sections: Json) -> None:
-        self.endpoint, self.home, self.models = endpoint, home, models
-        self.config = configure(home / "config.yaml", models, **sections)
-
-    @asynccontextmanager
-    async def worker(self, power: Power | None = None) -> AsyncIterator[System]:
-        async with worker(self.endpoint, self.home, self.config, power=power) as system:
-            yield system
-
-
-@asynccontextmanager
-async def place(home: Path, scripts: dict[str, Script], **sections: object) -> AsyncIterator[Place]:
-    async with ModelServer(scripts) as models, embedded.start(home) as server:
-        yield Place(Endpoint(server.url, token=server.token), home, models, sections)
-
-
 async def person(system: System, texts: Sequence[str], context: Json) -> ThreadState:
     """Says one thing after the other; goes on wherever it was left."""
     client = Client(system)
@@ -73,13 +52,7 @@ async def person(system: System, texts: Sequence[str], context: Json) -> ThreadS
 
 async def cut(place: Place, power: Power, texts: Sequence[str], context: Json) -> ThreadState:
     """The same, with the power going off in between: what it came to."""
-    async with place.worker(power) as system:
-        asking = asyncio.create_task(person(system, texts, context))
-        async with asyncio.timeout(DEADLINE):
-            await power.off.wait()
-    asking.cancel()
-    with suppress(asyncio.CancelledError):
-        await asking
+    await place.cut(power, lambda system: person(system, texts, context))
     async with place.worker() as system:
         return await person(system, texts, context)
 

@@ -274,8 +274,5 @@ async def test_the_sdk_resumes(tmp_path: Path) -> None:
 @asynccontextmanager
 async def _served(running: System, config: Path) -> AsyncIterator[str]:
     source = ConfigSource(config)
-    services = Services(
-        running.bus, running.log, running.threads, running.intake, running.views, source.current, home=config.parent
-    )
-    async with serve(services, "127.0.0.1", 0) as port:
+    async with serve(Services.of(running, source.current, config.parent), "127.0.0.1", 0) as port:
         yield f"http://127.0.0.1:{port}"

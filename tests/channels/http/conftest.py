@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import pytest
 from channels.http.app import Services, serve
 from core import system as core
 from core.config import Config
+from core.errors import Unavailable
 from core.events import Event, ModelCompleted, Record, RunCompleted
 from core.settings import Http
 from core.state import Run
@@ -59,8 +60,13 @@ def services(system: System, config: Settings, tmp_path: Path) -> Services:
     return services_of(system, config, tmp_path)
 
 
-def services_of(system: System, config: Settings, home: Path = Path("/nonexistent")) -> Services:
-    return Services(system.bus, system.log, system.threads, system.intake, system.views, config, home=home)
+def services_of(system: System, config: Callable[[], Config], home: Path = Path("/nonexistent")) -> Services:
+    """Of a system without actors: who asks one learns at once that it is not there."""
+    return replace(Services.of(system, config, home), call=nobody)
+
+
+async def nobody(actor: str, request: Mapping[str, Any]) -> Any:
+    raise Unavailable(f"no {actor} here")
 
 
 @pytest.fixture

@@ -15,12 +15,13 @@ import pytest
 from multidict import CIMultiDict
 from yarl import URL
 
-from channels.http.app import Services, serve
+from channels.http.app import serve
 from core.config import Config
 from core.identity.directory import Directory
 from core.identity.installation import Installation
 from core.settings import Auth, Http, Limits
 from core.system import System
+from tests.channels.http.conftest import services_of
 
 PASSWORD = "correct horse battery"
 AUTH = "/api/v1/auth"
@@ -147,8 +148,7 @@ async def fixture_here(system: System, config: WithAccounts, tmp_path: Path) -> 
 
 @asynccontextmanager
 async def place(system: System, config: WithAccounts, home: Path) -> AsyncIterator[Place]:
-    services = Services(system.bus, system.log, system.threads, system.intake, system.views, config, home=home)
-    async with serve(services, "127.0.0.1", 0) as port:
+    async with serve(services_of(system, config, home), "127.0.0.1", 0) as port:
         found = Place(f"http://127.0.0.1:{port}", system, home)
         try:
             yield found

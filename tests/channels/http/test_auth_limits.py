@@ -14,12 +14,12 @@ from multidict import CIMultiDict
 
 from channels.http import guard
 from channels.http.access import Gate
-from channels.http.app import Services, serve
+from channels.http.app import serve
 from core.errors import Invalid
 from core.events import ModelCompleted
 from core.settings import Auth, Limits
 from core.system import System
-from tests.channels.http.conftest import Worker
+from tests.channels.http.conftest import Worker, services_of
 from tests.channels.http.people import ADA, AUTH, Place, WithAccounts
 from tests.channels.http.people import fixture_config as fixture_config
 from tests.channels.http.people import fixture_here as fixture_here
@@ -44,7 +44,7 @@ async def test_tokens_are_counted_from_the_log(
 ) -> None:
     ada = await here.person(ADA)
     user = (await ada.me()).body["id"]
-    gate = Gate(Services(system.bus, system.log, system.threads, system.intake, system.views, config))
+    gate = Gate(services_of(system, config))
     thread = (await ada.ask("POST", "/api/threads", {})).body["thread_id"]
     run = (await ada.ask("POST", f"/api/threads/{thread}/runs", {"input": {"messages": []}})).body["run_id"]
     usage = {"input_tokens": 90, "output_tokens": 10, "total_tokens": 100}
@@ -72,9 +72,7 @@ async def test_with_accounts_other_machines_may_come(
     system: System, config: WithAccounts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("SIKA_TRUSTED_NETWORK", raising=False)
-    services = Services(
-        system.bus, system.log, system.threads, system.intake, system.views, config, home=tmp_path / "home"
-    )
+    services = services_of(system, config, tmp_path / "home")
     async with serve(services, "0.0.0.0", 0) as port, aiohttp.ClientSession() as session:
         for path, status in (("/health", 200), (f"{AUTH}/me", 401)):
             async with session.get(f"http://127.0.0.1:{port}{path}", headers={"Host": "192.0.2.1"}) as response:

@@ -19,17 +19,11 @@ from core.ids import uuid7
 from core.log import EventLog
 from core.state import fold
 from core.system import System
-from tests.channels.http.conftest import Api, Settings, Worker, services_of
+from tests.channels.http.conftest import Api, Worker
 from tests.channels.http.story import ai, answer, call, human, started
 from tests.support.nats import eventually, read
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def services(system: System, config: Settings, tmp_path: Path) -> Services:
-    found = services_of(system, config)
-    return Services(**{**{name: getattr(found, name) for name in found.__dataclass_fields__}, "home": tmp_path})
 
 
 @pytest.fixture

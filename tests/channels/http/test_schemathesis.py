@@ -146,8 +146,7 @@ def config() -> Settings:
 @pytest.fixture
 def services(system: System, config: Settings, tmp_path: Path) -> Services:
     """With a home of their own: files are uploaded."""
-    home = tmp_path / "home"
-    return Services(system.bus, system.log, system.threads, system.intake, system.views, config, system.call, home)
+    return Services.of(system, config, tmp_path / "home")
 
 
 @pytest.fixture

@@ -57,9 +57,7 @@ def config() -> Settings:
 
 @pytest.fixture
 def services(system: System, config: Settings, tmp_path: Path) -> Services:
-    return Services(
-        system.bus, system.log, system.threads, system.intake, system.views, config, system.call, tmp_path / "home"
-    )
+    return Services.of(system, config, tmp_path / "home")
 
 
 @pytest.fixture
