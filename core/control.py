@@ -26,10 +26,16 @@ NAMESPACES = ("antml",)
 WORDS = ("INST", "SYSTEM_PROMPT", "AVAILABLE_TOOLS", "TOOL_CALLS", "TOOL_RESULTS")
 """The same in square brackets. Upper case only: `a[inst]` is code."""
 
-_UNSEEN = (
-    "\x00-\x08\x0e-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e"
-    "\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U000e0000-\U000e0fff"
+UNSEEN = (
+    "\x00-\x08\x0e-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u200e\u200f\u202a-\u202e"
+    "\u2060-\u206f\u3164\ufeff\uffa0\ufff0-\ufffb\U000e0000-\U000e0fff"
 )
+"""For a set in a regular expression: control characters, marks of direction, blanks without width, and the alphabet of
+tags.
+"""
+JOINERS = "\u200c\u200d\ufe00-\ufe0f"
+"""Characters without a shape of their own that some scripts and emoji need between others."""
+_UNSEEN = UNSEEN + JOINERS
 _DASHES = "\\-_\u2010-\u2015\u2212\u2581\ufe58\ufe63\uff0d\uff3f"
 _SKIPPED = rf"[\s/\\\uff0f{_UNSEEN}]*+"
 _SUSPECT = re.compile(

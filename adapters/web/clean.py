@@ -6,16 +6,13 @@ from __future__ import annotations
 
 import re
 
-from core.control import neutralised
+from core.control import JOINERS, UNSEEN, neutralised
 
 _LINE_END = re.compile("\r\n?|[\x0b\x0c\x85\u2028\u2029]")
-_UNSEEN = re.compile(
-    "[\x00-\x08\x0e-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u200e\u200f\u202a-\u202e"
-    "\u2060-\u206f\u3164\ud800-\udfff\ufeff\uffa0\ufff0-\ufffb\U000e0000-\U000e0fff]"
-)
-"""Control characters, marks of direction, blanks without width, halves of characters, and the alphabet of tags."""
-_JOINERS = re.compile("(?<=[\x00-\x7f])[\u200c\u200d\ufe00-\ufe0f]+|[\u200c\u200d\ufe00-\ufe0f]+(?=[\x00-\x7f])")
-"""Characters that shape their neighbours, which ASCII has no use for."""
+_UNSEEN = re.compile(rf"[{UNSEEN}\ud800-\udfff]")
+"""Halves of characters too."""
+_JOINERS = re.compile(rf"(?<=[\x00-\x7f])[{JOINERS}]+|[{JOINERS}]+(?=[\x00-\x7f])")
+"""ASCII has no use for them."""
 
 
 def clean(text: str) -> str:
