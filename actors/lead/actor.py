@@ -218,7 +218,7 @@ class Lead(RunActor):
     def _candidate(self, name: str, plan: Plan) -> Candidate:
         wanted = plan.options
         chat = self._models.get(name, thinking=wanted.thinking is not False, reasoning_effort=wanted.effort)
-        return Candidate(name, chat, self._breaker(name, plan.config))
+        return Candidate(name, chat, self._breaker(name, plan.config), blind=name in plan.blind)
 
     def _langchain(self, tool: Tool) -> BaseTool:
         """The same object for the same tool: models are bound to their tools once."""

@@ -15,6 +15,7 @@ from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
 from langgraph.errors import GraphBubbleUp
 
 from actors.lead.answers import completed, merge
+from actors.lead.content import without_images
 from actors.lead.failures import Breaker, classify, pause_ms
 from actors.lead.turn import Candidate, Turn, VisibleFailure
 from core.errors import SikaError
@@ -51,7 +52,8 @@ async def answered(turn: Turn, candidates: Sequence[Candidate], bind: Bind, mess
     for place, candidate in enumerate(candidates):
         rest = candidates[place + 1 :]
         try:
-            answer = await _one(turn, candidate, bind(candidate.model), messages, last=not rest)
+            told = [without_images(one) for one in messages] if candidate.blind else messages
+            answer = await _one(turn, candidate, bind(candidate.model), told, last=not rest)
         except ModelGaveUp as failure:
             if not rest:
                 raise

@@ -11,6 +11,9 @@ from langgraph.types import Command
 
 Content = str | list[str | dict[Any, Any]]
 """Of a message: a text, or blocks."""
+IMAGES = ("image", "image_url")
+"""Types of blocks: LangChain's own, and OpenAI's."""
+UNSEEN = {"type": "text", "text": "[an image, which you cannot see]"}
 DEPTH = 3
 """Blocks within blocks that are looked into; no provider takes more."""
 
@@ -49,6 +52,14 @@ def with_text(content: Content, text: str) -> Content:
         return text
     others = [block for block in content if isinstance(block, dict) and not isinstance(block.get("text"), str)]
     return [{"type": "text", "text": text}, *others] if others else text
+
+
+def without_images(message: BaseMessage) -> BaseMessage:
+    """The message with a remark in the place of each image; the same object if it has none."""
+    if isinstance(message.content, str):
+        return message
+    blocks = [UNSEEN if isinstance(one, dict) and one.get("type") in IMAGES else one for one in message.content]
+    return message.model_copy(update={"content": blocks}) if UNSEEN in blocks else message
 
 
 def messages_of(result: ToolMessage | Command[Any]) -> list[BaseMessage]:

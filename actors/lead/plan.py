@@ -51,6 +51,8 @@ class Plan:
     prompt: str
     todos: bool
     vision: bool
+    blind: frozenset[str] = frozenset()
+    """Candidates that do not see images, where the model does."""
 
 
 class Planner:
@@ -71,6 +73,7 @@ class Planner:
         agent = await find(self._rosters, user, wanted)
         name = model or self._models.name(wanted.model or (agent.model if agent else None) or _first(config))
         settings = {one.name: one for one in config.models}
+        candidates = tuple(dict.fromkeys([name, *(n for n in config.model_roles.get("lead", ()) if n in settings)]))
         vision = name in settings and settings[name].supports_vision
         tools = [one for one in allowed(self._tools(config), wanted, agent) if vision or one.name != VIEW_IMAGE]
         deferred = [one for one in tools if one.deferred] if config.tool_search.enabled else []
@@ -87,12 +90,13 @@ class Planner:
             options=wanted,
             agent=agent,
             model=name,
-            candidates=tuple(dict.fromkeys([name, *(n for n in config.model_roles.get("lead", ()) if n in settings)])),
+            candidates=candidates,
             tools=tools,
             deferred=deferred,
             prompt=build(parts),
             todos=wanted.plan_mode if wanted.plan_mode is not None else name == DEMO,
             vision=vision,
+            blind=frozenset(n for n in candidates if vision and not settings[n].supports_vision),
         )
 
 

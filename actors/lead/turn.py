@@ -61,6 +61,8 @@ class Candidate(NamedTuple):
     name: str
     model: BaseChatModel
     breaker: Breaker
+    blind: bool = False
+    """Stands in for a model that sees images, and sees none."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ from core.events import Aggregate, Json, RunStarted, ToolCompleted
 from core.paths import thread_root
 from core.state import next_nodes
 from tests.actors.lead.chains import PIXEL
-from tests.support.model_server import ModelServer, ToolCall, Turn
+from tests.support.model_server import Failure, ModelServer, Script, ToolCall, Turn
 from tests.support.workers import Client, site
 
 pytestmark = pytest.mark.anyio
@@ -65,17 +67,38 @@ async def test_the_modes_of_the_web_page(
     assert ("write_todos" in tools(request.body)) == planned
 
 
-async def test_only_models_that_see_are_shown_images(tmp_path: Path) -> None:
-    look = (ToolCall("view_image", {"image_path": "/mnt/user-data/uploads/dot.png"}),)
-    uploads = thread_root(tmp_path, "ada", "t1") / "user-data" / "uploads"
+LOOK = (ToolCall("view_image", {"image_path": "/mnt/user-data/uploads/dot.png"}),)
+
+
+@asynccontextmanager
+async def eyes(home: Path, *turns: Turn, **sections: Any) -> AsyncIterator[tuple[Client, ModelServer, ModelServer]]:
+    """A model that sees, which answers with these, one that does not, and an image in the thread."""
+    uploads = thread_root(home, "ada", "t1") / "user-data" / "uploads"
     uploads.mkdir(parents=True)
     (uploads / "dot.png").write_bytes(PIXEL)
-    async with ModelServer({"eyes": [Turn(tool_calls=look), Turn(text="A dot."), Turn(text="Indeed.")]}) as seeing:
+    async with ModelServer({"eyes": Script(turns, count="total")}) as seeing:
         more = [{"name": "eyes", "model": "eyes", "api_key": "x", "base_url": seeing.url, "supports_vision": True}]
-        async with site(tmp_path, {"blind": [Turn(text="I see nothing.")]}, more_models=more) as (client, blind):
-            await client.said(await client.thread(), "Look", "eyes")
-            await client.said("t1", "And you?", "blind")
-            state = await client.state("t1")
+        scripts = {"blind": [Turn(text="I see nothing.")]}
+        async with site(home, scripts, more_models=more, **sections) as (client, blind):
+            yield client, seeing, blind
+
+
+async def test_who_stands_in_without_eyes_is_sent_no_images(tmp_path: Path) -> None:
+    turns = Turn(tool_calls=LOOK), Turn(error=Failure(status=401, message="Invalid API key"))
+    async with eyes(tmp_path, *turns, model_roles={"lead": ["eyes", "blind"]}) as (client, seeing, blind):
+        assert (await client.said(await client.thread(), "Look"))[-1]["content"] == "I see nothing."
+    data = base64.b64encode(PIXEL).decode()
+    assert data in told(seeing.requests[-1].body)
+    assert data not in told(blind.requests[0].body)
+    assert "an image, which you cannot see" in told(blind.requests[0].body)
+
+
+async def test_only_models_that_see_are_shown_images(tmp_path: Path) -> None:
+    turns = Turn(tool_calls=LOOK), Turn(text="A dot."), Turn(text="Indeed.")
+    async with eyes(tmp_path, *turns) as (client, seeing, blind):
+        await client.said(await client.thread(), "Look", "eyes")
+        await client.said("t1", "And you?", "blind")
+        state = await client.state("t1")
     assert "view_image" in tools(seeing.requests[0].body)
     assert "view_image" not in tools(blind.requests[0].body)
     data = base64.b64encode(PIXEL).decode()
