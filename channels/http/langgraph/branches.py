@@ -27,7 +27,7 @@ from core.paths import thread_root
 from core.previews import text_of
 from core.rows import known_by
 from core.state import ThreadState
-from core.usage import SUMMARY, messages_of
+from core.usage import SUMMARY, is_summary, messages_of
 
 log = structlog.get_logger("sika.http")
 
@@ -102,12 +102,13 @@ async def branch(request: web.Request) -> web.Response:
         raise Invalid(f"title: at most {MOST_TITLE} characters")
     thread_id, state = await alive.owned(request)
     _at_rest(thread_id, state)
-    begin, end = _turn(state.messages, _place(state, wanted.message_id, "ai"))
+    messages = _conversation(state, wanted.message_id)
+    begin, end = _turn(messages, _place(messages, wanted.message_id, "ai"))
     for other in wanted.message_ids:
-        if not begin <= _place(state, other) < end:
+        if not begin <= _place(messages, other) < end:
             raise Invalid(f"message_ids: {other[:80]!r} is not of the turn of {wanted.message_id[:80]!r}")
-    index = _brought(state, str(state.messages[end - 1].get("id")))
-    live, made, latest = alive.of(request), uuid7(), end == len(state.messages)
+    index = _brought(state, str(messages[end - 1].get("id")))
+    live, made, latest = alive.of(request), uuid7(), messages is state.messages and end == len(messages)
     steps = line(state, state.head if latest else index)
     title = wanted.title or state.values.get("title")
     if wanted.title or (title and not latest):
@@ -138,7 +139,7 @@ async def regenerate(request: web.Request) -> web.Response:
     wanted = await body(request, RegenerateBody)
     thread_id, state = await alive.owned(request)
     _at_rest(thread_id, state)
-    begin, end = _turn(state.messages, _place(state, wanted.message_id, "ai"))
+    begin, end = _turn(state.messages, _place(state.messages, wanted.message_id, "ai"))
     if end != len(state.messages):
         raise Refused(f"message_id: {wanted.message_id[:80]!r} is not of the latest turn")
     if state.messages[begin]["type"] != "human":
@@ -160,14 +161,16 @@ async def edit(request: web.Request) -> web.Response:
         raise Invalid("replacement_text: is empty")
     thread_id, state = await alive.owned(request)
     _at_rest(thread_id, state)
-    begin = _place(state, wanted.human_message_id, "human")
-    if begin != _turn(state.messages, len(state.messages) - 1)[0]:
+    messages = _conversation(state, wanted.human_message_id)
+    begin, latest = _place(messages, wanted.human_message_id, "human"), _turn(state.messages, len(state.messages) - 1)
+    asked = messages[begin]
+    if not state.messages or asked != _asked(state, state.messages[latest[0]]):
         raise Refused(f"human_message_id: {wanted.human_message_id[:80]!r} is not of the latest turn")
-    asked = state.messages[begin]
     replaced = {**asked, "id": uuid7(), "content": _reworded(asked.get("content"), text)}
     start, input = _before(state, asked, replaced)
-    run = next((run for m in state.messages[begin + 1 :] if (run := _run_of(state, str(m.get("id"))))), None)
-    source = [str(message.get("id")) for message in state.messages[begin:]]
+    since = [str(message.get("id")) for message in (*messages[begin:], *state.messages[latest[0] + 1 :])]
+    source = list(dict.fromkeys(since))
+    run = next((run for one in source[1:] if (run := _run_of(state, one))), None)
     metadata = {
         "edit_from_message_id": wanted.human_message_id,
         "edit_replacement_message_id": replaced["id"],
@@ -185,11 +188,23 @@ def _at_rest(thread_id: str, state: ThreadState) -> None:
         raise Refused(f"Thread {thread_id} has an active run; wait for its end")
 
 
-def _place(state: ThreadState, message_id: str, kind: str | None = None) -> int:
-    place = state.places.get(message_id)
+def _conversation(state: ThreadState, message_id: str) -> Sequence[Message]:
+    """The conversation with a message: as it is, or as it was before the summary that the message went into."""
+    if message_id in state.places:
+        return state.messages
+    for index in state.chain(state.head):
+        if is_summary(state.commits[index].patch):
+            messages: list[Message] = state.values_at(state.commits[index].parent).get("messages", [])
+            if any(message.get("id") == message_id for message in messages):
+                return messages
+    raise NotFound(f"Message {message_id[:80]!r} not found")
+
+
+def _place(messages: Sequence[Message], message_id: str, kind: str | None = None) -> int:
+    place = next((at for at, message in enumerate(messages) if message.get("id") == message_id), None)
     if place is None:
         raise NotFound(f"Message {message_id[:80]!r} not found")
-    found = state.messages[place]["type"]
+    found = messages[place]["type"]
     if kind is not None and found != kind:
         raise Invalid(f"{message_id[:80]!r} is a message of type {found}, expected {kind}")
     return place

@@ -200,6 +200,33 @@ async def test_an_answer_is_asked_for_again_as_it_was_asked_for(api: Api, worker
     assert ids(then["values"]["messages"]) == ["summary-1", "m1", "tool-c1", "m2"]
 
 
+async def test_a_question_that_was_summarised_is_edited(api: Api, worker: Worker) -> None:
+    thread, run = await summarised(api, worker)
+    path, words = f"/threads/{thread}/runs/edit-regenerate/prepare", {"replacement_text": "Listen."}
+    prepared = await api.ask("POST", path, {"human_message_id": "h1", **words})
+    assert [one["content"] for one in prepared["input"]["messages"] if one["type"] == "human"] == ["Listen."]
+    assert (prepared["source_message_ids"], prepared["target_run_id"]) == (SHOWN, run)
+    second = await api.run(thread, input={"messages": [human("h2", "And now?")]})
+    await worker.perform(thread, second)
+    await api.ask("POST", path, {"human_message_id": "h1", **words}, status=409)
+
+
+async def test_a_branch_off_an_answer_that_was_summarised(api: Api, worker: Worker) -> None:
+    thread = await api.thread()
+    for turn in ("1", "2", "3"):
+        run = await api.run(thread, input={"messages": [human(f"h{turn}", turn)]})
+        await worker.write(thread, run, started(), ModelCompleted(message=ai(f"a{turn}", f"answer {turn}")))
+        if turn == "3":
+            await worker.write(thread, run, ContextCompacted(summary=SUMMARY, kept=["h3", "a3"], model="small"))
+        await worker.finish(thread, run)
+    state = await worker.system.threads.load(thread)
+    assert "a2" not in state.places
+    made = await api.ask("POST", f"/threads/{thread}/branches", {"message_id": "a2", "message_ids": ["h2"]})
+    assert made["workspace_clone_mode"] == "skipped_historical_turn"
+    found = await api.ask("GET", f"/threads/{made['thread_id']}/state")
+    assert [m["content"] for m in found["values"]["messages"]] == ["1", "answer 1", "Hello", "2", "answer 2", "Hello"]
+
+
 async def test_what_was_summarised_is_still_found(api: Api, worker: Worker) -> None:
     thread = await api.thread()
     run = await api.run(thread, input={"messages": [human("h1", "Where are the otters?")]})
