@@ -217,7 +217,7 @@ async def test_a_crash_between_firing_and_asking(
         power = Power(last, mode)
         async with process(endpoint, tmp_path, power):
             await person.create(0.2)
-            with anyio.fail_after(30):
+            with anyio.fail_after(60):
                 await power.off.wait()
             [event] = await person.fired()
         assert event.run_id not in (await outside.threads.load(event.thread_id)).runs

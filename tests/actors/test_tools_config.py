@@ -203,7 +203,7 @@ def test_an_error_does_not_tell_secrets() -> None:
 async def test_a_server_with_a_broken_entry_does_not_start(tmp_path: Path) -> None:
     config = tmp_path / "config.yaml"
     config.write_text("tools: [{name: x, use: 'adapters.tools.ls:nothing'}]")
-    with pytest.raises(Invalid, match=r"^tools\[0\]\.use"), anyio.fail_after(30):
+    with pytest.raises(Invalid, match=r"^tools\[0\]\.use"), anyio.fail_after(60):
         async with compose.serve(compose.Options(tmp_path / "home", config, port=0)):
             await anyio.sleep_forever()
 

@@ -20,7 +20,7 @@ from core.events import ModelCompleted, RunCompleted, RunRequested, RunStarted
 from core.ids import uuid7
 from tests.support.workers import LEASE, STEPS, Client
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.anyio
 
 WORKERS, THREADS, RUNS = 4, 40, 150
 CHAOS_SECONDS = 20.0

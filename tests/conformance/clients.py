@@ -14,7 +14,7 @@ import pytest
 from tests.conformance.releases import path_of
 from tests.conformance.site import ROOT, Site
 
-SECONDS = 110
+SECONDS = 280
 Result = Mapping[str, Any]
 
 

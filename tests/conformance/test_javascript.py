@@ -8,8 +8,6 @@ from tests.conformance.clients import Once, check, chosen
 from tests.conformance.javascript import RELEASES, SDK
 from tests.conformance.site import Site
 
-pytestmark = pytest.mark.timeout(300)  # the first test of each client does the work of all
-
 
 @pytest.fixture(scope="session")
 def clients(request: pytest.FixtureRequest, server: Site) -> Once:

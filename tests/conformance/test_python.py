@@ -9,8 +9,6 @@ from tests.conformance.python.every import CASES
 from tests.conformance.releases import NEWEST, YEAR_OLD
 from tests.conformance.site import Site
 
-pytestmark = pytest.mark.timeout(300)  # the first test of each client does the work of all
-
 
 @pytest.fixture(scope="session")
 def done(request: pytest.FixtureRequest, server: Site) -> Once:

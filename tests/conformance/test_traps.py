@@ -168,7 +168,7 @@ async def test_04_a_slow_reader_gets_the_end(there: Lab) -> None:
         fields = f"Host: {where.netloc}\r\nLast-Event-ID: -1\r\nConnection: close"
         wire.sendall(f"GET /api/threads/{thread}/runs/{run}/stream HTTP/1.1\r\n{fields}\r\n\r\n".encode())
         assert await there.ended(thread, run) == "success"
-        wire.settimeout(20)
+        wire.settimeout(60)
         raw = await asyncio.to_thread(_drained, wire)
     assert b"event: end" in raw[-200:]
     final = (await there.texts(thread))[-1]

@@ -95,7 +95,7 @@ async def test_a_lost_big_body_is_found_too(lossy: Lossy) -> None:
     with lossy.listen(thread) as ear:
         lossy.deaf = True
         [written] = await append(lossy, thread, event)
-        with anyio.fail_after(10):
+        with anyio.fail_after(60):
             records, lost = await ear.take()
     assert ([(r.id, r.event) for r in records], lost) == ([(written.id, event)], False)
 

@@ -18,8 +18,6 @@ from tests.conformance.python.lab import AGENT, Lab, lab
 from tests.conformance.releases import NEWEST
 from tests.conformance.site import Site, site
 
-pytestmark = pytest.mark.timeout(300)  # the first test of each client does the work of all
-
 
 @pytest.fixture(scope="module")
 def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:

@@ -26,7 +26,7 @@ CHECKS = (
 SEED = 2026
 EXAMPLES = 8
 """Generated requests per operation, besides one for each rule of its schema."""
-REQUEST_SECONDS = 10
+REQUEST_SECONDS = 30
 """What one answer may take; all streams that are called end."""
 
 Known = Mapping[str, Sequence[str]]

@@ -168,7 +168,7 @@ async def test_disconnect_in_the_middle(server: ModelServer, client: openai.Asyn
 
 async def test_gate_in_the_middle(server: ModelServer, client: openai.AsyncOpenAI) -> None:
     seen: list[str] = []
-    async with asyncio.timeout(10), asyncio.TaskGroup() as group:
+    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
         group.create_task(stream(client, "gated", seen))
         await server.reached("door")
         assert await get(server, "/control/waiting") == {"door": 1}

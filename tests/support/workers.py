@@ -40,7 +40,7 @@ from core.system import System
 from core.tools import Tool
 from tests.support.model_server import ModelServer, Script, Turn
 
-DEADLINE = 25.0
+DEADLINE = 60.0
 """Seconds after which something that a test waits for will not happen any more."""
 LEASE = 2
 STEPS = 20

@@ -118,7 +118,7 @@ class Stream:
     async def next(self) -> tuple[str, Any, str] | None:
         """The next (event, data, id); None at the end."""
         fields: dict[str, str] = {}
-        with anyio.fail_after(20):
+        with anyio.fail_after(60):
             while line := await self.response.content.readline():
                 text = line.decode().rstrip("\n")
                 if text.startswith(":"):

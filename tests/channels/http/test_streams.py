@@ -259,7 +259,7 @@ async def test_a_slow_client_loses_nothing(api: Api, url: str, worker: Worker) -
             done = ToolCompleted(call_id=f"c{number}", message=answer(f"c{number}", "t", "ok"))
             await worker.write(thread_id, run, ModelCompleted(message=message), done)
         await worker.write(thread_id, run, RunCompleted())
-        raw.settimeout(20)
+        raw.settimeout(60)
         received = await asyncio.to_thread(_read_to_end, raw)
     assert received.count(b"event: updates") == 300
     assert b"event: end" in received
@@ -290,7 +290,7 @@ async def test_a_client_that_never_reads_is_disconnected_and_can_resume(
             done = ToolCompleted(call_id=f"c{number}", message=answer(f"c{number}", "t", "ok"))
             await worker.write(thread_id, run, ModelCompleted(message=message), done)
         await anyio.sleep(1)
-        raw.settimeout(20)
+        raw.settimeout(60)
         with suppress(ConnectionResetError):
             assert b"event: end" not in await asyncio.to_thread(_read_to_end, raw)
     await worker.write(thread_id, run, RunCompleted())

@@ -240,7 +240,7 @@ async def test_one_stream_over_many_runs(api: Api, worker: Worker) -> None:
 
 async def test_it_beats(api: Api) -> None:
     async with events(api, await api.thread()) as stream:
-        with anyio.fail_after(10):
+        with anyio.fail_after(60):
             while stream.beats < 3:
                 await stream.response.content.readline()
                 stream.beats += 1

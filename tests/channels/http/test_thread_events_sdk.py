@@ -45,7 +45,7 @@ async def opened(url: str, request: pytest.FixtureRequest) -> AsyncIterator[Open
     @asynccontextmanager
     async def enter(thread: str | None = None) -> AsyncIterator[AsyncThreadStream]:
         kind: Literal["sse", "websocket"] = request.param
-        with anyio.fail_after(30):
+        with anyio.fail_after(60):
             async with client.threads.stream(thread, assistant_id="lead_agent", transport=kind) as stream:
                 yield stream
 

@@ -133,7 +133,7 @@ class Talk:
 
     async def until(self, probe: Callable[[], bool]) -> None:
         """Wait for something that was written."""
-        with anyio.fail_after(20):
+        with anyio.fail_after(60):
             while not probe():
                 self._changed.clear()
                 await self._changed.wait()
@@ -248,7 +248,7 @@ async def test_patience_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_a_server_that_was_never_there_is_not_waited_for() -> None:
     async with Client("http://127.0.0.1:9", notice=print) as client:
-        with pytest.raises(Unavailable), anyio.fail_after(5):
+        with pytest.raises(Unavailable), anyio.fail_after(client_module.PATIENCE_SECONDS / 2):
             await client.threads()
     async with Client("not an address", notice=print) as client:
         with pytest.raises(Invalid):

@@ -18,7 +18,7 @@ import pytest
 from actors import cli
 
 ROOT = Path(__file__).parents[3]
-SECONDS = 60
+SECONDS = 200
 
 
 def environment() -> dict[str, str]:

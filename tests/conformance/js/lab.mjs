@@ -6,7 +6,7 @@ import { parseArgs } from "node:util";
 export { assert };
 export const AGENT = "lead_agent";
 export const ANSWER = "Hello to you, too.";
-const SECONDS = 20;
+const SECONDS = 60;
 const AT_ONCE = 6;
 const cases = new Map();
 

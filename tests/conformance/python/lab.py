@@ -18,7 +18,7 @@ import httpx
 from langgraph_sdk.client import LangGraphClient, get_client
 
 AGENT = "lead_agent"
-SECONDS = 20.0
+SECONDS = 60.0
 """After which something that a case waits for will not happen any more."""
 
 Case = Callable[["Lab"], Awaitable[None]]
