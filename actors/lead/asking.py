@@ -101,12 +101,20 @@ def _failure(error: Exception, attempt: int, attempts: int) -> ModelFailed:
     name = type(error).__name__
     return ModelFailed(
         error=name,
-        text=(str(error) or name)[:2000],
+        text=_said(error)[:2000],
         attempt=attempt,
         max_attempts=attempts,
         reason=reason,
         wait_ms=pause_ms(error, attempt) if retriable and attempt < attempts else None,
     )
+
+
+def _said(error: Exception) -> str:
+    """What an error says; the SDK's "Connection error." does not say which connection, nor what became of it."""
+    text, cause = str(error) or type(error).__name__, error.__cause__
+    while cause is not None and not isinstance(cause, OSError):
+        cause = cause.__cause__
+    return text if cause is None else f"{text} ({cause})"
 
 
 def _down(breaker: Breaker) -> ModelFailed:

@@ -13,6 +13,7 @@ from nats.aio.msg import Msg
 from core.events import ModelCompleted, ModelFailed, RunStarted
 from core.previews import Preview, decode
 from tests.support.model_server import Failure, Turn
+from tests.support.nats import free_port
 from tests.support.workers import Client, site
 
 pytestmark = pytest.mark.anyio
@@ -80,6 +81,15 @@ async def test_what_cannot_get_better_is_not_retried(tmp_path: Path, failure: Fa
     assert isinstance(failed, ModelFailed)
     assert (failed.reason, failed.wait_ms) == (reason, None)
     assert len(models.requests) == 1
+
+
+async def test_an_endpoint_that_is_not_there_is_named(tmp_path: Path) -> None:
+    place = f"127.0.0.1:{free_port()}"
+    gone = {"name": "gone", "model": "gone", "api_key": "none", "base_url": f"http://{place}/v1"}
+    async with site(tmp_path, {}, more_models=[gone], runs={"max_model_attempts": 1}) as (client, _):
+        run = await client.ended(await client.thread(), await client.ask("t1", "Hi", "gone"))
+    assert run.error is not None
+    assert place in run.error.text
 
 
 async def test_a_connection_that_breaks_in_the_middle_is_tried_again_as_another_message(tmp_path: Path) -> None:

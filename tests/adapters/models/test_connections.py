@@ -1,0 +1,122 @@
+"""Connections to endpoints: shared, of one event loop each, closed with it, and kept alive."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import Any
+
+import anyio.to_thread
+import httpx2
+import openai
+import pytest
+
+from adapters.models import connections, factory
+from core.events import Json
+from tests.support.model_server import Failure, ModelServer, Turn
+from tests.support.nats import free_port
+
+ENTRY: Json = {"name": "m", "model": "m", "api_key": "k"}
+
+
+@pytest.fixture(autouse=True)
+def _forget(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(factory, "_built", {})
+    for name in ("OPENAI_PROXY", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[socket.socket]:
+    """All sockets that were made."""
+    found: list[socket.socket] = []
+    make = connections._kept_alive
+
+    def remembered(address: Any) -> socket.socket:
+        found.append(make(address))
+        return found[-1]
+
+    monkeypatch.setattr(connections, "_kept_alive", remembered)
+    return found
+
+
+@pytest.fixture
+def port() -> int:
+    """One that nobody listens at."""
+    return free_port()
+
+
+async def ask(server: ModelServer, **more: Any) -> str:
+    model = factory.build({**ENTRY, "base_url": server.url, **more})
+    return "".join([str(chunk.content) async for chunk in model.astream("hi")])
+
+
+async def test_one_connection_for_one_after_the_other(opened: list[socket.socket]) -> None:
+    async with ModelServer({"m": [Turn(text="Yes.")]}) as server:
+        assert [await ask(server, temperature=number / 10) for number in range(3)] == ["Yes."] * 3
+        [one] = opened
+        assert one.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+        assert one.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == connections.KEEPALIVE["TCP_KEEPIDLE"]
+        await factory.close()
+        assert one.fileno() == -1
+        assert await ask(server) == "Yes."
+        assert len(opened) == 2
+        await factory.close()
+
+
+async def test_each_event_loop_has_its_own(opened: list[socket.socket]) -> None:
+    async def there() -> str:
+        try:
+            return await ask(server)
+        finally:
+            await factory.close()
+
+    async with ModelServer({"m": [Turn(text="Yes.")]}) as server:
+        assert await ask(server) == "Yes."
+        assert await anyio.to_thread.run_sync(asyncio.run, there()) == "Yes."
+        assert await ask(server) == "Yes."
+        here, elsewhere = opened
+        assert (here.fileno() == -1, elsewhere.fileno() == -1) == (False, True)
+        await factory.close()
+
+
+async def test_an_endpoint_that_is_not_there(port: int) -> None:
+    model = factory.build({**ENTRY, "base_url": f"http://127.0.0.1:{port}/v1"})
+    with pytest.raises(openai.APIConnectionError, match="Connection error"):
+        await model.ainvoke("hi")
+    await factory.close()
+
+
+async def test_a_proxy_of_the_environment(monkeypatch: pytest.MonkeyPatch, port: int) -> None:
+    """Is asked for what has no exception: here one that nobody answers at."""
+    monkeypatch.setenv("HTTP_PROXY", f"http://127.0.0.1:{port}")
+    async with ModelServer({"m": [Turn(text="Yes.")]}) as server:
+        monkeypatch.setenv("NO_PROXY", "localhost")
+        with pytest.raises(openai.APIConnectionError, match="Connection error"):
+            await ask(server)
+        await factory.close()
+        monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+        assert await ask(server) == "Yes."
+        await factory.close()
+
+
+@pytest.mark.parametrize("way", ["http_async_client", "openai_proxy", "http_socket_options"])
+def test_whoever_says_how_to_connect_is_obeyed(way: str) -> None:
+    own = httpx2.AsyncClient()
+    value: Any = {"http_async_client": own, "openai_proxy": "http://localhost:1", "http_socket_options": ()}[way]
+    model: Any = factory.build({**ENTRY, way: value})
+    used = model.root_async_client._client
+    assert used is not connections.shared()
+    assert (used is own) == (way == "http_async_client")
+
+
+@pytest.mark.parametrize("status", [400, 401, 429, 500])
+async def test_refusals_are_the_sdks_own(status: int) -> None:
+    turn = Turn(error=Failure(status=status, message="no", headers={"retry-after": "7"}))
+    async with ModelServer({"m": [turn]}) as server:
+        with pytest.raises(Exception, match="no") as refused:
+            await ask(server)
+        await factory.close()
+    response: Any = refused.value
+    assert response.status_code == status
+    assert response.response.headers["retry-after"] == "7"
