@@ -2,7 +2,7 @@
 
 SIKA_PYTHON ?= python3
 # Processes that tests run in: they wait more than they work. 0: all in one.
-WORKERS ?= 2
+WORKERS ?= 3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
