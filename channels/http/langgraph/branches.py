@@ -164,7 +164,7 @@ async def edit(request: web.Request) -> web.Response:
     messages = _conversation(state, wanted.human_message_id)
     begin, latest = _place(messages, wanted.human_message_id, "human"), _turn(state.messages, len(state.messages) - 1)
     asked = messages[begin]
-    if not state.messages or asked != _asked(state, state.messages[latest[0]]):
+    if not state.messages or asked["id"] != _asked(state, state.messages[latest[0]]).get("id"):
         raise Refused(f"human_message_id: {wanted.human_message_id[:80]!r} is not of the latest turn")
     replaced = {**asked, "id": uuid7(), "content": _reworded(asked.get("content"), text)}
     start, input = _before(state, asked, replaced)
