@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 
 from tests.bench.baselines import Figures
 from tests.bench.measure import cpu_seconds, memory_bytes, settle
+from tests.support.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 START_SECONDS = 60.0
@@ -75,7 +76,7 @@ def sika(home: Path, config: Path) -> Iterator[Sika]:
 @contextmanager
 def cold_start(home: Path, config: Path) -> Iterator[tuple[Sika, float]]:
     """A server, and the seconds from its birth to its first healthy answer."""
-    port, start = _free_port(), time.perf_counter()
+    port, start = free_port(), time.perf_counter()
     with open(home.with_suffix(".log"), "wb") as log, _child(_serve(home, config, port), log) as process:
         while not _healthy(port):
             if process.poll() is not None or time.perf_counter() - start > START_SECONDS:
@@ -158,12 +159,6 @@ def _url(process: subprocess.Popen[bytes], what: str, log: Path | None = None) -
 
 def _tail(log: Path) -> str:
     return log.read_text(errors="replace")[-2000:]
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _healthy(port: int) -> bool:

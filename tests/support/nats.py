@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -31,6 +30,7 @@ from core.errors import Unavailable
 from core.events import Aggregate, Event, Record
 from core.ids import uuid7
 from core.log import EventLog
+from tests.support.ports import free_port
 
 T = TypeVar("T")
 READY_SECONDS = 60.0
@@ -184,13 +184,6 @@ async def _formed(cluster: Nats) -> None:
 
 async def _silent(_: Exception) -> None:
     """nats-py prints errors unless somebody takes them."""
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 # ── a process of ours ───────────────────────────────────────────────────────────────────────────────────────────────

@@ -13,7 +13,7 @@ from nats.aio.msg import Msg
 from core.events import ModelCompleted, ModelFailed, RunStarted
 from core.previews import Preview, decode
 from tests.support.model_server import Failure, Turn
-from tests.support.nats import free_port
+from tests.support.ports import free_port
 from tests.support.workers import Client, site
 
 pytestmark = pytest.mark.anyio

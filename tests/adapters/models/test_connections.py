@@ -14,7 +14,7 @@ import pytest
 from adapters.models import connections, factory
 from core.events import Json
 from tests.support.model_server import Failure, ModelServer, Turn
-from tests.support.nats import free_port
+from tests.support.ports import free_port
 
 ENTRY: Json = {"name": "m", "model": "m", "api_key": "k"}
 

@@ -18,7 +18,8 @@ from core.log import EventLog
 from core.settings import Otlp, Secret, Tracing
 from tests.adapters.tracing.conftest import Receiver
 from tests.adapters.tracing.story import WORKER, requested, said, started, whole
-from tests.support.nats import eventually, free_port, fresh, running_tasks
+from tests.support.nats import eventually, fresh, running_tasks
+from tests.support.ports import free_port
 
 
 @pytest.fixture(autouse=True)

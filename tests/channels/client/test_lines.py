@@ -13,7 +13,7 @@ from aiohttp import web
 from channels.client import ClientError, SikaClient, StreamEvent, TooMany, Unauthenticated, Unavailable, Unsupported
 from tests.channels.client.stage import LONG, Line, Models, Stage, text_of, told
 from tests.support.model_server import words
-from tests.support.nats import free_port
+from tests.support.ports import free_port
 
 
 @pytest.fixture(autouse=True)

@@ -20,7 +20,8 @@ from core.bus import Endpoint
 from core.config import parse
 from core.errors import Unavailable
 from core.log import EventLog
-from tests.support.nats import Nats, free_port
+from tests.support.nats import Nats
+from tests.support.ports import free_port
 
 pytestmark = pytest.mark.anyio
 
