@@ -106,24 +106,24 @@ class EventLog:
         Returns the records as stored. Raises `Conflict` if somebody else was first; `Unavailable` if the log did not
         answer for 30 s (then nobody can say whether it was stored: read before deciding again).
         """
-        bodies = []
+        bodies, deadline = [], asyncio.get_running_loop().time() + APPEND_SECONDS
         for event in events:
             fields = {"kind": aggregate.kind, "aggregate": aggregate.id, "actor": actor, "at": now()}
             envelope = written(event, id=uuid7(), run=run, cause=cause, **fields)
             body = encode(event, envelope)
-            bodies.append((event, envelope, body, await self._claim(aggregate, event, envelope, body)))
+            bodies.append((event, envelope, body, await self._claim(aggregate, event, envelope, body, deadline)))
         messages = [(envelope.id, str(event.__struct_config__.tag), wire) for event, envelope, _, wire in bodies]
         extra = {AUDIENCE: ",".join(audience)} if audience else {}
         if traceparent:
             extra[TRACEPARENT] = traceparent
-        last = await self._store(aggregate, messages, expected, extra)
+        last = await self._store(aggregate, messages, expected, extra, deadline)
         first = last - len(bodies) + 1
         return [Record(first + n, body, None, event) for n, (event, _, body, _) in enumerate(bodies)]
 
-    async def _claim(self, aggregate: Aggregate, event: Event, envelope: Any, body: bytes) -> bytes:
+    async def _claim(self, aggregate: Aggregate, event: Event, envelope: Any, body: bytes, deadline: float) -> bytes:
         if len(body) <= INLINE_BYTES:
             return body
-        blob = await self._blobs.put(aggregate, body)
+        blob = await self._blobs.put(aggregate, body, deadline)
         head = msgspec.structs.replace(envelope, type=str(event.__struct_config__.tag), blob=blob)
         return msgspec.json.encode(head)
 
@@ -133,10 +133,10 @@ class EventLog:
         messages: Sequence[tuple[str, str, bytes]],
         expected: int,
         extra: Mapping[str, str],
+        deadline: float,
     ) -> int:
         """Send until it is known what became of it; the sequence of the last message."""
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + APPEND_SECONDS
         pause = 0.0
         while True:
             try:
@@ -506,11 +506,18 @@ class _Blobs:
         self._store: ObjectStore | None = None
         self._recent: OrderedDict[str, bytes] = OrderedDict()
 
-    async def put(self, aggregate: Aggregate, body: bytes) -> Blob:
+    async def put(self, aggregate: Aggregate, body: bytes, deadline: float) -> Blob:
+        """Store a body, again and again until the loop's time is up: under its hash that is harmless."""
         blob = Blob(hashlib.sha256(body).hexdigest(), len(body))
-        with _reaching():
-            await (await self._open()).put(_blob_name(aggregate, blob), body)
-        return blob
+        while True:
+            try:
+                with _reaching():
+                    await (await self._open()).put(_blob_name(aggregate, blob), body)
+                return blob
+            except Unavailable:
+                if asyncio.get_running_loop().time() > deadline:
+                    raise
+            await asyncio.sleep(0.2)
 
     async def get(self, record: Record) -> bytes:
         assert record.head.blob

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import operator
 import re
+import warnings
 from collections.abc import Callable, Sequence
 from functools import reduce
 
@@ -77,9 +78,11 @@ class _Parser:
         if token in _MARKS:
             raise Invalid(f"pattern: {token} has nothing to repeat, or is not supported")
         try:
-            return _character(re.compile(token, re.IGNORECASE | re.DOTALL), 0 if token in _PLACES else 1)
+            with warnings.catch_warnings(action="ignore", category=FutureWarning):  # `[[a]` is a set of `[` and `a`
+                found = re.compile(token, re.IGNORECASE | re.DOTALL)
         except re.error as error:
             raise Invalid(f"pattern: {token}: {error}") from None
+        return _character(found, 0 if token in _PLACES else 1)
 
     def _group(self, depth: int) -> Part:
         if depth > DEEPEST:

@@ -320,6 +320,22 @@ async def test_appending_while_the_server_is_down(
         assert [r.id for r in await read(log, other)] == [r.id for r in both]
 
 
+async def test_a_big_body_waits_for_the_server_as_long_as_a_small_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with own(tmp_path) as nats, bus_on(nats) as bus:
+        monkeypatch.setattr(bus.nc, "jetstream", functools.partial(bus.nc.jetstream, timeout=0.3))
+        log, thread = EventLog(bus), fresh()
+        await append(log, fresh(), big(100_000))
+        await nats.kill()
+        waiting = asyncio.ensure_future(append(log, thread, big(100_000)))
+        done, _ = await asyncio.wait([waiting], timeout=1)
+        assert not done, "not refused at the first try of several"
+        await nats.restart()
+        [record] = await waiting
+        assert [r.id for r in await eventually(lambda: read(log, thread))] == [record.id]
+
+
 async def test_appending_a_big_body_to_a_server_that_stays_down(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

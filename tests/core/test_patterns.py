@@ -6,7 +6,7 @@ import re
 from contextlib import suppress
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from core.errors import Invalid
@@ -47,6 +47,7 @@ def test_what_is_not_supported(source: str) -> None:
         Pattern(source)
 
 
+@example("[[a]")
 @given(st.text("ab()[]|*+?^$.\\-{},:é ", max_size=20))
 def test_every_text_is_an_expression_or_invalid(source: str) -> None:
     with suppress(Invalid):
