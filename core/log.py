@@ -507,7 +507,7 @@ class _Blobs:
         self._recent: OrderedDict[str, bytes] = OrderedDict()
 
     async def put(self, aggregate: Aggregate, body: bytes, deadline: float) -> Blob:
-        """Store a body, again and again until the loop's time is up: under its hash that is harmless."""
+        """Store a body, again and again up to a `deadline` of the loop's clock: under its hash that is harmless."""
         blob = Blob(hashlib.sha256(body).hexdigest(), len(body))
         while True:
             try:

@@ -81,9 +81,10 @@ async def _one(
             except (SikaError, GraphBubbleUp):
                 raise
             except Exception as error:
-                failed = _failure(error, attempt, attempts)
+                reason, retriable = classify(error)
+                failed = _failure(error, reason, attempt, attempts, again=retriable and attempt < attempts)
                 if failed.wait_ms is None:
-                    breaker.failed(admitted, time.monotonic(), retriable=classify(error)[1])
+                    breaker.failed(admitted, time.monotonic(), retriable=retriable)
                     raise await _given_up(turn, candidate, failed, last=last) from error
                 await _record(turn, candidate, failed)
                 await asyncio.sleep(failed.wait_ms / 1000)
@@ -95,17 +96,15 @@ async def _one(
         breaker.freed(admitted)
 
 
-def _failure(error: Exception, attempt: int, attempts: int) -> ModelFailed:
+def _failure(error: Exception, reason: str, attempt: int, attempts: int, *, again: bool) -> ModelFailed:
     """What a try came to; without `wait_ms` if there is no other."""
-    reason, retriable = classify(error)
-    name = type(error).__name__
     return ModelFailed(
-        error=name,
+        error=type(error).__name__,
         text=_said(error)[:2000],
         attempt=attempt,
         max_attempts=attempts,
         reason=reason,
-        wait_ms=pause_ms(error, attempt) if retriable and attempt < attempts else None,
+        wait_ms=pause_ms(error, attempt) if again else None,
     )
 
 

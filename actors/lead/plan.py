@@ -51,7 +51,7 @@ class Plan:
     prompt: str
     todos: bool
     vision: bool
-    blind: frozenset[str] = frozenset()
+    blind: frozenset[str]
     """Candidates that do not see images, where the model does."""
 
 

@@ -24,14 +24,14 @@ KEPT = 10_000
 
 
 class OpenAICompatible(ChatOpenAI):
-    """`ChatOpenAI` with five differences in chat completions; the Responses API is left alone.
+    """`ChatOpenAI` on connections that all models share (see `connections`), and with four differences in chat
+    completions; the Responses API is left alone.
 
     What is in wire form already goes by `extra_body`, which the SDK takes as it is; otherwise it walks through
     every part of every request, at about 6 µs a part. A message is brought into wire form once, not once per
     request: on a thread of 2 000 messages both together are the difference between 100 ms and 10 ms before a
-    request is sent. The usual chunk of a stream is read without the SDK's models (see `chunks`), from connections that
-    all models share (see `connections`). And what an endpoint says in `reasoning_content` (DeepSeek and others) or
-    `reasoning` (vLLM) is kept, as `reasoning_content`.
+    request is sent. The usual chunk of a stream is read without the SDK's models (see `chunks`). And what an
+    endpoint says in `reasoning_content` (DeepSeek and others) or `reasoning` (vLLM) is kept, as `reasoning_content`.
     """
 
     _wires: _Wires = PrivateAttr(default_factory=lambda: _Wires())

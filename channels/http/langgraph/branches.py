@@ -189,15 +189,13 @@ def _at_rest(thread_id: str, state: ThreadState) -> None:
 
 
 def _conversation(state: ThreadState, message_id: str) -> Sequence[Message]:
-    """The conversation with a message: as it is, or as it was before the summary that the message went into."""
-    if message_id in state.places:
-        return state.messages
-    for index in state.chain(state.head):
+    """The conversation as it is; if a message went into a summary, as it was before that."""
+    for index in state.chain(state.head) if message_id not in state.places else ():
         if is_summary(state.commits[index].patch):
             messages: list[Message] = state.values_at(state.commits[index].parent).get("messages", [])
             if any(message.get("id") == message_id for message in messages):
                 return messages
-    raise NotFound(f"Message {message_id[:80]!r} not found")
+    return state.messages
 
 
 def _place(messages: Sequence[Message], message_id: str, kind: str | None = None) -> int:

@@ -59,6 +59,7 @@ def plan(config: Config, *, everything: bool = True) -> Plan:
         prompt="p",
         todos=everything,
         vision=everything,
+        blind=frozenset(),
     )
 
 

@@ -40,12 +40,6 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[socket.socket]:
     return found
 
 
-@pytest.fixture
-def port() -> int:
-    """One that nobody listens at."""
-    return free_port()
-
-
 async def ask(server: ModelServer, **more: Any) -> str:
     model = factory.build({**ENTRY, "base_url": server.url, **more})
     return "".join([str(chunk.content) async for chunk in model.astream("hi")])
@@ -80,16 +74,16 @@ async def test_each_event_loop_has_its_own(opened: list[socket.socket]) -> None:
         await factory.close()
 
 
-async def test_an_endpoint_that_is_not_there(port: int) -> None:
-    model = factory.build({**ENTRY, "base_url": f"http://127.0.0.1:{port}/v1"})
+async def test_an_endpoint_that_is_not_there() -> None:
+    model = factory.build({**ENTRY, "base_url": f"http://127.0.0.1:{free_port()}/v1"})
     with pytest.raises(openai.APIConnectionError, match="Connection error"):
         await model.ainvoke("hi")
     await factory.close()
 
 
-async def test_a_proxy_of_the_environment(monkeypatch: pytest.MonkeyPatch, port: int) -> None:
+async def test_a_proxy_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """Is asked for what has no exception: here one that nobody answers at."""
-    monkeypatch.setenv("HTTP_PROXY", f"http://127.0.0.1:{port}")
+    monkeypatch.setenv("HTTP_PROXY", f"http://127.0.0.1:{free_port()}")
     async with ModelServer({"m": [Turn(text="Yes.")]}) as server:
         monkeypatch.setenv("NO_PROXY", "localhost")
         with pytest.raises(openai.APIConnectionError, match="Connection error"):

@@ -70,10 +70,10 @@ def runs(receiver: Receiver) -> list[str]:
 
 
 async def told_of(told: Exporter, receiver: Receiver, names: set[str]) -> bool:
-    """Whether these runs arrive, and their sender knows: what it does not know is sent once more when it ends."""
+    """Whether these runs arrive, each once, and their sender knows: what it does not know is sent again at its end."""
 
     async def there() -> bool:
-        return set(runs(receiver)) == names and told.sent == len(received(receiver))
+        return sorted(runs(receiver)) == sorted(names) and told.sent == len(received(receiver))
 
     return await eventually(there)
 
