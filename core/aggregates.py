@@ -6,35 +6,44 @@ state is always folded from the log as it is now, so that every replica gives th
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
+from core.cache import ByteCache
 from core.errors import Conflict, Unavailable
 from core.events import Aggregate, Event, Record
 from core.log import EventLog
 
 S = TypeVar("S")
 DECIDE_TRIES = 50
+KEPT_BYTES = 16 << 20
+"""Of events of one kind whose aggregates are kept folded."""
 
 Fold = Callable[[Iterable[Record], S], S]
 """The state after these records, beginning at a state that must not be changed: pure and total."""
 
 
-class Aggregates(Generic[S]):
-    """Aggregates of one kind. `empty` is the state before the first event; at most `kept` are kept folded."""
+class _Folded(NamedTuple, Generic[S]):
+    """A state as of a sequence, made of so many bytes of events."""
 
-    def __init__(self, log: EventLog, kind: str, fold: Fold[S], empty: S, *, kept: int = 1000) -> None:
+    seq: int
+    state: S
+    size: int
+
+
+class Aggregates(Generic[S]):
+    """Aggregates of one kind. `empty` is the state before the first event; `kept` bytes of events are kept folded."""
+
+    def __init__(self, log: EventLog, kind: str, fold: Fold[S], empty: S, *, kept: int = KEPT_BYTES) -> None:
         self.log = log
         self.kind = kind
         self._fold = fold
         self._empty = empty
-        self._most = kept
-        self._kept: OrderedDict[str, tuple[int, S]] = OrderedDict()
+        self._kept: ByteCache[str, _Folded[S]] = ByteCache(kept)
 
     async def load(self, identity: str) -> S:
         """The state as of now."""
-        return (await self._load(identity))[1]
+        return (await self._load(identity)).state
 
     async def decide(
         self, identity: str, decision: Callable[[S], Sequence[Event]], *, actor: str, cause: str | None = None
@@ -44,28 +53,26 @@ class Aggregates(Generic[S]):
         """
         aggregate = Aggregate(self.kind, identity)
         for _ in range(DECIDE_TRIES):
-            seq, state = await self._load(identity)
-            events = decision(state)
+            folded = await self._load(identity)
+            events = decision(folded.state)
             if not events:
-                return state, []
+                return folded.state, []
             try:
-                records = await self.log.append(aggregate, events, expected=seq, actor=actor, cause=cause)
+                records = await self.log.append(aggregate, events, expected=folded.seq, actor=actor, cause=cause)
             except Conflict:
                 continue
-            return self._keep(identity, records[-1].seq, self._fold(records, state)), records
+            return self._keep(identity, folded, records).state, records
         raise Unavailable(f"{aggregate}: too many writers at once")
 
-    async def _load(self, identity: str) -> tuple[int, S]:
-        seq, state = self._kept.get(identity, (0, self._empty))
-        records = [record async for record in self.log.read(Aggregate(self.kind, identity), after=seq)]
-        if not records:
-            return seq, state
-        return records[-1].seq, self._keep(identity, records[-1].seq, self._fold(records, state))
+    async def _load(self, identity: str) -> _Folded[S]:
+        folded = self._kept.get(identity) or _Folded(0, self._empty, 0)
+        records = [record async for record in self.log.read(Aggregate(self.kind, identity), after=folded.seq)]
+        return self._keep(identity, folded, records) if records else folded
 
-    def _keep(self, identity: str, seq: int, state: S) -> S:
-        if seq >= self._kept.get(identity, (0, state))[0]:
-            self._kept[identity] = (seq, state)
-            self._kept.move_to_end(identity)
-            while len(self._kept) > self._most:
-                self._kept.popitem(last=False)
-        return state
+    def _keep(self, identity: str, before: _Folded[S], records: Sequence[Record]) -> _Folded[S]:
+        size = before.size + sum(len(record.raw) for record in records)
+        folded = _Folded(records[-1].seq, self._fold(records, before.state), size)
+        kept = self._kept.get(identity)
+        if kept is None or folded.seq >= kept.seq:
+            self._kept.put(identity, folded, size)
+        return folded

@@ -173,6 +173,8 @@ class RunStarted(Event, frozen=True):
     worker: str
     lease: int
     """Sequence of the wake-up in the work queue whose redelivery hands the run on."""
+    delivery: int = 0
+    """Which delivery of that wake-up it was (`Wakeup.order`): only a later one hands the run on."""
     model: str | None = None
     prompt: str | None = None
     """Short hash of the system prompt: tells drift from divergence when the run is replayed."""
@@ -184,6 +186,14 @@ class RunStarted(Event, frozen=True):
     """What the server adds to the input: other fields of the state, and of its messages, by `id`, the fields that
     differ (the uploads block, the reminder).
     """
+
+
+class RunSuspended(Event, frozen=True):
+    """The worker gave the run back, as a part of the system did not answer; another attempt follows after a pause.
+    `reason` is fit for people.
+    """
+
+    reason: str
 
 
 class RunCancelRequested(Event, frozen=True):
@@ -454,9 +464,12 @@ class _Written(Envelope, frozen=True, omit_defaults=True):
 
 
 class Opaque(msgspec.Struct, frozen=True):
-    """An event of a type (or version) that this build does not know. Folds as nothing."""
+    """An event of a type (or version) that this build does not know, or one that cannot be read: then `problem` says
+    why. Folds as nothing.
+    """
 
     type: str
+    problem: str | None = None
 
 
 class Record:
@@ -481,9 +494,21 @@ class Record:
 
     @property
     def event(self) -> Event | Opaque:
+        """Never raises: what does not fit its schema is `Opaque`, with the problem."""
         if self._event is None:
-            self._event = decode(self.head, self.raw)
+            try:
+                self._event = decode(self.head, self.raw)
+            except Invalid as error:
+                self._event = Opaque(self.type, str(error))
         return self._event
+
+    def decoded(self, event: Event | Opaque) -> None:
+        """Take what the body was decoded to already."""
+        self._event = event
+
+    @property
+    def aggregate(self) -> Aggregate:
+        return Aggregate(self.head.kind, self.head.aggregate)
 
     @property
     def id(self) -> str:
@@ -505,12 +530,12 @@ class Record:
         return f"Record({self.seq}, {self.type}, {self.head.kind}/{self.head.aggregate})"
 
 
-def unreadable(seq: int, raw: bytes, aggregate: Aggregate) -> Record:
+def unreadable(seq: int, raw: bytes, aggregate: Aggregate, problem: str) -> Record:
     """Stands for something in the log that is no event: folds as nothing, stops nobody."""
     head = Envelope(
         id=f"unreadable-{seq}", type="unreadable", kind=aggregate.kind, aggregate=aggregate.id, actor="?", at=""
     )
-    return Record(seq, raw, head, Opaque("unreadable"))
+    return Record(seq, raw, head, Opaque("unreadable", problem))
 
 
 _head_decoder = msgspec.json.Decoder(Envelope)

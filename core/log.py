@@ -17,12 +17,14 @@ get wrong and are owned here:
   makes that safe); if it is somebody else's, it is a true conflict.
 
 *Read* is batched direct get on the literal subject: no consumer. On a replicated stream any replica may answer, so
-the tip is first read from the leader and the read goes on until it is reached.
+the tip is first read from the leader and the read goes on until it is reached (or `READ_SECONDS` have passed: then
+it is refused).
 
 *Follow* uses no consumer either: the stream republishes what it stores to core NATS. One subscription per process
 hears every aggregate's events with their stream sequence, which is contiguous, so a lost message is noticed at the
 next one (or within `IDLE_SECONDS`) and read from the log. Each listener has a bounded buffer; one that is too slow
-loses its buffer, not its place: it goes on by reading the log.
+loses its buffer, not its place: it goes on by reading the log. A body that lies in the object store is fetched by the
+listener that takes the event, so that one listener's big bodies hold up nobody else.
 
 Rejected: wildcard subjects per event type (100 times slower to read, and wildcard guards are unsound on replicated
 streams); a consumer per follower (server 2.15 allows 1 000 per stream); a subscription per thread (the process hears
@@ -34,8 +36,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import re
-from collections import OrderedDict, deque
-from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -47,8 +49,9 @@ from nats.js.errors import NotFoundError
 from nats.js.object_store import ObjectStore
 
 from core.bus import ASK_SECONDS, MESSAGE_NOT_FOUND, ApiError, Bus
+from core.cache import ByteCache
 from core.errors import Conflict, Invalid, Unavailable
-from core.events import Aggregate, Blob, Event, Record, encode, unreadable, written
+from core.events import Aggregate, Blob, Event, Opaque, Record, decode, encode, unreadable, written
 from core.ids import now, uuid7
 from core.traces import TRACEPARENT
 
@@ -65,10 +68,16 @@ INLINE_BYTES = 64 * 1024
 """Bigger bodies go to the object store, the event holds the reference (claim check). The server's limit is 1 MiB."""
 APPEND_SECONDS = 30.0
 """How long an append keeps asking what became of it before it gives up as `Unavailable`."""
+READ_SECONDS = 30.0
+"""How long a read waits for a replica to catch up with what the leader has."""
+CACHED_BYTES = 32 << 20
+"""Of bodies from the object store that are kept in memory."""
 PAGE = 256
 """Messages per batched direct get; the server allows 1 024."""
 IDLE_SECONDS = 5.0
 """How often a silent process checks that it has not missed the last message."""
+BODY_SECONDS = 1.0
+"""Pause of a listener that could not fetch a body."""
 BUFFERED = 4096
 """Records a listener may lag behind before its buffer is dropped."""
 
@@ -84,6 +93,10 @@ class EventLog:
         self._ears: dict[Aggregate | None, set[Ear]] = {}
         self._blobs = _Blobs(bus)
         self._heard = False
+        self._placed = asyncio.Event()
+        """The position is known: what comes live can be put in its place."""
+        self.redact: Callable[[bytes], bytes] = _as_it_is
+        """Takes secrets out of an encoded event before it is stored, and is what everybody gets to see."""
 
     # ── append ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -103,29 +116,45 @@ class EventLog:
         that need to hear of it, where most events of the type concern nobody (`Actor.summoned`). `traceparent`: the
         trace it is part of, as a header for others on the bus; our own readers find it in the log.
 
-        Returns the records as stored. Raises `Conflict` if somebody else was first; `Unavailable` if the log did not
-        answer for 30 s (then nobody can say whether it was stored: read before deciding again).
+        Returns the records as stored. Raises `Invalid` if an event does not fit its own schema (nothing is stored
+        then); `Conflict` if somebody else was first; `Unavailable` if the log did not answer for 30 s (then nobody
+        can say whether it was stored: read before deciding again).
         """
-        bodies, deadline = [], asyncio.get_running_loop().time() + APPEND_SECONDS
-        for event in events:
-            fields = {"kind": aggregate.kind, "aggregate": aggregate.id, "actor": actor, "at": now()}
-            envelope = written(event, id=uuid7(), run=run, cause=cause, **fields)
-            body = encode(event, envelope)
-            bodies.append((event, envelope, body, await self._claim(aggregate, event, envelope, body, deadline)))
-        messages = [(envelope.id, str(event.__struct_config__.tag), wire) for event, envelope, _, wire in bodies]
+        deadline = asyncio.get_running_loop().time() + APPEND_SECONDS
+        fields = {"kind": aggregate.kind, "aggregate": aggregate.id, "actor": actor, "run": run, "cause": cause}
+        records = [self._readable(event, fields) for event in events]
+        claims = [await self._claim(aggregate, record, deadline) for record in records]
+        messages = [
+            (record.id, record.type, claim or record.raw) for record, claim in zip(records, claims, strict=True)
+        ]
         extra = {AUDIENCE: ",".join(audience)} if audience else {}
         if traceparent:
             extra[TRACEPARENT] = traceparent
-        last = await self._store(aggregate, messages, expected, extra, deadline)
-        first = last - len(bodies) + 1
-        return [Record(first + n, body, None, event) for n, (event, _, body, _) in enumerate(bodies)]
+        try:
+            last = await self._store(aggregate, messages, expected, extra, deadline)
+        except Conflict:
+            await self._blobs.delete(aggregate, [_sha256(r.raw) for r, c in zip(records, claims, strict=True) if c])
+            raise
+        for number, record in enumerate(reversed(records)):
+            record.seq = last - number
+        return records
 
-    async def _claim(self, aggregate: Aggregate, event: Event, envelope: Any, body: bytes, deadline: float) -> bytes:
-        if len(body) <= INLINE_BYTES:
-            return body
-        blob = await self._blobs.put(aggregate, body, deadline)
-        head = msgspec.structs.replace(envelope, type=str(event.__struct_config__.tag), blob=blob)
-        return msgspec.json.encode(head)
+    def _readable(self, event: Event, fields: Mapping[str, Any]) -> Record:
+        """An event as it will be read: encoded, and decoded again."""
+        try:
+            raw = self.redact(encode(event, written(event, id=uuid7(), at=now(), **fields)))
+            record = Record(0, raw)
+            record.decoded(decode(record.head, raw))
+        except (TypeError, ValueError, Invalid) as error:  # what JSON cannot say is a TypeError or a ValueError
+            raise Invalid(f"{type(event).__name__} does not fit its own schema: {error}") from error
+        return record
+
+    async def _claim(self, aggregate: Aggregate, record: Record, deadline: float) -> bytes | None:
+        """What is stored instead of a body that is too big; None if it is not."""
+        if len(record.raw) <= INLINE_BYTES:
+            return None
+        blob = await self._blobs.put(aggregate, record.raw, deadline)
+        return msgspec.json.encode(msgspec.structs.replace(record.head, blob=blob))
 
     async def _store(
         self,
@@ -219,11 +248,17 @@ class EventLog:
         return stored.seq if stored else 0
 
     async def read(self, aggregate: Aggregate, *, after: int = 0, upto: int | None = None) -> AsyncIterator[Record]:
-        """The aggregate's events after a sequence (and up to one), oldest first, complete as of the call."""
+        """The aggregate's events after a sequence (and up to one), oldest first, complete as of the call. Raises
+        `Unavailable` if they cannot be had in full.
+        """
+        async for record in self._heads(aggregate, after, upto):
+            yield await self.whole(record)
+
+    async def _heads(self, aggregate: Aggregate, after: int, upto: int | None = None) -> AsyncIterator[Record]:
+        """Like `read`, but leaves bodies where they lie."""
         subject = self.bus.names.log(aggregate)
-        tip = upto
-        if tip is None and self.bus.replicas > 1:
-            tip = await self.tip(aggregate)
+        tip = await self.tip(aggregate) if self.bus.replicas > 1 else None
+        deadline = asyncio.get_running_loop().time() + READ_SECONDS
         while True:
             page, more = await self._page(subject, after + 1)
             for record in page:
@@ -233,18 +268,24 @@ class EventLog:
                 after = record.seq
             if more:
                 continue
-            if tip is None or after >= tip or upto is not None:
+            if tip is None or after >= tip or after == upto:
                 return
+            if asyncio.get_running_loop().time() > deadline:
+                raise Unavailable(f"{aggregate}: a replica is behind its leader: at {after} of {tip}")
             await asyncio.sleep(0.02)  # a replica that is behind its leader answered
 
-    async def between(self, after: int, upto: int) -> AsyncIterator[Record]:
-        """All aggregates' events after a stream sequence, up to one, oldest first."""
+    async def between(self, after: int, upto: int, *, bodies: bool = True) -> AsyncIterator[Record]:
+        """All aggregates' events after a stream sequence, up to one, oldest first. Without `bodies`, big ones stay
+        where they lie. Raises `Unavailable` if the events cannot be had in full.
+        """
+        deadline = asyncio.get_running_loop().time() + READ_SECONDS
         while after < upto:
             page, more = await self._page(self.bus.names.all_log, after + 1)
             for record in page:
                 if record.seq > upto:
                     return
-                yield record
+                yield await self.whole(record) if bodies else record
+                deadline = asyncio.get_running_loop().time() + READ_SECONDS
                 after = record.seq
             if more:
                 continue
@@ -253,6 +294,8 @@ class EventLog:
             stored = await self._from_leader({"seq": after + 1, "next_by_subj": self.bus.names.all_log})
             if stored is None or stored.seq > upto:
                 return
+            if asyncio.get_running_loop().time() > deadline:
+                raise Unavailable(f"a replica is behind its leader: at {after} of {upto}")
             await asyncio.sleep(0.02)  # a replica that is behind its leader answered
 
     async def last(self) -> int:
@@ -270,18 +313,21 @@ class EventLog:
             raise Unavailable(str(error)) from error
 
     async def purge(self, aggregate: Aggregate, *, before: int | None = None) -> None:
-        """Forget an aggregate's events before a sequence (default: all but the last, the tombstone), and their bodies.
-        Repeating it is fine.
+        """Forget an aggregate's events before a sequence (default: all but the last, the tombstone), and their bodies:
+        these first, so that a purge that was cut short finds them again. Repeating it is fine.
         """
         first = await self.tip(aggregate) if before is None else before
         if not first:
             return
-        kept = [record async for record in self.read(aggregate, after=first - 1)]
+        blobs: dict[bool, set[str]] = {True: set(), False: set()}
+        async for record in self._heads(aggregate, 0):
+            if record.head.blob is not None:
+                blobs[record.seq < first].add(record.head.blob.sha256)
+        await self._blobs.delete(aggregate, blobs[True] - blobs[False])
         try:
             await self.bus.api(f"STREAM.PURGE.{self._stream}", {"filter": self.bus.names.log(aggregate), "seq": first})
         except ApiError as error:
             raise Unavailable(str(error)) from error
-        await self._blobs.delete(aggregate, {hashlib.sha256(record.raw).hexdigest() for record in kept})
 
     async def _page(self, subject: str, start: int) -> tuple[list[Record], bool]:
         """Up to PAGE records of a subject (or filter) from a sequence, and whether there are more."""
@@ -301,8 +347,7 @@ class EventLog:
                 if status == "503":
                     raise Unavailable("the log is not available")
                 pending = int((msg.headers or {}).get("Nats-Num-Pending", "0"))
-                records = [await self._record(m) for m in found]
-                return records, status == "204" and pending > 0
+                return [self._record(m) for m in found], status == "204" and pending > 0
 
     async def _first_after(self, aggregate: Aggregate, seq: int) -> Record | None:
         """The aggregate's first event after a sequence, from the stream's leader."""
@@ -319,26 +364,31 @@ class EventLog:
             raise Unavailable(str(error)) from error
         return msgspec.convert(reply["message"], _Stored, strict=False)
 
-    async def _record(self, msg: Msg) -> Record:
+    def _record(self, msg: Msg) -> Record:
         """The record of a message, as the stream republished it or as direct get returned it."""
         headers = msg.headers
         assert headers
-        audience = headers.get(AUDIENCE, "")
-        return await self._whole(int(headers["Nats-Sequence"]), headers["Nats-Subject"], msg.data, audience)
+        return self._stored(int(headers["Nats-Sequence"]), headers["Nats-Subject"], msg.data, headers.get(AUDIENCE, ""))
 
-    async def _whole(self, seq: int, subject: str, data: bytes, audience: str) -> Record:
-        """With its body, wherever that lies. What cannot be read as an event must not stop everybody else."""
+    def _stored(self, seq: int, subject: str, data: bytes, audience: str) -> Record:
+        """What cannot be read as an event must not stop everybody else."""
         try:
-            return await self.whole(Record(seq, data, audience=audience))
+            return Record(seq, data, audience=audience)
         except Invalid as error:
             log.error("not an event", seq=seq, subject=subject, error=str(error))
-            return unreadable(seq, data, self.bus.names.aggregate(subject))
+            return unreadable(seq, data, self.bus.names.aggregate(subject), str(error))
 
     async def whole(self, record: Record) -> Record:
-        """A record with its body in place of the reference to it. Raises `Invalid` if the body is lost or damaged."""
+        """A record with its body in place of the reference to it. If the body is lost or damaged, the record says so:
+        its event is `Opaque`, with the problem.
+        """
         if record.head.blob is None:
             return record
-        return Record(record.seq, await self._blobs.get(record), audience=record.audience)
+        try:
+            return Record(record.seq, await self._blobs.get(record), audience=record.audience)
+        except Invalid as error:
+            log.error("an event without its body", seq=record.seq, error=str(error))
+            return Record(record.seq, record.raw, record.head, Opaque(record.type, str(error)), record.audience)
 
     # ── follow ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -347,6 +397,7 @@ class EventLog:
         await self.bus.subscribe(self.bus.names.all_live, self._on_live)
         await self.bus.nc.flush()
         self.position = await self.last()
+        self._placed.set()
 
     async def watch(self) -> None:
         """Runs for as long as the process: finds what was lost when nothing came after it."""
@@ -366,9 +417,11 @@ class EventLog:
                     log.warning("log out of reach", error=str(error))
 
     @contextmanager
-    def listen(self, aggregate: Aggregate | None) -> Iterator[Ear]:
-        """A buffer that gets every event of an aggregate (None: of all) from `position` on."""
-        ear = Ear()
+    def listen(self, aggregate: Aggregate | None, *, bodies: bool = True) -> Iterator[Ear]:
+        """A buffer that gets every event of an aggregate (None: of all) from `position` on. Without `bodies`, big ones
+        stay where they lie.
+        """
+        ear = Ear(self.whole if bodies else None)
         ears = self._ears.setdefault(aggregate, set())
         ears.add(ear)
         try:
@@ -398,15 +451,15 @@ class EventLog:
     async def _on_live(self, msg: Msg) -> None:
         assert msg.headers
         seq = int(msg.headers["Nats-Sequence"])
+        await self._placed.wait()
         if seq > self.position + 1:
             try:
                 await self._heal(seq - 1)
             except Unavailable as error:
                 log.warning("gap not healed yet", upto=seq - 1, error=str(error))
                 return
-        record = await self._record(msg)
         if seq == self.position + 1:
-            self._deliver(record)
+            self._deliver(self._record(msg))
             self.position = seq
         self._heard = True
 
@@ -420,7 +473,7 @@ class EventLog:
         if self.bus.replicas > 1:
             await self._heal_from_leader(upto)
         else:
-            async for record in self.between(self.position, upto):
+            async for record in self.between(self.position, upto, bodies=False):
                 if record.seq > self.position:
                     self._deliver(record)
                     self.position = record.seq
@@ -431,7 +484,7 @@ class EventLog:
             stored = await self._from_leader({"seq": self.position + 1, "next_by_subj": self.bus.names.all_log})
             if stored is None or stored.seq > upto:
                 return
-            record = await self._whole(stored.seq, stored.subject, stored.data, stored.audience)
+            record = self._stored(stored.seq, stored.subject, stored.data, stored.audience)
             if record.seq > self.position:
                 self._deliver(record)
                 self.position = record.seq
@@ -447,7 +500,8 @@ class EventLog:
 class Ear:
     """A listener's bounded buffer. Overflow drops the buffer, and `take` says so."""
 
-    def __init__(self) -> None:
+    def __init__(self, whole: Callable[[Record], Awaitable[Record]] | None = None) -> None:
+        self._whole = whole
         self._records: deque[Record] = deque()
         self._lost = False
         self._ready = asyncio.Event()
@@ -464,15 +518,22 @@ class Ear:
         log.
         """
         await self._ready.wait()
-        return self.drain()
+        return await self.drain()
 
-    def drain(self) -> tuple[list[Record], bool]:
-        """Like `take`, without waiting."""
+    async def drain(self) -> tuple[list[Record], bool]:
+        """Like `take`, without waiting. If a body cannot be fetched now, that is as if something had been dropped."""
         records, lost = list(self._records), self._lost
         self._records.clear()
         self._lost = False
         self._ready.clear()
-        return ([], True) if lost else (records, False)
+        if lost or self._whole is None:
+            return ([], True) if lost else (records, False)
+        try:
+            return [record if record.head.blob is None else await self._whole(record) for record in records], False
+        except Unavailable as error:
+            log.warning("bodies out of reach", error=str(error))
+            await asyncio.sleep(BODY_SECONDS)
+            return [], True
 
 
 class _Stored(msgspec.Struct):
@@ -504,11 +565,13 @@ class _Blobs:
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
         self._store: ObjectStore | None = None
-        self._recent: OrderedDict[str, bytes] = OrderedDict()
+        self._recent: ByteCache[str, bytes] = ByteCache(CACHED_BYTES)
+        self._fetching: dict[str, asyncio.Future[bytes]] = {}
+        """Bodies on their way: several listeners want the same ones."""
 
     async def put(self, aggregate: Aggregate, body: bytes, deadline: float) -> Blob:
         """Store a body, again and again up to a `deadline` of the loop's clock: under its hash that is harmless."""
-        blob = Blob(hashlib.sha256(body).hexdigest(), len(body))
+        blob = Blob(_sha256(body), len(body))
         while True:
             try:
                 with _reaching():
@@ -520,34 +583,41 @@ class _Blobs:
             await asyncio.sleep(0.2)
 
     async def get(self, record: Record) -> bytes:
+        """A record's body. Raises `Invalid` if it is lost or damaged, `Unavailable`."""
         assert record.head.blob
         name = _blob_name(Aggregate(record.head.kind, record.head.aggregate), record.head.blob)
-        if name not in self._recent:
+        body = self._recent.get(name)
+        while body is None and (fetching := self._fetching.get(name)):
+            await asyncio.wait([fetching])
+            body = self._recent.get(name)
+        if body is None:
+            self._fetching[name] = asyncio.get_running_loop().create_future()
             try:
-                with _reaching():
-                    body = (await (await self._open()).get(name)).data or b""
-            except NotFoundError as error:
-                raise Invalid(f"event {record.id}: its body {name} is not in the object store") from error
-            if hashlib.sha256(body).hexdigest() != record.head.blob.sha256:
-                raise Invalid(f"event {record.id}: its body does not match its hash")
-            self._recent[name] = body
-            while len(self._recent) > 16:
-                self._recent.popitem(last=False)
-        return self._recent[name]
+                body = await self._fetched(name, record)
+                self._recent.put(name, body, len(body))
+            finally:
+                self._fetching.pop(name).cancel()
+        return body
 
-    async def delete(self, aggregate: Aggregate, but: Collection[str]) -> None:
-        """All of an aggregate's, but those with these hashes."""
-        prefix = f"{aggregate.kind}.{aggregate.id}."
-        with suppress(NotFoundError), _reaching():  # a store without objects has no list
-            store = await self._open()
-            for info in await store.list():
-                if (
-                    info.name
-                    and info.name.startswith(prefix)
-                    and not info.deleted
-                    and info.name[len(prefix) :] not in but
-                ):
-                    await store.delete(info.name)
+    async def _fetched(self, name: str, record: Record) -> bytes:
+        assert record.head.blob
+        try:
+            with _reaching():
+                async with asyncio.timeout(READ_SECONDS):
+                    body = (await (await self._open()).get(name)).data or b""
+        except NotFoundError as error:
+            raise Invalid(f"event {record.id}: its body {name} is not in the object store") from error
+        if _sha256(body) != record.head.blob.sha256:
+            raise Invalid(f"event {record.id}: its body does not match its hash")
+        return body
+
+    async def delete(self, aggregate: Aggregate, hashes: Collection[str]) -> None:
+        """Those of an aggregate's bodies; what is not there is fine."""
+        for sha256 in hashes:
+            name = f"{aggregate.kind}.{aggregate.id}.{sha256}"
+            self._recent.drop(name)
+            with suppress(NotFoundError), _reaching():
+                await (await self._open()).delete(name)
 
     async def _open(self) -> ObjectStore:
         if self._store is None:
@@ -566,8 +636,16 @@ def _reaching() -> Iterator[None]:
         yield
     except NotFoundError:
         raise
-    except (nats.errors.Error, OSError) as error:
+    except (nats.errors.Error, OSError, TimeoutError) as error:
         raise Unavailable(f"object store: {str(error) or type(error).__name__}") from error
+
+
+def _sha256(body: bytes) -> str:
+    return hashlib.sha256(body).hexdigest()
+
+
+def _as_it_is(body: bytes) -> bytes:
+    return body
 
 
 def _blob_name(aggregate: Aggregate, blob: Blob) -> str:

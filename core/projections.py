@@ -13,6 +13,7 @@ import os
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,6 +25,7 @@ import structlog
 from core import fulltext, rows
 from core.errors import Invalid, Refused, Unavailable
 from core.events import Record
+from core.ids import stamp
 from core.log import EventLog
 
 log = structlog.get_logger("sika.projections")
@@ -197,6 +199,14 @@ class Views:
         except (sqlite3.DatabaseError, ValueError) as error:
             await self.rebuild()
             raise Unavailable(f"the search index is being repaired; try again ({error})") from error
+
+    async def open_threads(self, before: datetime) -> list[str]:
+        """Ids of the threads that have an open run and in which nothing has happened since. Raises `Unavailable`."""
+        sql = """
+            SELECT DISTINCT t.thread_id FROM all_runs r CROSS JOIN threads t ON t.id = r.thread
+            WHERE r.status IN ('pending', 'running') AND t.updated_at < ?
+        """
+        return [name for (name,) in await self.query(sql, [stamp(before)])]
 
     async def current(self) -> None:
         """Wait until the rows have all that was in the log when this was called, by whichever process."""

@@ -50,6 +50,7 @@ from core.events import (
     RunRolledBack,
     RunStarted,
     RunSteered,
+    RunSuspended,
     StatePatched,
     ThreadAnnotated,
     ThreadCreated,
@@ -66,6 +67,7 @@ from core.events import (
 REMOVE_ALL = "__remove_all__"
 """Id of a `remove` message that clears the list (LangGraph's `REMOVE_ALL_MESSAGES`)."""
 
+MAX_PROBLEMS = 100
 PENDING = ("pending", "running")
 CLARIFICATION = "clarification:"
 """How the id of a tool message begins that is a question to the person."""
@@ -115,6 +117,13 @@ class Feedback(NamedTuple):
     at: str
 
 
+class Problem(NamedTuple):
+    """An event that cannot be read. It folds as nothing."""
+
+    seq: int
+    text: str
+
+
 class Expiry(NamedTuple):
     """When a thread goes: after so many idle minutes. `at`: when that was decided."""
 
@@ -134,9 +143,12 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     status: str = "pending"
     attempt: int = 0
     stalled: int = 0
-    """Attempts since the last one that got anything done."""
+    """Attempts since the last one that got anything done, but for those that were suspended."""
+    suspensions: int = 0
+    """How often in a row a worker gave the run back, as a part of the system did not answer."""
     worker: str = ""
     lease: int = 0
+    delivery: int = 0
     model: str | None = None
     started_seq: int | None = None
     ended_seq: int | None = None
@@ -201,6 +213,10 @@ class ThreadState:
     feedback: Mapping[str, Feedback] = field(default_factory=dict)
     expiry: Expiry | None = None
     approvals: Mapping[str, Approval] = field(default_factory=dict)
+    problems: tuple[Problem, ...] = ()
+    """Of the log's events, the first `MAX_PROBLEMS` that cannot be read."""
+    size: int = 0
+    """Bytes of the events it is made of."""
 
     @property
     def messages(self) -> list[Message]:
@@ -365,10 +381,12 @@ def _thaw(state: ThreadState) -> ThreadState:
 
 def _apply(state: ThreadState, record: Record) -> None:
     event = record.event
-    state.seq = record.seq
+    state.seq, state.size = record.seq, state.size + len(record.raw)
     if state.erased and not isinstance(event, ThreadCreated):
         return
     match event:
+        case Opaque(problem=str(problem)):
+            state.problems = (*state.problems, Problem(record.seq, problem))[:MAX_PROBLEMS]
         case ThreadCreated():
             state.exists, state.erased, state.user = True, False, event.user
             state.created_at, state.metadata = record.at, dict(event.metadata)
@@ -417,7 +435,7 @@ def _apply(state: ThreadState, record: Record) -> None:
             state.approvals = {**state.approvals, event.approval: known}
         case _ if record.run is not None:
             _apply_to_run(state, record, record.run)
-    state.updated_at = record.at
+    state.updated_at = record.at or state.updated_at
 
 
 def _apply_to_run(state: ThreadState, record: Record, run_id: str) -> None:
@@ -444,6 +462,8 @@ def _apply_to_run(state: ThreadState, record: Record, run_id: str) -> None:
     match event:
         case RunStarted():
             changes = _start(state, record, run, event)
+        case RunSuspended():
+            changes = {"stalled": max(0, run.stalled - 1), "suspensions": run.suspensions + 1}
         case RunCancelRequested():
             changes = {"cancel": event.action}
         case RunCompleted():
@@ -470,7 +490,7 @@ def _apply_to_run(state: ThreadState, record: Record, run_id: str) -> None:
         case ToolRequested():
             changes = {"intents": {**run.intents, event.call_id: Intent(record.id, event)}}
         case ModelCompleted() | ToolCompleted():
-            changes = {"stalled": 0, "notes": (*run.notes, *_notes(event.decisions))}
+            changes = {"stalled": 0, "suspensions": 0, "notes": (*run.notes, *_notes(event.decisions))}
             if isinstance(event, ModelCompleted):
                 again = any(decision.again for decision in event.decisions)
                 changes |= {"said": record.id, "notes": _notes(event.decisions), "again": again}
@@ -498,7 +518,7 @@ def _apply_to_ended(state: ThreadState, run: Run, event: Event | Opaque) -> None
 
 def _start(state: ThreadState, record: Record, run: Run, event: RunStarted) -> Json:
     changes: Json = {"status": "running", "attempt": event.attempt, "worker": event.worker, "lease": event.lease}
-    changes["stalled"] = run.stalled + 1
+    changes |= {"stalled": run.stalled + 1, "delivery": event.delivery}
     if event.model:
         changes["model"] = event.model
     if run.attempt == 0:
@@ -538,7 +558,7 @@ def _forget(state: ThreadState) -> None:
     state.exists, state.erased = False, True
     state.metadata, state.values, state.commits, state.runs, state.places, state.head = {}, {}, [], {}, {}, -1
     state.paused, state.answers, state.steers, state.feedback, state.expiry = None, {}, (), {}, None
-    state.approvals = {}
+    state.approvals, state.problems, state.size = {}, (), 0
 
 
 def _commit(state: ThreadState, record: Record, patch: Mapping[str, Any], source: str, node: str, parent: int) -> None:

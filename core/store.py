@@ -115,7 +115,7 @@ def fold(records: Iterable[Record], state: Store) -> Store:
 
 def aggregates(log: EventLog) -> Aggregates[Store]:
     """The users' stores, by user. Large ones: few are kept."""
-    return Aggregates(log, KIND, fold, Store(), kept=100)
+    return Aggregates(log, KIND, fold, Store(), kept=MOST_BYTES)
 
 
 # ── decisions ────────────────────────────────────────────────────────────────────────────────────────────────────────

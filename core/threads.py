@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 
 from core import traces
+from core.cache import ByteCache
 from core.errors import Conflict, NotFound, SikaError, Unavailable
 from core.events import Event, Record, RunRequested, thread
 from core.log import EventLog
 from core.state import ThreadState, fold
 
-KEPT_MESSAGES = 50_000
-"""Messages (over all threads) kept folded in memory; a thread that is not kept is read again, about 11 ms per 1 000
-events.
+KEPT_BYTES = 128 << 20
+"""Of events whose threads are kept folded in memory (which takes some three times as much); a thread that is not kept
+is read again, about 11 ms per 1 000 events.
 """
 DECIDE_TRIES = 50
 
@@ -25,14 +25,12 @@ class Threads:
 
     def __init__(self, log: EventLog) -> None:
         self.log = log
-        self._kept: OrderedDict[str, ThreadState] = OrderedDict()
-        self._messages = 0
+        self._kept: ByteCache[str, ThreadState] = ByteCache(KEPT_BYTES)
 
     async def load(self, thread_id: str, *, at_least: int | None = None) -> ThreadState:
         """The thread's state as of now, or (cheaper) as of any moment not before sequence `at_least`."""
         kept = self._kept.get(thread_id)
         if kept is not None and at_least is not None and kept.seq >= at_least:
-            self._kept.move_to_end(thread_id)
             return kept
         after = kept.seq if kept else 0
         records = [record async for record in self.log.read(thread(thread_id), after=after)]
@@ -40,6 +38,10 @@ class Threads:
         if current is not None and current.seq > after:  # somebody else read meanwhile
             kept, records = current, [record for record in records if record.seq > current.seq]
         return self._keep(thread_id, fold(records, kept) if records or kept is None else kept)
+
+    def kept(self, thread_id: str) -> ThreadState | None:
+        """The thread as it was when it was last looked at here, if it is in memory."""
+        return self._kept.get(thread_id)
 
     async def existing(self, thread_id: str) -> ThreadState:
         """Like `load`, but raises `NotFound` if there is no such thread."""
@@ -65,8 +67,9 @@ class Threads:
         """Append what `decision` makes of the current state; decide again if somebody else was first.
 
         The decision is first tried on the state that is kept from before, or on none, as most unknown threads are new:
-        the guard finds out. If it then refuses (raises), it is asked again on the current one. Returns the state after
-        the append, and what was appended (nothing if the decision was to do nothing).
+        the guard finds out. If it then refuses (raises), it is asked again on the current one. A decision to do nothing
+        is final also on a kept state: what is done must stay done. Returns the state after the append, and what was
+        appended (nothing if the decision was to do nothing). Raises what the decision raises, and what `append` does.
         """
         kept = self._kept.get(thread_id)
         state, fresh = kept or ThreadState(), False
@@ -89,6 +92,8 @@ class Threads:
                     return state, []
             except Conflict:
                 fresh = False
+            except Unavailable:
+                raise
             except SikaError:
                 if fresh:
                     raise
@@ -96,18 +101,11 @@ class Threads:
         raise Unavailable(f"thread {thread_id}: too many writers at once")
 
     def _keep(self, thread_id: str, state: ThreadState) -> ThreadState:
-        old = self._kept.pop(thread_id, None)
-        if old is not None:
-            if old.seq > state.seq:
-                state = old
-            self._messages -= len(old.commits) + 1
-        if not state.seq:
-            return state
-        self._kept[thread_id] = state
-        self._messages += len(state.commits) + 1
-        while self._messages > KEPT_MESSAGES and len(self._kept) > 1:
-            _, dropped = self._kept.popitem(last=False)
-            self._messages -= len(dropped.commits) + 1
+        old = self._kept.get(thread_id)
+        if old is not None and old.seq > state.seq:
+            return old
+        if state.seq:
+            self._kept.put(thread_id, state, state.size)
         return state
 
 

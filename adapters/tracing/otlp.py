@@ -99,7 +99,7 @@ class Exporter:
                         behind = True
                     await asyncio.sleep(GATHER_SECONDS)
             finally:
-                records, lost = ear.drain()
+                records, lost = await ear.drain()
                 for record in [] if behind or lost else records:
                     self._put(record)
 

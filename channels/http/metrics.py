@@ -59,6 +59,7 @@ class Meter:
         self._lags: deque[float] = deque(maxlen=LAG_BEATS)
         self._seq = services.log.position
         self._behind = False
+        self._counting = asyncio.Lock()
         self._listening = services.log.listen(None)
         self._ear = self._listening.__enter__()  # at once: what comes before `run` has begun is heard, too
 
@@ -70,19 +71,20 @@ class Meter:
                 begin = loop.time()
                 await asyncio.sleep(BEAT_SECONDS)
                 self._lags.append(max(0.0, loop.time() - begin - BEAT_SECONDS))
-                self._count()
+                await self._count()
                 if self._behind:
                     with suppress(Unavailable):
                         await self._catch_up()
         finally:
             self._listening.__exit__(None, None, None)
 
-    def _count(self) -> None:
-        if self._behind:
-            return
-        records, self._behind = self._ear.drain()
-        for record in records:
-            self._add(record)
+    async def _count(self) -> None:
+        async with self._counting:
+            if self._behind:
+                return
+            records, self._behind = await self._ear.drain()
+            for record in records:
+                self._add(record)
 
     async def _catch_up(self) -> None:
         log = self._services.log
@@ -97,7 +99,7 @@ class Meter:
 
     async def text(self, streams: int) -> str:
         """Everything as it is now."""
-        self._count()
+        await self._count()
         numbers = self._metrics.numbers
         log, views = self._services.log, self._services.views
         values: dict[Family, Values] = {

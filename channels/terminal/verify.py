@@ -77,8 +77,8 @@ async def _record(log: EventLog, message: Stored) -> Record:
     record = Record(message.seq, message.data)
     if record.head.blob is not None:  # not by `log.read`: it decodes the whole page, and another one may be broken
         record = await log.whole(record)
-    if record.event is None:
-        raise Invalid("no event")
+    if isinstance(record.event, Opaque) and record.event.problem:
+        raise Invalid(record.event.problem)
     return record
 
 

@@ -33,7 +33,7 @@ class Directory:
         self, log: EventLog, installation: Installation, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.installation = installation
-        self._aggregates = Aggregates(log, accounts.KIND, accounts.fold, accounts.EMPTY, kept=1)
+        self._aggregates = Aggregates(log, accounts.KIND, accounts.fold, accounts.EMPTY)
         self._passwords = Passwords()
         self._clock = clock
         self._state: Accounts = accounts.EMPTY

@@ -8,15 +8,17 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import anyio
 import msgspec
 import pytest
 
 from core import log as core_log
 from core.bus import Bus
+from core.cache import ByteCache
 from core.errors import Conflict, Unavailable
-from core.events import Aggregate, Event, StatePatched, ThreadAnnotated, ThreadCreated
+from core.events import Aggregate, Event, Opaque, Record, StatePatched, ThreadAnnotated, ThreadCreated, ThreadErased
 from core.log import EventLog
-from tests.support.nats import Nats, Node, Proxy, append, bus_on, eventually, fresh, log_on, own, proxy, read
+from tests.support.nats import DEADLINE, Nats, Node, Proxy, append, bus_on, eventually, fresh, log_on, own, proxy, read
 
 CREATED = ThreadCreated(user="ada")
 
@@ -370,3 +372,135 @@ async def test_a_restart_between_the_opening_and_the_commit_of_a_batch(
         records = await append(log, thread, CREATED, note(1), note(2))
         assert commits == 2
         assert [(r.seq, r.id) for r in await read(log, thread)] == [(r.seq, r.id) for r in records]
+
+
+# ── what others have there ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_purging_costs_what_the_aggregate_holds(log: EventLog) -> None:
+    """The bodies of others are not looked at, however many they are."""
+
+    async def cost() -> int:
+        mine = fresh()
+        await append(log, mine, big(70_000), ThreadErased(by="ada"))
+        before = log.bus.nc.stats["out_msgs"]
+        await log.purge(mine)
+        assert len(await read(log, mine)) == 1
+        return int(log.bus.nc.stats["out_msgs"] - before)
+
+    alone = await cost()
+    for _ in range(20):
+        await append(log, fresh(), big(70_000))
+    assert await cost() == alone
+
+
+async def test_a_purge_that_was_cut_short_is_completed(log: EventLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    aggregate = fresh()
+    await append(log, aggregate, big(70_000), ThreadErased(by="ada"))
+    api = log.bus.api
+
+    async def cut(call: str, request: Any = None) -> Any:
+        if call.startswith("STREAM.PURGE"):
+            raise Unavailable("the power is off")
+        return await api(call, request)
+
+    monkeypatch.setattr(log.bus, "api", cut)
+    with pytest.raises(Unavailable):
+        await log.purge(aggregate)
+    [lost, _] = await read(log, aggregate)
+    assert isinstance(lost.event, Opaque)
+    assert lost.event.problem
+    monkeypatch.setattr(log.bus, "api", api)
+    await log.purge(aggregate)
+    assert [record.type for record in await read(log, aggregate)] == ["thread.erased"]
+
+
+async def test_the_body_of_an_append_that_was_refused_does_not_stay(log: EventLog) -> None:
+    aggregate = fresh()
+    await append(log, aggregate, big(10))
+    with pytest.raises(Conflict):
+        await append(log, aggregate, big(70_000), expected=0)
+    assert await blobs(log) < 10_000
+
+
+async def test_a_big_body_is_fetched_by_who_takes_it(log: EventLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small events of others do not wait for it."""
+    fetching, go = anyio.Event(), anyio.Event()
+    get = log._blobs.get
+
+    async def slow(record: Record) -> bytes:
+        fetching.set()
+        await go.wait()
+        return await get(record)
+
+    monkeypatch.setattr(log._blobs, "get", slow)
+    loud, quiet = fresh(), fresh()
+    with log.listen(loud) as loud_ear, log.listen(quiet) as quiet_ear, log.listen(loud, bodies=False) as heads:
+        taking = asyncio.ensure_future(loud_ear.take())
+        await append(log, loud, big(70_000))
+        await append(log, quiet, big(10))
+        await fetching.wait()
+        with anyio.fail_after(DEADLINE):
+            assert [r.type for r in (await quiet_ear.take())[0]] == ["state.patched"]
+            assert [r.type for r in (await heads.take())[0]] == ["state.patched"]
+        go.set()
+        [record] = (await taking)[0]
+        assert record.event == big(70_000)
+
+
+async def test_bodies_are_kept_up_to_a_bound_in_bytes(log: EventLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log._blobs, "_recent", ByteCache(1_000_000))
+    for _ in range(12):
+        await append(log, aggregate := fresh(), big(150_000))
+        await read(log, aggregate)
+    assert 0 < log._blobs._recent.size <= 1_000_000
+
+
+async def test_a_start_beside_a_busy_writer_reads_nothing_of_the_past(
+    log: EventLog, bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What comes between the subscription and the position is put in its place when that is known."""
+    await append(log, fresh(), *[big(1)] * 3)
+    second = EventLog(bus)
+    last, healed = second.last, []
+
+    async def slow() -> int:
+        position = await last()
+        await append(log, fresh(), big(2))  # heard before the position is known
+        await bus.nc.flush()
+        return position
+
+    async def heal(upto: int) -> None:
+        healed.append(upto)
+
+    monkeypatch.setattr(second, "last", slow)
+    monkeypatch.setattr(second, "_heal", heal)
+    with second.listen(None) as ear:
+        await second.start()
+        with anyio.fail_after(DEADLINE):
+            records, _ = await ear.take()
+    assert (len(records), healed) == (1, [])
+
+
+async def test_a_read_up_to_a_sequence_is_complete_or_refused(
+    log: EventLog, bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A replica that is behind its leader has not got everything yet."""
+    aggregate = fresh()
+    records = await append(log, aggregate, *[big(n) for n in range(4)])
+    page, behind = log._page, 2
+
+    async def lagging(subject: str, start: int) -> Any:
+        nonlocal behind
+        behind -= 1
+        stored, more = await page(subject, start)
+        return (stored if behind < 0 else [r for r in stored if r.seq <= records[1].seq]), more
+
+    monkeypatch.setattr(log, "_page", lagging)
+    monkeypatch.setattr(bus, "replicas", 3)
+    upto = records[2].seq
+    assert [r.seq async for r in log.read(aggregate, upto=upto)] == [r.seq for r in records[:3]]
+    behind = 1_000_000
+    monkeypatch.setattr(core_log, "READ_SECONDS", 0.1)
+    with pytest.raises(Unavailable, match="behind its leader"):
+        [_ async for _ in log.read(aggregate, upto=upto)]

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import pytest
 
 from core import threads as core_threads
@@ -22,6 +23,7 @@ from core.events import (
     ThreadCreated,
     thread,
 )
+from core.ids import uuid7
 from core.intake import Intake
 from core.log import EventLog
 from core.state import ThreadState, fold
@@ -99,14 +101,86 @@ async def test_loading_at_once_is_one_state(threads: Threads, log: EventLog) -> 
 async def test_what_is_too_much_to_keep_is_read_again(
     threads: Threads, log: EventLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(core_threads, "KEPT_MESSAGES", 10)
-    names = [fresh().id for _ in range(4)]
+    names = [fresh().id for _ in range(8)]
     for name in names:
         await append(log, thread(name), *[StatePatched(values={"messages": [human(str(n))]}) for n in range(6)])
-        await threads.load(name)
-    assert list(threads._kept) == names[-1:]
+    size = (await threads.load(names[0])).size
+    assert size == sum(len(record.raw) for record in await read(log, thread(names[0])))
+    monkeypatch.setattr(core_threads, "KEPT_BYTES", int(size * 5.5))
+    few = Threads(log)
     for name in names:
-        assert len((await threads.load(name)).messages) == 6
+        await few.load(name)
+    assert list(few._kept) == names[-5:]
+    for name in names:
+        assert len((await few.load(name)).messages) == 6
+
+
+async def test_a_giant_evicts_nobody_and_is_evicted_by_nobody_but_another_giant(
+    threads: Threads, log: EventLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small, giant, other = [fresh().id for _ in range(3)], fresh().id, fresh().id
+    for name in small:
+        await append(log, thread(name), ThreadAnnotated(metadata={}))
+    for name in (giant, other):
+        await append(log, thread(name), ThreadAnnotated(metadata={"a": "x" * 5_000}))
+    monkeypatch.setattr(core_threads, "KEPT_BYTES", 8_000)
+    few = Threads(log)
+    for name in (*small, giant, *small):
+        await few.load(name)
+    assert set(few._kept) == {*small, giant}
+    await few.load(other)
+    assert set(few._kept) == {*small, other}
+
+
+# ── what cannot be read ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_stored_event_that_does_not_decode_is_a_problem_of_its_thread_and_nothing_else(
+    intake: Intake, log: EventLog, bus: Bus, name: str
+) -> None:
+    """As an older version of an extension left it there: the thread can be read, written to, run and erased."""
+    tip = await log.tip(thread(name))
+    head = {"id": uuid7(), "kind": "thread", "aggregate": name, "actor": "x", "at": "2026-11-22T00:00:00+00:00"}
+    mistyped = msgspec.json.encode({**head, "type": "thread.annotated", "metadata": 17})
+    headers = {"Nats-Expected-Last-Subject-Sequence": str(tip), "Sika-Type": "thread.annotated"}
+    await bus.ask(bus.names.log(thread(name)), mistyped, headers)
+
+    await intake.annotate(name, {"a": 1}, user="ada")
+    state, _ = await intake.request_run(name, uuid7(), RunRequested())
+    assert state.metadata["a"] == 1
+    [problem] = (await Threads(log).load(name)).problems
+    assert problem.seq == tip + 1
+    assert "Expected `object`, got `int` - at `$.metadata`" in problem.text
+    await intake.erase(name, by="ada")
+    assert (await Threads(log).load(name)).erased
+
+
+async def test_an_event_that_does_not_fit_its_own_schema_is_refused_before_it_is_stored(log: EventLog) -> None:
+    aggregate = fresh()
+    mistyped: Any = ThreadAnnotated(metadata=17)  # type: ignore[arg-type]
+    with pytest.raises(Invalid, match=r"ThreadAnnotated does not fit its own schema: .*got `int` - at `\$.metadata`"):
+        await append(log, aggregate, mistyped)
+    with pytest.raises(Invalid, match="ThreadAnnotated does not fit its own schema"):
+        await append(log, aggregate, ThreadAnnotated(metadata={"a": object()}))
+    assert await read(log, aggregate) == []
+
+
+# ── the log does not answer ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_an_unavailable_log_is_not_waited_for_twice(
+    threads: Threads, log: EventLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries = []
+
+    async def unavailable(*_: Any, **__: Any) -> Any:
+        tries.append(1)
+        raise Unavailable("the disk is full")
+
+    monkeypatch.setattr(log, "_store", unavailable)
+    with pytest.raises(Unavailable, match="the disk is full"):
+        await threads.decide(fresh().id, lambda _: [ThreadCreated(user="ada")], actor="test")
+    assert len(tries) == 1
 
 
 async def test_existing(threads: Threads) -> None:
