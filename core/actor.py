@@ -74,6 +74,9 @@ class Actor(Generic[E]):
     most runs have no webhook, and nobody need be woken to find that out.
     """
 
+    deadline_seconds: ClassVar[float] = 900.0
+    """How long `handle` and `wake` may take; a handler that takes longer has failed."""
+
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         cls.name = cls.__dict__.get("name") or cls.__module__.rpartition(".")[2]

@@ -106,9 +106,11 @@ class Subjects:
         return Aggregate(kind, identity)
 
     def target(self, subject: str) -> tuple[str, Aggregate]:
-        """Actor and aggregate of a `cmd`, `wake` or `dlq` subject."""
-        _, _, actor, kind, identity = subject.split(".", 4)
-        return actor, Aggregate(kind, identity)
+        """Actor and aggregate of a `cmd`, `wake` or `dlq` subject. Raises `ValueError` if it has too few parts."""
+        parts = subject.split(".", 4)
+        if len(parts) != 5:
+            raise ValueError(f"{self.prefix}.<plane>.<actor>.<kind>.<id> has five parts, this subject {len(parts)}")
+        return parts[2], Aggregate(parts[3], parts[4])
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,10 @@
 The answer is preceded by any number of frames: progress, or a heartbeat every `HEARTBEAT_SECONDS`, so that an
 answerer that died is told from one that is still at work. Nothing is stored: an asker that wants to be sure asks
 again, with whatever key makes the question repeatable.
+
+Progress is for people who watch: it is cut into pieces that fit a message, and of a flood only the newest
+`PROGRESS_CHARACTERS` per interval are sent. Each question is answered in a task of its own, which ends alone whatever
+happens in it; the loop that takes them outlives all of them.
 """
 
 from __future__ import annotations
@@ -26,12 +30,22 @@ SILENCE_SECONDS = 10.0
 """An answerer that has not been heard for this long is given up."""
 PROGRESS_SECONDS = 0.1
 """Progress is gathered this long before it is sent."""
+PROGRESS_CHARACTERS = 32_768
+"""Of progress in one interval; as JSON at most six bytes each (`\\u0000`), which fits the server's 1 MiB."""
 ANSWER_BYTES = 900_000
 """Answers must fit a message; the server's limit is 1 MiB."""
+ANSWER_SECONDS = 3600.0
+"""Deadline of one answer: longer than any command may take."""
+MAX_QUESTIONS = 1000
+"""That one process answers at once; further ones are declined."""
 
 
 class Declined(Unavailable):
     """Somebody answered, and cannot help now: asking again at once does not change that."""
+
+
+class Silent(Unavailable):
+    """Somebody may have taken the question, and was not heard again: nobody knows what became of it."""
 
 
 Answer = Callable[[Mapping[str, Any], Callable[[str], Awaitable[None]]], Awaitable[Any]]
@@ -47,10 +61,14 @@ class _Frame(msgspec.Struct, omit_defaults=True):
 
 
 async def call(
-    bus: Bus, actor: str, request: Mapping[str, Any], on_progress: Callable[[str], Awaitable[None]] | None = None
+    bus: Bus,
+    actor: str,
+    request: Mapping[str, Any],
+    on_progress: Callable[[str], Awaitable[None]] | None = None,
+    on_sign: Callable[[], None] | None = None,
 ) -> Any:
-    """Ask an actor. Raises `Invalid` with its words if it refuses, `Declined` if it cannot help now, `Unavailable` if
-    nobody answers (any more).
+    """Ask an actor. `on_sign` is called at each sign of life. Raises `Invalid` with its words if it refuses,
+    `Declined` if it cannot help now, `Silent` if nothing is heard (any more), `Unavailable` if no such actor runs.
     """
     subject = bus.names.call(actor)
     async with bus.ask_many(subject, msgspec.json.encode(request)) as replies:
@@ -59,10 +77,16 @@ async def call(
                 async with asyncio.timeout(SILENCE_SECONDS):
                     msg = await replies.get()
             except TimeoutError as error:
-                raise Unavailable(f"{actor}: no sign of life for {SILENCE_SECONDS:g} s") from error
+                raise Silent(f"{actor}: no sign of life for {SILENCE_SECONDS:g} s") from error
             if msg.headers and msg.headers.get("Status") == "503":
                 raise Unavailable(f"no {actor} actor is running")
-            frame = msgspec.json.decode(msg.data, type=_Frame)
+            try:
+                frame = msgspec.json.decode(msg.data, type=_Frame)
+            except msgspec.DecodeError as error:
+                log.warning("not an answer", actor=actor, error=str(error))
+                continue
+            if on_sign is not None:
+                on_sign()
             if frame.error is not None:
                 code, text = frame.error
                 raise Declined(text) if code == Unavailable.code else Invalid(text)
@@ -74,10 +98,25 @@ async def call(
 
 async def serve(bus: Bus, actor: str, answer: Answer) -> None:
     """Answer questions to an actor, until cancelled; processes that serve the same actor share the questions."""
+    places = anyio.Semaphore(MAX_QUESTIONS)
     async with anyio.create_task_group() as tasks:
 
+        async def guarded(msg: Msg) -> None:
+            try:
+                await _answer(bus, actor, answer, msg)
+            except Exception:
+                log.exception("question failed", actor=actor)
+            finally:
+                places.release()
+
         async def on_question(msg: Msg) -> None:
-            tasks.start_soon(_answer, bus, actor, answer, msg)
+            try:
+                places.acquire_nowait()
+            except anyio.WouldBlock:
+                busy = _Frame(error=(Unavailable.code, f"{actor}: {MAX_QUESTIONS} questions are being answered"))
+                await _send(bus, actor, msg, busy)
+                return
+            tasks.start_soon(guarded, msg)
 
         subscription = await bus.subscribe(bus.names.call(actor), on_question, queue=actor)
         try:
@@ -88,42 +127,82 @@ async def serve(bus: Bus, actor: str, answer: Answer) -> None:
 
 async def _answer(bus: Bus, actor: str, answer: Answer, msg: Msg) -> None:
     """One question: the actor's answer, with a sign of life as long as it takes."""
-    pending: list[str] = []
-
-    async def progress(text: str) -> None:
-        pending.append(text)
+    if not msg.reply:
+        log.warning("a question without an address for its answer", actor=actor, bytes=len(msg.data))
+        return
+    shown = _Progress()
 
     async def alive() -> None:
         quiet = 0.0
         while True:
             await asyncio.sleep(PROGRESS_SECONDS)
             quiet += PROGRESS_SECONDS
-            if pending or quiet >= HEARTBEAT_SECONDS:
-                text, quiet = "".join(pending), 0.0
-                pending.clear()
-                await bus.publish(msg.reply, msgspec.json.encode(_Frame(progress=text or None)))
+            if shown or quiet >= HEARTBEAT_SECONDS:
+                quiet = 0.0
+                await _send(bus, actor, msg, _Frame(progress=shown.take() or None))
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(alive)
-        frame = await _frame(actor, answer, msg, progress)
+        frame = await _frame(actor, answer, msg, shown.add)
         tasks.cancel_scope.cancel()
-    if pending:
-        await bus.publish(msg.reply, msgspec.json.encode(_Frame(progress="".join(pending))))
+    if shown:
+        await _send(bus, actor, msg, _Frame(progress=shown.take()))
+    await _send(bus, actor, msg, frame)
+
+
+async def _send(bus: Bus, actor: str, msg: Msg, frame: _Frame) -> None:
     try:
         await bus.publish(msg.reply, msgspec.json.encode(frame))
     except Unavailable as error:
         log.warning("answer lost", actor=actor, error=str(error))
 
 
+class _Progress:
+    """What is to be shown at the end of the interval: of a flood the newest characters, and how many were left out."""
+
+    def __init__(self) -> None:
+        self._texts: list[str] = []
+        self._characters = 0
+        self._left_out = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._texts)
+
+    async def add(self, text: str) -> None:
+        self._texts.append(sendable(text))
+        self._characters += len(text)
+        if self._characters > 2 * PROGRESS_CHARACTERS:
+            self._cut()
+
+    def take(self) -> str:
+        self._cut()
+        note = f"\n... [{self._left_out} characters not shown] ...\n" if self._left_out else ""
+        text = note + "".join(self._texts)
+        self._texts, self._characters, self._left_out = [], 0, 0
+        return text
+
+    def _cut(self) -> None:
+        if self._characters > PROGRESS_CHARACTERS:
+            text = "".join(self._texts)
+            self._left_out += len(text) - PROGRESS_CHARACTERS
+            self._texts, self._characters = [text[-PROGRESS_CHARACTERS:]], PROGRESS_CHARACTERS
+
+
+def sendable(text: str) -> str:
+    """The text with what UTF-8 cannot say (lone surrogates, from bytes that are no text) replaced."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
 async def _frame(actor: str, answer: Answer, msg: Msg, progress: Callable[[str], Awaitable[None]]) -> _Frame:
     try:
         request = msgspec.json.decode(msg.data, type=dict[str, Any])
-        raw = msgspec.json.encode(await answer(request, progress))
+        async with asyncio.timeout(ANSWER_SECONDS):
+            raw = msgspec.json.encode(await answer(request, progress))
         if len(raw) > ANSWER_BYTES:
             raise Invalid(f"{actor}: the answer has {len(raw)} bytes, more than {ANSWER_BYTES}")
         return _Frame(answer=msgspec.Raw(raw))
     except SikaError as error:
-        return _Frame(error=(error.code, str(error)))
+        return _Frame(error=(error.code, sendable(str(error))))
     except msgspec.DecodeError as error:
         return _Frame(error=(Invalid.code, f"{actor}: not a JSON object: {error}"))
     except Exception:

@@ -58,27 +58,27 @@ class Dispatcher:
         last = await self._log.last()
         for subscriber in self._subscribers:
             place = await self._kept_place(subscriber.name)
-            subscriber.place = (0 if subscriber.proof else last) if place is None else place
+            subscriber.place = (0 if subscriber.proof else last) if place is None else min(place, last)
             if place is None:
                 await self._keep(subscriber)
 
     async def run(self) -> None:
         """Runs for as long as the process."""
-        with self._log.listen(None) as ear:
+        with self._log.listen(None, bodies=False) as ear:
             behind = True
             while True:
                 if behind:
                     await self._catch_up()
                 records, behind = await ear.take()
                 await asyncio.sleep(GATHER_SECONDS)
-                more, lost = ear.drain()
+                more, lost = await ear.drain()
                 behind = behind or lost
                 if not behind:
                     await self._dispatch([*records, *more])
 
     async def _catch_up(self) -> None:
         batch: list[Record] = []
-        async for record in self._log.between(self.place, await self._log.last()):
+        async for record in self._log.between(self.place, await self._log.last(), bodies=False):
             batch.append(record)
             if len(batch) == BATCH:
                 await self._dispatch(batch)
@@ -120,7 +120,12 @@ class Dispatcher:
             if error.code == MESSAGE_NOT_FOUND:
                 return None
             raise Unavailable(str(error)) from error
-        return msgspec.json.decode(msgspec.convert(found["message"]["data"], bytes, strict=False), type=int)
+        stored = msgspec.convert(found["message"].get("data", ""), bytes, strict=False)
+        try:
+            return msgspec.json.decode(stored, type=int)
+        except msgspec.DecodeError as error:
+            log.error("the place of an actor cannot be read", actor=actor, error=str(error), stored=repr(stored[:80]))
+            return None
 
     async def _keep(self, subscriber: _Subscriber) -> None:
         try:
@@ -163,14 +168,18 @@ async def ensure_timers(bus: Bus) -> None:
 
 
 async def forward_timers(bus: Bus, queue: WorkQueue) -> None:
-    """Runs for as long as the process: timers that fired to wake-ups."""
+    """Runs for as long as the process: timers that fired to wake-ups. What is no timer becomes a dead letter."""
     room = Room(BATCH)
     stream = bus.names.stream("timer")
     async for msg in pull(bus, stream, "timers", room):
-        actor, aggregate = bus.names.target(msg.subject)
         seq = msg.metadata.sequence.stream
         try:
-            await queue.wake(actor, aggregate, Hint(), key=f"timer-{seq}")
+            try:
+                actor, aggregate = bus.names.target(msg.subject)
+            except ValueError as error:
+                await queue.bury_unreadable("timers", msg, f"{msg.subject}: not a timer: {error}")
+            else:
+                await queue.wake(actor, aggregate, Hint(), key=f"timer-{seq}")
             await bus.publish(msg.reply, b"+ACK")
             await bus.api(f"STREAM.MSG.DELETE.{stream}", {"seq": seq, "no_erase": True})
         except (Unavailable, ApiError) as error:

@@ -168,6 +168,9 @@ class ReplayJournal:
     async def model_failed(self, event: ModelFailed) -> None:
         raise Divergence(f"the model failed: {event.text}")
 
+    async def confirm(self) -> None:
+        """A replay is nobody else's."""
+
     def preview(self, message: str) -> Previewer | None:
         return None
 

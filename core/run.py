@@ -6,9 +6,14 @@ Theory of operation
 then on, so a worker that was frozen and wakes up cannot append any more: it reads, finds another worker's
 `run.started`, and stops (`OwnershipLost`). Liveness comes from the wake-up: it stays un-acked while the run is worked
 on, and is delivered to another worker when its lease ends. `run.started` names the wake-up (`lease`), so that a
-second wake-up of a thread that is being worked on can be told from the redelivery of the first. The owner looks for
-further requested runs before it acks; as its last append was guarded, a request it did not see must have come after,
-with a wake-up of its own.
+second wake-up of a thread that is being worked on can be told from the redelivery of the first; and which delivery of
+it (`delivery`), so that only a later one takes the run over: a frozen process that wakes up finds deliveries in its
+socket that others have superseded. The owner looks for further requested runs before it acks; as its last append was
+guarded, a request it did not see must have come after, with a wake-up of its own.
+
+*Wake up.* A process that was held up for longer than a lease may have lost its runs without knowing. Appends find out
+by their guard; before something that no guard covers (asking a model, repeating a call) the owner looks at the log
+(`confirm`).
 
 *Record.* What the model said, what a tool is about to do, and what came of it are appended as they happen. Nothing
 else is kept.
@@ -16,6 +21,9 @@ else is kept.
 *Settle.* Resuming is starting from the folded state. Outcomes that are recorded are not asked for again. An intent
 without an outcome is treated by its effect: `pure` and `idempotent` run again (the sandbox keeps a record per call
 id, so a command that ran answers with what it did), `once` is answered to the model as unknown.
+
+*Fail.* What goes wrong in preparing or doing a run fails that run (`run.failed`). `Unavailable` does not: the run is
+given back (`run.suspended`) and taken up again after a pause, and such an attempt is not counted.
 
 *End.* Cancelling first closes what is open: a cut-off answer is kept as far as it was said, open tool calls get an
 answer that says so.
@@ -31,14 +39,16 @@ import asyncio
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import anyio
+import msgspec
 import structlog
 from structlog.contextvars import bind_contextvars
 
 from core import traces
 from core.actor import Actor
+from core.calls import PROGRESS_CHARACTERS, sendable
 from core.errors import Conflict, OwnershipLost, SikaError, Unavailable
 from core.events import (
     Event,
@@ -56,6 +66,7 @@ from core.events import (
     RunRequested,
     RunRolledBack,
     RunStarted,
+    RunSuspended,
     ToolCompleted,
     ToolRequested,
     thread,
@@ -70,6 +81,9 @@ from core.work import Wakeup, WorkQueue
 log = structlog.get_logger("sika.run")
 
 E = TypeVar("E", bound=Event)
+SUSPENDED_SECONDS = (1.0, 5.0, 15.0)
+"""Pauses of a run that was given back, by how often in a row."""
+APPEND_TRIES = 50
 STALLED_ATTEMPTS = 6
 """A run that was started so often without getting anything done kills its workers: it is failed instead."""
 
@@ -105,6 +119,10 @@ class Journal(Protocol):
         """Something that a policy finds out or decides once: as recorded when replaying, else made now, and recorded.
         `key`: the tool call it is about (the `call_id` of the event), or empty.
         """
+        ...
+
+    async def confirm(self) -> None:
+        """Make sure that the run is still ours before something that no guard covers. Raises `OwnershipLost`."""
         ...
 
     async def steered(self) -> list[Message]:
@@ -151,6 +169,12 @@ class Failed(Exception):
         self.event = RunFailed(error=error, text=text, message=message)
 
 
+class TooLong(SikaError):
+    """The run did not come to an end in time."""
+
+    code = "too_long"
+
+
 class Worker:
     """What a run actor needs of its process."""
 
@@ -159,6 +183,16 @@ class Worker:
         self.queue = queue
         self.pump = pump
         self.name = name
+        self.owned: set[str] = set()
+        """Ids of the runs that are being worked on here."""
+
+
+class Suspended(Unavailable):
+    """The run was given back; somebody takes it up again after so many seconds."""
+
+    def __init__(self, text: str, seconds: float) -> None:
+        super().__init__(text)
+        self.seconds = seconds
 
 
 class OwnedRun:
@@ -167,6 +201,8 @@ class OwnedRun:
     def __init__(self, actor: str, process: Worker, thread_id: str, state: ThreadState, run: Run) -> None:
         self._actor = actor
         self._threads = process.threads
+        self._queue = process.queue
+        self._lapses = process.queue.lapses
         self._pump = process.pump
         self._lock = asyncio.Lock()
         self.state = state
@@ -177,6 +213,8 @@ class OwnedRun:
         self.claimed = False
         self.broken: OwnershipLost | Unavailable | None = None
         """Why nothing can be decided about the run here any more."""
+        self.unstored = False
+        """The log did not answer: nothing can be appended."""
 
     @property
     def run(self) -> Run:
@@ -208,11 +246,14 @@ class OwnedRun:
     async def append(
         self, event: Event, cause: str | None = None, *, unsteered: bool = False, audience: Sequence[str] = ()
     ) -> bool:
-        """Append one event of the run. Goes on when something else was written to the thread; raises `OwnershipLost`,
-        `Unavailable`. `unsteered`: not if somebody has a message for the agent; whether it was appended.
+        """Append one event of the run. Goes on when something else was written to the thread; raises `OwnershipLost`
+        (also after the run's end), `Unavailable`. `unsteered`: not if somebody has a message for the agent; whether it
+        was appended.
         """
         async with self._lock:
-            while True:
+            for _ in range(APPEND_TRIES):
+                if not self.run.open:
+                    raise OwnershipLost(f"run {self.id}: has ended")
                 if unsteered and self.run.steers:
                     return False
                 try:
@@ -222,18 +263,23 @@ class OwnedRun:
                     continue
                 self._took(record)
                 return True
+            raise Unavailable(f"run {self.id}: too many writers at once")
 
     async def _write(self, event: Event, cause: str, audience: Sequence[str] = ()) -> Record:
-        [record] = await self._threads.log.append(
-            thread(self.thread_id),
-            [event],
-            expected=self.state.seq,
-            actor=self._actor,
-            run=self.id,
-            cause=cause,
-            audience=audience,
-            traceparent=traces.header(self.request),
-        )
+        try:
+            [record] = await self._threads.log.append(
+                thread(self.thread_id),
+                [event],
+                expected=self.state.seq,
+                actor=self._actor,
+                run=self.id,
+                cause=cause,
+                audience=audience,
+                traceparent=traces.header(self.request),
+            )
+        except Unavailable:
+            self.unstored = True
+            raise
         return record
 
     def _took(self, record: Record) -> None:
@@ -269,6 +315,13 @@ class OwnedRun:
                 log.warning("watching again", run=self.id, error=str(error))
                 await asyncio.sleep(1)
 
+    async def confirm(self) -> None:
+        lapses = self._queue.lapses
+        if lapses != self._lapses:
+            async with self._lock:
+                self._adopt(await self._threads.load(self.thread_id))
+            self._lapses = lapses
+
     # ── journal ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def said_seq(self) -> int:
@@ -302,6 +355,7 @@ class OwnedRun:
         return self.run.answers.get(call_id, ())
 
     async def tool_requested(self, call_id: str, name: str, effect: Effect, args: Json) -> ToolCompleted | None:
+        await self.confirm()
         if done := outcome_of(self.state, call_id):
             return done
         intent = self.run.intents.get(call_id)
@@ -332,7 +386,8 @@ class OwnedRun:
         return self._pump.message(self.id, message)
 
     async def progress(self, call_id: str, name: str, text: str) -> None:
-        await self._pump.progress(self.id, Progress(call_id=call_id, name=name, text=text))
+        shown = sendable(text[-PROGRESS_CHARACTERS:])
+        await self._pump.progress(self.id, Progress(call_id=call_id, name=name, text=shown))
 
 
 def outcome_of(state: ThreadState, call_id: str) -> ToolCompleted | None:
@@ -365,6 +420,8 @@ class RunActor(Actor[RunRequested]):
     """An actor that works through the runs of a thread, one at a time. Subclasses implement `perform`."""
 
     proof = RunStarted
+    run_seconds: ClassVar[float] = 86_400.0
+    """Deadline of one attempt: what hangs for ever must not keep its place for ever."""
 
     @abstractmethod
     async def perform(self, run: OwnedRun) -> None:
@@ -399,7 +456,13 @@ class RunActor(Actor[RunRequested]):
         """The run to work on now, if it is this wake-up's to work on."""
         active = state.active
         if active is not None:
-            return active if active.lease == wakeup.seq or not await worker.queue.exists(active.lease) else None
+            if active.id in worker.owned:
+                return None
+            if active.lease != wakeup.seq:
+                return None if await worker.queue.exists(active.lease) else active
+            if wakeup.order <= active.delivery:
+                raise OwnershipLost(f"run {active.id}: a later delivery has it ({active.worker})")
+            return active
         for run in state.queued:
             if run.cancel is None and run.request.not_before and _seconds_until(run.request.not_before) > 0:
                 when = datetime.fromisoformat(run.request.not_before)
@@ -414,22 +477,35 @@ class RunActor(Actor[RunRequested]):
         """
         bind_contextvars(run=run.id)
         owned = OwnedRun(self.name, worker, wakeup.aggregate.id, state, run)
-        with worker.threads.log.listen(wakeup.aggregate) as ear:  # before the claim: nothing after it can be missed
-            return await self._own(owned, ear, wakeup, worker)
+        worker.owned.add(run.id)
+        try:
+            with worker.threads.log.listen(wakeup.aggregate) as ear:  # before the claim: nothing after it is missed
+                return await self._own(owned, ear, wakeup, worker)
+        finally:
+            worker.owned.discard(run.id)
 
     async def _own(self, owned: OwnedRun, ear: Ear, wakeup: Wakeup, worker: Worker) -> ThreadState:
-        run = owned.run
+        run, failure = owned.run, None
         if run.cancel is None:
             if run.stalled >= STALLED_ATTEMPTS:
                 text = (
-                    f"The run was started {run.attempt} times and stopped its worker every time; it is not tried again."
+                    f"The run was started {run.stalled} times in a row and stopped its worker every time; "
+                    "it is not tried again."
                 )
                 await owned.append(RunFailed(error="Stalled", text=text), audience=_audience(owned))
                 return owned.state
-            facts = await self.describe(owned)
-            await owned.claim(RunStarted(attempt=owned.attempt, worker=worker.name, lease=wakeup.seq, **facts))
+            begun = RunStarted(attempt=owned.attempt, worker=worker.name, lease=wakeup.seq, delivery=wakeup.order)
+            try:
+                await owned.claim(msgspec.structs.replace(begun, **await self.describe(owned)))
+            except (Conflict, OwnershipLost, Unavailable):
+                raise
+            except Exception as error:  # the run cannot be prepared: it is begun, and fails
+                failure = _failed(owned, error)
+                await owned.claim(begun)
         while True:
-            outcome = None if owned.stopping else await self._attempt(owned, ear)
+            outcome = None if owned.stopping else failure or await self._attempt(owned, ear)
+            if isinstance(owned.broken, Unavailable) and not owned.unstored:
+                raise await self._suspended(owned, owned.broken)
             if owned.broken:
                 raise owned.broken
             if isinstance(outcome, RunFailed):
@@ -445,20 +521,26 @@ class RunActor(Actor[RunRequested]):
             with anyio.CancelScope() as scope:
                 tasks.start_soon(owned.watch, ear, scope)
                 try:
-                    await self.perform(owned)
+                    async with asyncio.timeout(self.run_seconds) as deadline:
+                        await self.perform(owned)
                     outcome = RunCompleted()
                 except (Paused, Failed) as end:
                     outcome = end.event
                 except (OwnershipLost, Unavailable) as error:
                     owned.broken = error
+                except TimeoutError as error:
+                    late = TooLong(f"the run had not ended after {self.run_seconds:g} s")
+                    outcome = _failed(owned, late if deadline.expired() else error)
                 except Exception as error:  # of a model, a tool, a policy: the run failed, the worker did not
-                    expected = isinstance(error, SikaError)
-                    log.warning(
-                        "run failed", run=owned.id, thread=owned.thread_id, error=str(error), exc_info=not expected
-                    )
-                    outcome = RunFailed(error=type(error).__name__, text=str(error) or type(error).__name__)
+                    outcome = _failed(owned, error)
             tasks.cancel_scope.cancel()
         return outcome
+
+    async def _suspended(self, owned: OwnedRun, error: Unavailable) -> Suspended:
+        """Give the run back, and say why."""
+        pause = SUSPENDED_SECONDS[min(owned.run.suspensions, len(SUSPENDED_SECONDS) - 1)]
+        await owned.append(RunSuspended(reason=str(error)))
+        return Suspended(str(error), pause)
 
     async def _stop(self, owned: OwnedRun) -> Event:
         """Close what is open, as a person asked the run to stop."""
@@ -473,6 +555,12 @@ class RunActor(Actor[RunRequested]):
         for call in unanswered(owned.state.messages) if owned.run.attempt else []:
             message = tool_message(owned.said_seq(), call["id"], call["name"], text, "error")
             await owned.tool_completed(ToolCompleted(call_id=call["id"], message=message))
+
+
+def _failed(owned: OwnedRun, error: Exception) -> RunFailed:
+    expected = isinstance(error, SikaError)
+    log.warning("run failed", run=owned.id, thread=owned.thread_id, error=str(error), exc_info=not expected)
+    return RunFailed(error=type(error).__name__, text=sendable(str(error)) or type(error).__name__)
 
 
 def _audience(owned: OwnedRun) -> list[str]:

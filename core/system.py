@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import secrets
 import socket
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -20,21 +22,30 @@ from core import calls, traces
 from core.actor import Actor
 from core.bus import ApiError, Bus, Endpoint, connect
 from core.dispatch import Dispatcher, ensure_timers, forward_timers
-from core.errors import Conflict, OwnershipLost, Refused, SikaError, Unavailable
-from core.events import Aggregate, Event, Record, RunRequested
+from core.errors import Conflict, Invalid, OwnershipLost, Refused, SikaError, Unavailable
+from core.events import Aggregate, Event, Opaque, Record, thread
 from core.ids import now, uuid7
 from core.intake import Intake
 from core.log import EventLog
 from core.previews import Pump
 from core.projections import Views
-from core.run import RunActor, Worker
+from core.run import RunActor, Suspended, Worker
 from core.threads import Threads
-from core.work import Wakeup, WorkQueue
+from core.work import Hint, Wakeup, WorkQueue
 
 log = structlog.get_logger("sika.system")
 
+APPEND_TRIES = 50
 TRIES = 5
 """How often a handler may raise on one event before the event goes to the dead letters."""
+PATIENCE_SECONDS = 60.0
+"""How long after its answerer's last sign of life a question is asked again: longer than a process is frozen while its
+machine is moved, or swaps.
+"""
+MAX_FAILURES = 10_000
+"""Wake-ups whose failures are counted."""
+RECONCILE_SECONDS = 15.0
+"""How often it is looked whether every open run has a wake-up; and how long nothing must have happened in it."""
 PAUSES = (1.0, 5.0, 15.0, 60.0)
 """Seconds between those tries, and between restarts of a loop that failed."""
 
@@ -58,22 +69,33 @@ class System:
         self.pump = Pump(bus)
         self.worker = Worker(self.threads, self.queue, self.pump, self.name)
         self.slots = slots
+        self._failures: dict[tuple[str, int], int] = {}
+        """How often work on a wake-up has failed in this process, by actor and sequence."""
 
     async def call(
         self, actor: str, request: Mapping[str, Any], on_progress: Callable[[str], Awaitable[None]] | None = None
     ) -> Any:
-        """Ask an actor, wherever it runs. A process that answers may have just died: ask again for as long as a
-        lease.
+        """Ask an actor, wherever it runs. A process that answers may have died or be frozen: the question is asked
+        again after each silence, until `PATIENCE_SECONDS` have passed since the last sign of life.
+
+        Raises `Silent` if somebody may have taken the question in the end, and was not heard again.
         """
-        deadline = anyio.current_time() + self.queue.lease_seconds
+        last_sign, taken = anyio.current_time(), None
+
+        def on_sign() -> None:
+            nonlocal last_sign
+            last_sign = anyio.current_time()
+
         while True:
             try:
-                return await calls.call(self.bus, actor, request, on_progress)
+                return await calls.call(self.bus, actor, request, on_progress, on_sign)
             except calls.Declined:
                 raise
-            except Unavailable:
-                if anyio.current_time() > deadline:
-                    raise
+            except Unavailable as error:
+                taken = error if isinstance(error, calls.Silent) else taken
+                patience = PATIENCE_SECONDS if taken else self.queue.lease_seconds
+                if anyio.current_time() > last_sign + patience:
+                    raise taken or error from error
                 await anyio.sleep(0.5)
 
     # ── actors ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -101,6 +123,8 @@ class System:
                     tasks.start_soon(self._supervise, what, calls.serve, self.bus, actor.name, actor.answer)
             for actor in readers:
                 tasks.start_soon(self._supervise, actor.name, self._serve_one, actor)
+                if isinstance(actor, RunActor):
+                    tasks.start_soon(self._supervise, f"{actor.name} (open runs)", self._reconcile, actor)
             if readers:
                 tasks.start_soon(self._supervise, "dispatch", dispatcher.run)
                 tasks.start_soon(self._supervise, "timers", forward_timers, self.bus, self.queue)
@@ -129,7 +153,7 @@ class System:
             return  # not acked here: the wake-up is the new owner's lease
         except Unavailable as error:
             log.warning("run waits", aggregate=str(wakeup.aggregate), reason=str(error))
-            await self._again(wakeup, PAUSES[0])
+            await self._again(wakeup, error.seconds if isinstance(error, Suspended) else PAUSES[0])
             return
         except Exception:
             log.exception("wake-up failed", aggregate=str(wakeup.aggregate))
@@ -139,30 +163,72 @@ class System:
 
     async def _work_on_event(self, actor: Actor[Any], wakeup: Wakeup) -> None:
         try:
-            if not wakeup.hint.seq:
-                await actor.wake(wakeup.aggregate, _Context(self, actor.name, wakeup.aggregate))
-                await wakeup.done()
-                return
-            records = [record async for record in self.log.read(wakeup.aggregate, after=wakeup.hint.seq - 1)]
-            if records and records[0].seq == wakeup.hint.seq and not _answered(actor.name, records):
-                if run := records[0].run:
-                    bind_contextvars(run=run)
-                context = _Context(self, actor.name, wakeup.aggregate, records[0])
-                await actor.handle(records[0].event, context)
-        except Exception as error:
-            log.warning("handler failed", actor=actor.name, aggregate=str(wakeup.aggregate), exc_info=True)
-            await self._retry(wakeup, f"{type(error).__name__}: {error}")
+            async with asyncio.timeout(actor.deadline_seconds) as deadline:
+                await self._handle(actor, wakeup)
+        except Unavailable as error:
+            log.warning("handler waits", actor=actor.name, aggregate=str(wakeup.aggregate), reason=str(error))
+            await self._again(wakeup, PAUSES[1])
             return
+        except Exception as error:
+            late = isinstance(error, TimeoutError) and deadline.expired()
+            reason = f"not done within {actor.deadline_seconds:g} s" if late else f"{type(error).__name__}: {error}"
+            log.warning("handler failed", actor=actor.name, aggregate=str(wakeup.aggregate), exc_info=True)
+            await self._retry(wakeup, reason)
+            return
+        self._failures.pop((actor.name, wakeup.seq), None)
         await wakeup.done()
 
+    async def _handle(self, actor: Actor[Any], wakeup: Wakeup) -> None:
+        if not wakeup.hint.seq:
+            await actor.wake(wakeup.aggregate, _Context(self, actor.name, wakeup.aggregate))
+            return
+        records = [record async for record in self.log.read(wakeup.aggregate, after=wakeup.hint.seq - 1)]
+        if not records or records[0].seq != wakeup.hint.seq or _answered(actor.name, records):
+            return
+        event = records[0].event
+        if isinstance(event, Opaque):
+            raise Invalid(event.problem or f"{event.type}: not known to this version")
+        if run := records[0].run:
+            bind_contextvars(run=run)
+        await actor.handle(event, _Context(self, actor.name, wakeup.aggregate, records[0]))
+
     async def _retry(self, wakeup: Wakeup, reason: str) -> None:
-        if wakeup.delivery >= TRIES:
+        """Give back what failed; for the last time it becomes a dead letter. Only failures count: a wake-up is also
+        delivered again after a restart, a freeze or a pause.
+        """
+        key = (wakeup.actor, wakeup.seq)
+        failures = self._failures[key] = self._failures.pop(key, 0) + 1
+        while len(self._failures) > MAX_FAILURES:
+            del self._failures[next(iter(self._failures))]
+        if failures >= TRIES:
             try:
                 await self.queue.bury(wakeup, reason)
+                del self._failures[key]
                 return
             except Unavailable as error:
                 log.warning("dead letter not stored yet", error=str(error))
-        await self._again(wakeup, PAUSES[min(wakeup.delivery, len(PAUSES)) - 1])
+        await self._again(wakeup, PAUSES[min(failures, len(PAUSES)) - 1])
+
+    async def _reconcile(self, actor: RunActor) -> None:
+        """Wakes open runs that no wake-up stands for any more: the queue was purged, or the log alone restored."""
+        while True:
+            await anyio.sleep(RECONCILE_SECONDS)
+            before = datetime.now(UTC) - timedelta(seconds=RECONCILE_SECONDS)
+            try:
+                for thread_id in await self.views.open_threads(before):
+                    await self._reconcile_thread(actor, thread_id)
+            except Unavailable as error:
+                log.info("open runs are looked at later", reason=str(error))
+
+    async def _reconcile_thread(self, actor: RunActor, thread_id: str) -> None:
+        state = await self.threads.load(thread_id)
+        run = state.active or next(iter(state.queued), None)
+        if run is None or run.id in self.worker.owned or (state.active and await self.queue.exists(run.lease)):
+            return
+        if state.active:
+            log.warning("an open run has no wake-up: woken", thread=thread_id, run=run.id)
+        tick = int(time.time() / RECONCILE_SECONDS)
+        await self.queue.wake(actor.name, thread(thread_id), Hint(), key=f"open-{run.id}-{tick}")
 
     async def _again(self, wakeup: Wakeup, seconds: float) -> None:
         try:
@@ -231,27 +297,32 @@ class _Context:
         return [record async for record in self._system.log.read(aggregate or self._own)]
 
     async def append(self, *events: Event, aggregate: Aggregate | None = None) -> None:
-        target, cause, run = aggregate or self._own, None, None
-        if self._record is not None:
-            cause, run = self._record.id, self._record.run
-        while True:
-            records = await self.read(target)
-            if cause and any(r.head.cause == cause and r.head.actor == self._actor for r in records):
+        target, log = aggregate or self._own, self._system.log
+        cause, run, after = (self._record.id, self._record.run, self._record.seq) if self._record else (None, None, 0)
+        for _ in range(APPEND_TRIES):
+            records = [record async for record in log.read(target, after=after)] if cause else []
+            if any(r.head.cause == cause and r.head.actor == self._actor for r in records):
                 return
-            expected = records[-1].seq if records else 0
             try:
-                await self._system.log.append(
+                await log.append(
                     target,
                     events,
-                    expected=expected,
+                    expected=records[-1].seq if records else await log.tip(target),
                     actor=self._actor,
                     run=run,
                     cause=cause,
-                    traceparent=_traceparent(records, run),
+                    traceparent=self._traceparent(target, run),
                 )
                 return
             except Conflict:
                 continue
+        raise Unavailable(f"{target}: too many writers at once")
+
+    def _traceparent(self, target: Aggregate, run: str | None) -> str | None:
+        """Of a run, if its thread is kept in memory: the lead has just been at it."""
+        state = self._system.threads.kept(target.id) if run and target.kind == "thread" else None
+        known = state.runs.get(run or "") if state else None
+        return traces.header(known.request) if known else None
 
     async def wake_at(self, when: datetime, key: str, aggregate: Aggregate | None = None) -> None:
         await self._system.queue.wake_at(when, self._actor, aggregate or self._own, key=key)
@@ -271,12 +342,6 @@ def _about(wakeup: Wakeup) -> dict[str, str]:
     kind, identity = wakeup.aggregate
     about = {"thread": identity} if kind == "thread" else {"aggregate": str(wakeup.aggregate)}
     return {**about, "event_id": wakeup.hint.id} if wakeup.hint.id else about
-
-
-def _traceparent(records: Sequence[Record], run: str | None) -> str | None:
-    """Of a run, if these records have its beginning."""
-    asked = next((r.event for r in records if run and r.run == run and r.type == "run.requested"), None)
-    return traces.header(asked) if isinstance(asked, RunRequested) else None
 
 
 def _answered(actor: str, records: Sequence[Record]) -> bool:

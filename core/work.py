@@ -2,14 +2,20 @@
 
 A wake-up carries no decision, only where to look. It is delivered to one process at a time; for as long as that
 process keeps it (in-progress acks) nobody else gets it, and if the process dies it is delivered again after the
-lease. Delivering one twice is harmless.
+lease. Delivering one twice is harmless. One that this process holds already is not handed out again.
+
+Every wake-up is worked on in a task of its own, and is read there: what cannot be read becomes a dead letter with its
+reason, and a task that fails ends alone. The loop that takes them outlives all of them.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import base64
+import time
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
+from typing import Any
 
 import anyio
 import msgspec
@@ -17,12 +23,17 @@ import structlog
 from nats.aio.msg import Msg
 
 from core.bus import MESSAGE_NOT_FOUND, SECOND, ApiError, Bus
-from core.errors import Unavailable
+from core.errors import Invalid, Unavailable
 from core.events import Aggregate
 from core.ids import now
 from core.pull import Room, pull
 
 log = structlog.get_logger("sika.work")
+
+RETRY_SECONDS = 1.0
+"""Pause before the queue is pulled from again after the pull itself failed."""
+UNREADABLE_BYTES = 4096
+"""How much of a message that cannot be read its dead letter keeps."""
 
 
 class Hint(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -34,17 +45,25 @@ class Hint(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Wakeup:
-    """One delivery of a wake-up."""
+    """One delivery of a wake-up. Raises `Invalid` if it cannot be read.
 
-    def __init__(self, bus: Bus, msg: Msg) -> None:
+    `generation`: when the consumer that delivers it was made, in milliseconds.
+    """
+
+    def __init__(self, bus: Bus, msg: Msg, generation: int = 0) -> None:
         self._bus = bus
         self._msg = msg
-        self.actor, self.aggregate = bus.names.target(msg.subject)
-        self.hint = msgspec.json.decode(msg.data, type=Hint) if msg.data else Hint()
+        try:
+            self.actor, self.aggregate = bus.names.target(msg.subject)
+            self.hint = msgspec.json.decode(msg.data, type=Hint) if msg.data else Hint()
+        except (ValueError, msgspec.DecodeError) as error:
+            raise Invalid(f"{msg.subject}: not a wake-up: {error}") from error
         position = msg.metadata
         self.seq = position.sequence.stream
         """Sequence in the work queue: the same over all deliveries. Names the lease."""
         self.delivery = position.num_delivered
+        self.order = generation * 1000 + self.delivery
+        """Orders the deliveries of one wake-up, also over consumers: a consumer that is made anew counts from 1."""
 
     async def keep(self) -> None:
         """Extend the lease."""
@@ -67,6 +86,21 @@ class WorkQueue:
         self.lease_seconds = lease_seconds
         self._stream = bus.names.stream("cmd")
         self._held: dict[int, Wakeup] = {}
+        self._extended = time.monotonic()
+        self._lapses = 0
+
+    @property
+    def lapses(self) -> int:
+        """How often this process was held up for longer than a lease: each time its wake-ups may have been handed to
+        others.
+        """
+        self._count_lapse()
+        return self._lapses
+
+    def _count_lapse(self) -> None:
+        if time.monotonic() > self._extended + self.lease_seconds:
+            self._lapses += 1
+            self._extended = time.monotonic()
 
     async def wake(self, actor: str, aggregate: Aggregate, hint: Hint, *, key: str) -> None:
         """Wake an actor. The same key within two minutes is sent once. Raises `Unavailable`."""
@@ -108,6 +142,8 @@ class WorkQueue:
         """Runs for as long as the process: keeps the leases of what is being worked on."""
         while True:
             await asyncio.sleep(self.lease_seconds / 3)
+            self._count_lapse()
+            self._extended = time.monotonic()
             for wakeup in list(self._held.values()):
                 try:
                     await wakeup.keep()
@@ -116,22 +152,50 @@ class WorkQueue:
 
     async def serve(self, actor: str, work: Callable[[Wakeup], Awaitable[None]], slots: int) -> None:
         """Hand out the actor's wake-ups, at most `slots` at a time, until cancelled. `work` owns each wake-up it
-        gets.
+        gets; what it raises is logged, and the wake-up comes again after its lease.
         """
         room = Room(slots)
 
-        async def one(wakeup: Wakeup) -> None:
-            self._held[wakeup.seq] = wakeup
+        async def one(msg: Msg, generation: int) -> None:
             try:
-                await work(wakeup)
+                await self._one(actor, work, msg, generation)
+            except Exception:
+                log.exception("wake-up failed", actor=actor, subject=msg.subject)
             finally:
-                if self._held.get(wakeup.seq) is wakeup:
-                    del self._held[wakeup.seq]
                 room.free()
 
         async with anyio.create_task_group() as tasks:
-            async for msg in pull(self.bus, self._stream, actor, room):
-                tasks.start_soon(one, Wakeup(self.bus, msg))
+            while True:
+                try:
+                    generation = await self._generation(actor)
+                    async for msg in pull(self.bus, self._stream, actor, room):
+                        tasks.start_soon(one, msg, generation)
+                except Unavailable as error:
+                    log.warning("work queue out of reach", actor=actor, error=str(error))
+                await asyncio.sleep(RETRY_SECONDS)
+
+    async def _one(self, actor: str, work: Callable[[Wakeup], Awaitable[None]], msg: Msg, generation: int) -> None:
+        try:
+            wakeup = Wakeup(self.bus, msg, generation)
+        except Invalid as error:
+            await self.bury_unreadable(actor, msg, str(error))
+            await self.bus.publish(msg.reply, b"+ACK")
+            return
+        if wakeup.seq in self._held:
+            return  # delivered again while it is worked on here: `hold` keeps it
+        self._held[wakeup.seq] = wakeup
+        try:
+            await work(wakeup)
+        finally:
+            del self._held[wakeup.seq]
+
+    async def _generation(self, actor: str) -> int:
+        """When the actor's consumer was made, in milliseconds: the same for all processes that share it."""
+        try:
+            info = await self.bus.api(f"CONSUMER.INFO.{self._stream}.{actor}")
+        except ApiError as error:
+            raise Unavailable(str(error)) from error
+        return int(datetime.fromisoformat(info["created"][:23].rstrip("Z") + "+00:00").timestamp() * 1000)
 
     async def exists(self, seq: int) -> bool:
         """Whether this wake-up is still in the queue (nobody has acked it)."""
@@ -147,11 +211,28 @@ class WorkQueue:
 
     async def bury(self, wakeup: Wakeup, reason: str) -> None:
         """Put what cannot be processed aside, with the reason, and take it off the queue."""
-        letter = {"actor": wakeup.actor, "aggregate": str(wakeup.aggregate), "reason": reason, "at": now()}
-        body = msgspec.json.encode({**letter, "hint": wakeup.hint})
+        letter = {"actor": wakeup.actor, "aggregate": str(wakeup.aggregate), "reason": reason, "hint": wakeup.hint}
         subject = self.bus.names.dlq(wakeup.actor, wakeup.aggregate)
-        reply = await self.bus.ask(subject, body, {"Nats-Msg-Id": f"{wakeup.actor}-{wakeup.seq}"})
+        await self._letter(subject, letter, f"{wakeup.actor}-{wakeup.seq}")
+        await wakeup.done()
+
+    async def bury_unreadable(self, actor: str, msg: Msg, reason: str) -> None:
+        """Put a message aside that cannot be read, with the reason and its first bytes (base64)."""
+        seq = msg.metadata.sequence.stream
+        letter = {
+            "actor": actor,
+            "aggregate": f"unreadable/{seq}",
+            "reason": reason,
+            "subject": msg.subject,
+            "body": base64.b64encode(msg.data[:UNREADABLE_BYTES]).decode(),
+        }
+        stream = msg.metadata.stream
+        await self._letter(self.bus.names.dlq(actor, Aggregate("unreadable", str(seq))), letter, f"{stream}-{seq}")
+
+    async def _letter(self, subject: str, letter: Mapping[str, Any], key: str) -> None:
+        """Store a dead letter. Raises `Unavailable`."""
+        body = msgspec.json.encode({**letter, "at": now()})
+        reply = await self.bus.ask(subject, body, {"Nats-Msg-Id": key})
         if error := msgspec.json.decode(reply.data).get("error"):
             raise Unavailable(f"{subject}: {error.get('description')}")
-        await wakeup.done()
-        log.error("dead letter", actor=wakeup.actor, aggregate=str(wakeup.aggregate), reason=reason)
+        log.error("dead letter", actor=letter["actor"], aggregate=letter["aggregate"], reason=letter["reason"])

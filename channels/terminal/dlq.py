@@ -60,7 +60,10 @@ async def redrive(bus: Bus, queue: WorkQueue, wanted: Collection[int] = ()) -> l
 
 
 def _letter(bus: Bus, message: Stored) -> Letter:
-    actor, aggregate = bus.names.target(message.subject)
+    try:
+        actor, aggregate = bus.names.target(message.subject)
+    except ValueError:
+        actor, aggregate = "?", Aggregate("unreadable", message.subject)
     try:
         body = msgspec.json.decode(message.data, type=Body)
     except msgspec.DecodeError:

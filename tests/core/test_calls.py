@@ -139,3 +139,72 @@ async def test_what_is_not_json_is_refused(bus: Bus) -> None:
     async with answering(bus, echo):
         reply = await bus.ask(bus.names.call("oracle"), b"{")
     assert b"not a JSON object" in reply.data
+
+
+# ── one question and the others ─────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("noise", ["\0" * 300_000, "\udcff" * 50_000, "ü" * 5_000_000], ids=["nul", "no text", "flood"])
+async def test_a_loud_question_hurts_no_other(bus: Bus, noise: str) -> None:
+    """What does not fit a message as progress neither ends the answer nor those of others."""
+    shown: list[str] = []
+    loud = anyio.Event()
+
+    async def answer(request: Mapping[str, Any], progress: Callable[[str], Awaitable[None]]) -> Any:
+        if request["loud"]:
+            await progress(noise)
+            await progress("the end")
+            await asyncio.sleep(calls.PROGRESS_SECONDS * 2)  # it is sent before the answer
+            loud.set()
+        await loud.wait()
+        return "done"
+
+    async def show(text: str) -> None:
+        shown.append(text)
+
+    async with answering(bus, answer):
+        quiet = asyncio.ensure_future(calls.call(bus, "oracle", {"loud": False}))
+        assert await calls.call(bus, "oracle", {"loud": True}, show) == "done"
+        assert await quiet == "done"
+    text = "".join(shown)
+    assert text.endswith("the end")
+    assert "characters not shown" in text
+    assert len(text) <= calls.PROGRESS_CHARACTERS + 100
+
+
+async def test_junk_questions_are_refused_and_the_loop_goes_on(bus: Bus) -> None:
+    async with answering(bus, echo):
+        for junk in (b"", b"[]", b"\xff", b"null", b"7"):
+            await bus.publish(bus.names.call("oracle"), junk)  # without an address for the answer
+            assert b"not a JSON object" in (await bus.ask(bus.names.call("oracle"), junk)).data
+        assert await calls.call(bus, "oracle", {"say": 1}) == 1
+
+
+async def test_a_question_too_many_is_declined(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calls, "MAX_QUESTIONS", 1)
+    busy, go = anyio.Event(), anyio.Event()
+
+    async def slow(request: Mapping[str, Any], progress: Callable[[str], Awaitable[None]]) -> Any:
+        busy.set()
+        await go.wait()
+        return "at last"
+
+    async with answering(bus, slow):
+        first = asyncio.ensure_future(calls.call(bus, "oracle", {}))
+        await busy.wait()
+        with pytest.raises(calls.Declined, match="1 questions are being answered"):
+            await calls.call(bus, "oracle", {})
+        go.set()
+        assert await first == "at last"
+        assert await calls.call(bus, "oracle", {}) == "at last"
+
+
+async def test_an_answer_that_never_comes_has_a_deadline(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calls, "ANSWER_SECONDS", 0.1)
+
+    async def stuck(request: Mapping[str, Any], progress: Callable[[str], Awaitable[None]]) -> Any:
+        await anyio.sleep_forever()
+
+    async with answering(bus, stuck):
+        with pytest.raises(Invalid, match="internal error"):
+            await calls.call(bus, "oracle", {})

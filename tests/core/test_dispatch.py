@@ -3,27 +3,37 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, assert_type
+from typing import Any, Never, assert_type
 
 import anyio
 import msgspec
 import pytest
 
-from core import dispatch, system
-from core.actor import Actor, Context
+from core import calls, dispatch, system
+from core import run as run_module
+from core.actor import Actor, Context, Progress
 from core.bus import Bus, Endpoint
 from core.dispatch import Dispatcher
-from core.errors import Invalid
-from core.events import Aggregate, Event, RunRequested, ThreadCreated, thread
+from core.errors import Invalid, OwnershipLost, Unavailable
+from core.events import (
+    Aggregate,
+    Event,
+    ModelFailed,
+    RunRequested,
+    RunStarted,
+    RunSuspended,
+    ThreadCreated,
+    thread,
+)
 from core.log import EventLog
 from core.run import OwnedRun, RunActor
 from core.state import ThreadState
 from core.system import System
-from core.work import WorkQueue
+from core.work import Hint, Wakeup, WorkQueue
 from tests.support.nats import Nats, append, eventually, fresh, own, read, running_tasks
 
 
@@ -391,6 +401,348 @@ async def test_a_handler_that_always_fails_ends_in_the_dead_letters(endpoint: En
         )
         assert letter["hint"] == {"seq": pebble.seq, "type": "pebble.thrown", "id": pebble.id}
     assert len(pond.handled) == system.TRIES
+
+
+async def test_deliveries_are_not_failures(endpoint: Endpoint, tmp_path: Path) -> None:
+    """A wake-up that was delivered often, over restarts and drains, has all its tries when it first fails."""
+    pond, aggregate, gate = Pond(), fresh("pond"), anyio.Event()
+
+    class Draining(Pond):
+        name = "pond"
+
+        async def handle(self, event: PebbleThrown | StoneThrown, ctx: Context) -> None:
+            self.some.put_nowait(event)
+            await gate.wait()
+
+    for number in range(system.TRIES):
+        draining = Draining()
+        async with process(endpoint, tmp_path, draining, alone=False) as running:
+            if number == 0:
+                await append(running.log, aggregate, PebbleThrown())
+            await draining.some.get()
+
+    def once() -> None:
+        pond.before = lambda: None
+        raise ValueError("the first real error")
+
+    pond.before = once
+    async with process(endpoint, tmp_path, pond, alone=False) as running:
+        await answers(running, aggregate, 1)
+        assert await letters(running) == []
+    assert len(pond.handled) == 2
+
+
+async def test_a_handler_that_hangs_has_failed(endpoint: Endpoint, tmp_path: Path) -> None:
+    class Stuck(Pond):
+        name = "pond"
+        deadline_seconds = 0.05
+
+        async def handle(self, event: PebbleThrown | StoneThrown, ctx: Context) -> None:
+            self.handled.append(event)
+            await anyio.sleep_forever()
+
+    stuck = Stuck()
+    async with process(endpoint, tmp_path, stuck) as running:
+        await append(running.log, fresh("pond"), PebbleThrown())
+
+        async def buried() -> list[Any]:
+            return await letters(running)
+
+        [letter] = await eventually(buried)
+    assert letter["reason"] == "not done within 0.05 s"
+
+
+async def test_what_a_handler_waits_for_is_no_failure_of_its(endpoint: Endpoint, tmp_path: Path) -> None:
+    pond, left = Pond(), system.TRIES + 2
+
+    def unavailable() -> None:
+        nonlocal left
+        left -= 1
+        if left:
+            raise Unavailable("views are being made")
+
+    pond.before = unavailable
+    async with process(endpoint, tmp_path, pond) as running:
+        aggregate = fresh("pond")
+        await append(running.log, aggregate, PebbleThrown())
+        await answers(running, aggregate, 1)
+        assert await letters(running) == []
+
+
+async def test_an_answer_costs_what_came_after_its_cause(endpoint: Endpoint, tmp_path: Path) -> None:
+    """Not what the aggregate holds: an answer on a long thread is as cheap as on a new one."""
+
+    class Counted(Pond):
+        name = "pond"
+        reads = 0
+
+        async def handle(self, event: PebbleThrown | StoneThrown, ctx: Context) -> None:
+            log: EventLog = ctx._system.log  # type: ignore[attr-defined]
+            page = log._page
+
+            async def counting(subject: str, start: int) -> Any:
+                records, more = await page(subject, start)
+                self.reads += len(records)
+                return records, more
+
+            log._page = counting  # type: ignore[method-assign]
+            try:
+                await ctx.append(WaterRippled())
+            finally:
+                log._page = page  # type: ignore[method-assign]
+
+    pond = Counted()
+    async with process(endpoint, tmp_path, pond) as running:
+        aggregate = fresh("pond")
+        past = await append(running.log, aggregate, *[WaterRippled(n=n) for n in range(50)])
+        await append(running.log, aggregate, PebbleThrown(), expected=past[-1].seq)
+        await answers(running, aggregate, 51)
+    assert pond.reads == 0
+
+
+async def test_junk_in_the_places_and_the_timers_stops_nobody(endpoint: Endpoint, tmp_path: Path) -> None:
+    async with process(endpoint, tmp_path) as running:
+        names = running.bus.names
+        await running.bus.ask(names.place("pond"), b"\xff not a number")
+        await running.bus.ask(f"{names.prefix}.wake.pond", b"junk")
+        await running.bus.ask(f"{names.prefix}.wake.pond.x", b"junk")
+    pond = Pond()
+    async with process(endpoint, tmp_path, pond) as running:
+        await append(running.log, aggregate := fresh("pond"), PebbleThrown())
+        await answers(running, aggregate, 1)
+
+        async def buried() -> list[Any]:
+            found = await letters(running)
+            return found if len(found) == 2 else []
+
+        assert all("not a timer" in letter["reason"] for letter in await eventually(buried))
+
+        async def timers_empty() -> bool:
+            info = await running.bus.api(f"STREAM.INFO.{names.stream('timer')}")
+            return int(info["state"]["messages"]) == 0
+
+        await eventually(timers_empty)
+
+
+# ── questions ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Oracle(Actor[Never]):
+    """Is frozen before its first answers: it takes the question, and nothing is heard of it."""
+
+    name = "oracle"
+
+    def __init__(self, silent: int) -> None:
+        self.silent = silent
+        self.asked = 0
+
+    async def answer(self, request: Mapping[str, Any], progress: Progress) -> Any:
+        self.asked += 1
+        if self.asked <= self.silent:
+            await anyio.sleep_forever()
+        return "at last"
+
+
+async def test_a_question_is_asked_again_after_silence_whatever_its_age(
+    endpoint: Endpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The silence is longer than the lease: counted from the question's beginning, there would be no second try."""
+    monkeypatch.setattr(calls, "HEARTBEAT_SECONDS", 3600)
+    monkeypatch.setattr(calls, "SILENCE_SECONDS", 2.5)
+    oracle = Oracle(silent=1)
+    async with process(endpoint, tmp_path, oracle) as running:
+        assert await running.call("oracle", {}) == "at last"
+    assert oracle.asked == 2
+
+
+async def test_a_question_that_somebody_took_and_nobody_answers_is_told_from_one_nobody_took(
+    endpoint: Endpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calls, "HEARTBEAT_SECONDS", 3600)
+    monkeypatch.setattr(calls, "SILENCE_SECONDS", 0.2)
+    monkeypatch.setattr(system, "PATIENCE_SECONDS", 0.1)
+    async with process(endpoint, tmp_path, Oracle(silent=100)) as running:
+        with pytest.raises(calls.Silent):
+            await running.call("oracle", {})
+        monkeypatch.setattr(running.queue, "lease_seconds", 0.1)
+        with pytest.raises(Unavailable, match="no sphinx actor is running") as nobody:
+            await running.call("sphinx", {})
+    assert not isinstance(nobody.value, calls.Silent)
+
+
+# ── runs ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def asked(running: System, name: str, run: str = "r") -> None:
+    await running.intake.create_thread(name, user="ada")
+    await running.intake.request_run(name, run, RunRequested())
+
+
+async def test_a_run_that_cannot_be_prepared_fails(endpoint: Endpoint, tmp_path: Path) -> None:
+    class Unprepared(Worker):
+        name = "lead"
+
+        async def describe(self, run: OwnedRun) -> Mapping[str, Any]:
+            raise TypeError("'NoneType' object is not iterable")
+
+    class Misfit(Worker):
+        name = "lead"
+
+        async def describe(self, run: OwnedRun) -> Mapping[str, Any]:
+            return {"model": 17}
+
+    for worker, text in ((Unprepared(), "'NoneType' object is not iterable"), (Misfit(), "got `int` - at `$.model`")):
+        name = fresh().id
+        async with process(endpoint, tmp_path, worker) as running:
+            await asked(running, name)
+            run = (await ended(running, name, "r")).runs["r"]
+            await queue_is_empty(running)
+            assert await letters(running) == []
+        assert (run.status, run.attempt, worker.performed) == ("error", 1, [])
+        assert run.error is not None
+        assert text in run.error.text
+
+
+async def test_what_a_run_waits_for_is_no_attempt_of_its(
+    endpoint: Endpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("core.run.SUSPENDED_SECONDS", (0.01,))
+    worker, name = Worker(), fresh().id
+    worker.fault = Unavailable("the views are being made")
+    async with process(endpoint, tmp_path, worker) as running:
+        await asked(running, name)
+
+        async def often() -> bool:
+            return len(worker.performed) > 2 * run_module.STALLED_ATTEMPTS
+
+        await eventually(often)
+        worker.fault = None
+        state = await ended(running, name, "r")
+        suspended = [r.event for r in await read(running.log, thread(name)) if isinstance(r.event, RunSuspended)]
+    assert state.runs["r"].status == "success"
+    assert suspended[0] == RunSuspended(reason="the views are being made")
+
+
+async def test_a_run_that_hangs_has_a_deadline(endpoint: Endpoint, tmp_path: Path) -> None:
+    class Hanging(Worker):
+        name = "lead"
+        run_seconds = 0.1
+
+    worker, name = Hanging(), fresh().id
+    worker.gate = anyio.Event()
+    async with process(endpoint, tmp_path, worker) as running:
+        await asked(running, name)
+        run = (await ended(running, name, "r")).runs["r"]
+    assert run.error is not None
+    assert (run.status, run.error.error) == ("error", "TooLong")
+
+
+async def test_a_delivery_that_was_superseded_takes_no_run_over(endpoint: Endpoint, tmp_path: Path) -> None:
+    """As of a process that was frozen with a delivery in its socket: others have had later ones since."""
+    worker, name = Worker(), fresh().id
+    async with process(endpoint, tmp_path) as running:
+        await running.queue.ensure("lead")
+        await asked(running, name)
+        state = await running.threads.load(name)
+        deliveries = asyncio.Queue[Wakeup]()
+
+        async def take(wakeup: Wakeup) -> None:
+            deliveries.put_nowait(wakeup)
+
+        async with running_tasks(lambda: running.queue.serve("lead", take, 4)):
+            first, second = await deliveries.get(), await deliveries.get()
+        begun = RunStarted(attempt=1, worker="other", lease=second.seq, delivery=second.order)
+        await running.log.append(thread(name), [begun], expected=state.seq, actor="lead", run="r")
+        for stale in (first, second):
+            with pytest.raises(OwnershipLost, match="a later delivery has it"):
+                await worker.work(stale, running.worker)
+        assert worker.performed == []
+    async with process(endpoint, tmp_path, worker) as running:  # the worker died: the next delivery is a later one
+        await ended(running, name, "r")
+    assert worker.performed == ["r"]
+
+
+async def test_nobody_takes_a_run_over_from_himself(endpoint: Endpoint, tmp_path: Path) -> None:
+    worker, name = Worker(), fresh().id
+    worker.gate = anyio.Event()
+    async with process(endpoint, tmp_path, worker) as running:
+        await asked(running, name)
+        await worker.started.wait()
+        lease = (await running.threads.load(name)).runs["r"].lease
+        await running.bus.api(f"STREAM.MSG.DELETE.{running.bus.names.stream('cmd')}", {"seq": lease, "no_erase": True})
+        await running.queue.wake("lead", thread(name), Hint(), key="again")
+        await queue_is_empty(running)
+        worker.gate.set()
+        state = await ended(running, name, "r")
+    assert (state.runs["r"].attempt, worker.performed) == (1, ["r"])
+
+
+async def test_open_runs_without_a_wakeup_are_woken(
+    endpoint: Endpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The work queue was purged, or the log alone restored: those that were started as those that were not."""
+    started, waiting = fresh().id, fresh().id
+    async with process(endpoint, tmp_path) as running:
+        await running.queue.ensure("lead")
+        for name in (started, waiting):
+            await asked(running, name, name)
+        state = await running.threads.load(started)
+        begun = RunStarted(attempt=1, worker="dead", lease=1)
+        await running.log.append(thread(started), [begun], expected=state.seq, actor="lead", run=started)
+        await running.bus.api(f"STREAM.PURGE.{running.bus.names.stream('cmd')}")
+        await running.bus.ask(running.bus.names.place("lead"), b"%d" % await running.log.last())
+    monkeypatch.setattr(system, "RECONCILE_SECONDS", 0.1)
+    worker = Worker()
+    async with process(endpoint, tmp_path, worker) as running:
+        for name in (started, waiting):
+            assert (await ended(running, name, name)).runs[name].status == "success"
+
+
+async def test_nothing_is_appended_after_the_end(endpoint: Endpoint, tmp_path: Path) -> None:
+    class Stray(Worker):
+        name = "lead"
+        left: OwnedRun | None = None
+
+        async def perform(self, run: OwnedRun) -> None:
+            self.left = run
+
+    worker, name = Stray(), fresh().id
+    async with process(endpoint, tmp_path, worker) as running:
+        await asked(running, name)
+        await ended(running, name, "r")
+        assert worker.left is not None
+        with pytest.raises(OwnershipLost, match="has ended"):
+            await worker.left.model_failed(ModelFailed(error="Late", text="late", attempt=1, max_attempts=1))
+        assert [r.type for r in await read(running.log, thread(name))][-1] == "run.completed"
+
+
+async def test_who_was_held_up_looks_before_it_asks(
+    endpoint: Endpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker, name = Worker(), fresh().id
+    worker.gate = anyio.Event()
+    owned: list[OwnedRun] = []
+
+    async def perform(run: OwnedRun) -> None:
+        owned.append(run)
+        worker.started.set()
+        await worker.gate.wait() if worker.gate else None
+
+    monkeypatch.setattr(worker, "perform", perform)
+    async with process(endpoint, tmp_path, worker) as running:
+        await asked(running, name)
+        await worker.started.wait()
+        [run] = owned
+        await run.confirm()
+        monkeypatch.setattr(run, "watch", None)
+        state = await running.threads.load(name)
+        taken = RunStarted(attempt=2, worker="other", lease=state.runs["r"].lease, delivery=1 << 60)
+        monkeypatch.setattr(running.log, "_ears", {})  # it has not heard of it yet
+        await running.log.append(thread(name), [taken], expected=state.seq, actor="lead", run="r")
+        await run.confirm()  # nothing tells it to look
+        running.queue._extended -= 3 * running.queue.lease_seconds
+        with pytest.raises(OwnershipLost, match="taken over by other"):
+            await run.confirm()
 
 
 async def test_one_that_fails_does_not_stop_the_others(endpoint: Endpoint, tmp_path: Path) -> None:

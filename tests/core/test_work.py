@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import anyio
 import msgspec
@@ -15,6 +17,7 @@ import pytest
 from core.bus import Bus
 from core.errors import Unavailable
 from core.events import Aggregate
+from core.ids import uuid7
 from core.work import Hint, Wakeup, WorkQueue
 from tests.support.nats import DEADLINE, bus_on, eventually, fresh, own, running_tasks
 
@@ -210,11 +213,11 @@ async def test_a_server_restart_between_wakeups(tmp_path: Path) -> None:
 # ── dead letters ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def letters(bus: Bus) -> list[dict[str, object]]:
+async def letters(bus: Bus) -> list[dict[str, Any]]:
     stream = bus.names.stream("dlq")
     state = (await bus.api(f"STREAM.INFO.{stream}"))["state"]
     found = []
-    for seq in range(state["first_seq"], state["last_seq"] + 1):
+    for seq in range(max(1, state["first_seq"]), state["last_seq"] + 1):
         message = (await bus.api(f"STREAM.MSG.GET.{stream}", {"seq": seq}))["message"]
         found.append(msgspec.json.decode(msgspec.convert(message["data"], bytes, strict=False)))
     return found
@@ -288,3 +291,131 @@ async def test_a_timer_does_not_fire_early(queue: WorkQueue, bus: Bus) -> None:
     stored = await bus.nc.jetstream().get_last_msg(bus.names.stream("timer"), subject)
     assert stored.headers
     assert datetime.fromisoformat(stored.headers["Nats-Schedule"].removeprefix("@at ")) >= when
+
+
+# ── blast radius ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("body", [b"not json", b'{"seq":"x"}', b"\xff" * 10_000])
+async def test_an_unreadable_wakeup_is_a_dead_letter_and_disturbs_nobody(
+    queue: WorkQueue, bus: Bus, body: bytes
+) -> None:
+    disturbed: list[str] = []
+    go = anyio.Event()
+
+    async def work(wakeup: Wakeup) -> None:
+        try:
+            await go.wait()
+        except asyncio.CancelledError:
+            disturbed.append(wakeup.aggregate.id)
+            raise
+        await wakeup.done()
+
+    async with serving(queue, work):
+        await wake(queue)
+        await bus.publish(bus.names.cmd(ACTOR, fresh()), body)
+        await bus.publish(f"{bus.names.prefix}.cmd.{ACTOR}.short", body)
+
+        async def buried() -> bool:
+            return len(await letters(bus)) == 2
+
+        await eventually(buried)
+        await wake(queue, "k2")
+        go.set()
+
+        async def empty() -> bool:
+            info = await bus.api(f"STREAM.INFO.{bus.names.stream('cmd')}")
+            return bool(info["state"]["messages"] == 0)
+
+        await eventually(empty)
+        assert disturbed == []
+    first, second = await letters(bus)
+    assert "not a wake-up" in first["reason"]
+    assert base64.b64decode(first["body"]) == body[:4096]
+    assert "five parts" in second["reason"]
+
+
+async def test_work_that_raises_ends_alone(queue: WorkQueue) -> None:
+    done = asyncio.Queue[int]()
+
+    async def work(wakeup: Wakeup) -> None:
+        if wakeup.hint.seq == 13:
+            raise RuntimeError("unlucky")
+        await asyncio.sleep(0)
+        done.put_nowait(wakeup.hint.seq)
+        await wakeup.done()
+
+    async with serving(queue, work, slots=2):
+        for n in (1, 13, 13, 2, 13, 3):
+            await wake(queue, f"k{n}-{uuid7()}", seq=n)
+        with anyio.fail_after(DEADLINE):
+            assert {await done.get() for _ in range(3)} == {1, 2, 3}
+
+
+async def test_what_is_delivered_again_while_it_is_worked_on_is_not_handed_out_again(
+    queue: WorkQueue, bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As to a process that was frozen for longer than its lease."""
+    extended = anyio.Event()
+
+    async def keep(self: Wakeup) -> None:
+        await extended.wait()
+
+    monkeypatch.setattr(Wakeup, "keep", keep)
+    go, handed = anyio.Event(), []
+
+    async def work(wakeup: Wakeup) -> None:
+        handed.append(wakeup.delivery)
+        await go.wait()
+        await wakeup.done()
+
+    async with serving(queue, work):
+        await wake(queue)
+
+        async def delivered_again() -> bool:
+            info = await bus.api(f"CONSUMER.INFO.{bus.names.stream('cmd')}.{ACTOR}")
+            return bool(info["num_redelivered"])
+
+        await eventually(delivered_again)
+        await wake(queue, "k2")  # one after it has been handed out, so it has been looked at, too
+
+        async def next_one() -> bool:
+            return len(handed) > 1
+
+        await eventually(next_one)
+        assert handed == [1, 1]
+        go.set()
+        extended.set()
+
+        async def empty() -> bool:
+            info = await bus.api(f"STREAM.INFO.{bus.names.stream('cmd')}")
+            return bool(info["state"]["messages"] == 0)
+
+        await eventually(empty)
+
+
+async def test_deliveries_are_ordered_also_over_a_consumer_made_anew(queue: WorkQueue) -> None:
+    await wake(queue)
+    async with serving(queue) as before:
+        first = await before.next()
+        second = await before.next()
+    await queue.ensure(ACTOR, anew=True)
+    async with serving(queue) as after:
+        third = await after.next()
+    assert third.delivery <= second.delivery
+    assert first.order < second.order < third.order
+    assert first.seq == second.seq == third.seq
+
+
+async def test_a_process_that_was_held_up_longer_than_a_lease_knows_it(
+    bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = 1000.0
+    monkeypatch.setattr("core.work.time.monotonic", lambda: clock)
+    queue = WorkQueue(bus, LEASE)
+    clock += LEASE / 2
+    assert queue.lapses == 0
+    clock += LEASE
+    assert [queue.lapses, queue.lapses] == [1, 1]
+    clock += 10 * LEASE
+    assert queue.lapses == 2
