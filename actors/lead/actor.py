@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any, Protocol
 from weakref import WeakKeyDictionary
@@ -29,7 +29,7 @@ from actors.lead.summary import chosen
 from actors.lead.turn import Call, Candidate, Turn, VisibleFailure, unseen
 from core import agents, console
 from core.config import Config, ConfigSource
-from core.errors import Invalid, NotFound, SikaError
+from core.errors import Invalid, NotFound, SikaError, Unavailable
 from core.events import Json, RunRequested
 from core.guardrails import Provider
 from core.images import Images
@@ -45,6 +45,8 @@ log = structlog.get_logger("sika.lead")
 
 LoadGuardrails = Callable[[Guardrails], Provider | None]
 """The provider that the settings name. Raises `Invalid`."""
+KNOWN_SPENT = 1000
+"""Users whose last known spending is kept."""
 POLICIES_EFFECTS: dict[str, Effect] = {"write_todos": "pure", "tool_search": "pure"}
 """Of the tools that policies bring along."""
 
@@ -102,6 +104,8 @@ class Lead(RunActor):
         self._as_langchain: dict[int, tuple[Tool, BaseTool]] = {}
         self._loaded = Loaded()
         self._breakers: dict[str, Breaker] = {}
+        self._known_spent: dict[str | None, tuple[date, Spent]] = {}
+        """What the read models said last: for when they are being made anew."""
 
     async def describe(self, run: OwnedRun) -> Mapping[str, Any]:
         try:
@@ -212,8 +216,20 @@ class Lead(RunActor):
         if self._views is None:
             return Spent()
         prices = {one.name: one.pricing for one in config.models if one.pricing is not None}
-        today = await console.span(self._views, user, prices, until=datetime.now(UTC).date(), days=1)
-        return Spent(today.total.tokens.total, today.total.price.total)
+        today = datetime.now(UTC).date()
+        try:
+            span = await console.span(self._views, user, prices, until=today, days=1)
+        except Unavailable:  # a budget is rather a little late than everybody's stand-still
+            day, spent = self._known_spent.get(user, (None, Spent()))
+            if day != today:
+                raise
+            return spent
+        spent = Spent(span.total.tokens.total, span.total.price.total)
+        self._known_spent.pop(user, None)
+        self._known_spent[user] = (today, spent)
+        while len(self._known_spent) > KNOWN_SPENT:
+            del self._known_spent[next(iter(self._known_spent))]
+        return spent
 
     def _candidate(self, name: str, plan: Plan) -> Candidate:
         wanted = plan.options

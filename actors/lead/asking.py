@@ -137,6 +137,7 @@ async def _ask(turn: Turn, ask: Ask, messages: Sequence[BaseMessage]) -> ModelCo
     """One request to the model, shown while it is answered. If a person stops the run meanwhile, what was said is
     kept.
     """
+    await turn.journal.confirm()
     started = time.monotonic()
     identity = f"lc_run--{uuid7()}"
     previewer = turn.journal.preview(identity)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
@@ -21,11 +22,14 @@ from langgraph.prebuilt.tool_node import ToolCallRequest
 from actors.lead.asking import Ask, answered
 from actors.lead.messages import load
 from actors.lead.turn import Candidate, ModelHandler, ToolHandler, ToolResult, Turn
+from core.calls import Silent
 from core.errors import SikaError
 from core.events import Interrupt, ToolCompleted
 
 SCRATCHPAD = "__pregel_scratchpad"
 """Where `interrupt()` looks for answers in the configuration of a task (langgraph's `CONFIG_KEY_SCRATCHPAD`)."""
+TOOL_SECONDS = 7200.0
+"""Deadline of one tool call: longer than that of any question to an actor."""
 ERROR_CHARACTERS = 500
 """How much of an exception's text the model is shown (contract runtime §5.8)."""
 BOUND = 64
@@ -158,9 +162,13 @@ async def _outcome(request: ToolCallRequest, handler: ToolHandler) -> ToolResult
     """Make the call. Errors are for the model (contract runtime §5.8)."""
     call_id, name = str(request.tool_call["id"]), request.tool_call["name"]
     try:
-        return await handler(request)
-    except GraphBubbleUp:
+        async with asyncio.timeout(TOOL_SECONDS) as deadline:
+            return await handler(request)
+    except (GraphBubbleUp, Silent):  # of a question that may have been taken nobody knows the outcome: the run waits
         raise
+    except TimeoutError as error:
+        late = f"Tool '{name}' had not finished after {TOOL_SECONDS:g} seconds"
+        text = f"Error: {late if deadline.expired() else error}"
     except SikaError as error:
         text = f"Error: {error}"
     except Exception as error:

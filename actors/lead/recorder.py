@@ -116,7 +116,7 @@ async def _called(turn: Turn, request: ToolCallRequest, handler: ToolHandler) ->
     call_id, name = str(request.tool_call["id"]), request.tool_call["name"]
     said, started = turn.journal.said_seq(), time.monotonic()
     try:
-        message, update = await _result(turn, request, handler)
+        message, update = await _result(turn, await _as_begun(turn, request), handler)
     except Settled as settled:
         return settled.outcome
     message["id"] = message.get("id") or f"tool-{said}-{call_id}"
@@ -130,6 +130,22 @@ async def _called(turn: Turn, request: ToolCallRequest, handler: ToolHandler) ->
     )
     await turn.journal.tool_completed(outcome)
     return outcome
+
+
+async def _as_begun(turn: Turn, request: ToolCallRequest) -> ToolCallRequest:
+    """A call that was begun before a crash, with the arguments it was begun with. Raises `Settled` if it must not be
+    made again: before any policy can refuse what may have happened.
+    """
+    call = request.tool_call
+    intent = turn.begun(str(call["id"]))
+    if intent is None:
+        return request
+    event = intent.event
+    if event.effect == "once":
+        outcome = await turn.journal.tool_requested(event.call_id, event.name, event.effect, call["args"])
+        if outcome is not None:
+            raise Settled(outcome)
+    return request if event.args is None else request.override(tool_call={**call, "args": event.args})
 
 
 async def _result(turn: Turn, request: ToolCallRequest, handler: ToolHandler) -> tuple[Message, Json]:

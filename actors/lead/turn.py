@@ -25,7 +25,7 @@ from core.errors import SikaError
 from core.events import Decision, Interrupt, Json, Message, ModelCompleted
 from core.ids import uuid7
 from core.run import Journal
-from core.state import ThreadState
+from core.state import Intent, ThreadState
 from core.tools import Effect
 from core.usage import APOLOGY
 
@@ -112,6 +112,12 @@ class Turn:
     def notes(self) -> list[BaseMessage]:
         """What policies have to tell the model at its next call."""
         return [load(note) for note in self.state.runs[self.run].notes]
+
+    def begun(self, call_id: str) -> Intent | None:
+        """The recorded beginning of a call that has no outcome: a crash was between. What gates a call lets it pass: it
+        may have happened already.
+        """
+        return self.state.runs[self.run].intents.get(call_id)
 
     # ── decisions ───────────────────────────────────────────────────────────────────────────────────────────────────
 

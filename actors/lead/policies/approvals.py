@@ -36,9 +36,12 @@ class Approvals(AgentMiddleware[Any, Turn, Any]):
 
     async def awrap_tool_call(self, request: ToolCallRequest, handler: ToolHandler) -> ToolResult:
         turn = cast(Turn, request.runtime.context)
+        call = request.tool_call
         if not self._rules and not turn.state.approvals:
             return await handler(request)
-        call = request.tool_call
+        if turn.begun(str(call["id"])):
+            _pass_over(turn, str(call["id"]))
+            return await handler(request)
         asked = await self._asked(turn, call)
         resolved = await _resolved(turn, asked) if asked is not None else None
         _pass_over(turn, str(call["id"]))

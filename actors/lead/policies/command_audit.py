@@ -201,7 +201,7 @@ class CommandAudit(AgentMiddleware[Any, Turn, Any]):
         turn, call_id = cast(Turn, request.runtime.context), str(call["id"])
         verdict = judge(command)
         _log(turn, command, verdict)
-        if verdict.level == "pass":
+        if verdict.level == "pass" or (verdict.level == "block" and turn.begun(call_id)):
             return await handler(request)
         reasons = "; ".join(verdict.reasons)
         if verdict.level == "block":

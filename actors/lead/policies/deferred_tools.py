@@ -66,7 +66,7 @@ class DeferredTools(AgentMiddleware[Any, Turn, Any]):
         call_id = str(request.tool_call["id"])
         if name == SEARCH:
             return self._search(turn, call_id, request.tool_call["args"].get("query"))
-        if name in self._names and name not in self._known(turn, call_id):
+        if name in self._names and name not in self._known(turn, call_id) and not turn.begun(call_id):
             text = f"you do not know the arguments of {name} yet. Call {SEARCH} with the query select:{name} first."
             turn.decide(self.name, "denied", text, call_id=call_id)
             return _answer(call_id, name, f"Error: {text}", failed=True)

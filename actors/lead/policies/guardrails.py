@@ -37,6 +37,8 @@ class Guardrails(AgentMiddleware[Any, Turn, Any]):
     async def awrap_tool_call(self, request: ToolCallRequest, handler: ToolHandler) -> ToolResult:
         turn, call = cast(Turn, request.runtime.context), request.tool_call
         call_id = str(call["id"])
+        if turn.begun(call_id):
+            return await handler(request)
         try:
             decision = await self._decision(self._request(turn, call))
         except _NoAnswer as error:

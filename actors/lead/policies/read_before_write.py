@@ -47,7 +47,7 @@ class ReadBeforeWrite(AgentMiddleware[Any, Turn, Any]):
 
 async def _problem(turn: Turn, call_id: str, path: str) -> str | None:
     """Why a file must not be written yet. A call that was begun before a crash may already have written it."""
-    if call_id in turn.state.runs[turn.run].intents:
+    if turn.begun(call_id):
         return None
     current = await _version(turn, path)
     known = known_version(turn, path) if current else None

@@ -84,6 +84,8 @@ class Kept:
     async def tool_completed(self, event: ToolCompleted) -> None:
         self._take(event)
 
+    async def confirm(self) -> None: ...
+
     def preview(self, message: str) -> Previewer | None:
         return None
 
