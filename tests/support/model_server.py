@@ -24,6 +24,7 @@ import argparse
 import asyncio
 import re
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import cache, lru_cache
@@ -138,6 +139,8 @@ class Record(msgspec.Struct):
     body: dict[str, Any]
     outcome: Literal["open", "answered", "failed", "disconnected", "abandoned"] = "open"
     """`answered` is what a provider would bill; `abandoned` means that the client left first."""
+    at: float = msgspec.field(default_factory=time.time)
+    """When it came, in Unix seconds."""
 
 
 def words(count: int) -> str:
