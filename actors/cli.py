@@ -99,7 +99,9 @@ def parser() -> argparse.ArgumentParser:
         ("replay", _log_replay, "execute the recorded runs again and compare"),
     ):
         made = add(name, command, text, log)
-        made.add_argument("thread")
+        made.add_argument("thread", nargs="?" if name == "verify" else None)
+        if name == "verify":
+            made.add_argument("--all", action="store_true", help="every thread of the log")
         if name in ("show", "tail", "state"):
             made.add_argument("--json", action="store_true")
         if name == "show":
@@ -406,12 +408,26 @@ async def _log_state(arguments: argparse.Namespace) -> int:
 
 async def _log_verify(arguments: argparse.Namespace) -> int:
     from actors import compose
-    from channels.terminal.verify import verify
+    from channels.terminal.verify import Verdict, verify, verify_all
+    from core.errors import Invalid
 
+    if arguments.all == (arguments.thread is not None):
+        raise Invalid("log verify: name a thread, or --all")
     async with compose.attach(_options(arguments)) as system:
-        verdict = await verify(system.log, arguments.thread)
-    print("\n".join(verdict.lines()))
-    return FAILED if verdict.problems else OK
+        if not arguments.all:
+            verdict = await verify(system.log, arguments.thread)
+            print("\n".join(verdict.lines()))
+            return FAILED if verdict.problems else OK
+        verdicts: list[Verdict] = []
+        async for thread_id, verdict in verify_all(system.log):
+            verdicts.append(verdict)
+            if verdict.problems:
+                print(f"thread {thread_id}", *(f"  {line}" for line in verdict.lines()), sep="\n", flush=True)
+    unsound = sum(bool(verdict.problems) for verdict in verdicts)
+    events, runs = sum(verdict.events for verdict in verdicts), sum(verdict.runs for verdict in verdicts)
+    counted = f"{len(verdicts)} threads, {events} events, {runs} runs"
+    print(f"{unsound} threads have problems, of {counted}" if unsound else f"ok: {counted}")
+    return FAILED if unsound else OK
 
 
 async def _log_replay(arguments: argparse.Namespace) -> int:

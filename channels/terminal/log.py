@@ -9,6 +9,7 @@ import msgspec
 
 from channels.terminal.story import said
 from channels.terminal.text import Style, about, one_line, todo_line
+from channels.terminal.undecoded import problem_of, readable
 from core.errors import NotFound
 from core.events import Record, thread
 from core.ids import safe_id
@@ -36,7 +37,7 @@ class Report(Protocol):
 
 async def records_of(log: EventLog, thread_id: str) -> list[Record]:
     """All events of a thread. Raises `NotFound` if there are none."""
-    records = [record async for record in log.read(thread(safe_id(thread_id, "thread")))]
+    records = [readable(record) async for record in log.read(thread(safe_id(thread_id, "thread")))]
     if not records:
         raise NotFound(f"thread {thread_id}: nothing in the log")
     return records
@@ -60,17 +61,22 @@ async def tail(
     """`show`, and then every event as it comes, until cancelled."""
     last = await show(log, thread_id, write, after=after, raw=raw, story=story)
     async for record in log.follow(thread(thread_id), after=last):
-        _write_record(record, write, raw, story)
+        _write_record(readable(record), write, raw, story)
 
 
 async def state(log: EventLog, thread_id: str, write: Write, *, raw: bool = False, style: Style | None = None) -> None:
     """Write what the log folds to."""
-    folded = fold(await records_of(log, thread_id))
+    records = await records_of(log, thread_id)
+    folded = fold(records)
+    problems = [f"{record.seq}: {problem}" for record in records if (problem := problem_of(record))]
     if raw:
-        write(msgspec.json.format(msgspec.json.encode(_plain(thread_id, folded)), indent=2).decode())
-    else:
-        for line in state_lines(thread_id, folded, style or Style()):
-            write(line)
+        plain = _plain(thread_id, folded) | ({"undecoded": problems} if problems else {})
+        write(msgspec.json.format(msgspec.json.encode(plain), indent=2).decode())
+        return
+    style = style or Style()
+    lines = [style.red(one_line(problem, 300)) for problem in problems]
+    for line in [*state_lines(thread_id, folded, style), *_section(style, "not in the state: do not decode", lines)]:
+        write(line)
 
 
 def replayed(report: Report) -> tuple[str, int]:

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from channels.terminal.text import Style, about, clean, one_line
+from channels.terminal.undecoded import fields_of, problem_of
 from core.agents import AgentDefined, AgentRemoved, ProfileWritten
 from core.assistants import AssistantCreated, AssistantRemoved, AssistantReverted, AssistantRevised
 from core.events import (
@@ -97,18 +98,20 @@ class Story:
         event = record.event
         if isinstance(event, ModelCompleted):
             self._calls |= {str(c.get("id")): about(c.get("args") or {}, WORDS) for c in _calls(event.message)}
-        told = tell(event, self._calls)
+        problem = problem_of(record)
+        if problem:
+            told = f"does not decode: {problem}"
+        else:
+            told = fields_of(record) if isinstance(event, Opaque) else tell(event, self._calls)
         actor, kind = one_line(record.head.actor, 12), one_line(record.type, 28)
         head = f"{record.seq:>6}  {_clock(record.at)}  {actor:<9} {kind:<20} "
         line = head + one_line(told, max(20, self._width - len(head)))
-        failed = isinstance(event, RunFailed | ModelFailed) or is_error(event)
+        failed = bool(problem) or isinstance(event, RunFailed | ModelFailed) or is_error(event)
         return self._style.red(line) if failed else line
 
 
-def tell(event: Event | Opaque, calls: Mapping[str, str] | None = None) -> str:
+def tell(event: Event, calls: Mapping[str, str] | None = None) -> str:
     """What happened, in words. `calls` says what tool calls are about, by id."""
-    if isinstance(event, Opaque):
-        return "(not known to this version)"
     if isinstance(event, ToolRequested) and event.args is None:
         return f"{event.name} [{event.effect}] {(calls or {}).get(event.call_id, '')}"
     line = _LINES.get(type(event))
@@ -193,6 +196,17 @@ def _approval_resolved(event: ApprovalResolved) -> str:
     return f"{words[event.decision]}{by}" + (f": {event.message}" if event.message else "")
 
 
+def _asked(value: Any) -> str:
+    """A question that a paused run waits on."""
+    match value:
+        case {"type": "approval", "action_requests": [*calls]}:
+            described = [f"{call.get('name')} {about(call.get('args') or {}, WORDS)}".rstrip() for call in calls]
+            return f"for approval of {', '.join(described)}"
+        case str():
+            return f"“{one_line(value, WORDS)}”"
+    return one_line(msgspec.json.encode(value).decode(), WORDS)
+
+
 def _state_patched(event: StatePatched) -> str:
     base = f" on checkpoint {event.base}" if event.base is not None else ""
     return f"{_keys(event.values)}{f' as {event.as_node}' if event.as_node else ''}{base}"
@@ -216,9 +230,7 @@ _LINES: Mapping[type[Event], Callable[[Any], str]] = {
     RunStarted: _run_started,
     RunCancelRequested: lambda e: "stop and keep" if e.action == "interrupt" else "stop and undo",
     RunCompleted: lambda e: "done",
-    RunPaused: lambda e: (
-        f"before {', '.join(e.next)}" + "".join(f"; asks {one_line(str(i.value), WORDS)}" for i in e.interrupts)
-    ),
+    RunPaused: lambda e: f"before {', '.join(e.next)}" + "".join(f"; asks {_asked(i.value)}" for i in e.interrupts),
     RunSteered: lambda e: said(e.message),
     MessageAdded: lambda e: "; ".join(said(message) for message in e.messages),
     RunRemoved: lambda e: "its record is not shown any more",

@@ -1,17 +1,20 @@
-"""`sika log verify`: reads a thread's log as it is stored and looks for what must not be.
+"""`sika log verify`: reads threads' logs as they are stored and looks for what must not be.
 
-Every message is asked for by itself, from the stream's leader, with its subject and headers: `EventLog.read` would stop
-at the first body that is not an event, and does not show where it lies.
+Messages are read with their subject and headers, which `EventLog.read` does not show.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import AsyncIterator, Iterator, Sequence
+from typing import Any, NamedTuple
 
-from channels.terminal.stored import Stored, messages
+import msgspec
+
+from channels.terminal.stored import Stored, counts, messages, page
+from channels.terminal.undecoded import problem_of, readable
 from core.errors import Invalid, NotFound, SikaError
 from core.events import (
+    Aggregate,
     Opaque,
     Record,
     RunCancelled,
@@ -21,6 +24,7 @@ from core.events import (
     RunRolledBack,
     RunStarted,
     ThreadErased,
+    ThreadPruned,
     ToolCompleted,
     ToolRequested,
     thread,
@@ -30,6 +34,8 @@ from core.log import EventLog
 from core.state import fold
 
 _ENDS = (RunCompleted, RunFailed, RunCancelled, RunRolledBack)
+_FORGET = (ThreadErased, ThreadPruned)
+"""First events of a log whose earlier events were purged, as they should be."""
 _EVERY_CUT = 200
 """Logs up to this length are folded in pieces at every possible cut; longer ones in pieces of a fiftieth."""
 
@@ -47,46 +53,79 @@ class Verdict(NamedTuple):
 
 
 async def verify(log: EventLog, thread_id: str) -> Verdict:
-    """Check a thread's log. Raises `NotFound` if there is none."""
-    aggregate = thread(safe_id(thread_id, "thread"))
-    subject = log.bus.names.log(aggregate)
-    pairs: list[tuple[Stored, Record | None]] = []
-    problems: list[str] = []
-    async for message in messages(log.bus, "log", subject):
-        try:
-            pairs.append((message, await _record(log, message)))
-        except SikaError as error:
-            pairs.append((message, None))
-            problems.append(f"{message.seq}: {error}")
-    if not pairs:
+    """Checks a thread's log. Raises `NotFound` if there is none."""
+    subject = log.bus.names.log(thread(safe_id(thread_id, "thread")))
+    stored = [message async for message in messages(log.bus, "log", subject)]
+    if not stored:
         raise NotFound(f"thread {thread_id}: nothing in the log")
-    records = [record for _, record in pairs if record is not None]
-    problems += _chain([message for message, _ in pairs], records)
-    for message, record in pairs:
-        if record is not None:
-            problems += _envelope(message, record, subject)
-    problems += _causes(records) + _runs(records) + _folds(records)
-    unknown = [record for record in records if isinstance(record.event, Opaque)]
-    notes = [f"{record.seq}: {record.type} v{record.head.v} is not known to this version" for record in unknown]
+    return await _verdict(log, subject, stored)
+
+
+async def verify_all(log: EventLog) -> AsyncIterator[tuple[str, Verdict]]:
+    """Checks every thread, in one pass over the log; a thread's verdict comes once its last event was read.
+
+    The number of its events is taken at the start, so only threads that are still open at that point of the log are
+    in memory. Threads that the pass did not complete (a replica that is behind, a purge meanwhile) are read from the
+    stream's leader.
+    """
+    names = log.bus.names
+    every = names.log(Aggregate("thread", "*"))
+    left = await counts(log.bus, "log", every)
+    read: dict[str, list[Stored]] = {}
+    seq, more = 0, bool(left)
+    while more and left:
+        part, more = await page(log.bus, "log", every, seq + 1)
+        for message in part:
+            seq, subject = message.seq, message.subject
+            if subject not in left:
+                continue  # begun, or completely read, since the start
+            read.setdefault(subject, []).append(message)
+            left[subject] -= 1
+            if not left[subject]:
+                del left[subject]
+                yield names.aggregate(subject).id, await _verdict(log, subject, read.pop(subject))
+    for subject in left:
+        read.pop(subject, None)
+        if stored := [message async for message in messages(log.bus, "log", subject)]:
+            yield names.aggregate(subject).id, await _verdict(log, subject, stored)
+
+
+async def _verdict(log: EventLog, subject: str, stored: Sequence[Stored]) -> Verdict:
+    problems: list[str] = []
+    records: list[Record] = []
+    for message in stored:
+        try:
+            record = await _record(log, message)
+        except SikaError as error:
+            problems.append(f"{message.seq}: {error}")
+            continue
+        if problem := problem_of(record):
+            problems.append(f"{message.seq}: {problem}")
+        records.append(record)
+        problems += _envelope(message, record, subject)
+    problems += _chain(stored, records) + _causes(records) + _runs(records) + _folds(records)
+    opaque = sorted({record.type for record in records if isinstance(record.event, Opaque) and not problem_of(record)})
+    notes = [f"passed over, of other versions or extensions: {', '.join(opaque)}"] if opaque else []
     runs = sum(isinstance(record.event, RunRequested) for record in records)
-    return Verdict(len(pairs), runs, sorted(problems, key=_place), notes)
+    return Verdict(len(stored), runs, sorted(problems, key=_place), notes)
 
 
 async def _record(log: EventLog, message: Stored) -> Record:
-    """The event, decoded with its schema; its body fetched if it lies elsewhere."""
-    record = Record(message.seq, message.data)
-    if record.head.blob is not None:  # not by `log.read`: it decodes the whole page, and another one may be broken
-        record = await log.whole(record)
-    if isinstance(record.event, Opaque) and record.event.problem:
-        raise Invalid(record.event.problem)
+    """The event with its body, wherever that lies. Raises `Invalid` if it has no envelope or its body is lost."""
+    record = readable(await log.whole(Record(message.seq, message.data)))
+    if record.event is None:
+        raise Invalid("no event")
     return record
+
+
+def _purged(records: Sequence[Record]) -> bool:
+    return bool(records) and isinstance(records[0].event, _FORGET)
 
 
 def _chain(stored: Sequence[Stored], records: Sequence[Record]) -> list[str]:
     """Every append named the sequence it followed. Another one before it: something is missing, or was forced in."""
     problems = []
-    erased = bool(records) and isinstance(records[0].event, ThreadErased)
-    before = None if erased else 0  # the tombstone's predecessors are gone, as they should be
+    before = None if _purged(records) else 0
     for message in stored:
         expected = message.header("Nats-Expected-Last-Subject-Sequence")
         batched = message.header("Nats-Batch-Sequence") not in (None, "1")
@@ -112,7 +151,7 @@ def _envelope(message: Stored, record: Record, subject: str) -> list[str]:
 def _causes(records: Sequence[Record]) -> list[str]:
     problems = []
     seen: set[str] = set()
-    purged = bool(records) and isinstance(records[0].event, ThreadErased)
+    purged = _purged(records)
     for record in records:
         if record.id in seen:
             problems.append(f"{record.seq}: the id {record.id} occurs a second time")
@@ -123,32 +162,47 @@ def _causes(records: Sequence[Record]) -> list[str]:
 
 
 def _runs(records: Sequence[Record]) -> list[str]:
-    """Runs are requested before they start and end once; tool outcomes have intents, or close a stopped run's calls."""
+    """Runs are requested before they start, and end once; calls that have an outcome were begun, or asked for: the
+    outcome of a call that a policy refused, or that was open when its run was stopped, follows no intent.
+    """
     problems = []
     requested: set[str] = set()
     ended: set[str] = set()
-    stopping: set[str] = set()
-    intents: set[tuple[str, str]] = set()
+    calls: set[str] = set()
+    purged = _purged(records)
     for record in records:
         run, event = record.run, record.event
+        calls.update(_called(record))
         if run is None or isinstance(event, Opaque):
             continue
         if isinstance(event, RunRequested):
-            stopping |= requested - ended if event.multitask in ("interrupt", "rollback") else set()
             requested.add(run)
-        elif run not in requested:
+        elif run not in requested and not purged:
             problems.append(f"{record.seq}: {record.type} of run {run}, which nobody requested")
         if run in ended and isinstance(event, (RunStarted, *_ENDS)):
             problems.append(f"{record.seq}: {record.type} of run {run}, which had ended")
         if isinstance(event, _ENDS):
             ended.add(run)
         elif isinstance(event, ToolRequested):
-            intents.add((run, event.call_id))
-        elif isinstance(event, ToolCompleted) and (run, event.call_id) not in intents and run not in stopping:
-            problems.append(f"{record.seq}: outcome of the tool call {event.call_id}, which was never begun")
-        if record.type == "run.cancel_requested":
-            stopping.add(run)
+            calls.add(event.call_id)
+        elif isinstance(event, ToolCompleted) and event.call_id not in calls:
+            problems.append(f"{record.seq}: outcome of the tool call {event.call_id}, which nobody asked for")
     return problems
+
+
+def _called(record: Record) -> Iterator[str]:
+    """The tool calls of the messages in an event, whatever its type."""
+    return _call_ids(msgspec.json.decode(record.raw)) if b'"tool_calls"' in record.raw else iter(())
+
+
+def _call_ids(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        for call in value.get("tool_calls") or ():
+            if isinstance(call, dict):
+                yield str(call.get("id"))
+    children = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    for child in children:
+        yield from _call_ids(child)
 
 
 def _folds(records: Sequence[Record]) -> list[str]:

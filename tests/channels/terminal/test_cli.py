@@ -122,6 +122,7 @@ def test_every_command_has_help(capsys: pytest.CaptureFixture[str]) -> None:
         ("", ["projections", "rebuild"], "no server is running"),
         ("", ["log", "show", "nope"], "thread nope: nothing in the log"),
         ("", ["log", "verify", "a.b"], "thread: must be"),
+        ("", ["log", "verify"], "name a thread, or --all"),
     ],
 )
 def test_what_is_wrong_outside_is_one_line(tmp_path: Path, config: str, arguments: list[str], reason: str) -> None:
@@ -173,6 +174,8 @@ def test_a_server_a_talk_and_its_log(tmp_path: Path, server: Running) -> None:
     shown = sika("log", "show", *home, "t1", cwd=tmp_path).stdout
     assert shown.count("run.completed") == 2
     assert sika("log", "verify", *home, "t1", cwd=tmp_path).stdout.startswith("ok: ")
+    every = sika("log", "verify", "--all", *home, cwd=tmp_path)
+    assert (every.returncode, every.stdout.split(",")[0]) == (0, "ok: 1 threads")
     assert sika("log", "replay", *home, "t1", cwd=tmp_path).stdout.startswith("identical: ")
     assert json.loads(sika("log", "state", *home, "t1", "--json", cwd=tmp_path).stdout)["thread_id"] == "t1"
     assert sika("dlq", "list", *home, cwd=tmp_path).returncode == 0
