@@ -14,7 +14,7 @@ run: $(STAMP) ## make run ARGS="--port 8000"
 	$(BIN)/sika serve $(ARGS)
 
 test: check ## make test PYTEST="-k log -x"
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(PYTEST)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --durations=25 $(PYTEST)
 
 check: $(STAMP)
 	$(BIN)/ruff format --check .
@@ -29,19 +29,23 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+COMPILE = $(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes \
+  --no-header --no-annotate --no-emit-index-url --quiet $(UPGRADE)
+
 lock: $(BIN)/uv ## make lock UPGRADE=--upgrade
-	$(BIN)/uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 --generate-hashes \
-	  --no-header --no-annotate --no-emit-index-url --quiet $(UPGRADE) --output-file requirements.lock
+	$(COMPILE) --output-file requirements.lock
+	$(COMPILE) --extra dev --constraint requirements.lock --output-file requirements-dev.lock
 
 clean:
 	rm -rf .venv dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
+# requirements.lock is what a server needs, requirements-dev.lock all of that and what tests, checks and builds need.
 # The stamp is older than the lock or the project file only when there is something to install. Everything comes by hash;
 # where uv cannot reach the index that pip is configured for, pip does the same more slowly.
-$(STAMP): requirements.lock pyproject.toml | $(BIN)/uv
-	$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements.lock \
-	  || $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+$(STAMP): requirements-dev.lock pyproject.toml | $(BIN)/uv
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements-dev.lock \
+	  || $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --no-index -e .
 	@touch $@
 
@@ -49,5 +53,5 @@ $(STAMP): requirements.lock pyproject.toml | $(BIN)/uv
 $(BIN)/uv:
 	@$(SIKA_PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Sika needs Python 3.11 or newer; try: make install SIKA_PYTHON=python3.12")'
 	$(SIKA_PYTHON) -m venv .venv
-	@awk '/^[^ ]/ { wanted = /^uv==/ } wanted' requirements.lock > .venv/uv.lock
+	@awk '/^[^ ]/ { wanted = /^uv==/ } wanted' requirements-dev.lock > .venv/uv.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r .venv/uv.lock

@@ -1,13 +1,24 @@
-"""The promises of decision 1: our package names are ours alone, and the lock names no place."""
+"""The promises of decision 1: our package names are ours alone, the locks name no place and hold what is declared."""
 
 from __future__ import annotations
 
+import ast
 import importlib.metadata
 import re
+import sys
+import tomllib
+from collections.abc import Iterator
 from pathlib import Path
+
+import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parent.parent
 OURS = {"core", "actors", "channels", "adapters"}
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+PRODUCTION = [Requirement(text) for text in PROJECT["dependencies"]]
+DEVELOPMENT = [*PRODUCTION, *(Requirement(text) for text in PROJECT["optional-dependencies"]["dev"])]
 
 
 def test_no_dependency_installs_a_package_of_our_names() -> None:
@@ -18,10 +29,62 @@ def test_no_dependency_installs_a_package_of_our_names() -> None:
         assert not tops & OURS, distribution.metadata["Name"]
 
 
-def test_the_lock_pins_by_hash_and_names_no_place() -> None:
-    lock = (ROOT / "requirements.lock").read_text()
-    assert not re.search(r"https?://|file:|--index-url|--find-links", lock)
-    requirements = re.findall(r"^([A-Za-z0-9_.-]+)==.*?(?=^\S|\Z)", lock, re.MULTILINE | re.DOTALL)
-    blocks = re.split(r"^(?=\S)", lock, flags=re.MULTILINE)
-    assert requirements
-    assert all("--hash=sha256:" in block for block in blocks if block.strip() and not block.startswith("#"))
+def test_every_imported_package_is_declared() -> None:
+    """By who imports it, not by whoever happens to need it, too."""
+    installed = importlib.metadata.packages_distributions()
+    undeclared = set()
+    for folder in sorted({*OURS, "tests"}):
+        declared = {canonicalize_name(one.name) for one in (DEVELOPMENT if folder == "tests" else PRODUCTION)}
+        for path in (ROOT / folder).rglob("*.py"):
+            for name in _imported(path) - sys.stdlib_module_names - OURS - {"tests"}:
+                if not declared & {canonicalize_name(distribution) for distribution in installed.get(name, ())}:
+                    undeclared.add((name, str(path.relative_to(ROOT))))
+    assert undeclared == set()
+
+
+def test_the_locks_pin_by_hash_what_is_declared_and_name_no_place() -> None:
+    for name, requirements in (("requirements.lock", PRODUCTION), ("requirements-dev.lock", DEVELOPMENT)):
+        text = (ROOT / name).read_text()
+        assert not re.search(r"https?://|file:|--index-url|--find-links", text)
+        pins = _pins(text)
+        assert all("--hash=sha256:" in block for block in pins.values())
+        for requirement in requirements:
+            version = re.match(r"[^ ]+==([^ ;]+)", pins[canonicalize_name(requirement.name)])
+            assert version, requirement
+            assert requirement.specifier.contains(version[1]), f"{name}: {requirement}, run make lock"
+
+
+def test_the_second_lock_adds_tools_to_the_first_one() -> None:
+    production, development = (
+        _pins((ROOT / name).read_text()) for name in ("requirements.lock", "requirements-dev.lock")
+    )
+    assert {name: development[name] for name in production} == production
+    tools = {"hatchling", "hypothesis", "import-linter", "mypy", "pytest", "ruff", "schemathesis", "uv"}
+    assert tools <= development.keys() - production.keys()
+
+
+def test_the_container_gets_no_tools_and_has_a_shell_for_the_agent() -> None:
+    server = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]["sika"]
+    *_, image = server["build"]["dockerfile_inline"].split("FROM ")
+    assert "--require-hashes -r requirements.lock" in image
+    assert "requirements-dev" not in image
+    assert {"seccomp=unconfined", "apparmor=unconfined", "systempaths=unconfined"} <= set(server["security_opt"])
+
+
+def _imported(path: Path) -> set[str]:
+    """The top-level packages a file imports, wherever in it."""
+
+    def names() -> Iterator[str]:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                yield from (alias.name for alias in node.names)
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                yield node.module
+
+    return {name.partition(".")[0] for name in names()}
+
+
+def _pins(lock: str) -> dict[str, str]:
+    """The blocks of a lock by the name of the distribution."""
+    blocks = [block for block in re.split(r"^(?=\S)", lock, flags=re.MULTILINE) if block.strip()]
+    return {canonicalize_name(block.partition("==")[0].partition("[")[0]): block for block in blocks}
