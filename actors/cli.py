@@ -28,7 +28,12 @@ OK, FAILED, WRONG, INTERRUPTED = 0, 1, 2, 130
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; its exit code. What is wrong from outside is one line on stderr, never a traceback."""
-    options = parser().parse_args(arguments)
+    top = parser()
+    options = top.parse_args(arguments)
+    if options.command is None:
+        top.print_help()
+        return OK
+    _hear_interrupts()
     import anyio
 
     from core.errors import SikaError, ungrouped
@@ -48,6 +53,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return OK
 
 
+def _hear_interrupts() -> None:
+    """Lets Ctrl-C end the command where somebody can press it, also if a script that started it ignores SIGINT."""
+    import signal
+
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN and sys.stdin is not None and sys.stdin.isatty():
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 async def _quietly(options: argparse.Namespace) -> int:
     """Our log goes to stderr; commands that are not servers only say what went wrong."""
     _log_to_stderr("info" if options.command is _serve else "error")
@@ -59,13 +72,25 @@ async def _quietly(options: argparse.Namespace) -> int:
     return code
 
 
+class _Version(argparse.Action):
+    """Looks the version up when it is asked for: that takes longer than `--help` may."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from importlib.metadata import version
+
+        print(f"sika {version('sika')}")
+        parser.exit()
+
+
 def parser() -> argparse.ArgumentParser:
     common = argparse.ArgumentParser(add_help=False)
     common.add_argument("--home", metavar="DIR", help="data directory (default: $SIKA_HOME, or .sika)")
     common.add_argument("--config", type=Path, metavar="FILE", help="default: $SIKA_CONFIG, or config.yaml")
     common.add_argument("--nats", metavar="URL", help="a NATS of yours instead of the one that comes along")
     top = argparse.ArgumentParser(prog="sika", description="A super-agent server.")
-    commands = top.add_subparsers(required=True, metavar="COMMAND")
+    top.add_argument("--version", action=_Version, nargs=0, help="print the version")
+    top.set_defaults(command=None)
+    commands = top.add_subparsers(metavar="COMMAND")
 
     def add(
         name: str,
@@ -84,11 +109,19 @@ def parser() -> argparse.ArgumentParser:
 
     chat = add("chat", _chat, "talk to the agent")
     chat.add_argument("message", nargs="?", help="one message; without it, a conversation")
-    chat.add_argument("--thread", metavar="ID", help="go on with this thread")
+    thread = chat.add_mutually_exclusive_group()
+    thread.add_argument("--thread", metavar="ID", help="go on with this thread, or begin one of this name")
+    thread.add_argument("--continue", dest="latest", action="store_true", help="go on with the latest thread")
     chat.add_argument("--url", help="a server elsewhere")
     chat.add_argument("--plan", action="store_true", help="let the agent keep a list of steps")
 
-    add("doctor", _doctor, "check this machine and the configuration")
+    threads = add("threads", _threads, "the latest threads: id, owner, status, age, title or first words")
+    threads.add_argument("--user", metavar="ID", help="only of this user")
+    threads.add_argument("--limit", type=_count, default=20, metavar="N", help="default: 20")
+
+    doctor = add("doctor", _doctor, "check this machine and the configuration")
+    doctor.add_argument("--port", type=_port, help="the port that a server would listen on (default: as configured)")
+    doctor.add_argument("--call", action="store_true", help="ask each model one short question, which may cost money")
 
     log = add("log", None, "look into a thread's log").add_subparsers(required=True, metavar="WHAT")
     for name, command, text in (
@@ -224,6 +257,7 @@ async def _chat(arguments: argparse.Namespace) -> int:
 async def _talk(arguments: argparse.Namespace, url: str, relocate: Callable[[], str | None]) -> int:
     from channels.terminal.chat import Chat
     from channels.terminal.client import Client
+    from channels.terminal.files import host_path
     from channels.terminal.keyboard import Keyboard, interrupts
     from channels.terminal.text import style_of
 
@@ -233,11 +267,22 @@ async def _talk(arguments: argparse.Namespace, url: str, relocate: Callable[[], 
     def notice(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
+    def locate(thread: str, path: str) -> str:
+        return f"{url}/api/threads/{thread}/artifacts{path}" if arguments.url else host_path(home, thread, path)
+
+    home = _options(arguments).home
     async with Client(url, notice=notice, relocate=relocate) as client:
         with interrupts() as pressed:
-            style = style_of(sys.stdout)
             chat = Chat(
-                client, pressed, out=out, notice=notice, style=style, thread=arguments.thread, plan=arguments.plan
+                client,
+                pressed,
+                out=out,
+                notice=notice,
+                style=style_of(sys.stdout),
+                thread=arguments.thread,
+                latest=arguments.latest,
+                plan=arguments.plan,
+                locate=locate,
             )
             if arguments.message is not None:
                 return await chat.once(arguments.message)
@@ -246,6 +291,22 @@ async def _talk(arguments: argparse.Namespace, url: str, relocate: Callable[[], 
                 return await chat.converse(keyboard)
             finally:
                 keyboard.close()
+
+
+async def _threads(arguments: argparse.Namespace) -> int:
+    from datetime import UTC, datetime
+
+    import anyio.to_thread
+
+    from channels.terminal.text import age, one_line
+    from core.overview import newest
+
+    home = _options(arguments).home
+    now = datetime.now(UTC)
+    for thread in await anyio.to_thread.run_sync(newest, home, arguments.user, arguments.limit):
+        facts = f"{one_line(thread.user, 36):<10} {thread.status:<11} {age(thread.updated_at, now):>6}"
+        print(f"{thread.thread_id:<36}  {facts}  {one_line(thread.title, 60) or '(empty)'}")
+    return OK
 
 
 # ── doctor and config ───────────────────────────────────────────────────────────────────────────────────────────────

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from functools import partial
-from typing import Protocol
+from typing import Protocol, TypeVar
 from urllib.parse import quote
 
 import anyio
@@ -14,7 +14,7 @@ from channels.terminal.client import Client
 from channels.terminal.keyboard import Interrupts
 from channels.terminal.questions import Question, Read, answer, decision, question_text, questions_of
 from channels.terminal.render import Transcript, failure
-from channels.terminal.text import Style, clean, thread_lines
+from channels.terminal.text import Style, clean, one_line, thread_lines
 from channels.terminal.turn import OPEN, Turn, answered, said
 from core.errors import Invalid, NotFound, Refused, SikaError
 from core.ids import safe_id, uuid7
@@ -34,6 +34,11 @@ LEFT_OPEN = "(left open: /asked asks again, a message goes on without it)"
 OK, FAILED, STOPPED = 0, 1, 130
 
 Write = Callable[[str], None]
+T = TypeVar("T")
+
+
+class Stopped(Exception):
+    """Ctrl-C ended the wait for the server's answer."""
 
 
 class Lines(Protocol):
@@ -58,16 +63,21 @@ class Chat:
         notice: Write,
         style: Style | None = None,
         thread: str | None = None,
+        latest: bool = False,
         plan: bool = False,
+        locate: Callable[[str, str], str] = lambda thread, path: path,
     ) -> None:
+        """`latest`: go on with the thread that changed last. `locate` says where a thread's file is for the person."""
         self.thread = safe_id(thread, "--thread") if thread else None
+        self._latest = latest
+        self._locate = locate
         self._client = client
         self._interrupts = interrupts
         self._out, self._notice = out, notice
         self._style = style or Style()
         self._plan = plan
         self._listed: list[str] = []
-        self._transcript = Transcript(self._style)
+        self._transcript = self._new_transcript()
         self._waiting: list[Question] = []
         self._instead: str | None = None
         """A command that was typed where an answer was expected."""
@@ -75,18 +85,22 @@ class Chat:
     async def once(self, message: str) -> int:
         """One turn; the exit code."""
         try:
+            await self._begin()
             code = await self._turn(message)
             for number, question in enumerate(self._waiting, 1):
                 self._show(question, number)
             if self._waiting:
                 self._notice(f"the agent waits for you: sika chat --thread {self.thread} asks what is to be done")
             return code
+        except Stopped:
+            self._notice("stopped")
+            return STOPPED
         finally:
             self._goodbye()
 
     async def converse(self, lines: Lines) -> int:
         """Turn after turn, until the input ends; the exit code."""
-        await self._do(self._look(), lines)
+        await self._do(self._greet(), lines)
         while (line := self._instead or await self._next(lines)) is not None and line.strip() != "/quit":
             self._instead = None
             await self._do(self._act(line), lines)
@@ -103,6 +117,32 @@ class Chat:
         except SikaError as error:
             self._waiting = []
             self._failed(str(error))
+        except Stopped:
+            self._waiting = []
+            self._notice("stopped")
+
+    async def _begin(self) -> None:
+        """Say what is wrong with the server, and find the thread."""
+        for problem in await self._ask(self._client.problems()):
+            self._notice(self._style.yellow(f"the server has a problem: {one_line(problem, 500)}"))
+        if self._latest:
+            self._latest = False
+            threads = await self._ask(self._client.threads(1))
+            if not threads:
+                raise NotFound("--continue: there is no thread yet")
+            self.thread = str(threads[0]["thread_id"])
+            self._notice(f"thread {self.thread}: {one_line(threads[0]['title'], 60) or '(empty)'}")
+        elif self.thread is not None:
+            try:
+                await self._ask(self._client.ask("GET", f"/api/threads/{self.thread}"))
+            except NotFound:
+                self._notice(f"thread {self.thread} is new: there was none of this name")
+
+    async def _greet(self) -> None:
+        model = await self._ask(self._client.default_model())
+        self._notice(f"Sika on {self._client.url}, model {one_line(model, 80)}. /help lists the commands.")
+        await self._begin()
+        await self._look()
 
     async def _act(self, line: str) -> None:
         if line.startswith("/"):
@@ -118,6 +158,28 @@ class Chat:
             if again:
                 self._notice("\n(again Ctrl-C, or /quit, to leave)")
         return None
+
+    async def _ask(self, request: Awaitable[T]) -> T:
+        """What the server answers. Raises `Stopped` at Ctrl-C: a server that is away is waited for."""
+        answers: list[T] = []
+        problem: SikaError | None = None
+        async with anyio.create_task_group() as tasks:
+
+            async def stop() -> None:
+                await self._interrupts.wait()
+                tasks.cancel_scope.cancel()
+
+            tasks.start_soon(stop)
+            try:
+                answers.append(await request)
+            except SikaError as error:  # a task group would wrap it
+                problem = error
+            tasks.cancel_scope.cancel()
+        if problem is not None:
+            raise problem
+        if not answers:
+            raise Stopped
+        return answers[0]
 
     async def _read(self, lines: Lines, prompt: str) -> list[str | None]:
         """What was typed; nothing after Ctrl-C."""
@@ -139,7 +201,7 @@ class Chat:
                 self.thread = None
                 self._forget()
             case ["/threads"]:
-                threads = await self._client.threads()
+                threads = await self._ask(self._client.threads())
                 self._listed = [str(thread["thread_id"]) for thread in threads]
                 self._out("\n".join(thread_lines(threads)) + "\n" if threads else "no threads yet\n")
             case ["/threads", number] if number.isdecimal() and 0 < int(number) <= len(self._listed):
@@ -159,8 +221,8 @@ class Chat:
         new = self.thread is None
         self.thread = self.thread or uuid7()
         try:
-            await self._client.ensure_thread(self.thread)
-        except SikaError:
+            await self._ask(self._client.ensure_thread(self.thread))
+        except (SikaError, Stopped):
             self.thread = None if new else self.thread
             raise
         self._forget()
@@ -168,7 +230,10 @@ class Chat:
 
     def _forget(self) -> None:
         """Something new begins."""
-        self._transcript, self._waiting = Transcript(self._style), []
+        self._transcript, self._waiting = self._new_transcript(), []
+
+    def _new_transcript(self) -> Transcript:
+        return Transcript(self._style, lambda path: self._locate(self.thread or "", path))
 
     async def _follow(self, turn: Turn) -> int:
         """Show a run until it has ended. What it is paused at is waiting then."""
@@ -252,7 +317,8 @@ class Chat:
         if decided is None:
             return None
         path = f"/api/threads/{self.thread}/approvals/{quote(question.approval, safe='')}"
-        return Turn(self._client, self.thread, run=str((await self._client.ask("POST", path, decided))["run_id"]))
+        run = (await self._ask(self._client.ask("POST", path, decided)))["run_id"]
+        return Turn(self._client, self.thread, run=str(run))
 
     async def _line(self, lines: Lines, prompt: str) -> str | None:
         """An answer; None if the question is left open: after Ctrl-C, at the end of the input, for a command."""
@@ -271,7 +337,7 @@ class Chat:
         if self.thread is None:
             return
         try:
-            thread = await self._client.ask("GET", f"/api/threads/{self.thread}")
+            thread = await self._ask(self._client.ask("GET", f"/api/threads/{self.thread}"))
         except NotFound:
             return  # it begins with the first message
         if thread.get("status") != "busy":
@@ -281,7 +347,7 @@ class Chat:
 
     async def _look_again(self) -> None:
         """Somebody was quicker: what they made of it, if it is still going on, and what waits after that."""
-        runs = await self._client.ask("GET", f"/api/threads/{self.thread}/runs?limit=10")
+        runs = await self._ask(self._client.ask("GET", f"/api/threads/{self.thread}/runs?limit=10"))
         run = next((str(run["run_id"]) for run in runs if run.get("status") in OPEN), None)
         if run is None:
             await self._look()

@@ -74,7 +74,7 @@ class Keyboard:
 
 
 class Interrupts:
-    """Ctrl-C as something to wait for. Only one waits at a time."""
+    """Ctrl-C as something to wait for, by one task at a time. A press while nobody waits is kept for the next wait."""
 
     def __init__(self) -> None:
         self._event = asyncio.Event()
@@ -83,9 +83,9 @@ class Interrupts:
         self._event.set()
 
     async def wait(self) -> None:
-        """Until Ctrl-C is pressed; what was pressed before counts not."""
-        self._event.clear()
+        """Waits for Ctrl-C, and takes it."""
         await self._event.wait()
+        self._event.clear()
 
 
 @contextmanager

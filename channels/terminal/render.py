@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,6 +32,12 @@ class _Call:
     answered: bool = False
     lines: int = 0
     """Lines of progress that were shown."""
+    shown: str = ""
+    """The progress that was shown."""
+    expected: str = ""
+    """What the command may write again from its beginning, after the connection was broken."""
+    held: str = ""
+    """What it wrote since, as far as it is that."""
 
 
 class Transcript:
@@ -39,7 +45,7 @@ class Transcript:
     next.
     """
 
-    def __init__(self, style: Style) -> None:
+    def __init__(self, style: Style, locate: Callable[[str], str] = str) -> None:
         self.questions: list[Question] = []
         """What the run is paused at."""
         self.asks = False
@@ -47,6 +53,8 @@ class Transcript:
         self.options: list[str] = []
         """What they may choose from."""
         self._style = style
+        self._locate = locate
+        """Where a file of the agent is for the person."""
         self._pen = Pen()
         self._begun = False
         self._seen: set[str] = set()
@@ -64,6 +72,9 @@ class Transcript:
                 return self._values(data)
             case "custom", dict():
                 return self._custom(data)
+            case "reconnected", _:
+                for call in self._calls.values():
+                    call.expected, call.held = call.shown, ""
             case "gap", _:
                 return self._pen.line("gap", "(a part of the stream is missing here)", self._style.yellow)
         return ""
@@ -134,7 +145,9 @@ class Transcript:
             shown += self._checklist(values.get("todos"))
             for path in artifacts:
                 if path not in self._artifacts:
-                    shown += self._pen.line(path, f"▸ artifact: {one_line(str(path), 200)}", self._style.bold)
+                    shown += self._pen.line(
+                        path, f"▸ artifact: {one_line(self._locate(str(path)), 300)}", self._style.bold
+                    )
         self._begun = True
         self.questions = questions_of(values.get("__interrupt__"))
         self._seen.update(str(message.get("id")) for message in messages)
@@ -185,8 +198,10 @@ class Transcript:
         shown = self._announce(call_id, _parsed(call.raw) or {})
         if call.lines >= PROGRESS_LINES:
             return shown
+        text = _unseen(call, text)
         kept = "\n".join(text.split("\n")[: PROGRESS_LINES - call.lines])
         call.lines += kept.count("\n")
+        call.shown += kept
         shown += self._pen.write(call_id, kept, INDENT, self._style.dim)
         if call.lines + 1 >= PROGRESS_LINES:
             call.lines = PROGRESS_LINES
@@ -242,6 +257,18 @@ class Transcript:
                 reason = one_line(str(data.get("error") or ended), 110)
                 return self._pen.line(task, f"{INDENT}{reason}", self._style.red)
         return ""
+
+
+def _unseen(call: _Call, text: str) -> str:
+    """Progress without what was shown before a break: a server that takes a command up again sends all it wrote."""
+    if not call.expected:
+        return text
+    held = call.held + text
+    if call.expected.startswith(held):
+        call.held = held
+        return ""
+    again, call.expected, call.held = held.startswith(call.expected), "", ""
+    return held[len(call.shown) :] if again else held
 
 
 def retry_text(data: Mapping[str, Any]) -> str:

@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, TextIO
 
 import msgspec
@@ -39,6 +40,8 @@ def about(args: Mapping[str, Any], limit: int) -> str:
     for name in _TELLING:
         if isinstance(value := args.get(name), str) and value.strip():
             return one_line(value, limit)
+    if isinstance(paths := args.get("filepaths"), list):
+        return one_line(", ".join(map(str, paths)), limit)
     if isinstance(todos := args.get("todos"), list):
         return f"{sum(is_done(todo) for todo in todos)} of {len(todos)} done"
     return one_line(msgspec.json.encode(args).decode(), limit) if args else ""
@@ -57,10 +60,22 @@ def thread_lines(threads: Sequence[Mapping[str, Any]]) -> list[str]:
     """A numbered list of threads."""
     lines = []
     for number, thread in enumerate(threads, 1):
-        title = (thread.get("values") or {}).get("title") or (thread.get("metadata") or {}).get("title") or "untitled"
+        title = one_line(str(thread.get("title") or ""), 60) or "(empty)"
         when = str(thread.get("updated_at", ""))[:16].replace("T", " ")
-        lines.append(f"{number:3}  {when}  {one_line(str(title), 60)}  {one_line(str(thread.get('thread_id')), 60)}")
+        lines.append(f"{number:3}  {when}  {title}  {one_line(str(thread.get('thread_id')), 60)}")
     return lines
+
+
+def age(at: str, now: datetime) -> str:
+    """How long ago an ISO time was, in its largest unit: `5 min`, `3 h`, `12 d`."""
+    try:
+        seconds = max(0, int((now - datetime.fromisoformat(at)).total_seconds()))
+    except (ValueError, TypeError):
+        return "?"
+    for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= length:
+            return f"{seconds // length} {unit}"
+    return f"{seconds} s"
 
 
 @dataclass(frozen=True, slots=True)

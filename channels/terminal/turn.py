@@ -21,6 +21,8 @@ from core.ids import uuid7
 
 MODES = ("messages-tuple", "values", "custom")
 _RUN = re.compile(r"/runs/([^/?]+)$")
+RECONNECTED = Frame("reconnected", None)
+"""Not of the server: the frames that follow come over another connection."""
 OPEN = ("pending", "running")
 """How a run stands that has not ended."""
 
@@ -67,11 +69,14 @@ class Turn:
         }
 
     async def frames(self) -> AsyncGenerator[Frame, None]:
-        """The run's frames, each once, until it has ended."""
+        """The run's frames, each once, until it has ended; `RECONNECTED` where the connection was broken."""
         patience = Patience(self._client)
+        again = False
         while self.status is None:
             try:
                 async with self._open() as response:
+                    if again:
+                        yield RECONNECTED
                     async for frame in frames_of(response.content.iter_any()):
                         patience.rewarded()
                         self._saw(frame)
@@ -82,6 +87,7 @@ class Turn:
                 self.status = status
             except Unavailable as error:
                 await patience.wait(error)
+                again = True
 
     async def cancel(self) -> None:
         """Ask the run to stop; its frames then come to an end."""

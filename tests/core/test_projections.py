@@ -41,6 +41,7 @@ from core.events import (
 )
 from core.ids import assistant_id
 from core.log import EventLog
+from core.overview import newest
 from core.projections import Views, own_file
 from core.state import fold
 from tests.support.nats import DEADLINE, Nats, append, eventually, fresh, read, running_tasks
@@ -656,3 +657,21 @@ def test_each_process_has_a_file_of_its_own(tmp_path: Path, monkeypatch: pytest.
     (tmp_path / "file").touch()
     with pytest.raises(Invalid, match="cannot be used"), own_file(tmp_path / "file"):
         pass
+
+
+async def test_the_newest_threads_are_listed_without_a_server(log: EventLog, tmp_path: Path) -> None:
+    with pytest.raises(Unavailable, match="no server has run here yet"):
+        newest(tmp_path, None, 10)
+    await append(log, thread("a"), ThreadCreated(user="me"), StatePatched(values={"title": "Named"}))
+    asked = {"messages": [{"type": "human", "id": "h", "content": "What is new?"}]}
+    [made] = await append(log, thread("b"), ThreadCreated(user="you"))
+    await log.append(thread("b"), [RunRequested(input=asked), STARTED], expected=made.seq, actor="test", run="r")
+    async with views_of(log, tmp_path / "views.db") as views:
+        await current(views)
+        listed = [(one.thread_id, one.user, one.status, one.title) for one in newest(tmp_path, None, 10)]
+    assert listed == [("b", "you", "busy", "What is new?"), ("a", "me", "idle", "Named")]
+    assert [one.thread_id for one in newest(tmp_path, "me", 10)] == ["a"]
+    assert len(newest(tmp_path, None, 1)) == 1
+    (tmp_path / "views.db").write_bytes(b"not a database")
+    with pytest.raises(Unavailable, match="start the server"):
+        newest(tmp_path, None, 10)

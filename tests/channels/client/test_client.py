@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import signal
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from inspect import signature
 from pathlib import Path
@@ -172,6 +172,15 @@ async def test_a_stream_that_is_forgotten_is_closed_by_whoever_collects_it(
     assert subject.status(thread_id, run_id) == "interrupted"
 
 
+@pytest.fixture
+def heard() -> Iterator[None]:
+    """SIGINT interrupts, also if whoever started the tests ignores it, as a shell does for what runs behind it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("heard")
 def test_ctrl_c_cancels_the_run(subject: Subject, models: Models, thread_id: str) -> None:
     gate = models.gated()
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
+import sys
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import anyio
@@ -48,10 +51,20 @@ class Server:
         """What is answered before `status`."""
         self.known = True
         """Whether a request for a run gets through before the connection breaks."""
-        self.refusal: tuple[int, str] | None = None
+        self.refusal: tuple[int, Any] | None = None
         self.deaf = False
         """Whether a request to cancel changes nothing."""
         self.cancel_asked, self.cancelled = asyncio.Event(), asyncio.Event()
+        self.missing: list[dict[str, str]] | None = None
+        self.hangs_at: tuple[str, str] | None = None
+        """A request that is never answered."""
+        self.hanging = asyncio.Event()
+        first = [{"type": "text", "text": "What is\nnew?"}]
+        self.threads: list[dict[str, Any]] = [
+            {"thread_id": "old", "updated_at": "2026-11-20T10:00:00", "extracted": {"title": "Old", "first": "x"}},
+            {"thread_id": "T", "updated_at": "2026-11-20T09:00:00", "extracted": {"title": None, "first": first}},
+            {"thread_id": "none", "updated_at": "2026-11-20T08:00:00", "extracted": {}},
+        ]
         self._sent = 0
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
@@ -59,12 +72,19 @@ class Server:
         match request.method, request.path.removeprefix("/api"):
             case "GET", "/health":
                 return web.json_response({"status": "healthy"})
+            case "GET", "/ready" if self.missing is not None:
+                return web.json_response({"status": "incomplete", "missing": self.missing}, status=503)
+            case "GET", "/models":
+                return web.json_response({"models": [{"name": "main", "model": "gpt"}]})
+            case method, path if (method, path) == self.hangs_at:
+                self.hanging.set()
+                await asyncio.Event().wait()
+            case "GET", "/threads/T":
+                return web.json_response({"thread_id": "T", "status": "idle", "values": {}})
             case "POST", "/threads":
                 return web.json_response({"thread_id": (await request.json())["thread_id"]})
             case "POST", "/threads/search":
-                return web.json_response(
-                    [{"thread_id": "old", "updated_at": "2026-11-20T10:00:00", "values": {"title": "Old"}}]
-                )
+                return web.json_response(self.threads[: (await request.json())["limit"]])
             case "POST", path if path.endswith("/runs/stream"):
                 if self.refusal:
                     return web.json_response({"detail": self.refusal[1]}, status=self.refusal[0])
@@ -207,7 +227,8 @@ async def test_a_dropped_connection_is_resumed_where_it_broke(cut: int) -> None:
     assert found.out == "Hello, world\n"
     assert server.resumed_after == [f"{cut}-0-0"]
     assert len(server.bodies) == 1
-    assert [n for n in found.notices if n.startswith("connection lost")]
+    [lost] = [notice for notice in found.notices if notice.startswith("connection lost")]
+    assert lost.endswith("the server closed the connection); trying again for up to 60 s")
     assert "connected again" in found.notices
 
 
@@ -333,6 +354,115 @@ async def test_ctrl_c_at_the_prompt_asks_and_then_leaves() -> None:
         twice = Typed(found.pressed.press, found.pressed.press, "never")
         assert await found.chat.converse(twice) == OK
     assert len([n for n in found.notices if "again Ctrl-C" in n]) == 2
+
+
+@pytest.mark.parametrize("request_", [("GET", "/threads/T"), ("POST", "/threads"), ("POST", "/threads/search")])
+async def test_ctrl_c_ends_every_wait_for_the_server(request_: tuple[str, str]) -> None:
+    server = Server(ANSWER, ANSWER)
+    server.hangs_at = request_
+    async with talk(server) as found, anyio.create_task_group() as tasks:
+
+        async def press() -> None:
+            await server.hanging.wait()
+            server.hangs_at = None
+            found.pressed.press()
+
+        tasks.start_soon(press)
+        assert await found.chat.converse(Typed("/threads", "hi", "hi")) == OK
+    assert "stopped" in found.notices
+    assert found.out.endswith("Hello, world\n")
+
+
+async def test_ctrl_c_while_nobody_waits_is_kept() -> None:
+    pressed = Interrupts()
+    pressed.press()
+    with anyio.fail_after(60):
+        await pressed.wait()
+    with anyio.move_on_after(0) as nothing_left:
+        await pressed.wait()
+    assert nothing_left.cancelled_caught
+
+
+async def test_ctrl_c_on_a_terminal_while_the_server_is_away() -> None:
+    """Also if the script that started the command ignores SIGINT."""
+    ours, theirs = os.openpty()
+    seen = b""
+
+    def until(words: bytes) -> None:
+        nonlocal seen
+        while words not in seen:
+            seen += os.read(ours, 4096)
+        seen = seen.partition(words)[2]
+
+    async with AsyncExitStack() as stack:
+        server = await stack.enter_async_context(AsyncExitStack())
+        url = await server.enter_async_context(serving(Server()))
+        command = [sys.executable, "-m", "actors", "chat", "--url", url, "--thread", "T"]
+        process = await anyio.open_process(
+            ["sh", "-c", 'trap "" INT; exec "$@"', "sh", *command],
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            start_new_session=True,
+            env={**os.environ, "TERM": "dumb"},
+        )
+        os.close(theirs)
+        stack.callback(os.close, ours)
+        stack.callback(lambda: process.returncode is None and process.kill())
+        await anyio.to_thread.run_sync(until, b"> ")
+        await server.aclose()
+        os.write(ours, b"hi\n")
+        for words in (b"connection lost", b"stopped\r\n", b"> ", b"again Ctrl-C", b"> "):
+            await anyio.to_thread.run_sync(until, words)
+            if words != b"stopped\r\n" and words != b"again Ctrl-C":
+                process.send_signal(signal.SIGINT)
+        with anyio.fail_after(60):
+            assert await process.wait() == 0
+
+
+async def test_a_conversation_begins_with_a_greeting_and_what_is_wrong() -> None:
+    server = Server()
+    server.missing = [{"part": "configuration", "reason": "config.yaml: models[0].api_key: OPENAI_API_KEY is not set"}]
+    async with talk(server, thread="t2") as found:
+        assert await found.chat.converse(Typed()) == OK
+        assert found.notices[0].startswith("Sika on http://127.0.0.1:")
+        assert found.notices[0].endswith(", model main (gpt). /help lists the commands.")
+    assert found.notices[1:3] == [
+        "the server has a problem: configuration: config.yaml: models[0].api_key: OPENAI_API_KEY is not set",
+        "thread t2 is new: there was none of this name",
+    ]
+
+
+async def test_threads_are_listed_by_their_first_words_and_the_latest_is_gone_on_with() -> None:
+    async with talk(Server(ANSWER), thread=None, latest=True) as found:
+        assert await found.chat.once("hi") == OK
+        assert (found.chat.thread, found.notices[0]) == ("old", "thread old: Old")
+        assert await found.chat.converse(Typed("/threads")) == OK
+    listed = [line.partition(":00  ")[2] for line in found.out.splitlines()[1:]]
+    assert listed == ["Old  old", "What is new?  T", "(empty)  none"]
+    server = Server()
+    server.threads = []
+    async with talk(server, thread=None, latest=True) as found:
+        with pytest.raises(NotFound, match="--continue"):
+            await found.chat.once("hi")
+
+
+@pytest.mark.parametrize(
+    ("key", "hint"), [(None, "put a key (sika key create) into SIKA_API_KEY"), ("x", "still valid")]
+)
+async def test_a_key_that_is_missing_or_wrong_is_named(
+    key: str | None, hint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SIKA_API_KEY", raising=False)
+    if key:
+        monkeypatch.setenv("SIKA_API_KEY", key)
+    server = Server()
+    server.refusal = (401, {"code": "not_authenticated", "message": "Sign in, or send an API key"})
+    async with talk(server) as found:
+        with pytest.raises(Invalid) as refused:
+            await found.chat.once("hi")
+    assert str(refused.value).startswith("Sign in, or send an API key; ")
+    assert hint in str(refused.value)
 
 
 async def test_a_bad_thread_id_is_refused_here() -> None:

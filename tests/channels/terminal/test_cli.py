@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -73,7 +75,6 @@ def test_help_is_instant_and_imports_nothing_big() -> None:
 @pytest.mark.parametrize(
     "arguments",
     [
-        [],
         ["fly"],
         ["serve", "--port", "x"],
         ["serve", "--port", "70000"],
@@ -84,6 +85,7 @@ def test_help_is_instant_and_imports_nothing_big() -> None:
         ["log", "replay", "t", "--until", "x"],
         ["dlq", "redrive", "x"],
         ["chat", "one", "two"],
+        ["chat", "--thread", "t", "--continue"],
     ],
 )
 def test_wrong_arguments_are_explained(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
@@ -91,6 +93,15 @@ def test_wrong_arguments_are_explained(arguments: list[str], capsys: pytest.Capt
         cli.main(arguments)
     assert ended.value.code == 2
     assert "usage: sika" in capsys.readouterr().err
+
+
+def test_no_command_is_a_question_for_help_and_the_version_is_known(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([]) == 0
+    assert "threads" in capsys.readouterr().out
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["--version"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out == f"sika {version('sika')}\n"
 
 
 def test_every_command_has_help(capsys: pytest.CaptureFixture[str]) -> None:
@@ -179,6 +190,8 @@ def test_a_server_a_talk_and_its_log(tmp_path: Path, server: Running) -> None:
     assert sika("log", "replay", *home, "t1", cwd=tmp_path).stdout.startswith("identical: ")
     assert json.loads(sika("log", "state", *home, "t1", "--json", cwd=tmp_path).stdout)["thread_id"] == "t1"
     assert sika("dlq", "list", *home, cwd=tmp_path).returncode == 0
+    [listed] = sika("threads", *home, cwd=tmp_path).stdout.splitlines()
+    assert re.fullmatch(r"t1 +default +idle +\d+ (s|min)  run: seq 3; printf .*", listed)
     assert sika("projections", "rebuild", *home, cwd=tmp_path).returncode == 0
     examined = sika("doctor", *home, cwd=tmp_path)
     assert f"in use         by sika process {server.process.pid}, which answers" in examined.stdout

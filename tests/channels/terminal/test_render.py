@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from channels.terminal.files import host_path
 from channels.terminal.render import PROGRESS_LINES, Transcript, failure
 from channels.terminal.text import Style
 
@@ -49,6 +52,7 @@ def progress(text: str, identity: str = "c", name: str = "bash") -> tuple[str, A
     return "custom", {"type": "tool_progress", "tool_call_id": identity, "name": name, "text": text}
 
 
+AGAIN = ("reconnected", None)
 BASH = call('{"description":"count","command":"seq 2"}', identity="c", name="bash")
 TODOS = [{"content": "one", "status": "completed"}, {"content": "two", "status": "in_progress"}, {"content": "three"}]
 
@@ -89,6 +93,21 @@ TABLE: list[tuple[str, Frames, str]] = [
         "failure after progress",
         [state(), BASH, progress("1\n"), result("Error: no", status="error")],
         "▸ bash: count\n    1\n    Error: no\n",
+    ),
+    (
+        "progress from its beginning, after a break",
+        [state(), BASH, progress("1\n2\n"), AGAIN, progress("1\n"), progress("2\n3\n"), progress("4\n")],
+        "▸ bash: count\n    1\n    2\n    3\n    4\n",
+    ),
+    (
+        "other progress, after a break",
+        [state(), BASH, progress("line 1\n"), AGAIN, progress("line"), progress(" 2\n")],
+        "▸ bash: count\n    line 1\n    line 2\n",
+    ),
+    (
+        "paths",
+        [state(), call('{"filepaths":["/mnt/a"]}', identity="c", name="present_files")],
+        "▸ present_files: /mnt/a\n",
     ),
     ("progress of an unknown call", [state(), progress("x\n")], "▸ bash\n    x\n"),
     ("todos", [state(), state(todos=TODOS)], "  ☑ one\n  ◐ two\n  ☐ three\n"),
@@ -225,3 +244,14 @@ def test_the_newest_state_says_what_a_run_is_paused_at() -> None:
     assert [tuple(question) for question in transcript.questions] == [("i", 1), ("j", None)]
     transcript.feed(*state())
     assert transcript.questions == []
+
+
+def test_an_artifact_is_shown_where_it_lies(tmp_path: Path) -> None:
+    file = tmp_path / "users" / "me" / "threads" / "t" / "user-data" / "outputs" / "a.md"
+    file.parent.mkdir(parents=True)
+    file.touch()
+    transcript = Transcript(Style(), partial(host_path, tmp_path, "t"))
+    transcript.feed(*state())
+    assert transcript.feed(*state(artifacts=["/mnt/user-data/outputs/a.md"])) == f"▸ artifact: {file}\n"
+    for path in ("/mnt/user-data/outputs/gone.md", "/mnt/skills/a.md"):
+        assert host_path(tmp_path, "t", path) == path

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import io
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from channels.terminal.text import Style, about, clean, one_line, style_of
+from channels.terminal.text import Style, about, age, clean, one_line, style_of
 
 
 @pytest.mark.parametrize(
@@ -87,3 +88,12 @@ def test_colours_only_where_they_are_wanted(stream: io.StringIO, environ: dict[s
 def test_nothing_is_painted_without_colour() -> None:
     assert Style(False).red("x") == "x"
     assert Style(True).red("x") == "\x1b[31mx\x1b[0m"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"), [(-5, "0 s"), (59, "59 s"), (60, "1 min"), (7200, "2 h"), (86400 * 40, "40 d")]
+)
+def test_ages(seconds: int, words: str) -> None:
+    now = datetime(2026, 11, 22, tzinfo=UTC)
+    assert age((now - timedelta(seconds=seconds)).isoformat(), now) == words
+    assert age("", now) == "?"
