@@ -313,9 +313,13 @@ async def _threads(arguments: argparse.Namespace) -> int:
 
 
 async def _doctor(arguments: argparse.Namespace) -> int:
+    from dataclasses import replace
     from functools import partial
+    from urllib.parse import urlsplit
 
+    from actors import compose
     from channels.terminal import doctor
+    from channels.terminal.client import announced, healthy
     from channels.terminal.text import style_of
     from core.config import load
     from core.errors import Invalid
@@ -326,17 +330,27 @@ async def _doctor(arguments: argparse.Namespace) -> int:
         ("configuration", partial(doctor.configuration, options.config, options.home)),
         ("data directory", partial(doctor.disk, options.home)),
     ]
+    url = announced(options.home)
+    running = url if url is not None and await healthy(url) else None
+    if running:
+        checks.append(("server", partial(doctor.server, running)))
     try:
         config = load(options.config)
     except Invalid:  # the check says so; what depends on the configuration cannot be checked
         return await doctor.examine(checks, print, style_of(sys.stdout))
     external = options.nats or config.nats.url
+    address = compose.running_server(options.home) if running else None
+    if external is None and address is not None and doctor.lock_holder(options.home) is None:
+        external = address.nats  # its server was started with --nats, or with another configuration
+        options = replace(options, nats=external)
     checks.append(("NATS", partial(_cluster, options, config)) if external else ("nats-server", doctor.nats_server))
+    port = arguments.port
+    if port is None:
+        port = urlsplit(running).port if running else config.http.port
     checks += [
-        ("port", partial(doctor.port, options.home, config.http.host, config.http.port)),
+        ("port", partial(doctor.port, options.home, config.http.host, port or config.http.port)),
         ("sandbox", partial(_sandbox, options, config)),
-        ("model", partial(doctor.models, config)),
-        ("model", partial(_models, options, config)),
+        *_models(options, config, arguments.call),
     ]
     return await doctor.examine(checks, print, style_of(sys.stdout))
 
@@ -376,28 +390,18 @@ async def _sandbox(options: Options, config: Config) -> list[Finding]:
     return [Finding("sandbox", "ok", provider.name if wanted.provider != "host" else "host, file tools only")]
 
 
-async def _models(options: Options, config: Config) -> list[Finding]:
-    """Whether the configured models can be built: package installed, arguments accepted."""
+def _models(options: Options, config: Config, call: bool) -> list[tuple[str, Check]]:
     from functools import partial
 
-    import anyio.to_thread
-
-    from channels.terminal.doctor import Finding
+    from channels.terminal import doctor
     from core.config import ConfigSource
-    from core.errors import Invalid
 
     if not config.models:
-        return []
+        return [("model", doctor.demo)]
     from adapters.models.configured import Configured
 
-    found = []
-    models = Configured(ConfigSource(options.config))
-    for model in config.models:
-        try:
-            await anyio.to_thread.run_sync(partial(models.get, model.name, thinking=False, reasoning_effort=None))
-        except Invalid as error:
-            found.append(Finding("model", "fail", str(error)))
-    return found
+    build = partial(Configured(ConfigSource(options.config)).get, thinking=False, reasoning_effort=None)
+    return [("model", partial(doctor.model, model, build, call=call)) for model in config.models]
 
 
 async def _config_check(arguments: argparse.Namespace) -> int:
@@ -426,7 +430,7 @@ async def _prompt_show(arguments: argparse.Namespace) -> int:
     async with compose.attach(options) as system:
         plan = await compose.plan(system, RunRequested(context=wanted), arguments.user, options)
     print(plan.prompt, *([Todos().system_prompt] if plan.todos else []), sep="\n\n")
-    print(short_hash(plan.prompt), file=sys.stderr)
+    print(f"hash: {short_hash(plan.prompt)}", file=sys.stderr)
     return OK
 
 
@@ -561,6 +565,13 @@ def _given_password(arguments: argparse.Namespace) -> str | None:
     return sys.stdin.readline().rstrip("\r\n") if arguments.password_stdin else None
 
 
+def _show_password(made: str | None) -> None:
+    """A password that was made, alone on standard output; what it is stands on the other one."""
+    if made is not None:
+        print("password, to be changed when signing in; it is not shown again:", file=sys.stderr)
+        print(made)
+
+
 async def _user_create(arguments: argparse.Namespace) -> int:
     from channels.terminal import accounts
 
@@ -570,8 +581,7 @@ async def _user_create(arguments: argparse.Namespace) -> int:
             directory, arguments.email, password, role=arguments.role, user=arguments.id
         )
     print(f"{account.id}  {account.role}  {account.email}", file=sys.stderr)
-    if made is not None:
-        print(made)
+    _show_password(made)
     return OK
 
 
@@ -591,8 +601,7 @@ async def _user_password(arguments: argparse.Namespace) -> int:
     async with _directory(arguments) as directory:
         account, made = await accounts.set_password(directory, arguments.user, password)
     print(f"{account.email}: all sessions have ended", file=sys.stderr)
-    if made is not None:
-        print(made)
+    _show_password(made)
     return OK
 
 

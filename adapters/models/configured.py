@@ -9,7 +9,7 @@ import msgspec
 from langchain_core.language_models import BaseChatModel
 
 from adapters.models import factory
-from adapters.models.demo import DemoChatModel
+from adapters.models.demo import BROKEN_LABEL, DemoChatModel
 from core.config import ConfigSource
 from core.errors import Invalid
 from core.settings import Model
@@ -23,6 +23,8 @@ class Configured:
     def __init__(self, config: ConfigSource) -> None:
         self._config = config
         self._demo = DemoChatModel()
+        self._stand_in = DemoChatModel(label=BROKEN_LABEL)
+        """Answers in place of the models of a file that cannot be read."""
 
     def prepare(self) -> None:
         """Import what the models need, which takes a second or more: call it where nobody waits, in a thread."""
@@ -39,7 +41,7 @@ class Configured:
         """The model itself. Raises `Invalid` if it is not configured (any more) or cannot be built."""
         models = {model.name: model for model in self._config.current().models}
         if not models and name == DEMO:
-            return self._demo
+            return self._stand_in if self._config.problem else self._demo
         if name not in models:
             raise Invalid(f"model {name!r} is not configured; there are: {', '.join(models) or 'none'}")
         entry = models[name]

@@ -31,6 +31,10 @@ LABEL = (
     "\n\n---\n*This is Sika's built-in demo model: it only knows a few phrases. "
     "To use a real model, add one under `models:` in config.yaml.*"
 )
+BROKEN_LABEL = (
+    "\n\n---\n*This is Sika's built-in demo model, because config.yaml cannot be read as it is: "
+    "`sika doctor` and the server's log say where.*"
+)
 HELP = """Hello! I can show you how Sika works, offline. Try one of these:
 
 - list the files
@@ -64,9 +68,12 @@ class ToolFailed(Exception):
 
 
 class DemoChatModel(BaseChatModel):
-    """A chat model that needs no key. `delay` is the pause before each streamed word, in seconds."""
+    """A chat model that needs no key. `delay` is the pause before each streamed word, in seconds; `label` stands below
+    each answer.
+    """
 
     delay: float = 0.01
+    label: str = LABEL
 
     @property
     def _llm_type(self) -> str:
@@ -85,7 +92,7 @@ class DemoChatModel(BaseChatModel):
         run_manager: CallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> ChatResult:
-        return ChatResult(generations=[ChatGeneration(message=plan(messages, _bound(kwargs)))])
+        return ChatResult(generations=[ChatGeneration(message=plan(messages, _bound(kwargs), self.label))])
 
     def _stream(
         self,
@@ -94,7 +101,7 @@ class DemoChatModel(BaseChatModel):
         run_manager: CallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> Iterator[ChatGenerationChunk]:
-        for chunk in _chunks(plan(messages, _bound(kwargs))):
+        for chunk in _chunks(plan(messages, _bound(kwargs), self.label)):
             time.sleep(self.delay)
             if run_manager:
                 run_manager.on_llm_new_token(chunk.text, chunk=chunk)
@@ -107,14 +114,14 @@ class DemoChatModel(BaseChatModel):
         run_manager: AsyncCallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> AsyncIterator[ChatGenerationChunk]:
-        for chunk in _chunks(plan(messages, _bound(kwargs))):
+        for chunk in _chunks(plan(messages, _bound(kwargs), self.label)):
             await asyncio.sleep(self.delay)
             if run_manager:
                 await run_manager.on_llm_new_token(chunk.text, chunk=chunk)
             yield chunk
 
 
-def plan(messages: Sequence[BaseMessage], tools: Tools) -> AIMessage:
+def plan(messages: Sequence[BaseMessage], tools: Tools, label: str = LABEL) -> AIMessage:
     """The next message of the model: the next step of what the user asked for, or the answer."""
     asked, since = _question(messages)
     try:
@@ -126,7 +133,7 @@ def plan(messages: Sequence[BaseMessage], tools: Tools) -> AIMessage:
     if isinstance(step, Call):
         calls = [tool_call(name=step.tool, args=step.args, id=_call_id(messages))]
         return AIMessage(step.says, tool_calls=calls, usage_metadata=_usage(messages, step.says, step.args))
-    answer = step + LABEL
+    answer = step + label
     return AIMessage(answer, usage_metadata=_usage(messages, answer, {}))
 
 

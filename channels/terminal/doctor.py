@@ -13,21 +13,29 @@ import socket
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
 import anyio
+import anyio.to_thread
 
-from channels.terminal.client import announced, healthy
-from channels.terminal.text import Style, clean
+from channels.terminal.client import Client, announced, healthy
+from channels.terminal.text import Style, clean, one_line
 from core import embedded
 from core.config import find, load
 from core.errors import Invalid, SikaError
-from core.settings import Config
+from core.settings import Model, Secret
 
 CHECK_SECONDS = 30.0
+CALL_SECONDS = 20.0
 CONNECT_SECONDS = 5.0
 LOW_DISK = 1 << 30
+
+
+class Answering(Protocol):
+    """A model as far as the doctor uses it."""
+
+    async def ainvoke(self, input: str) -> object: ...
 
 
 class Finding(NamedTuple):
@@ -183,28 +191,62 @@ async def configuration(argument: Path | None, home: Path) -> list[Finding]:
     return found
 
 
-async def models(config: Config) -> list[Finding]:
-    """Which models there are, and whether somebody listens where they are. No key is sent."""
-    if not config.models:
-        advice = "for a real one, fill in `models:` in config.yaml (see config.example.yaml)"
-        return [Finding("model", "ok", "the built-in demo model (offline, no key)", advice)]
-    found = []
-    for model in config.models:
-        status: Literal["ok", "warn", "fail"] = "ok"
-        text, advice = f"{model.name} ({model.model})", ""
-        url = _address(model.use, model.extra)
-        if "api_key" in model.extra and not model.extra["api_key"]:
-            status, advice = "fail", "its api_key is empty"
-        elif url is None:
-            text += f": {model.use} knows its address"
-        elif problem := await unreachable(url):
-            proxied = any(name in os.environ for name in ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy"))
-            status, text = "warn" if proxied else "fail", f"{text}: {url} cannot be reached: {problem}"
-            advice = "only the proxy may get there" if proxied else "check base_url, and the network"
-        else:
-            text += f": {url} can be reached"
-        found.append(Finding("model", status, text, advice))
-    return found
+async def server(url: str) -> list[Finding]:
+    """What the running server of the data directory says is missing."""
+    async with Client(url, notice=lambda text: None) as client:
+        problems = await client.problems()
+    advice = "the server's log says more; it goes on with what it had"
+    return [Finding("server", "fail", problem, advice) for problem in problems] or [
+        Finding("server", "ok", f"{url} answers")
+    ]
+
+
+async def demo() -> list[Finding]:
+    advice = "for a real one, fill in `models:` in config.yaml (see config.example.yaml)"
+    return [Finding("model", "ok", "the built-in demo model (offline, no key)", advice)]
+
+
+async def model(model: Model, build: Callable[[str], Answering], *, call: bool) -> list[Finding]:
+    """Whether a model can be built from its entry, whether somebody listens at its address, and, with `call`, whether
+    it answers. No key is sent without `call`.
+    """
+    name = f"{model.name} ({model.model})"
+    if "api_key" in model.extra and not model.extra["api_key"]:
+        return [Finding("model", "fail", name, "its api_key is empty")]
+    try:
+        built = await anyio.to_thread.run_sync(build, model.name)
+    except Invalid as error:
+        return [Finding("model", "fail", f"{name}: {error}")]
+    url = _address(model.use, model.extra)
+    if url is not None and (problem := await unreachable(url)):
+        proxied = any(variable in os.environ for variable in ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy"))
+        text = f"{name}: {url} cannot be reached: {problem}"
+        if not proxied:
+            return [Finding("model", "fail", text, "check base_url, and the network")]
+        if not call:
+            return [Finding("model", "warn", text, "only the proxy may get there; --call tries it")]
+    if call:
+        return [await _called(name, model, built)]
+    place = f": {url} can be reached" if url else f": {model.use} can be built"
+    return [
+        Finding("model", "ok", name + place, "" if url is None else "whether it knows the model is tried by --call")
+    ]
+
+
+async def _called(name: str, model: Model, built: Answering) -> Finding:
+    started = anyio.current_time()
+    try:
+        with anyio.fail_after(CALL_SECONDS):
+            await built.ainvoke("Answer with the one word: yes")
+    except TimeoutError:
+        return Finding("model", "fail", f"{name}: no answer within {CALL_SECONDS:g} s")
+    except Exception as error:  # of the provider's library, whichever that is
+        text = f"{type(error).__name__}: {error}"
+        for secret in (value.reveal() for value in model.extra.values() if isinstance(value, Secret)):
+            text = text.replace(secret, "…") if secret else text
+        advice = "check model, base_url and api_key of this entry"
+        return Finding("model", "fail", f"{name}: {one_line(text, 300)}", advice)
+    return Finding("model", "ok", f"{name}: answered in {anyio.current_time() - started:.1f} s")
 
 
 def _address(use: str, extra: object) -> str | None:

@@ -15,7 +15,9 @@ from langchain.agents import create_agent
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, HumanMessage, ToolMessage
 from langchain_core.tools import StructuredTool
 
-from adapters.models.demo import LABEL, REPORT, WORKSPACE, DemoChatModel, plan
+from adapters.models.configured import Configured
+from adapters.models.demo import BROKEN_LABEL, LABEL, REPORT, WORKSPACE, DemoChatModel, plan
+from core.config import ConfigSource
 
 pytestmark = pytest.mark.anyio
 
@@ -222,3 +224,18 @@ async def test_in_a_real_agent_loop() -> None:
     state = await agent.ainvoke({"messages": [HumanMessage("run: date")]})
     assert [message.type for message in state["messages"]] == ["human", "ai", "tool", "ai"]
     assert "ran date" in state["messages"][-1].text
+
+
+def test_the_label_is_right_when_the_configuration_cannot_be_read(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text("")
+    models = Configured(ConfigSource(file))
+
+    def answer() -> str:
+        model = models.get("demo", thinking=False, reasoning_effort=None)
+        return model.invoke("hello").text
+
+    assert answer().endswith(LABEL)
+    file.write_text("models: [{name: main, model: [}]")
+    assert answer().endswith(BROKEN_LABEL)
+    assert "add one under" not in answer()

@@ -47,6 +47,7 @@ def test_from_the_first_account_to_a_revoked_key(server: Running, tmp_path: Path
 
     made = do("user", "create", "ada@example.org", "--role", "admin", "--id", "default")
     assert (made.returncode, len(made.stdout.strip())) == (0, 18), made.stderr
+    assert "password, to be changed when signing in" in made.stderr
     bob = do("user", "create", "bob@example.org", "--password-stdin", stdin="correct horse battery\n")
     assert (bob.returncode, bob.stdout) == (0, ""), "the password is known already"
     listed = do("user", "list").stdout.splitlines()

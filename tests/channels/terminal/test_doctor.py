@@ -13,12 +13,13 @@ import anyio
 import pytest
 from aiohttp import web
 
+from actors import cli
 from channels.terminal import cluster, doctor
 from channels.terminal.doctor import Finding
 from channels.terminal.text import Style
 from core.bus import Endpoint
 from core.config import parse
-from core.errors import Unavailable
+from core.errors import Invalid, Unavailable
 from core.log import EventLog
 from tests.support.nats import Nats
 from tests.support.ports import free_port
@@ -145,33 +146,90 @@ async def test_a_configuration_the_server_has_not_seen(tmp_path: Path) -> None:
         assert len(await doctor.configuration(None, tmp_path)) == 1
 
 
+class Answers:
+    """A model that answers, or raises."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.error, self.asked = error, 0
+
+    def build(self, name: str) -> Answers:
+        return self
+
+    async def ainvoke(self, input: str) -> object:
+        self.asked += 1
+        if self.error:
+            raise self.error
+        return "yes"
+
+
+async def examined(entry: str, model: Answers | None = None, *, call: bool = False) -> Finding:
+    [configured] = parse(f"models: [{{name: a, model: m, {entry}}}]").models
+    [finding] = await doctor.model(configured, (model or Answers()).build, call=call)
+    return finding
+
+
 async def test_models(listener: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    [finding] = await doctor.models(parse(""))
-    assert finding.status == "ok"
-    assert "demo" in finding.text
-
-    def configured(url: str, key: str = "sk-secret") -> str:
-        return f"models: [{{name: a, model: m, base_url: '{url}', api_key: '{key}'}}]"
-
-    there = f"http://127.0.0.1:{listener}/v1"
-    [finding] = await doctor.models(parse(configured(there)))
-    assert (finding.status, "can be reached" in finding.text) == ("ok", True)
-    gone = f"http://127.0.0.1:{free_port()}/v1"
-    [finding] = await doctor.models(parse(configured(gone)))
+    [finding] = await doctor.demo()
+    assert (finding.status, "demo" in finding.text) == ("ok", True)
+    there, gone = (f"base_url: 'http://127.0.0.1:{port}/v1', api_key: sk-secret" for port in (listener, free_port()))
+    finding = await examined(there)
+    assert (finding.status, "can be reached" in finding.text, "--call" in finding.advice) == ("ok", True, True)
+    finding = await examined(gone)
     assert finding.status == "fail"
     assert "sk-secret" not in str(finding)
-    [finding] = await doctor.models(parse(configured(there, "")))
+    finding = await examined("api_key: ''")
     assert (finding.status, finding.advice) == ("fail", "its api_key is empty")
-    [finding] = await doctor.models(parse(configured("nonsense")))
-    assert finding.status == "fail"
+    assert (await examined("base_url: nonsense")).status == "fail"
+    assert (await examined("use: 'x:Y'")).text == "a (m): x:Y can be built"
     monkeypatch.setenv("HTTPS_PROXY", "http://proxy")
-    [finding] = await doctor.models(parse(configured(gone)))
-    assert finding.status == "warn"
+    assert (await examined(gone)).status == "warn"
 
 
-async def test_models_of_other_classes_know_their_address() -> None:
-    [finding] = await doctor.models(parse("models: [{name: a, model: m, use: 'x:Y'}]"))
-    assert finding.status == "ok"
+async def test_a_model_that_cannot_be_built_is_one_failure() -> None:
+    def build(name: str) -> Answers:
+        raise Invalid(f"model {name}: no package of this name")
+
+    [configured] = parse("models: [{name: a, model: m, use: 'x:Y'}]").models
+    assert await doctor.model(configured, build, call=False) == [
+        Finding("model", "fail", "a (m): model a: no package of this name")
+    ]
+
+
+async def test_a_model_is_called_when_that_is_wanted(listener: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    there = f"base_url: 'http://127.0.0.1:{listener}/v1', api_key: sk-secret"
+    answers = Answers()
+    assert "can be reached" in (await examined(there, answers)).text
+    assert answers.asked == 0
+    assert "answered in" in (await examined(there, answers, call=True)).text
+    finding = await examined(there, Answers(RuntimeError("no model m for sk-secret")), call=True)
+    assert (finding.status, finding.text) == ("fail", "a (m): RuntimeError: no model m for …")
+    monkeypatch.setattr(doctor, "CALL_SECONDS", 0.01)
+
+    class Silent(Answers):
+        async def ainvoke(self, input: str) -> object:
+            await anyio.sleep_forever()
+            raise AssertionError
+
+    assert "no answer within" in (await examined(there, Silent(), call=True)).text
+
+
+async def test_the_running_server_is_examined_where_it_is(
+    tmp_path: Path, nats: Nats, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Not at the configured port, and with the NATS it uses."""
+    missing = [{"part": "configuration", "reason": "config.yaml: models: expected array"}]
+    async with healthy_server(tmp_path, nats.url, missing) as url:
+        arguments = cli.parser().parse_args(["doctor", "--home", str(tmp_path)])
+        assert await cli._doctor(arguments) == 1
+        shown = capsys.readouterr().out
+        assert "fail  server         configuration: config.yaml: models: expected array" in shown
+        assert f"{url.removeprefix('http://')} is used by the running server" in shown
+        assert "durability     cannot be read from outside" in shown
+        assert "an acknowledged event is on the disk" not in shown
+        port = free_port()
+        arguments = cli.parser().parse_args(["doctor", "--home", str(tmp_path), "--port", str(port)])
+        await cli._doctor(arguments)
+        assert f"127.0.0.1:{port} is free" in capsys.readouterr().out
 
 
 # ── a NATS that is not ours ─────────────────────────────────────────────────────────────────────────────────────────
@@ -199,21 +257,26 @@ async def test_no_nats() -> None:
 class healthy_server:
     """Something that answers /health, and says so in `server.json`."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, nats: str = "", missing: Sequence[dict[str, str]] = ()) -> None:
         self._home = home
+        self._nats = nats
         app = web.Application()
 
         async def health(_: web.Request) -> web.Response:
             return web.json_response({"status": "healthy"})
 
+        async def ready(_: web.Request) -> web.Response:
+            return web.json_response({"status": "degraded", "missing": list(missing)})
+
         app.router.add_get("/health", health)
+        app.router.add_get("/ready", ready)
         self._runner = web.AppRunner(app)
 
     async def __aenter__(self) -> str:
         await self._runner.setup()
         await web.TCPSite(self._runner, "127.0.0.1", 0).start()
         url = f"http://127.0.0.1:{self._runner.addresses[0][1]}"
-        (self._home / "server.json").write_text(json.dumps({"url": url, "pid": os.getpid(), "nats": ""}))
+        (self._home / "server.json").write_text(json.dumps({"url": url, "pid": os.getpid(), "nats": self._nats}))
         return url
 
     async def __aexit__(self, *_: object) -> None:

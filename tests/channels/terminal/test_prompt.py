@@ -21,7 +21,7 @@ def test_the_prompt_and_its_hash(tmp_path: Path, arguments: list[str], begins: s
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(begins)
     assert ("<soul>\nBe kind.\n</soul>" in done.stdout) == (not arguments)
-    assert done.stderr.strip() == short_hash(done.stdout.removesuffix("\n"))
+    assert done.stderr.strip() == "hash: " + short_hash(done.stdout.removesuffix("\n"))
 
 
 def test_plan_mode_has_a_section_of_its_own(tmp_path: Path) -> None:
