@@ -29,7 +29,9 @@ async def examine(endpoint: Endpoint) -> list[Finding]:
         bus = Bus(nc, endpoint)
         await bus.start()
         version = nc.connected_server_version
-        found = [_version(endpoint.url, str(version), (version.major, version.minor))]
+        found = [
+            _version(endpoint.url, f"{version.major}.{version.minor}.{version.patch}", (version.major, version.minor))
+        ]
         try:
             await bus.api("INFO")
         except (ApiError, Unavailable) as error:

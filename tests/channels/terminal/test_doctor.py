@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import socket
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -238,6 +239,7 @@ async def test_the_running_server_is_examined_where_it_is(
 async def test_a_cluster_is_looked_at_and_left_alone(nats: Nats) -> None:
     found = await cluster.examine(nats.endpoint("untouched"))
     assert statuses(found) == {"NATS": "ok", "streams": "ok", "durability": "warn"}
+    assert re.fullmatch(r"\S+: nats-server \d+\.\d+\.\d+", found[0].text)
     assert "none yet" in found[1].text
     assert "sync_interval: always" in found[2].text
     assert await cluster.examine(nats.endpoint("untouched")) == found
