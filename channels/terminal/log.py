@@ -9,7 +9,7 @@ import msgspec
 
 from channels.terminal.story import said
 from channels.terminal.text import Style, about, one_line, todo_line
-from channels.terminal.undecoded import problem_of, readable
+from channels.terminal.undecoded import problem_of
 from core.errors import NotFound
 from core.events import Record, thread
 from core.ids import safe_id
@@ -37,7 +37,7 @@ class Report(Protocol):
 
 async def records_of(log: EventLog, thread_id: str) -> list[Record]:
     """All events of a thread. Raises `NotFound` if there are none."""
-    records = [readable(record) async for record in log.read(thread(safe_id(thread_id, "thread")))]
+    records = [record async for record in log.read(thread(safe_id(thread_id, "thread")))]
     if not records:
         raise NotFound(f"thread {thread_id}: nothing in the log")
     return records
@@ -61,7 +61,7 @@ async def tail(
     """`show`, and then every event as it comes, until cancelled."""
     last = await show(log, thread_id, write, after=after, raw=raw, story=story)
     async for record in log.follow(thread(thread_id), after=last):
-        _write_record(readable(record), write, raw, story)
+        _write_record(record, write, raw, story)
 
 
 async def state(log: EventLog, thread_id: str, write: Write, *, raw: bool = False, style: Style | None = None) -> None:

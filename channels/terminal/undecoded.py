@@ -1,4 +1,4 @@
-"""Events that do not decode: shown with their reason, and passed over by everything else."""
+"""What is shown of events that do not decode, or that this version does not know."""
 
 from __future__ import annotations
 
@@ -6,28 +6,12 @@ from typing import Any
 
 import msgspec
 
-from core.errors import Invalid
 from core.events import Envelope, Opaque, Record
-
-
-class Undecoded(Opaque, frozen=True):
-    """Stands for an event of a known type whose fields do not fit it."""
-
-    problem: str = ""
-
-
-def readable(record: Record) -> Record:
-    """The record itself, or one whose event is `Undecoded` if its own does not decode."""
-    try:
-        record.event  # noqa: B018  # decoded when first asked for
-    except Invalid as error:
-        return Record(record.seq, record.raw, record.head, Undecoded(record.type, str(error)), record.audience)
-    return record
 
 
 def problem_of(record: Record) -> str:
     """Why the event does not decode; empty if it does, or if its type is of an extension or a newer version."""
-    return str(getattr(record.event, "problem", "") or "") if isinstance(record.event, Opaque) else ""
+    return (record.event.problem or "") if isinstance(record.event, Opaque) else ""
 
 
 def fields_of(record: Record) -> str:

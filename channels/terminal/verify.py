@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from channels.terminal.stored import Stored, counts, messages, page
-from channels.terminal.undecoded import problem_of, readable
-from core.errors import Invalid, NotFound, SikaError
+from channels.terminal.undecoded import problem_of
+from core.errors import NotFound, SikaError
 from core.events import (
     Aggregate,
     Opaque,
@@ -95,7 +95,7 @@ async def _verdict(log: EventLog, subject: str, stored: Sequence[Stored]) -> Ver
     records: list[Record] = []
     for message in stored:
         try:
-            record = await _record(log, message)
+            record = await log.whole(Record(message.seq, message.data))
         except SikaError as error:
             problems.append(f"{message.seq}: {error}")
             continue
@@ -108,14 +108,6 @@ async def _verdict(log: EventLog, subject: str, stored: Sequence[Stored]) -> Ver
     notes = [f"passed over, of other versions or extensions: {', '.join(opaque)}"] if opaque else []
     runs = sum(isinstance(record.event, RunRequested) for record in records)
     return Verdict(len(stored), runs, sorted(problems, key=_place), notes)
-
-
-async def _record(log: EventLog, message: Stored) -> Record:
-    """The event with its body, wherever that lies. Raises `Invalid` if it has no envelope or its body is lost."""
-    record = readable(await log.whole(Record(message.seq, message.data)))
-    if record.event is None:
-        raise Invalid("no event")
-    return record
 
 
 def _purged(records: Sequence[Record]) -> bool:
