@@ -23,6 +23,7 @@ import structlog
 import yaml
 
 from core.errors import Invalid
+from core.redaction import is_secret, redactor
 from core.settings import Config, Model, Secret, Section, ToolEntry
 
 log = structlog.get_logger("sika.config")
@@ -39,9 +40,6 @@ _DEER_FLOW_KEYS = frozenset(
         "tool_progress",
     )
 )  # fmt: skip
-_SECRET_NAME = re.compile(
-    r"key|token(?!s|iz)|secret|password|authorization|connection_string|(postgres|redis)_url", re.IGNORECASE
-)
 _EMPTY_IF_MISSING = re.compile(r"^(sandbox\.environment|acp_agents\.[^.]+\.env)\.")
 _NEEDS_RESTART = (
     "log_level", "http.host", "http.port", "auth.enabled", "nats", "runs.max_concurrent", "actors", "channels",
@@ -121,6 +119,7 @@ class ConfigSource:
         self._stamp: tuple[int, int, int] | None = None
         self._digest = _digest("")
         self._config = parse("")
+        redactor.learn_environment()
         self._refresh()
 
     def current(self) -> Config:
@@ -155,6 +154,7 @@ class ConfigSource:
         if (digest := _digest(text)) != self._digest:
             self._digest = digest
             self._config = parse(text, path.name)
+            redactor.learn(self._config)
             self.problem = None
 
 
@@ -250,11 +250,6 @@ def _advice(kind: type[Section], key: str, place: str) -> list[str]:
         return []
     close = difflib.get_close_matches(key, _fields(kind), n=1, cutoff=0.7)
     return [f"{place}: unknown key, did you mean {close[0]}?"] if close else []
-
-
-def is_secret(key: str) -> bool:
-    """Whether what stands under such a name is to be kept to oneself."""
-    return bool(_SECRET_NAME.search(key))
 
 
 def _cover(value: Any, hidden: bool = False) -> Any:

@@ -3,42 +3,13 @@
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Mapping, MutableMapping
 from typing import Any, TextIO
 
 import structlog
 
-from core.config import is_secret
+from core.redaction import HIDDEN, redactor, telling
 from core.settings import Secret
-
-HIDDEN = "***"
-_NAMES = frozenset({"keys"})
-"""What looks like the name of a secret, and is none."""
-_ALSO = re.compile(r"cookie$|signature$|^sig$|^auth$", re.IGNORECASE)
-_TOKEN = re.compile(
-    r"""
-    (?P<scheme>\b(?i:bearer\s+))[\w.~+/=-]{6,}
-    | (?P<basic>\b(?i:basic\s+))(?=[\w+/]*[A-Z0-9=])[\w+/]{8,}={0,2}
-    | (?<=://)[^/\s"']+(?=@)
-    | \bsk[-_][\w-]{8,}
-    | \b(?:gsk|hf|xai|nvapi|tvly|lsv2|glpat|github_pat|gh[opsu]|xox[a-z])[-_](?=[\w-]*\d)[\w-]{8,}
-    | \b(?:AKIA[A-Z0-9]{16}|AIza[\w-]{30,}|eyJ[\w-]{8,}\.[\w-]+\.[\w-]*)
-    """,
-    re.VERBOSE,
-)
-"""Keys by their looks: authorization headers, credentials in URLs, providers' prefixes, JSON Web Tokens."""
-_PAIR = re.compile(
-    r"""
-    (?P<before>[?&]?)(?<![\w.%-])(?P<name>[\w.%-]++)
-    (?P<is>=|\\?["']\s*:\s*)
-    (?P<value>
-        b?"(?:[^"\\]|\\.)*"? | b?'(?:[^'\\]|\\.)*'? | \\".*?(?:\\"|$) | \\'.*?(?:\\'|$) | [^\s"'&#,;)}\]]+
-    )
-    """,
-    re.VERBOSE | re.DOTALL,
-)
-"""`name=value` and `"name": value`, as in queries, forms, JSON and what Python prints."""
 
 
 def configure(level: str, stream: TextIO) -> None:
@@ -68,12 +39,7 @@ def configure(level: str, stream: TextIO) -> None:
 
 def covered(logger: Any, method: str, line: MutableMapping[str, Any]) -> Mapping[str, Any]:
     """A processor of structlog: the line without its secrets, in whatever they are."""
-    return {key: _value(value, _telling(key)) for key, value in line.items()}
-
-
-def text(said: str) -> str:
-    """A text without what looks like a secret."""
-    return _PAIR.sub(_pair, _TOKEN.sub(_token, said))
+    return {key: _value(value, telling(key)) for key, value in line.items()}
 
 
 def _value(value: Any, hidden: bool) -> Any:
@@ -85,26 +51,13 @@ def _value(value: Any, hidden: bool) -> Any:
         case str() | bytes() if hidden:
             return HIDDEN
         case str():
-            return text(value)
+            return redactor.text(value)
         case Mapping():
-            return {text(str(key)): _value(item, hidden or _telling(str(key))) for key, item in value.items()}
+            return {redactor.text(str(key)): _value(item, hidden or telling(str(key))) for key, item in value.items()}
         case list() | tuple() | set() | frozenset():
             return [_value(item, hidden) for item in value]
         case _:
-            return HIDDEN if hidden else text(repr(value))
-
-
-def _telling(name: str) -> bool:
-    return name not in _NAMES and (is_secret(name) or bool(_ALSO.search(name)))
-
-
-def _token(found: re.Match[str]) -> str:
-    return (found["scheme"] or found["basic"] or "") + HIDDEN
-
-
-def _pair(found: re.Match[str]) -> str:
-    secret = _telling(found["name"]) or (found["before"] and found["name"] == "code")
-    return found["before"] + found["name"] + found["is"] + HIDDEN if secret else found[0]
+            return HIDDEN if hidden else redactor.text(repr(value))
 
 
 class _Libraries(logging.Handler):

@@ -15,9 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core import logs
-from core.logs import HIDDEN, text
+from core.redaction import HIDDEN, redactor
 from core.settings import Secret
 
+text = redactor.text
 TEXTS = {
     "Bearer abcdef123456": "Bearer ***",
     "authorization: bearer abc.def-123_x": "authorization: bearer ***",
