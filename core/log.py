@@ -53,6 +53,7 @@ from core.cache import ByteCache
 from core.errors import Conflict, Invalid, Unavailable
 from core.events import Aggregate, Blob, Event, Opaque, Record, decode, encode, unreadable, written
 from core.ids import now, uuid7
+from core.redaction import redactor
 from core.traces import TRACEPARENT
 
 log = structlog.get_logger("sika.log")
@@ -95,7 +96,7 @@ class EventLog:
         self._heard = False
         self._placed = asyncio.Event()
         """The position is known: what comes live can be put in its place."""
-        self.redact: Callable[[bytes], bytes] = _as_it_is
+        self.redact: Callable[[bytes], bytes] = redactor.event
         """Takes secrets out of an encoded event before it is stored, and is what everybody gets to see."""
 
     # ── append ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -642,10 +643,6 @@ def _reaching() -> Iterator[None]:
 
 def _sha256(body: bytes) -> str:
     return hashlib.sha256(body).hexdigest()
-
-
-def _as_it_is(body: bytes) -> bytes:
-    return body
 
 
 def _blob_name(aggregate: Aggregate, blob: Blob) -> str:
