@@ -23,9 +23,11 @@ from typing import Any, Literal
 import msgspec
 import structlog
 
+from core import redaction
 from core.bus import Bus
 from core.errors import Unavailable
 from core.events import Json, Message
+from core.redaction import redactor
 
 log = structlog.get_logger("sika.previews")
 
@@ -131,13 +133,28 @@ class Previewer:
         self._pending: list[Piece] = []
         self._size = 0
         self._came: list[tuple[Part, int, int]] = []
+        self._streams: dict[tuple[Part, int], redaction.Stream] = {}
+        self._last: tuple[Part, int] | None = None
         self._sent_at = 0.0
         self._sending = asyncio.Lock()
 
     async def add(
         self, part: Part, text: str, *, index: int = 0, call_id: str | None = None, name: str | None = None
     ) -> None:
-        """The next characters of a part, as the model sent them."""
+        """The next characters of a part, as the model sent them. What a secret may begin with is held back: the next
+        characters of the part show it, or the finished message does.
+        """
+        if (before := self._last) is not None and before[0] != "call" and before != (part, index):
+            await self._put(before[0], self._streams[before].end(), index=before[1])
+        self._last = (part, index)
+        text = self._streams.setdefault(self._last, redaction.Stream(redactor)).feed(text)
+        await self._put(part, text, index=index, call_id=call_id, name=name)
+
+    async def _put(
+        self, part: Part, text: str, *, index: int = 0, call_id: str | None = None, name: str | None = None
+    ) -> None:
+        if not text and call_id is None and name is None:
+            return
         if self._came and self._came[-1][:2] == (part, index):
             self._came[-1] = (part, index, self._came[-1][2] + len(text))
         else:
@@ -180,8 +197,9 @@ class Previewer:
     @property
     def order(self) -> list[tuple[str, int, int]]:
         """In which order the parts came; empty if it is the usual one."""
+        cut = any(self._streams[place] for place in self._streams if place != self._last)
         places = [(_ORDER[part], index) for part, index, _ in self._came]
-        return [] if all(a < b for a, b in pairwise(places)) else list(self._came)
+        return [] if not cut and all(a < b for a, b in pairwise(places)) else list(self._came)
 
 
 class Pump:
