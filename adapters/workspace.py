@@ -19,6 +19,7 @@ from adapters.sandboxes.search import BINARY_PROBE, ignored, shown
 from core.errors import Invalid, NotFound
 from core.files import Folder, digest, open_plain
 from core.paths import ROOTS, USER_DATA
+from core.redaction import redactor
 from core.workspace import (
     ANYTHING,
     MAX_DIFF_BYTES,
@@ -232,7 +233,7 @@ class _Look:
             if len(text) <= room and not _binary(text) and not place.exists():
                 room -= len(text)
                 draft = place.with_suffix(".part")
-                draft.write_bytes(text)
+                draft.write_bytes(redactor.data(text))
                 draft.replace(place)
 
     @property

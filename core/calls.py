@@ -22,6 +22,7 @@ from nats.aio.msg import Msg
 
 from core.bus import Bus
 from core.errors import Invalid, SikaError, Unavailable
+from core.redaction import redactor
 
 log = structlog.get_logger("sika.calls")
 
@@ -197,12 +198,12 @@ async def _frame(actor: str, answer: Answer, msg: Msg, progress: Callable[[str],
     try:
         request = msgspec.json.decode(msg.data, type=dict[str, Any])
         async with asyncio.timeout(ANSWER_SECONDS):
-            raw = msgspec.json.encode(await answer(request, progress))
+            raw = redactor.json(msgspec.json.encode(await answer(request, progress)))
         if len(raw) > ANSWER_BYTES:
             raise Invalid(f"{actor}: the answer has {len(raw)} bytes, more than {ANSWER_BYTES}")
         return _Frame(answer=msgspec.Raw(raw))
     except SikaError as error:
-        return _Frame(error=(error.code, sendable(str(error))))
+        return _Frame(error=(error.code, redactor.text(sendable(str(error)))))
     except msgspec.DecodeError as error:
         return _Frame(error=(Invalid.code, f"{actor}: not a JSON object: {error}"))
     except Exception:

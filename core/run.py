@@ -73,6 +73,7 @@ from core.events import (
 )
 from core.log import Ear
 from core.previews import Previewer, Progress, Pump
+from core.redaction import redactor
 from core.state import Run, ThreadState, unanswered
 from core.threads import Threads
 from core.tools import Effect
@@ -341,7 +342,7 @@ class OwnedRun:
         await self.append(event)
 
     async def fact(self, kind: type[E], key: str, make: Callable[[], Awaitable[E]]) -> E:
-        event = await make()
+        event = redactor.struct(await make())
         await self.append(event)
         return event
 
@@ -560,7 +561,7 @@ class RunActor(Actor[RunRequested]):
 def _failed(owned: OwnedRun, error: Exception) -> RunFailed:
     expected = isinstance(error, SikaError)
     log.warning("run failed", run=owned.id, thread=owned.thread_id, error=str(error), exc_info=not expected)
-    return RunFailed(error=type(error).__name__, text=sendable(str(error)) or type(error).__name__)
+    return RunFailed(error=type(error).__name__, text=redactor.text(sendable(str(error))) or type(error).__name__)
 
 
 def _audience(owned: OwnedRun) -> list[str]:

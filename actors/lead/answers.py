@@ -12,8 +12,13 @@ from langchain_core.messages import AIMessage, AIMessageChunk
 from actors.lead.messages import dump
 from core.events import Json, Message, ModelCompleted
 from core.previews import Previewer, call_text
+from core.redaction import redactor
 
 UNREADABLE = "the arguments of this call were cut off or are not a JSON object; nothing was done."
+SECRET = (
+    "the arguments of this call had a secret of the server among them, which was removed; nothing was done. Use the "
+    "environment variable or the file that holds it."
+)
 
 
 def merge(chunks: list[AIMessageChunk]) -> AIMessageChunk:
@@ -48,6 +53,18 @@ def completed(
         order=previewer.order if previewer else [],
         call_texts=raw,
     )
+
+
+def redacted(event: ModelCompleted) -> ModelCompleted:
+    """The answer without the secrets in force. A call that had one among its arguments is not made: `***` means other
+    files to a shell.
+    """
+    clean = redactor.struct(event)
+    if clean is not event:
+        for call, before in zip(clean.message.get("tool_calls", ()), event.message.get("tool_calls", ()), strict=True):
+            if call["args"] != before["args"]:
+                call["error"] = SECRET
+    return clean
 
 
 def without_calls(message: AIMessage, note: str) -> AIMessage:

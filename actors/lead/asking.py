@@ -14,7 +14,7 @@ from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
 from langgraph.errors import GraphBubbleUp
 
-from actors.lead.answers import completed, merge
+from actors.lead.answers import completed, merge, redacted
 from actors.lead.content import without_images
 from actors.lead.failures import Breaker, classify, pause_ms
 from actors.lead.turn import Candidate, Turn, VisibleFailure
@@ -22,6 +22,7 @@ from core.errors import SikaError
 from core.events import ModelCompleted, ModelFailed
 from core.ids import uuid7
 from core.previews import Previewer, text_of
+from core.redaction import redactor
 from core.usage import ANSWERED_BY
 
 Ask = Callable[[Sequence[BaseMessage]], AsyncIterator[AIMessage]]
@@ -100,7 +101,7 @@ def _failure(error: Exception, reason: str, attempt: int, attempts: int, *, agai
     """What a try came to; without `wait_ms` if there is no other."""
     return ModelFailed(
         error=type(error).__name__,
-        text=_said(error)[:2000],
+        text=redactor.text(_said(error))[:2000],
         attempt=attempt,
         max_attempts=attempts,
         reason=reason,
@@ -148,12 +149,13 @@ async def _ask(turn: Turn, ask: Ask, messages: Sequence[BaseMessage]) -> ModelCo
         if turn.journal.stopping and chunks:
             with anyio.CancelScope(shield=True):
                 event = completed(merge(chunks), identity, turn.request, started, previewer, stopped=True)
+                event = redacted(event)
                 if text_of(event.message["content"]):
                     await turn.journal.model_completed(event)
         raise
     if not chunks:
         raise ValueError("the model sent an empty answer")
-    return completed(merge(chunks), identity, turn.request, started, previewer)
+    return redacted(completed(merge(chunks), identity, turn.request, started, previewer))
 
 
 async def _collect(stream: AsyncIterator[AIMessage], previewer: Previewer | None, chunks: list[AIMessageChunk]) -> None:

@@ -25,6 +25,7 @@ from actors.lead.turn import Candidate, ModelHandler, ToolHandler, ToolResult, T
 from core.calls import Silent
 from core.errors import SikaError
 from core.events import Interrupt, ToolCompleted
+from core.redaction import Stream, redactor
 
 SCRATCHPAD = "__pregel_scratchpad"
 """Where `interrupt()` looks for answers in the configuration of a task (langgraph's `CONFIG_KEY_SCRATCHPAD`)."""
@@ -131,8 +132,11 @@ def _asking(bound: Any) -> Ask:
 
 
 def _context(turn: Turn, call_id: str, name: str) -> CallContext:
+    shown = Stream(redactor)
+
     async def progress(text: str) -> None:
-        await turn.journal.progress(call_id, name, text)
+        if text := shown.feed(text):
+            await turn.journal.progress(call_id, name, text)
 
     async def ask(actor: str, request: Mapping[str, Any]) -> Any:
         return await turn.call(actor, request, progress)
@@ -158,21 +162,30 @@ async def _asking_people(turn: Turn, request: ToolCallRequest, handler: ToolHand
         raise
 
 
+def _redacted(result: ToolResult) -> ToolResult:
+    """The result without the secrets in force: policies may put it where nobody redacts it any more."""
+    messages = [result] if isinstance(result, ToolMessage) else (result.update or {}).get("messages", ())
+    for message in messages:
+        if isinstance(message, ToolMessage):
+            message.content = redactor.value(message.content)
+    return result
+
+
 async def _outcome(request: ToolCallRequest, handler: ToolHandler) -> ToolResult:
     """Make the call. Errors are for the model (contract runtime §5.8)."""
     call_id, name = str(request.tool_call["id"]), request.tool_call["name"]
     try:
         async with asyncio.timeout(TOOL_SECONDS) as deadline:
-            return await handler(request)
+            return _redacted(await handler(request))
     except (GraphBubbleUp, Silent):  # of a question that may have been taken nobody knows the outcome: the run waits
         raise
     except TimeoutError as error:
         late = f"Tool '{name}' had not finished after {TOOL_SECONDS:g} seconds"
         text = f"Error: {late if deadline.expired() else error}"
     except SikaError as error:
-        text = f"Error: {error}"
+        text = f"Error: {redactor.known(str(error))}"
     except Exception as error:
-        detail = str(error)[:ERROR_CHARACTERS]
+        detail = redactor.known(str(error))[:ERROR_CHARACTERS]
         advice = "Go on with what you have, or try another way."
         text = f"Error: Tool '{name}' failed with {type(error).__name__}: {detail}. {advice}"
     return ToolMessage(text, tool_call_id=call_id, name=name, status="error")

@@ -17,11 +17,13 @@ from langchain_core.messages import AIMessage, BaseMessage, RemoveMessage, ToolM
 from langgraph.prebuilt.tool_node import ToolCallRequest
 from langgraph.types import Command
 
+from actors.lead.answers import redacted
 from actors.lead.effects import Settled
 from actors.lead.messages import Keys, dump, load
 from actors.lead.turn import ModelHandler, ToolHandler, ToolResult, Turn
 from core.events import Json, Message, ModelCompleted, StatePatched, ToolCompleted
 from core.previews import line_of
+from core.redaction import redactor
 from core.run import outcome_of, tool_message
 from core.state import COMPACTED, REMOVE_ALL, asks_person, unanswered
 
@@ -86,7 +88,7 @@ class Recorder(AgentMiddleware[Any, Turn, Any]):
         response = await handler(request.override(messages=cast(Any, turn.conversation())))
         if _compacted_since(turn, begun):
             turn.request = self._key(turn)
-        event = _completed(turn, response)
+        event = redacted(_completed(turn, response))
         await turn.journal.model_completed(event)
         return event.message
 
@@ -121,12 +123,14 @@ async def _called(turn: Turn, request: ToolCallRequest, handler: ToolHandler) ->
         return settled.outcome
     message["id"] = message.get("id") or f"tool-{said}-{call_id}"
     message["name"] = message.get("name") or name
-    outcome = ToolCompleted(
-        call_id=call_id,
-        message=message,
-        update=update,
-        duration_ms=int((time.monotonic() - started) * 1000),
-        decisions=turn.decided(call_id),
+    outcome = redactor.struct(
+        ToolCompleted(
+            call_id=call_id,
+            message=message,
+            update=update,
+            duration_ms=int((time.monotonic() - started) * 1000),
+            decisions=turn.decided(call_id),
+        )
     )
     await turn.journal.tool_completed(outcome)
     return outcome

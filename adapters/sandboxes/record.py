@@ -62,6 +62,7 @@ from anyio import to_thread
 from adapters.sandboxes import supervisor
 from adapters.sandboxes.tail import Tail
 from core.errors import Invalid, Unavailable
+from core.redaction import redactor
 from core.sandbox import ExecResult
 
 MAX_COMMAND = 100_000
@@ -203,10 +204,15 @@ class Record:
         return hashlib.sha256(os.fsencode(self.path)).hexdigest()[:32]
 
     def _text(self, name: str) -> str:
+        """An output, which from now on lies here without the secrets in force."""
+        place = self.path / name
         try:
-            return (self.path / name).read_text(encoding="utf-8", errors="replace")
+            raw = place.read_bytes()
         except FileNotFoundError:
             return ""
+        if (clean := redactor.data(raw)) is not raw:
+            publish(place, clean)
+        return clean.decode(errors="replace")
 
 
 class Calls:
