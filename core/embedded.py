@@ -29,6 +29,7 @@ import anyio
 import structlog
 
 from core.errors import Invalid, Refused, Unavailable
+from core.redaction import redactor
 
 log = structlog.get_logger("nats")
 
@@ -221,6 +222,7 @@ def _token(home: Path) -> str:
     if not token:
         token = f"sika_{secrets.token_urlsafe(32)}"
         _write_private(file, token)
+    redactor.add(token)
     return token
 
 

@@ -27,6 +27,7 @@ from core.errors import Invalid, Unavailable
 from core.events import Aggregate
 from core.ids import now
 from core.pull import Room, pull
+from core.redaction import redactor
 
 log = structlog.get_logger("sika.work")
 
@@ -231,7 +232,8 @@ class WorkQueue:
 
     async def _letter(self, subject: str, letter: Mapping[str, Any], key: str) -> None:
         """Store a dead letter. Raises `Unavailable`."""
-        body = msgspec.json.encode({**letter, "at": now()})
+        letter = {**letter, "reason": redactor.text(letter["reason"]), "at": now()}
+        body = msgspec.json.encode(letter)
         reply = await self.bus.ask(subject, body, {"Nats-Msg-Id": key})
         if error := msgspec.json.decode(reply.data).get("error"):
             raise Unavailable(f"{subject}: {error.get('description')}")

@@ -17,6 +17,7 @@ from langchain_core.tracers import LangChainTracer
 from adapters.tracing import asked
 from adapters.tracing.asked import LangfuseTarget, LangSmithTarget
 from core.errors import Invalid
+from core.redaction import redactor
 from core.settings import Config
 
 log = structlog.get_logger("sika.tracing")
@@ -118,8 +119,12 @@ def _switch(target: LangSmithTarget | None) -> None:
 
 def _langsmith(target: LangSmithTarget) -> Any:
     if target not in _clients:
-        _clients[target] = langsmith.Client(api_url=target.endpoint, api_key=target.api_key)
+        _clients[target] = langsmith.Client(api_url=target.endpoint, api_key=target.api_key, anonymizer=redactor.value)
     return _clients[target]
+
+
+def _masked(*, data: Any, **_: Any) -> Any:
+    return redactor.value(data)
 
 
 def _langfuse(target: LangfuseTarget) -> BaseCallbackHandler:
@@ -129,6 +134,6 @@ def _langfuse(target: LangfuseTarget) -> BaseCallbackHandler:
         raise Invalid("tracing.langfuse: it is on and its package is missing; pip install langfuse") from error
     if target not in _clients:
         keys = {"public_key": target.public_key, "secret_key": target.secret_key}
-        _clients[target] = client.Langfuse(**keys, host=target.base_url)
+        _clients[target] = client.Langfuse(**keys, host=target.base_url, mask=_masked)
     handler: BaseCallbackHandler = handlers.CallbackHandler(public_key=target.public_key)
     return handler

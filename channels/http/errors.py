@@ -12,6 +12,7 @@ from aiohttp.typedefs import Middleware
 from channels.http import guard
 from channels.http.routes import Handler
 from core.errors import Conflict, Invalid, NotFound, Refused, SikaError, Unavailable
+from core.redaction import redactor
 
 log = structlog.get_logger("sika.http")
 
@@ -44,7 +45,7 @@ _CODES: Mapping[int, str] = {400: "bad_request", 404: "not_found", 405: "method_
 
 
 def answer(status: int, detail: str, code: str, headers: Mapping[str, str] | None = None) -> web.Response:
-    body = msgspec.json.encode({"detail": detail, "code": code})
+    body = msgspec.json.encode({"detail": redactor.text(detail), "code": code})
     return web.Response(status=status, body=body, content_type="application/json", headers=headers)
 
 

@@ -22,6 +22,7 @@ from core.config import Config
 from core.errors import NotFound, Unavailable
 from core.events import Record
 from core.metrics import Family, Histogram, Metrics
+from core.redaction import redactor
 
 MEDIA = "text/plain"
 FORMAT = "text/plain; version=0.0.4; charset=utf-8"
@@ -191,7 +192,7 @@ def _head(family: Family) -> tuple[str, str]:
 
 def _labels(family: Family, values: tuple[str, ...], **more: str) -> str:
     pairs = [*zip(family.labels, values, strict=True), *more.items()]
-    listed = ",".join(f'{name}="{_escaped(value)}"' for name, value in pairs)
+    listed = ",".join(f'{name}="{_escaped(redactor.known(value))}"' for name, value in pairs)
     return f"{{{listed}}}" if pairs else ""
 
 

@@ -24,6 +24,7 @@ from channels.terminal.text import Style, clean, one_line
 from core import embedded
 from core.config import find, load
 from core.errors import Invalid, SikaError
+from core.redaction import redactor
 from core.settings import Model, Secret
 
 CHECK_SECONDS = 30.0
@@ -48,8 +49,9 @@ class Finding(NamedTuple):
 
     def lines(self, style: Style) -> list[str]:
         paint = {"ok": style.green, "warn": style.yellow, "fail": style.red}[self.status]
-        head = f"{paint(f'{self.status:<4}')}  {self.name:<14} {clean(self.text)}"
-        return [head, f"      {'':<14} → {clean(self.advice)}"] if self.advice else [head]
+        text, advice = clean(redactor.text(self.text)), clean(redactor.text(self.advice))
+        head = f"{paint(f'{self.status:<4}')}  {self.name:<14} {text}"
+        return [head, f"      {'':<14} → {advice}"] if advice else [head]
 
 
 Check = Callable[[], Awaitable[Sequence[Finding]]]

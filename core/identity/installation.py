@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from core.errors import Invalid
+from core.redaction import redactor
 from core.settings import Secret
 
 LEAST = 32
@@ -84,4 +85,5 @@ def _read_or_make(file: Path) -> str:
 def _long(value: str, place: str) -> Secret:
     if len(value) < LEAST:
         raise Invalid(f"{place}: must have at least {LEAST} characters")
+    redactor.add(value)
     return Secret(value)

@@ -11,6 +11,7 @@ from channels.http.routes import API, Route
 from core import settings
 from core.config import Config
 from core.errors import NotFound
+from core.redaction import redactor
 
 
 class Model(msgspec.Struct):
@@ -57,6 +58,11 @@ def known(config: Config) -> list[Model]:
 
 
 def _model(entry: settings.Model) -> Model:
+    """A model's name may be an address with a key."""
+    return redactor.struct(_as_configured(entry))
+
+
+def _as_configured(entry: settings.Model) -> Model:
     return Model(
         entry.name,
         entry.model,

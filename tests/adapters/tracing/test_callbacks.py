@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import ModuleType
 from typing import Any
 
@@ -21,6 +21,7 @@ from adapters.tracing import asked, callbacks
 from adapters.tracing.asked import LangfuseTarget, LangSmithTarget
 from core.config import parse
 from core.errors import Invalid
+from core.redaction import redactor
 from core.settings import Config, Langfuse, LangSmith, Secret, Tracing
 from tests.adapters.tracing.conftest import Receiver
 from tests.support.nats import eventually
@@ -264,7 +265,8 @@ async def test_langfuse_handlers(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[Any] = []
 
     class Client:
-        def __init__(self, **settings: str) -> None:
+        def __init__(self, mask: Callable[..., Any], **settings: str) -> None:
+            assert mask(data={"content": ["by abc-123-def"]}) == {"content": ["by ***"]}
             made.append(settings)
 
         def flush(self) -> None:
@@ -280,6 +282,7 @@ async def test_langfuse_handlers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "langfuse.langchain", handlers)
     for name, value in FUSE.items():
         monkeypatch.setenv(name, value)
+    redactor.add("abc-123-def")
     for _ in range(2):
         [handler] = callbacks.callbacks(Config())
         assert isinstance(handler, Handler)
