@@ -122,10 +122,14 @@ async def stored(nats: embedded.Server) -> bytes:
         for stream in await js.streams_info():
             for seq in range(stream.state.first_seq, stream.state.last_seq + 1):
                 try:
-                    message = await js.get_msg(stream.config.name, seq)
+                    message = await js.get_msg(stream.config.name or "", seq)
                 except Exception:
                     continue  # deleted
-                found += [message.data or b"", json.dumps(message.headers or {}).encode(), message.subject.encode()]
+                found += [
+                    message.data or b"",
+                    json.dumps(message.headers or {}).encode(),
+                    str(message.subject).encode(),
+                ]
     return b"\n".join(found)
 
 
