@@ -9,7 +9,7 @@ from core.events import Aggregate
 from core.intake import Intake
 from core.launch import Launch
 from core.log import EventLog
-from core.schedules import ScheduleCreated, ScheduleFired, ScheduleResumed, ScheduleRevised, ScheduleSkipped
+from core.schedules import ScheduleCreated, ScheduleFired, ScheduleResumed, ScheduleRevised, SchedulesFired
 from core.threads import Threads
 
 GRAIN = timedelta(milliseconds=1)
@@ -18,9 +18,10 @@ SOON = timedelta(milliseconds=250)
 """How long to wait for what is nearly due, if the clock of the timers is ahead of ours."""
 
 
-class Scheduler(Actor[ScheduleCreated | ScheduleRevised | ScheduleResumed | ScheduleFired | ScheduleSkipped]):
-    """The timer of a schedule is set by the fact that changed when it is due next. At every wake-up the nearest timer
-    of its user is set again, so that one that came early, or twice, costs nothing.
+class Scheduler(Actor[ScheduleCreated | ScheduleRevised | ScheduleResumed | ScheduleFired | SchedulesFired]):
+    """The timer of a schedule is set by the fact that changed when it is due next. A user's schedules that are due at
+    the same time share a timer, so that they fire in one fact, whatever their number. At every wake-up the nearest
+    timer of the user is set again, so that one that came early, or twice, costs nothing, and none is missing.
     """
 
     name = "scheduler"
@@ -30,22 +31,29 @@ class Scheduler(Actor[ScheduleCreated | ScheduleRevised | ScheduleResumed | Sche
 
     async def handle(
         self,
-        event: ScheduleCreated | ScheduleRevised | ScheduleResumed | ScheduleFired | ScheduleSkipped,
+        event: ScheduleCreated | ScheduleRevised | ScheduleResumed | ScheduleFired | SchedulesFired,
         ctx: Context,
     ) -> None:
         user = ctx.record.head.aggregate
-        if isinstance(event, ScheduleFired):
-            await self._launch.launch(user, event.schedule, event.run_id)
-        one = (await self._launch.schedules.load(user)).get(event.schedule)
-        if one is not None and (due := one.next) is not None:
-            await ctx.wake_at(due + GRAIN, event.schedule)
+        match event:
+            case ScheduleFired():  # its next timer is set by the wake-up that it was fired at
+                await self._launch.launch(user, event.schedule, event.run_id)
+            case SchedulesFired():
+                await self._launch.launch_all(user, [one for one in event.decisions if isinstance(one, ScheduleFired)])
+            case _:
+                one = (await self._launch.schedules.load(user)).get(event.schedule)
+                if one is not None and (due := one.next) is not None:
+                    await ctx.wake_at(due + GRAIN, _key(due))
 
     async def wake(self, aggregate: Aggregate, ctx: Context) -> None:
         user, now = aggregate.id, datetime.fromisoformat(ctx.now())
-        for one in (await self._launch.schedules.load(user)).values():
-            if (due := one.next) is not None and due <= now:
-                await self._launch.fire(user, one.id, now)
-        ahead = [(due, one.id) for one in (await self._launch.schedules.load(user)).values() if (due := one.next)]
-        if ahead:
-            due, nearest = min(ahead)
-            await ctx.wake_at(max(due, now + SOON) + GRAIN, nearest)
+        state = await self._launch.fire(user, now)
+        if ahead := [due for one in state.values() if (due := one.next)]:
+            nearest = min(ahead)
+            await ctx.wake_at(max(nearest, now + SOON) + GRAIN, _key(nearest))
+        await self._launch.cut(user, state)
+
+
+def _key(due: datetime) -> str:
+    """Of the timer of all that is due then."""
+    return due.strftime("%Y%m%dT%H%M%S%f")

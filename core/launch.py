@@ -6,26 +6,44 @@ the same ids, so that neither a crash in between nor two who do it at once can m
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from typing import TypeVar
 
 import structlog
 
 from core import assistants, schedules
 from core.errors import Invalid, NotFound, Refused, Unavailable
-from core.events import Event, RunRequested
+from core.events import Aggregate, Event, RunRequested
 from core.ids import assistant_id, stamp
 from core.intake import Intake
 from core.log import EventLog
-from core.schedules import Firing, Schedule, ScheduleFailed, SchedulePaused, Schedules, ScheduleSkipped
+from core.schedules import (
+    Firing,
+    Schedule,
+    ScheduleFailed,
+    ScheduleFired,
+    SchedulePaused,
+    Schedules,
+    SchedulesFired,
+    ScheduleSkipped,
+)
 from core.state import Run
 from core.threads import Threads
 
 log = structlog.get_logger("sika.schedules")
 
+T = TypeVar("T")
+R = TypeVar("R")
+
 PATIENCE = timedelta(minutes=10)
 """How long a firing without a run counts as one whose run is about to be asked for."""
+BATCH = 200
+"""Schedules that are fired in one append."""
+AT_ONCE = 32
+"""Threads that are looked at together."""
 BUSY = "the run before was not over"
 ACTOR = "scheduler"
 
@@ -39,28 +57,50 @@ class Launch:
         self._threads = threads
         self._intake = intake
 
-    async def fire(self, user: str, identity: str, now: datetime) -> None:
-        """Decide for what is due by now, if anything is: that it fires, or is skipped. After an outage, once."""
-        known = (await self.schedules.load(user)).get(identity)
-        over = await self._over(known)
+    async def fire(self, user: str, now: datetime) -> Schedules:
+        """Decide for each of the user's schedules that is due by now: that it fires, or is skipped. After an outage,
+        once. Returns the schedules as they are then.
+        """
+        state = await self.schedules.load(user)
+        due = [one for one in state.values() if (at := one.next) is not None and at <= now]
+        for start in range(0, len(due), BATCH):
+            state = await self._fire(user, due[start : start + BATCH], now)
+        return state
+
+    async def _fire(self, user: str, due: Sequence[Schedule], now: datetime) -> Schedules:
+        """Fire these in one fact, as far as they are due still: everybody who hears of it reads it once."""
+        ended = await concurrently(self._over, [one for one in due if one.plan.overlap == "skip"])
+        over = {one.id for one in ended if one is not None}
 
         def decide(state: Schedules) -> Sequence[Event]:
-            one = state.get(identity)
-            due = one.next if one is not None else None
-            if one is None or due is None or due > now:
-                return []
-            if _overlaps(one, over):
-                return [ScheduleSkipped(schedule=one.id, due=stamp(due), reason=BUSY)]
-            return [one.fire(stamp(due))]
+            decisions = [event for one in due if (event := _firing(state.get(one.id), over, now)) is not None]
+            return [SchedulesFired(decisions=decisions)] if len(decisions) > 1 else decisions
+
+        return (await self.schedules.decide(user, decide, actor=ACTOR))[0]
+
+    async def cut(self, user: str, state: Schedules) -> None:
+        """Forget what the log of a user's schedules does not need any more, if that is much. What is after the last but
+        one `SchedulesKept` stays: the runs of its firings may not have been asked for.
+        """
+        if not state.wants_cut():
+            return
+        before, old = state.kept_seq, state.kept_at
+
+        def decide(state: Schedules) -> Sequence[Event]:
+            return [state.kept()] if state.kept_seq == before else []
 
         await self.schedules.decide(user, decide, actor=ACTOR)
+        if before and datetime.now(UTC) - datetime.fromisoformat(old) > PATIENCE:
+            await self.schedules.log.purge(Aggregate(schedules.KIND, user), before=before)
 
     async def trigger(self, user: str, identity: str, *, actor: str) -> Firing:
         """Fire it now, whether or not it is due or paused, and ask for the run.
 
         The firing says if there could be no run. Raises `NotFound`, or `Refused` while a run of it is going on.
         """
-        over = await self._over((await self.schedules.load(user)).get(identity))
+        known = (await self.schedules.load(user)).get(identity)
+        ended = await self._over(known) if known is not None else None
+        over = {ended.id} if ended is not None else set()
         due = stamp(datetime.now(UTC))
 
         def decide(state: Schedules) -> Sequence[Event]:
@@ -79,6 +119,10 @@ class Launch:
         firing = now.firing(fired.run_id) or state[identity].firing(fired.run_id)
         assert firing is not None
         return firing
+
+    async def launch_all(self, user: str, fired: Sequence[ScheduleFired]) -> None:
+        """Ask for the runs of these firings, as `launch` does."""
+        await concurrently(lambda one: self.launch(user, one.schedule, one.run_id), fired)
 
     async def launch(self, user: str, identity: str, run: str) -> None:
         """Ask for the run of a firing, unless it is there, or cannot be. Repeating this is fine. If the schedule was
@@ -116,9 +160,9 @@ class Launch:
         at = datetime.fromisoformat(firing.at)
         return ("gone" if thread.erased or datetime.now(UTC) - at > PATIENCE else "queued"), None
 
-    async def _over(self, one: Schedule | None) -> Firing | None:
+    async def _over(self, one: Schedule) -> Firing | None:
         """The last firing of a schedule, if nothing of it is going on any more."""
-        last = one.last if one is not None else None
+        last = one.last
         if last is None:
             return None
         kind, run = await self.outcome(last)
@@ -147,7 +191,25 @@ class Launch:
         await self.schedules.decide(user, decide, actor=ACTOR)
 
 
-def _overlaps(one: Schedule, over: Firing | None) -> bool:
-    """Whether its last run may be going on. `over`: the last firing that is known to be over."""
+async def concurrently(work: Callable[[T], Awaitable[R]], items: Sequence[T]) -> list[R]:
+    """The results of some work on each item, in their order; `AT_ONCE` at a time."""
+    results: list[R] = []
+    for start in range(0, len(items), AT_ONCE):
+        results += await asyncio.gather(*map(work, items[start : start + AT_ONCE]))
+    return results
+
+
+def _firing(one: Schedule | None, over: Collection[str], now: datetime) -> ScheduleFired | ScheduleSkipped | None:
+    """What is decided about a schedule, if it is due."""
+    due = one.next if one is not None else None
+    if one is None or due is None or due > now:
+        return None
+    if _overlaps(one, over):
+        return ScheduleSkipped(schedule=one.id, due=stamp(due), reason=BUSY)
+    return one.fire(stamp(due))
+
+
+def _overlaps(one: Schedule, over: Collection[str]) -> bool:
+    """Whether its last run may be going on. `over`: ids of firings that are known to be over."""
     last = one.last
-    return one.plan.overlap == "skip" and last is not None and last.failed is None and last.id != (over and over.id)
+    return one.plan.overlap == "skip" and last is not None and last.failed is None and last.id not in over

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Literal
@@ -23,6 +23,11 @@ MOST_SCHEDULES = 1000
 """Of one user."""
 MOST_FIRINGS = 100
 """How many of a schedule's last firings are remembered."""
+ALL_FIRINGS = 10_000
+"""How many firings of all schedules of a user are remembered when the log is cut; of each at least `LEAST_FIRINGS`."""
+LEAST_FIRINGS = 10
+CUT_AFTER = 500
+"""Events of a user's after which the log may be cut."""
 MOST_CRON = 200
 """Characters of a cron expression."""
 YEARS = range(2000, 2201)
@@ -124,6 +129,12 @@ class ScheduleSkipped(Event, frozen=True):
     reason: str
 
 
+class SchedulesFired(Event, frozen=True):
+    """Several were due together: what was decided about each of them, in one fact."""
+
+    decisions: list[ScheduleFired | ScheduleSkipped]
+
+
 class ScheduleFailed(Event, frozen=True):
     """The run it was fired for could not be asked for. `reason` is fit for people."""
 
@@ -153,7 +164,7 @@ class Firing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Schedule(msgspec.Struct, frozen=True, kw_only=True):
-    """A schedule as it is now."""
+    """A schedule as it is now. `SchedulesKept` stores it: its fields change as those of events do."""
 
     id: str
     plan: Plan
@@ -164,7 +175,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     """What is due is sought after this time."""
     spent: bool = False
     """The single time is over."""
-    firings: tuple[Firing, ...] = ()
+    firings: tuple[Firing, ...]
     """The last ones, oldest first."""
     runs: int = 0
     """How often it was fired, ever."""
@@ -179,7 +190,9 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
             found = None if self.spent else _moment(timing.at)
         else:
             since = _moment(self.since)
-            found = since and next_after(timing.cron or "", timing.timezone, since)
+            # Crons come at whole minutes: so many schedules that fired in the same one have their answer in common.
+            minute = since and since.replace(second=0, microsecond=0)
+            found = minute and next_after(timing.cron or "", timing.timezone, minute)
         end = _moment(timing.end) if timing.end is not None else None
         return None if found is None or (end is not None and found > end) else found
 
@@ -202,18 +215,60 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
         return ScheduleFired(schedule=self.id, due=due, run_id=run, thread_id=thread, manual=manual)
 
 
-Schedules = Mapping[str, Schedule]
-"""A user's schedules by id, oldest first."""
+class SchedulesKept(Event, frozen=True):
+    """All of the user's schedules as they are, oldest first: what was before may be forgotten."""
+
+    schedules: list[Schedule]
+
+
+class Schedules(dict[str, Schedule]):
+    """A user's schedules by id, oldest first; and how many events of the log they are read from."""
+
+    kept_seq: int = 0
+    """Sequence of the last `SchedulesKept`; 0: there is none."""
+    kept_at: str = ""
+    since_kept: int = 0
+    """Events after it."""
+
+    def copy(self) -> Schedules:
+        copied = Schedules(self)
+        copied.kept_seq, copied.kept_at, copied.since_kept = self.kept_seq, self.kept_at, self.since_kept
+        return copied
+
+    def kept(self) -> SchedulesKept:
+        """All of them, with as many of the last firings as there is room for."""
+        most = max(LEAST_FIRINGS, min(MOST_FIRINGS, ALL_FIRINGS // max(1, len(self))))
+        return SchedulesKept(
+            schedules=[msgspec.structs.replace(one, firings=one.firings[-most:]) for one in self.values()]
+        )
+
+    def wants_cut(self) -> bool:
+        """Whether the log is much longer than what it amounts to."""
+        return self.since_kept > CUT_AFTER and self.since_kept > 2 * sum(1 + len(one.firings) for one in self.values())
 
 
 def fold(records: Iterable[Record], state: Schedules) -> Schedules:
     """The schedules after these records. Pure and total."""
-    found = dict(state)
+    found = state.copy()
     for record in records:
         event, at = record.event, record.at
-        if isinstance(event, ScheduleCreated):
+        found.since_kept += len(event.decisions) if isinstance(event, SchedulesFired) else 1
+        if isinstance(event, SchedulesFired):
+            for decision in event.decisions:
+                if decision.schedule in found:
+                    found[decision.schedule] = _changed(found[decision.schedule], decision, at)
+        elif isinstance(event, SchedulesKept):
+            found = Schedules({one.id: one for one in event.schedules})
+            found.kept_seq, found.kept_at = record.seq, at
+        elif isinstance(event, ScheduleCreated):
             found[event.schedule] = Schedule(
-                id=event.schedule, plan=event.plan, enabled=event.enabled, created_at=at, updated_at=at, since=at
+                id=event.schedule,
+                plan=event.plan,
+                enabled=event.enabled,
+                created_at=at,
+                updated_at=at,
+                since=at,
+                firings=(),
             )
         elif isinstance(event, ScheduleRemoved):
             found.pop(event.schedule, None)
@@ -258,7 +313,7 @@ def _last(one: Schedule, firing: Firing) -> tuple[Firing, ...]:
 
 def aggregates(log: EventLog) -> Aggregates[Schedules]:
     """The users' schedules, by user."""
-    return Aggregates(log, KIND, fold, {})
+    return Aggregates(log, KIND, fold, Schedules())
 
 
 def request(schedule: Schedule, firing: Firing) -> RunRequested:

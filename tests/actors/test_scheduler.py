@@ -15,6 +15,7 @@ import pytest
 
 from actors.scheduler import Scheduler
 from core import assistants, system
+from core import launch as launching
 from core.assistants import AssistantCreated, Settings
 from core.bus import Endpoint
 from core.errors import NotFound, Refused
@@ -33,10 +34,12 @@ from core.schedules import (
     ScheduleRemoved,
     ScheduleResumed,
     ScheduleRevised,
+    SchedulesFired,
+    SchedulesKept,
     ScheduleSkipped,
     Timing,
 )
-from core.system import System
+from core.system import System, _Context
 from tests.support.nats import Nats, eventually, running
 from tests.support.workers import Power
 
@@ -94,7 +97,9 @@ class Person:
 
     async def facts(self, kind: type[Event]) -> list[Any]:
         records = [record async for record in self.system.log.read(Aggregate(KIND, self.user))]
-        return [record.event for record in records if isinstance(record.event, kind)]
+        events = [record.event for record in records]
+        events += [one for event in events if isinstance(event, SchedulesFired) for one in event.decisions]
+        return [event for event in events if isinstance(event, kind)]
 
     async def fired(self, count: int = 1) -> list[ScheduleFired]:
         return await eventually(partial(self._at_least, ScheduleFired, count))
@@ -182,6 +187,68 @@ async def test_what_comes_due_at_once_comes_once_each(endpoint: Endpoint, tmp_pa
         assert len(await person.facts(ScheduleFired)) == 20
 
 
+async def test_a_thousand_that_are_due_at_once(endpoint: Endpoint, tmp_path: Path) -> None:
+    """They fire in few facts, and all their runs are asked for, each once, within the minute."""
+    async with system.start(endpoint, tmp_path / "views.db", lease_seconds=2, slots=4) as outside:
+        person, names = Person(outside), [f"s{n}" for n in range(1000)]
+        due = datetime.now(UTC)
+        plan = Plan(timing=Timing(at=stamp(due)), job=Job(input=INPUT))
+        for start in range(0, 1000, 200):
+            made = [ScheduleCreated(schedule=name, plan=plan) for name in names[start : start + 200]]
+            await person.launch.schedules.decide(USER, lambda _, made=made: made, actor="http")  # type: ignore[misc]
+    async with process(endpoint, tmp_path) as running:
+        with running.log.listen(None) as ear:
+            await Person(running).create(-1, identity="last")
+            asked: list[Record] = []
+            with anyio.fail_after(60):
+                while len(asked) < 1001:
+                    records, lost = await ear.take()
+                    assert not lost
+                    asked += [record for record in records if record.type == "run.requested"]
+        assert len({record.run for record in asked}) == 1001
+        assert (datetime.fromisoformat(asked[-1].at) - due).total_seconds() < 60
+        fired = [event.schedule for event in await Person(running).facts(ScheduleFired)]
+        assert sorted(fired) == ["last", *sorted(names)]
+        assert len(await Person(running).facts(SchedulesFired)) == 1000 // launching.BATCH
+
+
+async def test_schedules_of_the_same_time_share_a_timer(endpoint: Endpoint, tmp_path: Path) -> None:
+    async with process(endpoint, tmp_path) as running:
+        person = Person(running)
+        for n in range(20):
+            await person.create("0 0 1 1 *", identity=f"s{n}")
+        await person.create("0 0 2 1 *", identity="other")
+        await person.idle()
+        assert await timers(running) == 2
+
+
+async def test_the_log_is_cut(endpoint: Endpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However often it was fired; and nothing else is forgotten by that."""
+    monkeypatch.setattr("core.schedules.CUT_AFTER", 10)
+    monkeypatch.setattr("core.schedules.MOST_FIRINGS", 5)
+    monkeypatch.setattr("core.launch.PATIENCE", timedelta())
+    async with process(endpoint, tmp_path) as running:
+        person = Person(running)
+        await person.create("* * * * *", identity="s")
+        await person.create("0 0 1 1 *", identity="other", title="kept")
+        moment = datetime.now(UTC)
+        for _ in range(60):
+            moment += timedelta(minutes=1)
+            await wake(running, moment)
+        await person.fired()
+        state = await person.launch.schedules.load(USER)
+        records = [record async for record in running.log.read(Aggregate(KIND, USER))]
+        assert len(records) < 40
+        assert isinstance(records[0].event, SchedulesKept)
+        cold = Person(running)
+        assert await cold.launch.schedules.load(USER) == state
+        assert (state["s"].runs, len(state["s"].firings), state["other"].plan.title) == (60, 5, "kept")
+        for firing in state["s"].firings:
+            assert firing.run is not None
+            assert firing.thread is not None
+            await person.run(ScheduleFired(schedule="s", due=firing.due, run_id=firing.run, thread_id=firing.thread))
+
+
 async def test_two_schedulers_fire_once(endpoint: Endpoint, tmp_path: Path) -> None:
     """Both get every fact and every timer at the same time."""
     async with process(endpoint, tmp_path) as one, process(endpoint, tmp_path) as other:
@@ -192,8 +259,7 @@ async def test_two_schedulers_fire_once(endpoint: Endpoint, tmp_path: Path) -> N
         await person.say(*(ScheduleResumed(schedule=f"s{n}") for n in range(5)))
         async with anyio.create_task_group() as tasks:
             for launch in schedulers:
-                for n in range(5):
-                    tasks.start_soon(launch.fire, USER, f"s{n}", datetime.now(UTC))
+                tasks.start_soon(launch.fire, USER, datetime.now(UTC))
         events = await person.fired(5)
         async with anyio.create_task_group() as tasks:
             for launch in schedulers:
@@ -258,12 +324,19 @@ async def test_a_cron_has_its_next_timer_when_it_was_fired(endpoint: Endpoint, t
         await person.create("0 0 1 1 *")
         await person.idle()
         assert await timers(running) == 1
-        moment = datetime.now(UTC) + timedelta(days=366)
-        await person.launch.fire(USER, "s", moment)
+        await wake(running, datetime.now(UTC) + timedelta(days=366))
         [event] = await person.fired()
         await person.run(event)
         await person.idle()
-        assert await timers(running) == 1
+        assert await timers(running) == 2  # the first one has not come yet in truth
+
+
+async def wake(running: System, now: datetime) -> None:
+    """Have the scheduler wake up for the user at a time."""
+    scheduler, aggregate = Scheduler(running.log, running.threads, running.intake), Aggregate(KIND, USER)
+    context = _Context(running, scheduler.name, aggregate)
+    context.now = partial(stamp, now)  # type: ignore[method-assign]
+    await scheduler.wake(aggregate, context)
 
 
 async def timers(running: System) -> int:
@@ -320,7 +393,7 @@ async def test_nothing_comes_after_the_end(endpoint: Endpoint, tmp_path: Path) -
         await person.say(ScheduleCreated(schedule="ended", plan=ended))
         await person.create(-1, identity="other")
         await person.fired()
-        await person.launch.fire(USER, "ended", datetime.now(UTC) + timedelta(hours=1))
+        await person.launch.fire(USER, datetime.now(UTC) + timedelta(hours=1))
         await person.idle()
         assert [event.schedule for event in await person.facts(ScheduleFired)] == ["other"]
 
@@ -335,7 +408,7 @@ async def test_one_run_at_a_time(endpoint: Endpoint, tmp_path: Path, ending: Eve
         assert first.run == event.run_id
         with pytest.raises(Refused, match="active run"):
             await person.launch.trigger(USER, "s", actor="http")
-        await person.launch.fire(USER, "s", datetime.now(UTC) + timedelta(hours=2))
+        await person.launch.fire(USER, datetime.now(UTC) + timedelta(hours=2))
         skipped = await person.said(ScheduleSkipped)
         assert skipped.reason == BUSY
         await person.work(event, STARTED, ending)
@@ -347,7 +420,7 @@ async def test_a_firing_whose_run_is_not_there_yet_counts_as_going_on(endpoint: 
     async with system.start(endpoint, tmp_path / "views.db", lease_seconds=2, slots=4) as running:
         person = Person(running)
         await person.create(-1, overlap="skip")
-        await person.launch.fire(USER, "s", datetime.now(UTC))
+        await person.launch.fire(USER, datetime.now(UTC))
         with pytest.raises(Refused, match="active run"):
             await person.launch.trigger(USER, "s", actor="http")
 
@@ -439,6 +512,6 @@ async def test_a_run_that_went_with_its_thread_is_not_made_again(endpoint: Endpo
 
 
 def test_what_it_listens_to() -> None:
-    """Whatever changes when it is due next."""
-    wanted: Sequence[type[Event]] = (ScheduleCreated, ScheduleRevised, ScheduleResumed, ScheduleFired, ScheduleSkipped)
+    """Whatever a person changes about when it is due next; and what a run follows from."""
+    wanted: Sequence[type[Event]] = (ScheduleCreated, ScheduleRevised, ScheduleResumed, ScheduleFired, SchedulesFired)
     assert set(Scheduler.subscription) == set(wanted)

@@ -27,6 +27,7 @@ from core.schedules import (
     ScheduleResumed,
     ScheduleRevised,
     Schedules,
+    SchedulesFired,
     ScheduleSkipped,
     Timing,
     fold,
@@ -155,7 +156,7 @@ def story(*facts: tuple[float, Event]) -> list[Record]:
 
 
 def told(*facts: tuple[float, Event]) -> Schedule:
-    return fold(story(*facts), {})["s"]
+    return fold(story(*facts), Schedules())["s"]
 
 
 def created(plan_: Plan) -> tuple[float, Event]:
@@ -255,6 +256,10 @@ _PLANS = st.builds(
 )
 _IDS = st.sampled_from(["a", "b"])
 _DUE = st.sampled_from([at(1), at(2), "never", ""])
+_DECISIONS = st.one_of(
+    st.builds(ScheduleFired, schedule=_IDS, due=_DUE, run_id=_IDS, thread_id=_IDS),
+    st.builds(ScheduleSkipped, schedule=_IDS, due=_DUE, reason=st.just("r")),
+)
 _EVENTS: st.SearchStrategy[Event] = st.one_of(
     st.builds(ScheduleCreated, schedule=_IDS, plan=_PLANS, enabled=st.booleans()),
     st.builds(ScheduleRevised, schedule=_IDS, plan=_PLANS),
@@ -262,6 +267,7 @@ _EVENTS: st.SearchStrategy[Event] = st.one_of(
     st.builds(ScheduleResumed, schedule=_IDS),
     st.builds(ScheduleFired, schedule=_IDS, due=_DUE, run_id=_IDS, thread_id=_IDS, manual=st.booleans()),
     st.builds(ScheduleSkipped, schedule=_IDS, due=_DUE, reason=st.just("r")),
+    st.builds(SchedulesFired, decisions=st.lists(_DECISIONS, max_size=3)),
     st.builds(ScheduleFailed, schedule=_IDS, run_id=_IDS, reason=st.just("r")),
     st.builds(ScheduleRemoved, schedule=_IDS),
 )
@@ -270,9 +276,13 @@ _EVENTS: st.SearchStrategy[Event] = st.one_of(
 @given(st.lists(_EVENTS, max_size=25), st.integers(0, 25))
 def test_the_fold_is_total_incremental_and_pure(events: Sequence[Event], cut: int) -> None:
     records = story(*[(n / 10, event) for n, event in enumerate(events)])
-    first: Schedules = fold(records[:cut], {})
+    first: Schedules = fold(records[:cut], Schedules())
     before = dict(first)
-    assert fold(records[cut:], first) == fold(records, {})
+    assert fold(records[cut:], first) == fold(records, Schedules())
     assert first == before
-    for one in fold(records, {}).values():
+    whole = fold(records, Schedules())
+    for one in whole.values():
         assert one.next is None or one.enabled
+    kept = fold(story((100, whole.kept())), Schedules(unrelated=told(created(plan()))))
+    assert kept == whole
+    assert list(kept) == list(whole)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from functools import partial
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -19,7 +20,7 @@ from core import schedules
 from core.errors import Invalid, NotFound
 from core.events import Json
 from core.ids import safe_id, stamp
-from core.launch import Launch
+from core.launch import Launch, concurrently
 from core.previews import text_of
 from core.schedules import Firing, Plan, Schedule, Timing
 from core.state import Run
@@ -113,7 +114,7 @@ class CreateBody(PatchBody, kw_only=True):
 async def get_all(request: web.Request) -> web.Response:
     """Your tasks, newest first."""
     found = await crons.all_of(request)
-    return plain([await _object(request, one) for one in list(found.values())[::-1]])
+    return plain(await concurrently(partial(_object, request), list(found.values())[::-1]))
 
 
 async def create(request: web.Request) -> web.Response:
@@ -169,21 +170,20 @@ async def runs(request: web.Request) -> web.Response:
     """The last times that a task was due or was triggered, newest first, at most 100; skipped ones among them."""
     one = await _one(request)
     limit, offset = number(request, "limit", 50, least=1, most=200), number(request, "offset", 0)
-    launch = LAUNCH.of(request)
-    return plain([await _run(launch, one, firing) for firing in one.firings[::-1][offset : offset + limit]])
+    shown = one.firings[::-1][offset : offset + limit]
+    return plain(await concurrently(partial(_run, LAUNCH.of(request), one), shown))
 
 
 async def of_thread(request: web.Request) -> web.Response:
     """The tasks whose runs are on a thread, newest first: on purpose, or because it was made for one of the last."""
     thread_id, _ = await alive.owned(request)
     found = await crons.all_of(request)
-    return plain(
-        [
-            await _object(request, one)
-            for one in list(found.values())[::-1]
-            if thread_id in (one.plan.thread, *(firing.thread for firing in one.firings))
-        ]
-    )
+    shown = [
+        one
+        for one in list(found.values())[::-1]
+        if thread_id in (one.plan.thread, *(firing.thread for firing in one.firings))
+    ]
+    return plain(await concurrently(partial(_object, request), shown))
 
 
 # ── how ──────────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -13,6 +14,7 @@ from core.identity.principal import LOCAL
 from core.ids import assistant_id
 from core.launch import BUSY, Launch
 from core.schedules import Job, Plan, ScheduleCreated, Timing
+from core.state import ThreadState
 from core.system import System
 from tests.channels.http.conftest import Api, Worker
 from tests.channels.http.story import started
@@ -103,7 +105,7 @@ async def test_a_run_of_a_task(api: Api, worker: Worker, ending: Any, status: st
 async def test_a_single_time_is_over(api: Api, system: System, worker: Worker, ending: Any, status: str) -> None:
     task = await api.ask("POST", "/scheduled-tasks", once(seconds=-1))
     path, launch = f"/scheduled-tasks/{task['id']}", Launch(system.log, system.threads, system.intake)
-    await launch.fire(LOCAL.user, task["id"], datetime.now(UTC))
+    await launch.fire(LOCAL.user, datetime.now(UTC))
     assert (await api.ask("GET", path))["status"] == "running"
     [row] = await api.ask("GET", f"{path}/runs")
     assert (row["status"], row["trigger"], row["scheduled_for"]) == ("queued", "scheduled", task["next_run_at"])
@@ -117,7 +119,7 @@ async def test_what_comes_due_while_a_run_is_going_on_is_skipped(api: Api, syste
     task = await make(api)
     path, launch = f"/scheduled-tasks/{task['id']}", Launch(system.log, system.threads, system.intake)
     await api.ask("POST", f"{path}/trigger")
-    await launch.fire(LOCAL.user, task["id"], datetime.now(UTC) + timedelta(days=2))
+    await launch.fire(LOCAL.user, datetime.now(UTC) + timedelta(days=2))
     rows = await api.ask("GET", f"{path}/runs")
     assert [(row["status"], row["error"], row["run_id"] is None) for row in rows] == [
         ("skipped", BUSY, True),
@@ -215,3 +217,24 @@ async def test_other_peoples_threads_and_tasks_do_not_exist(api: Api, system: Sy
     assert await api.ask("GET", "/scheduled-tasks") == []
     await api.ask("POST", "/scheduled-tasks/theirs/trigger", status=404)
     await api.ask("PATCH", "/runs/crons/theirs", {"enabled": False}, status=404)
+
+
+async def test_threads_of_tasks_are_read_together(api: Api, system: System, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The list waits for the slowest of them, not for one after the other."""
+    for _ in range(3):
+        task = await make(api)
+        await api.ask("POST", f"/scheduled-tasks/{task['id']}/trigger")
+    load, waiting, together = system.threads.load, 0, asyncio.Event()
+
+    async def slow(thread_id: str, **more: Any) -> ThreadState:
+        nonlocal waiting
+        waiting += 1
+        if waiting == 3:
+            together.set()
+        async with asyncio.timeout(10):
+            await together.wait()
+        return await load(thread_id, **more)
+
+    monkeypatch.setattr(system.threads, "load", slow)
+    tasks = await api.ask("GET", "/scheduled-tasks")
+    assert [one["status"] for one in tasks] == ["running"] * 3
