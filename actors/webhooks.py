@@ -31,14 +31,13 @@ from core.events import (
     RunFailed,
     RunPaused,
     RunRolledBack,
-    RunStarted,
     WebhookDelivered,
     WebhookFailed,
 )
 from core.identity.installation import Installation
 from core.ids import now, stamp
-from core.runs import outcome
-from core.state import Run, ThreadState, fold
+from core.runs import end_of, outcome
+from core.state import Run, ThreadState
 from core.threads import Threads
 
 PAUSES = (5, 30, 120, 600, 3600, 14400)
@@ -71,18 +70,18 @@ class Webhooks(Actor[Ended]):
         state = await self._threads.load(aggregate.id, at_least=ctx.record.seq)
         run = state.runs.get(ctx.record.run or "")
         if run is not None and run.request.webhook and run.webhook is None:
-            await self._try(run, aggregate, ctx)
+            await self._try(run, state, aggregate, ctx)
 
     async def wake(self, aggregate: Aggregate, ctx: Context) -> None:
         state = await self._threads.load(aggregate.id)
         for run in state.runs.values():
             last = run.webhook
             if isinstance(last, WebhookFailed) and last.again_at is not None and last.again_at <= now():
-                await self._try(run, aggregate, ctx)
+                await self._try(run, state, aggregate, ctx)
 
-    async def _try(self, run: Run, aggregate: Aggregate, ctx: Context) -> None:
+    async def _try(self, run: Run, state: ThreadState, aggregate: Aggregate, ctx: Context) -> None:
         attempt = 1 + (run.webhook.attempt if run.webhook else 0)
-        result = await self._post(run, aggregate, ctx, attempt)
+        result = await self._post(run, await self._body(run, state, aggregate), attempt)
         await self._threads.decide(
             aggregate.id,
             lambda state: [result] if _open(state, run.id, attempt) else [],
@@ -93,11 +92,17 @@ class Webhooks(Actor[Ended]):
         if isinstance(result, WebhookFailed) and result.again_at:
             await ctx.wake_at(datetime.fromisoformat(result.again_at), f"{run.id}-{attempt}", aggregate)
 
-    async def _post(
-        self, run: Run, aggregate: Aggregate, ctx: Context, attempt: int
-    ) -> WebhookDelivered | WebhookFailed:
+    async def _body(self, run: Run, state: ThreadState, aggregate: Aggregate) -> Json:
+        """The run with the values at its end, whatever was done in the thread since."""
+        started = None
+        if run.started_seq is not None:
+            async for record in self._threads.log.read(aggregate, after=run.started_seq - 1, upto=run.started_seq):
+                started = record.at
+        return outcome(aggregate.id, run, state, state.values_at(end_of(state, run)), started)
+
+    async def _post(self, run: Run, outcome: Json, attempt: int) -> WebhookDelivered | WebhookFailed:
         config = self._config.current().webhooks
-        body = msgspec.json.encode({**await _body(run, aggregate, ctx), "webhook_sent_at": now()})
+        body = msgspec.json.encode({**outcome, "webhook_sent_at": now()})
         secret = config.secret.reveal() if config.secret else await anyio.to_thread.run_sync(_own, self._home)
         try:
             status = await self._poster.post(
@@ -140,14 +145,6 @@ def _trace(run: Run) -> dict[str, str]:
 def _own(home: Path) -> str:
     """The installation's secret."""
     return Installation(home).webhooks.reveal()
-
-
-async def _body(run: Run, aggregate: Aggregate, ctx: Context) -> Json:
-    """The run with the values at its end, whatever was done in the thread since."""
-    records = [record for record in await ctx.read(aggregate) if record.seq <= (run.ended_seq or 0)]
-    started = next((r.at for r in records if r.run == run.id and isinstance(r.event, RunStarted)), None)
-    then = fold(records)
-    return outcome(aggregate.id, run, then, then.values, started)
 
 
 def _open(state: ThreadState, run_id: str, attempt: int) -> bool:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from operator import attrgetter
+
 import msgspec
 
 from core.events import Json
@@ -29,6 +32,19 @@ def run_object(thread_id: str, run: Run, state: ThreadState) -> Json:
         "kwargs": kwargs,
         **msgspec.structs.asdict(of_run(state, run)),
     }
+
+
+def end_of(state: ThreadState, run: Run) -> int:
+    """Index of the commit that the thread stood at when the run ended, whatever was done in it since; -1: at none."""
+    if run.status == "rolled_back" and run.attempt:
+        return run.before
+    undone, commits = state.undone, state.commits
+    index = bisect_right(commits, run.ended_seq or 0, key=attrgetter("seq")) - 1
+    while index >= 0 and commits[index].run in undone:
+        index -= 1
+    if run.started_seq and (index < 0 or commits[index].seq < run.started_seq):  # it did nothing where it began
+        return run.before if run.request.base is None else state.commit_at(run.request.base)
+    return index
 
 
 def outcome(thread_id: str, run: Run, state: ThreadState, values: Json, started_at: str | None) -> Json:

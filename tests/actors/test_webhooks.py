@@ -15,6 +15,7 @@ import aiohttp
 import anyio
 import msgspec
 import pytest
+import structlog
 from aiohttp import web
 
 from actors import webhooks
@@ -23,7 +24,8 @@ from adapters.egress import Poster, PublicResolver
 from core.config import ConfigSource
 from core.egress import is_public
 from core.errors import Unavailable
-from core.events import RunPaused, WebhookDelivered, WebhookFailed
+from core.events import Aggregate, Record, RunPaused, WebhookDelivered, WebhookFailed
+from core.log import EventLog
 from core.state import Run
 from tests.support.model_server import Failure, Script, Turn
 from tests.support.workers import Client, site, wait_for
@@ -130,6 +132,27 @@ async def test_delivered_once_after_failures(tmp_path: Path) -> None:
         assert len({headers["webhook-id"] for headers, _ in there.requests}) == 1
         await client.said("t1", "Again", "m")
         assert len(there.requests) == 3, "a run without a webhook posts nothing"
+
+
+async def test_a_delivery_does_not_read_the_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with receiver(500) as there, deliveries(tmp_path) as client:
+        await client.thread()
+        for _ in range(10):
+            await client.said("t1", "Before", "m")
+        events, read = len(await client.records("t1")), EventLog.read
+        got: list[int] = []
+
+        async def counted(self: EventLog, aggregate: Aggregate, **more: Any) -> AsyncIterator[Record]:
+            mine = structlog.contextvars.get_contextvars().get("actor") == "webhooks"
+            async for record in read(self, aggregate, **more):
+                if mine:
+                    got.append(record.seq)
+                yield record
+
+        monkeypatch.setattr(EventLog, "read", counted)
+        await settled(client, await client.ask("t1", "Go", "m", webhook=there.url))
+        assert len(there.bodies[-1]["values"]["messages"]) == 22
+        assert 0 < len(got) < events
 
 
 @pytest.mark.parametrize(
