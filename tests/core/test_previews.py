@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from core import previews, system
 from core.bus import STREAM_NOT_FOUND, ApiError, Bus
 from core.events import Json
 from core.previews import Part, Preview, Previewer, Progress, Pump, Reader, decode, line_of, rest_of
+from core.redaction import redactor
 from tests.support.nats import DEADLINE, bus_on, eventually, fresh, own, running_tasks
 from tests.support.records import ai, call
 
@@ -284,3 +286,51 @@ async def test_the_stream_is_there_again_after_a_restart(tmp_path: Path) -> None
             return await stored(running.bus) == 1
 
         await eventually(kept)
+
+
+KEY, OTHER = "sk-abc/def+12345", "xyz-other-secret-1"
+
+
+@pytest.mark.parametrize("size", [1, 3, 100])
+@pytest.mark.parametrize("parallel", [False, True], ids=["calls one by one", "calls in turn"])
+async def test_a_secret_is_in_no_preview(
+    bus: Bus, heard: Heard, size: int, parallel: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However the model's stream cuts it; and previews stay a beginning of the message that is recorded."""
+    monkeypatch.setattr(previews, "FLUSH_SECONDS", -1.0)
+    redactor.add(KEY, OTHER)
+    reasoning, text = f"It is {KEY}, or s", f"sk: {OTHER}{KEY} and sk-ab"
+    calls = [{"command": f"echo {KEY}s"}, {"command": f"x {OTHER}"}]
+    args = [previews.call_text(one) for one in calls]
+    pieces: list[tuple[Part, str, int]] = [("reasoning", one, 0) for one in cuts(reasoning, size)]
+    pieces += [("text", one, 0) for one in cuts(text, size)]
+    of_calls = [[("call", one, index) for one in cuts(arg, size)] for index, arg in enumerate(args)]
+    mixed = [one for pair in zip_longest(*of_calls) for one in pair if one is not None]
+    message = Pump(bus).message(RUN, "m")
+    for part, piece, index in [*pieces, *(mixed if parallel else [*of_calls[0], *of_calls[1]])]:
+        await message.add(part, piece, index=index)
+    said = ai("m", text, [call(f"c{n}", **one) for n, one in enumerate(calls)])
+    recorded = redactor.value({**said, "additional_kwargs": {"reasoning_content": reasoning}})
+    await bus.nc.flush()
+    line = line_of(recorded, {}, message.order)
+    shown = "".join(one.text for _, one in rest_of(line, 0))
+
+    async def all_heard() -> bool:
+        return len(heard.text) == message._offset
+
+    await eventually(all_heard)
+    assert shown.startswith(heard.text)
+    assert len(shown) - len(heard.text) < len(KEY) + len(OTHER)
+    for secret in (KEY, OTHER):
+        assert secret not in heard.text
+        assert all(secret not in one for one in (shown, *texts_by_part(heard)))
+
+
+def cuts(text: str, size: int) -> list[str]:
+    return [text[n : n + size] for n in range(0, len(text), size)]
+
+
+def texts_by_part(heard: Heard) -> list[str]:
+    """What a client puts together of each part."""
+    places = {(one.part, one.index) for one in heard.previews}
+    return ["".join(one.text for one in heard.previews if (one.part, one.index) == place) for place in places]

@@ -8,6 +8,7 @@ import os
 import re
 import socket
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -284,3 +285,15 @@ class healthy_server:
     async def __aexit__(self, *_: object) -> None:
         await self._runner.cleanup()
         (self._home / "server.json").unlink()
+
+
+async def test_credentials_in_an_address_are_not_shown(listener: int) -> None:
+    address = f"http://me:pa55-word-1@127.0.0.1:{listener}/v1?api_key=qu3ry-key-1"
+    models = [{"name": "m", "model": "m", "api_key": "k", "base_url": address}]
+    config = parse(json.dumps({"models": models}))
+    shown: list[str] = []
+    await doctor.examine([("model", partial(doctor.models, config))], shown.append, Style())
+    [line] = shown
+    assert f"@127.0.0.1:{listener}" in line
+    assert "pa55" not in line
+    assert "qu3ry" not in line
