@@ -225,7 +225,8 @@ async def test_langsmith_is_told_once(receiver: Receiver, monkeypatch: pytest.Mo
     monkeypatch.setenv("LANGCHAIN_TRACING", "1")
     forget()
     settings = config(langsmith=LangSmith(api_key=Secret("k"), project="p", endpoint=receiver.url), environment="test")
-    model = FakeListChatModel(responses=["hello"])
+    redactor.add("abc-123-def")
+    model = FakeListChatModel(responses=["hello, by abc-123-def"])
 
     async def answer(text: str) -> Any:
         return await model.ainvoke(text)
@@ -244,6 +245,8 @@ async def test_langsmith_is_told_once(receiver: Receiver, monkeypatch: pytest.Mo
     sent = b"".join(await eventually(there))
     for said in (b'"writer"', b'"FakeListChatModel"', b'"env:test"', b'"langfuse_session_id":"t"', b'"p"'):
         assert said in sent
+    assert b"hello, by ***" in sent
+    assert b"abc-123-def" not in sent
     posted = {one.headers.get("x-api-key", one.headers.get("X-Api-Key")) for one in receiver.requests}
     assert posted == {"k"}
     told = set(re.findall(rb'name="post\.([0-9a-f-]+)"', sent))
