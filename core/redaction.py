@@ -152,12 +152,12 @@ class Redactor:
         return value if clean is body else msgspec.json.decode(clean, type=type(value))
 
     def value(self, value: Any) -> Any:
-        """What JSON can say, without the secrets in force."""
+        """What JSON can say, without the secrets in force. Other objects in it stay."""
         if isinstance(value, str):
             return self.known(value)
         if isinstance(value, dict):
-            return {self.known(key): self.value(item) for key, item in value.items()}
-        return [self.value(item) for item in value] if isinstance(value, list) else value
+            return {self.known(k) if isinstance(k, str) else k: self.value(item) for k, item in value.items()}
+        return [self.value(item) for item in value] if isinstance(value, list | tuple) else value
 
     def data(self, raw: bytes) -> bytes:
         """Text in UTF-8 without the secrets in force; the same object if it has none."""

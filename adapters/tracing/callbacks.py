@@ -13,6 +13,7 @@ import structlog
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.runnables import RunnableConfig
 from langchain_core.tracers import LangChainTracer
+from langchain_core.tracers.schemas import Run
 
 from adapters.tracing import asked
 from adapters.tracing.asked import LangfuseTarget, LangSmithTarget
@@ -30,6 +31,16 @@ _clients: dict[LangSmithTarget | LangfuseTarget, Any] = {}
 _in_force: LangSmithTarget | None = None
 
 
+class _Tracer(LangChainTracer):
+    """The client's anonymizer sees inputs, outputs and errors; the model's arguments, its address among them, it does
+    not see.
+    """
+
+    def _start_trace(self, run: Run) -> None:
+        run.extra, run.serialized = redactor.value(run.extra), redactor.value(run.serialized)
+        super()._start_trace(run)
+
+
 def callbacks(config: Config) -> list[BaseCallbackHandler]:
     """Fresh handlers for one invocation; none if tracing is off. Call it once at the start: raises `Invalid` if what is
     on is not complete, or if its package is missing.
@@ -39,7 +50,7 @@ def callbacks(config: Config) -> list[BaseCallbackHandler]:
     if smith or asked.decided(config.tracing.langsmith):
         _switch(smith)
     if smith:
-        found.append(LangChainTracer(project_name=smith.project, client=_langsmith(smith)))
+        found.append(_Tracer(project_name=smith.project, client=_langsmith(smith)))
     if fuse := asked.langfuse(config.tracing.langfuse):
         found.append(_langfuse(fuse))
     return found
