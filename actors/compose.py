@@ -9,12 +9,13 @@ import inspect
 import os
 import pkgutil
 import sys
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import anyio
 import msgspec
@@ -38,7 +39,19 @@ from core.tools import Tool
 
 if TYPE_CHECKING:
     from actors.lead.plan import Plan
+    from adapters.documents.local import LocalDocuments
+    from adapters.egress import Poster
+    from adapters.images import LocalImages
+    from adapters.models.configured import Configured
+    from adapters.uploads import LocalUploads
+    from adapters.workspace import LocalWorkspace
+    from core.guardrails import Provider
+    from core.intake import Intake
+    from core.log import EventLog
+    from core.projections import Views
     from core.replay import Report
+    from core.settings import Guardrails
+    from core.threads import Threads
 
 log = structlog.get_logger("sika.compose")
 
@@ -69,6 +82,29 @@ class Address(msgspec.Struct, frozen=True):
     url: str
     pid: int
     nats: str
+
+
+class Parts(TypedDict):
+    """What an actor may be given: parameters of its `__init__`, by name."""
+
+    config: ConfigSource
+    models: Configured
+    tools: Toolset
+    call: Callable[..., Awaitable[Any]]
+    log: EventLog
+    threads: Threads
+    intake: Intake
+    views: Views
+    home: Path
+    poster: Poster
+    documents: LocalDocuments
+    workspace: LocalWorkspace
+    provider: SandboxProvider
+    limits: Limits
+    uploads: LocalUploads
+    images: LocalImages
+    guardrails: Callable[[Guardrails], Provider | None]
+    traced: Callable[..., Any]
 
 
 @asynccontextmanager
@@ -242,6 +278,42 @@ def _limits(config: Config) -> Limits:
     )
 
 
+def problems(config: Config) -> list[str]:
+    """Returns a text for each part of the configuration that cannot be loaded, naming its key; `serve` refuses to
+    start with any of them.
+
+    Imports tools, actors, middlewares, guardrails and models, which takes seconds: a server calls it in a thread.
+    """
+    found = []
+    for load in _loads(config):
+        try:
+            load()
+        except Invalid as error:
+            found.append(str(error))
+    return found
+
+
+def _loads(config: Config) -> Iterator[Callable[[], object]]:
+    """What the configuration names besides values, each to be loaded by itself."""
+    from actors.lead import chain
+    from adapters import guardrails
+    from adapters.models import configured
+    from adapters.tracing import callbacks
+    from channels.http import app
+
+    yield partial(app.check_host, config, config.http.host)
+    yield load_tools
+    for number, entry in enumerate(config.tools):
+        yield partial(toolbox.of_entry, entry, number)
+    yield partial(actor_classes, config.actors)
+    yield partial(guardrails.load, config.guardrails)
+    for number, middleware in enumerate(config.middlewares):
+        yield partial(chain.made, middleware, f"middlewares[{number}]")
+    for model in config.models:
+        yield partial(configured.build, model)
+    yield partial(callbacks.check, config.tracing)
+
+
 def _load(running: System, source: ConfigSource, options: Options, provider: SandboxProvider) -> list[Actor[Any]]:
     from adapters import guardrails
     from adapters.documents.local import LocalDocuments
@@ -252,11 +324,13 @@ def _load(running: System, source: ConfigSource, options: Options, provider: San
     from adapters.uploads import LocalUploads
     from adapters.workspace import LocalWorkspace
 
-    models = Configured(source)
-    models.prepare()
-    given = {
+    config = source.current()
+    http = msgspec.structs.replace(config.http, host=options.host or config.http.host)
+    if wrong := problems(msgspec.structs.replace(config, http=http)):
+        raise Invalid("\n  ".join(wrong))
+    parts: Parts = {
         "config": source,
-        "models": models,
+        "models": Configured(source),
         "tools": Toolset(source.current()),
         "call": running.call,
         "log": running.log,
@@ -274,13 +348,12 @@ def _load(running: System, source: ConfigSource, options: Options, provider: San
         "guardrails": guardrails.load,
         "traced": lambda **about: callbacks.invocation(source.current(), **about),
     }
-    guardrails.load(source.current().guardrails)
     callbacks.callbacks(source.current())  # what is on and not complete is an error now, not at the first run
-    classes = {cls.name: cls for cls in find_actors(source.current().actors)}
+    classes = actor_classes(source.current().actors)
     wanted = options.actors or tuple(classes)
     if unknown := [name for name in wanted if name not in classes]:
         raise Invalid(f"--actors: {', '.join(unknown)} unknown; there are: {', '.join(sorted(classes))}")
-    return [construct(classes[name], given) for name in wanted]
+    return [construct(classes[name], parts) for name in wanted]
 
 
 class Toolset:
@@ -311,6 +384,19 @@ def load_tools(entries: Sequence[ToolEntry] = ()) -> list[Tool]:
     return toolbox.declared(found, entries)
 
 
+def actor_classes(configured: Sequence[str]) -> dict[str, type[Actor[Any]]]:
+    """The actors by name. Raises `Invalid`, naming both, if two have the same name: wake-ups are addressed by it."""
+    classes: dict[str, type[Actor[Any]]] = {}
+    for cls in find_actors(configured):
+        if classes.setdefault(cls.name, cls) is not cls:
+            both = " and ".join(f"{each.__module__}:{each.__qualname__}" for each in (classes[cls.name], cls))
+            raise Invalid(f"actors: {both} are both called {cls.name!r}; set `name` in one of them")
+        if missing := [name for name in _dependencies(cls) if name not in Parts.__annotations__]:
+            there = ", ".join(Parts.__annotations__)
+            raise Invalid(f"actor {cls.name}: cannot be given {', '.join(missing)}; there is: {there}")
+    return classes
+
+
 def find_actors(configured: Sequence[str]) -> Iterator[type[Actor[Any]]]:
     """Actor classes: those in `actors/`, those installed packages offer (`sika.actors`), those the configuration
     names.
@@ -324,17 +410,18 @@ def find_actors(configured: Sequence[str]) -> Iterator[type[Actor[Any]]]:
             if inspect.isclass(value) and issubclass(value, Actor) and value.__module__ == module.__name__:
                 yield value
     for entry in importlib.metadata.entry_points(group=ENTRY_POINTS):
-        yield entry.load()
-    for path in configured:
-        yield _configured_actor(path)
+        yield _loaded(entry.load, f"entry point {entry.name} of {ENTRY_POINTS}: {entry.value}")
+    for number, path in enumerate(configured):
+        yield _loaded(partial(_attribute, path), f"actors[{number}]: {path}")
 
 
-def construct(cls: type[Actor[Any]], given: Mapping[str, Any]) -> Actor[Any]:
-    """An actor, given what its `__init__` names."""
-    wanted = [] if cls.__init__ is object.__init__ else list(inspect.signature(cls).parameters)
-    if missing := [name for name in wanted if name not in given]:
-        raise Invalid(f"actor {cls.name}: cannot be given {', '.join(missing)}; there is: {', '.join(given)}")
-    return cls(**{name: given[name] for name in wanted})
+def construct(cls: type[Actor[Any]], parts: Mapping[str, Any]) -> Actor[Any]:
+    """An actor, with the parts that its `__init__` names."""
+    return cls(**{name: parts[name] for name in _dependencies(cls)})
+
+
+def _dependencies(cls: type[Actor[Any]]) -> list[str]:
+    return [] if cls.__init__ is object.__init__ else list(inspect.signature(cls).parameters)
 
 
 async def sandbox_provider(home: Path, config: Config) -> SandboxProvider:
@@ -368,15 +455,22 @@ async def sandbox_provider(home: Path, config: Config) -> SandboxProvider:
     return host
 
 
-def _configured_actor(path: str) -> type[Actor[Any]]:
-    module, _, name = path.partition(":")
+def _loaded(load: Callable[[], object], place: str) -> type[Actor[Any]]:
+    """The actor class that `load` imports. Raises `Invalid`, beginning with `place`."""
     try:
-        found = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError) as error:
-        raise Invalid(f"actors: {path}: {error}") from error
-    if not (inspect.isclass(found) and issubclass(found, Actor)):
-        raise Invalid(f"actors: {path}: not an Actor class")
-    return found
+        cls = load()
+    except (ImportError, AttributeError, ValueError, Invalid) as error:
+        raise Invalid(f"{place}: {error}") from error
+    except Exception as error:
+        raise Invalid(f"{place}: cannot be imported: {type(error).__name__}: {error}") from error
+    if not (inspect.isclass(cls) and issubclass(cls, Actor)):
+        raise Invalid(f"{place}: not an Actor class")
+    return cls
+
+
+def _attribute(path: str) -> object:
+    module, _, name = path.partition(":")
+    return getattr(importlib.import_module(module), name)
 
 
 def _modules(package: ModuleType) -> Iterator[ModuleType]:

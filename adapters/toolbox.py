@@ -49,7 +49,7 @@ def declared(found: Sequence[Tool], entries: Sequence[ToolEntry]) -> list[Tool]:
         return sorted(found, key=lambda tool: tool.name)
     tools: dict[str, Tool] = {}
     for number, entry in enumerate(entries):
-        tool = _of_entry(entry, f"tools[{number}].use: {entry.use}")
+        tool = of_entry(entry, number)
         if tool.name != entry.name:
             log.warning("a tool keeps its own name", entry=entry.name, name=tool.name)
         if tool.name in tools:
@@ -63,7 +63,9 @@ def declared(found: Sequence[Tool], entries: Sequence[ToolEntry]) -> list[Tool]:
     return sorted(tools.values(), key=lambda tool: tool.name)
 
 
-def _of_entry(entry: ToolEntry, place: str) -> Tool:
+def of_entry(entry: ToolEntry, number: int) -> Tool:
+    """The tool that `tools[number]` declares. Raises `Invalid`, as `declared` does."""
+    place = f"tools[{number}].use: {entry.use}"
     use, given = _DEER_FLOW.get(entry.use, (entry.use, {}))
     if use.startswith("deerflow."):
         raise Invalid(f"{place}: not one of DeerFlow's tools that there are here: {', '.join(_DEER_FLOW)}")

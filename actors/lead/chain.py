@@ -185,6 +185,8 @@ def made(entry: MiddlewareEntry, where: str) -> Policy:
         cls = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
         raise Invalid(f"{where}.use: {entry.use}: {error}") from error
+    except Exception as error:
+        raise Invalid(f"{where}.use: {entry.use}: cannot be imported: {type(error).__name__}: {error}") from error
     if not (isinstance(cls, type) and issubclass(cls, AgentMiddleware)):
         raise Invalid(f"{where}.use: {entry.use} is no LangChain AgentMiddleware")
     try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -26,12 +25,6 @@ class Configured:
         self._stand_in = DemoChatModel(label=BROKEN_LABEL)
         """Answers in place of the models of a file that cannot be read."""
 
-    def prepare(self) -> None:
-        """Import what the models need, which takes a second or more: call it where nobody waits, in a thread."""
-        for model in self._config.current().models:
-            with suppress(Invalid):  # whoever asks for it is told
-                self.get(model.name, thinking=False, reasoning_effort=None)
-
     def name(self, wanted: str | None) -> str:
         """The configured name that a request for `wanted` gets: itself, or the first one."""
         names = [model.name for model in self._config.current().models]
@@ -50,6 +43,11 @@ class Configured:
             thinking=thinking and entry.supports_thinking,
             reasoning_effort=reasoning_effort if entry.supports_reasoning_effort else None,
         )
+
+
+def build(model: Model) -> BaseChatModel:
+    """The model of an entry, as it is for runs without thinking. Raises `Invalid` if it cannot be built."""
+    return factory.build(_entry(model), thinking=False, reasoning_effort=None)
 
 
 class Silent:

@@ -19,7 +19,7 @@ from adapters.tracing import asked
 from adapters.tracing.asked import LangfuseTarget, LangSmithTarget
 from core.errors import Invalid
 from core.redaction import redactor
-from core.settings import Config
+from core.settings import Config, Tracing
 
 log = structlog.get_logger("sika.tracing")
 
@@ -39,6 +39,13 @@ class _Tracer(LangChainTracer):
     def _start_trace(self, run: Run) -> None:
         run.extra, run.serialized = redactor.value(run.extra), redactor.value(run.serialized)
         super()._start_trace(run)
+
+
+def check(settings: Tracing) -> None:
+    """Raises `Invalid` if what is on is not complete, or if its package is missing."""
+    asked.langsmith(settings.langsmith)
+    if asked.langfuse(settings.langfuse):
+        _langfuse_package()
 
 
 def callbacks(config: Config) -> list[BaseCallbackHandler]:
@@ -139,12 +146,16 @@ def _masked(*, data: Any, **_: Any) -> Any:
 
 
 def _langfuse(target: LangfuseTarget) -> BaseCallbackHandler:
-    try:
-        client, handlers = importlib.import_module("langfuse"), importlib.import_module("langfuse.langchain")
-    except ImportError as error:
-        raise Invalid("tracing.langfuse: it is on and its package is missing; pip install langfuse") from error
+    client, handlers = _langfuse_package()
     if target not in _clients:
         keys = {"public_key": target.public_key, "secret_key": target.secret_key}
         _clients[target] = client.Langfuse(**keys, host=target.base_url, mask=_masked)
     handler: BaseCallbackHandler = handlers.CallbackHandler(public_key=target.public_key)
     return handler
+
+
+def _langfuse_package() -> tuple[Any, Any]:
+    try:
+        return importlib.import_module("langfuse"), importlib.import_module("langfuse.langchain")
+    except ImportError as error:
+        raise Invalid("tracing.langfuse: it is on and its package is missing; pip install langfuse") from error

@@ -37,6 +37,7 @@ from channels.http.langgraph.events import routes as thread_events
 from channels.http.live import LIVE, Live, Services
 from channels.http.routes import MOUNTS, ROOT, Route, mount
 from core.errors import Invalid, Refused
+from core.settings import Config
 
 __all__ = ["Services", "build", "serve"]
 
@@ -108,13 +109,8 @@ async def serve(services: Services, host: str, port: int) -> AsyncIterator[int]:
 
     Raises `Invalid` for an address that may not or cannot be bound to, `Refused` if the port is in use.
     """
-    trusted = os.environ.get("SIKA_TRUSTED_NETWORK") == "1"
-    if not (trusted or services.config().auth.enabled or guard.is_loopback(host)):
-        raise Invalid(
-            f"http.host: {host} is reachable from other machines and there is no authentication; "
-            "use 127.0.0.1, or set auth.enabled"
-        )
-    app = build(services, trusted=trusted)
+    check_host(services.config(), host)
+    app = build(services, trusted=_trusted())
     runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=STOP_SECONDS)
     await runner.setup()
     try:
@@ -123,6 +119,19 @@ async def serve(services: Services, host: str, port: int) -> AsyncIterator[int]:
     finally:
         app[LIVE].stop()
         await runner.cleanup()
+
+
+def check_host(config: Config, host: str) -> None:
+    """Raises `Invalid` if others could reach the address, and there are no accounts."""
+    if not (_trusted() or config.auth.enabled or guard.is_loopback(host)):
+        raise Invalid(
+            f"http.host: {host} is reachable from other machines and there is no authentication; "
+            "use 127.0.0.1, or set auth.enabled"
+        )
+
+
+def _trusted() -> bool:
+    return os.environ.get("SIKA_TRUSTED_NETWORK") == "1"
 
 
 async def _listen(runner: web.AppRunner, host: str, port: int) -> None:

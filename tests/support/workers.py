@@ -148,7 +148,7 @@ async def worker(
                 power.wire(running)
             provider = await compose.sandbox_provider(home, source.current())
             models = Configured(source)
-            await anyio.to_thread.run_sync(models.prepare)
+            await anyio.to_thread.run_sync(compose.problems, source.current())  # the imports
             declared = compose.Toolset(source.current())
             lead = Lead(
                 source,
