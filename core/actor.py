@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
+from core.errors import Invalid
 from core.events import Aggregate, Event, Record
 
 E = TypeVar("E", contravariant=True)
@@ -54,7 +55,8 @@ class Context(Protocol):
 
 
 class Actor(Generic[E]):
-    """Base of every actor. `name` is the module's noun; `subscription` is derived from the type argument.
+    """Base of every actor. `name` is the module's noun; `subscription` is derived from the type argument: one event
+    type, a union of them, or `Never`. Anything else raises `Invalid` where the class is declared.
 
     Guarantees to `handle`: every event of the subscribed types, at least once, also after crashes; events that this
     actor already answered with an append are not handled again. Non-guarantees: no order between aggregates, and none
@@ -84,6 +86,10 @@ class Actor(Generic[E]):
             for argument in typing.get_args(base):
                 members = typing.get_args(argument) or (argument,)
                 cls.subscription = tuple(m for m in members if isinstance(m, type) and issubclass(m, Event))
+                if len(cls.subscription) < len(members) and not _open(argument):
+                    raise Invalid(f"actor {cls.__qualname__}: subscribes to {argument!r}, which is not an event type")
+        if not cls.subscription and cls.handle is not Actor.handle:
+            raise Invalid(f"actor {cls.__qualname__}: handles events but subscribes to none; write Actor[EventType]")
 
     async def handle(self, event: E, ctx: Context) -> None:
         """Decide on one event. Actors without a subscription need not override it."""
@@ -97,3 +103,8 @@ class Actor(Generic[E]):
     async def answer(self, request: Mapping[str, Any], progress: Progress) -> Any:
         """Answer a question that changes nothing in the log (`call.<actor>`). Raise `Invalid` to refuse."""
         raise NotImplementedError
+
+
+def _open(argument: Any) -> bool:
+    """Whether a type argument stands for no particular event."""
+    return isinstance(argument, TypeVar) or argument in (Any, typing.Never)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import types
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -170,6 +171,17 @@ def test_the_type_argument_is_the_subscription() -> None:
     assert (Bare.subscription, Bare.name) == ((), "other")
     assert Pond.subscription == (PebbleThrown, StoneThrown)
     assert (Worker.subscription, Worker.name) == ((RunRequested,), "lead")
+
+
+def test_a_subscription_to_nothing_is_refused() -> None:
+    async def handle(self: object, event: object, ctx: object) -> None: ...
+
+    for base in (Actor[int], Actor[PebbleThrown | int]):
+        with pytest.raises(Invalid, match=r"^actor Deaf: subscribes to .*int.*, which is not an event type"):
+            types.new_class("Deaf", (base,))
+    for bare in (Actor, Actor[Never]):
+        with pytest.raises(Invalid, match=r"^actor Deaf: handles events but subscribes to none"):
+            types.new_class("Deaf", (bare,), exec_body=lambda body: body.update(handle=handle))
 
 
 def test_types_of_actors() -> None:
