@@ -6,7 +6,9 @@ we are killed: on Linux the kernel kills it (parent-death signal), elsewhere a s
 us closes. The launcher is a process of its own rather than a `preexec_fn`, because running Python between fork and
 exec of a multi-threaded process can deadlock (and warns since Python 3.12). The token is in files of mode 0600 only.
 
-A server that dies under us is started again at the same address by `Server.keep`. Non-guarantees. No Windows.
+`Server.keep` starts a server again, at the same address, that has died, and also one whose disk was full: a block of
+the log that could not be written once is refused by nats-server for ever, however much room there is later. What was
+acknowledged is on the disk either way. Non-guarantees. No Windows.
 """
 
 from __future__ import annotations
@@ -20,12 +22,14 @@ import re
 import secrets
 import shutil
 import sys
+import tempfile
 from collections import deque
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 import anyio
+import anyio.to_thread
 import structlog
 
 from core.errors import Invalid, Refused, Unavailable
@@ -33,9 +37,18 @@ from core.redaction import redactor
 
 log = structlog.get_logger("nats")
 
-START_SECONDS = 10.0
+START_SECONDS = 300.0
+"""How long a server may read its store by default: 17 s for 1.9 million events on a slow machine."""
+WORD_SECONDS = 5.0
+"""How often a start that takes long is reported."""
 STOP_SECONDS = 5.0
-RESTART_SECONDS = 1.0
+RESTART_PAUSES = (0.0, 1.0, 2.0, 4.0)
+"""Seconds before a restart, the more of them there were in the last minute."""
+STEADY_SECONDS = 60.0
+ROOM_BYTES = 16 << 20
+"""Free space at which a server that could not write is started again: a block of the log, and the same compressed."""
+ROOM_SECONDS = 1.0
+"""How often the free space is looked at."""
 LOCK_SECONDS = 5.0  # a predecessor that was just killed takes its server along, but not in no time
 
 _LAUNCH_LINUX = """
@@ -57,7 +70,7 @@ _LAUNCH = _LAUNCH_LINUX if sys.platform == "linux" else _LAUNCH_ELSEWHERE
 _CONFIG = """\
 # Written by Sika at every start.
 server_name: sika
-listen: "127.0.0.1:{port}"
+listen: "127.0.0.1:-1"
 authorization {{ token: {token} }}
 jetstream {{
   store_dir: {store}
@@ -68,18 +81,24 @@ jetstream {{
 _LISTENING = re.compile(r"Listening for client connections on (\S+)")
 _VERSION = re.compile(r"\[INF\]\s+Version:\s+(\S+)")
 _TROUBLE = re.compile(r"\[(WRN|ERR|FTL)\]")
+_CANNOT_STORE = re.compile(
+    r"\[ERR\] .*(?:critical write error|no space left on device|quota exceeded|will be DISABLED)", re.IGNORECASE
+)
 
 
 class Server:
     """The running child. `url` and `token` are what a client needs."""
 
-    def __init__(self, home: Path, descriptor: int) -> None:
+    def __init__(self, home: Path, descriptor: int, start_seconds: float) -> None:
         self.url = ""
         self.version = ""
         self.pid = 0
+        self.trouble: str | None = None
+        """Why it stores nothing at the moment, if so."""
         self.last_lines: deque[str] = deque(maxlen=50)
         self._home = home
         self._descriptor = descriptor
+        self._start_seconds = start_seconds
         self._binary = find_binary()
         with _writing(home):
             self.token = _token(home)
@@ -87,21 +106,43 @@ class Server:
         self._process: asyncio.subprocess.Process | None = None
 
     async def keep(self) -> None:
-        """Runs for as long as the caller likes: starts the server again, at the same address, when it has died."""
+        """Runs for as long as the caller likes: starts the server again when it has died, and when it could not write
+        and there is room again.
+        """
+        restarts = 0
         while True:
-            await self.died.wait()
-            log.error("nats-server died, starting it again", last=list(self.last_lines)[-3:])
+            began = anyio.current_time()
+            await self._troubled.wait()
+            if not self.died.is_set():
+                await self._wait_for_room()
+            restarts = 1 if anyio.current_time() - began > STEADY_SECONDS else restarts + 1
+            await anyio.sleep(RESTART_PAUSES[min(restarts, len(RESTART_PAUSES)) - 1])
+            if self.died.is_set():
+                log.error("nats-server died, starting it again", last=list(self.last_lines)[-3:])
+            await self._end()
             try:
                 await self._start()
-            except Unavailable as error:
+            except (Unavailable, OSError) as error:
                 log.error("nats-server does not start", error=str(error))
-                await anyio.sleep(RESTART_SECONDS)
+
+    async def _wait_for_room(self) -> None:
+        """Returns when the server may write again, or has died."""
+        log.error("nats-server stores nothing until there is room on its disk", reason=self.trouble)
+        while not self.died.is_set() and not await anyio.to_thread.run_sync(_has_room, self._home / "nats"):
+            with anyio.move_on_after(ROOM_SECONDS):
+                await self.died.wait()
+        if not self.died.is_set():
+            log.warning("there is room again, starting nats-server again")
 
     async def _start(self) -> None:
         """Start the process, and wait until it listens."""
-        with _writing(self._home):
-            config = _configure(self._home, self.token, int(self.url.rpartition(":")[2] or -1))
-        command = (str(os.getpid()), str(self._binary), "--config", str(config))
+        config = self._home / "nats" / "server.conf"
+        command = [str(os.getpid()), str(self._binary), "--config", str(config)]
+        if self.url:  # the file stays as it is: there may be no room to write another one
+            command += ["--port", self.url.rpartition(":")[2]]
+        else:
+            with _writing(self._home):
+                _configure(config, self.token, self._home)
         self._process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-I", "-S", "-c", _LAUNCH, *command),
             stdin=asyncio.subprocess.PIPE,  # stays open: its end tells the launcher that we are gone
@@ -113,6 +154,7 @@ class Server:
         )
         self.pid = self._process.pid
         self.died = anyio.Event()
+        self._troubled = anyio.Event()
         self._ready = anyio.Event()
         # Not a task group: it would wrap every error of the caller's block. The task ends with the process.
         self._listening = asyncio.create_task(self._listen())
@@ -131,22 +173,37 @@ class Server:
             elif found := _VERSION.search(line):
                 self.version = found[1]
             elif "Server is ready" in line:
+                self.trouble = None
                 self._ready.set()
+            elif _CANNOT_STORE.search(line):
+                self.trouble = f"nats-server cannot write: {line.rpartition(': ')[2]}"
+                self._troubled.set()
         await self._process.wait()
         if not self._stopping:
+            self.trouble = "nats-server ended and is being started again"
             self.died.set()
+            self._troubled.set()
         self._ready.set()
 
     async def _wait_until_ready(self) -> None:
-        with anyio.move_on_after(START_SECONDS):
-            await self._ready.wait()
+        began = anyio.current_time()
+        while not self._ready.is_set() and (waited := anyio.current_time() - began) < self._start_seconds:
+            if waited > 0.1:
+                log.info("nats-server reads its store", seconds=round(waited), last=[*self.last_lines][-1:])
+            with anyio.move_on_after(min(WORD_SECONDS, self._start_seconds - waited)):
+                await self._ready.wait()
         if self.died.is_set() or not self._ready.is_set():
-            what = "ended at once" if self.died.is_set() else f"was not ready within {START_SECONDS:g} s"
+            seconds = anyio.current_time() - began
+            what = f"ended after {seconds:.1f} s" if self.died.is_set() else f"was not ready within {seconds:.1f} s"
             raise Unavailable("\n  ".join([f"nats-server {what}; its last words:", *self.last_lines]))
 
     async def stop(self) -> None:
-        """End the process: politely, then not."""
+        """End the process for good."""
         self._stopping = True
+        await self._end()
+
+    async def _end(self) -> None:
+        """End the process: politely, then not."""
         if self._process is None:
             return
         for stop in (self._process.terminate, self._process.kill):
@@ -159,8 +216,8 @@ class Server:
 
 
 @asynccontextmanager
-async def start(home: Path) -> AsyncIterator[Server]:
-    """Run a nats-server in `home` for as long as the context is open.
+async def start(home: Path, start_seconds: float = START_SECONDS) -> AsyncIterator[Server]:
+    """Run a nats-server in `home` for as long as the context is open. `start_seconds`: how long it may read its store.
 
     Raises `Invalid` if `home` cannot be written, `Refused` if another Sika uses it, `Unavailable` if there is no
     nats-server or it does not start.
@@ -171,7 +228,7 @@ async def start(home: Path) -> AsyncIterator[Server]:
         descriptor = os.open(home / "lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
         await _lock(descriptor, home)
-        server = Server(home, descriptor)
+        server = Server(home, descriptor, start_seconds)
         try:
             await server._start()
             yield server
@@ -226,12 +283,24 @@ def _token(home: Path) -> str:
     return token
 
 
-def _configure(home: Path, token: str, port: int) -> Path:
-    """Write the configuration file; port -1 means: any that is free."""
-    config = home / "nats" / "server.conf"
+def _configure(config: Path, token: str, home: Path) -> None:
+    """Write the configuration file. It names no port: the first start takes any that is free."""
     store = _quoted(str(home.absolute() / "nats" / "js"))
-    _write_private(config, _CONFIG.format(token=_quoted(token), store=store, port=port))
-    return config
+    _write_private(config, _CONFIG.format(token=_quoted(token), store=store))
+
+
+def _has_room(folder: Path) -> bool:
+    """Whether something can be written to the disk of a folder, and there is space for what comes after it."""
+    try:
+        if shutil.disk_usage(folder).free < ROOM_BYTES:
+            return False
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(bytes(64 * 1024))
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError:
+        return False
+    return True
 
 
 def _quoted(text: str) -> str:
