@@ -11,7 +11,7 @@ import pkgutil
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -32,7 +32,9 @@ from core.config import ConfigSource
 from core.errors import Invalid, Unavailable, ungrouped
 from core.events import RunRequested
 from core.projections import own_file
+from core.readiness import Readiness
 from core.sandbox import SandboxProvider
+from core.servers import Address, announce, announced, withdraw
 from core.settings import Config, ToolEntry
 from core.system import System
 from core.tools import Tool
@@ -76,14 +78,6 @@ class Options:
     """The process is nothing but this server, so its garbage collector may be tuned for it."""
 
 
-class Address(msgspec.Struct, frozen=True):
-    """`<home>/server.json`: where the running server of a data directory is."""
-
-    url: str
-    pid: int
-    nats: str
-
-
 class Parts(TypedDict):
     """What an actor may be given: parameters of its `__init__`, by name."""
 
@@ -109,13 +103,22 @@ class Parts(TypedDict):
 
 @asynccontextmanager
 async def serve(options: Options) -> AsyncIterator[str]:
-    """A whole server; the URL when it answers. The agent is loaded behind that: runs wait for it, people need not."""
+    """A whole server; the URL when it takes runs. Raises `Invalid` before anything is started if the configuration
+    names what cannot be loaded.
+    """
     source = ConfigSource(options.config)
     for warning in source.current().warnings:
         log.warning("configuration", warning=warning)
+    await anyio.to_thread.run_sync(_check, source.current(), options, abandon_on_cancel=True)
     with ungrouped():
         async with _server(options, source) as url:
             yield url
+
+
+def _check(config: Config, options: Options) -> None:
+    http = msgspec.structs.replace(config.http, host=options.host or config.http.host)
+    if wrong := problems(msgspec.structs.replace(config, http=http)):
+        raise Invalid("\n  ".join(wrong))
 
 
 @asynccontextmanager
@@ -123,23 +126,33 @@ async def _server(options: Options, source: ConfigSource) -> AsyncIterator[str]:
     from channels.http import app
 
     config = source.current()
-    async with _outside_closed(), endpoint(options, config) as place, _system(options, config, place) as running:
-        services = app.Services.of(running, source.current, options.home)
+    async with (
+        _outside_closed(),
+        endpoint(options, config) as place,
+        _system(options, config, place) as (running, number),
+    ):
+        provider = await sandbox_provider(options.home, config)
+        parts = await anyio.to_thread.run_sync(_load, running, source, options, provider, abandon_on_cancel=True)
+        ready = Readiness(running, source)
+        services = replace(app.Services.of(running, source.current, options.home), missing=ready.missing)
         host = options.host or config.http.host
         port = config.http.port if options.port is None else options.port
         async with app.serve(services, host, port) as bound, anyio.create_task_group() as tasks:
-            url = f"http://{_shown(host)}:{bound}"
-            _announce(options.home, Address(url, os.getpid(), place.url))
-            tasks.start_soon(_actors, running, source, options, options.nats is None and config.nats.url is None)
             if config.tracing.otlp.endpoint:
                 from adapters.tracing.otlp import Exporter
 
                 tasks.start_soon(Exporter(running.log, running.name, config.tracing, services.version).run)
+            alone = options.nats is None and config.nats.url is None
+            await tasks.start(partial(running.serve, parts, alone=alone))
+            log.info("actors", names=[actor.name for actor in parts])
+            ready.working = True
+            url = f"http://{_shown(host)}:{bound}"
+            _announce(options.home, Address(url, os.getpid(), place.url), number)
             try:
                 yield url
             finally:
                 tasks.cancel_scope.cancel()
-                _withdraw(options.home)
+                withdraw(options.home, number)
 
 
 @asynccontextmanager
@@ -195,13 +208,8 @@ async def plan(running: System, request: RunRequested, user: str, options: Optio
 
 
 def running_server(home: Path) -> Address | None:
-    """The server of a data directory, if its process lives."""
-    try:
-        address = msgspec.json.decode((home / "server.json").read_bytes(), type=Address)
-        os.kill(address.pid, 0)
-    except (OSError, msgspec.DecodeError):
-        return None
-    return address
+    """A server of a data directory whose process lives."""
+    return next(iter(announced(home)), None)
 
 
 # ── parts ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -213,10 +221,10 @@ async def endpoint(options: Options, config: Config) -> AsyncIterator[Endpoint]:
     nats = config.nats
     url = options.nats or nats.url
     if url is None:
-        async with embedded.start(options.home) as server, anyio.create_task_group() as tasks:
+        async with embedded.start(options.home, nats.start_seconds) as server, anyio.create_task_group() as tasks:
             tasks.start_soon(server.keep)
             try:
-                yield Endpoint(server.url, token=server.token, prefix=nats.prefix)
+                yield Endpoint(server.url, token=server.token, prefix=nats.prefix, trouble=lambda: server.trouble)
             finally:
                 tasks.cancel_scope.cancel()
         return
@@ -238,12 +246,13 @@ async def endpoint(options: Options, config: Config) -> AsyncIterator[Endpoint]:
 
 
 @asynccontextmanager
-async def _system(options: Options, config: Config, endpoint: Endpoint) -> AsyncIterator[System]:
-    with own_file(options.home) as views:
+async def _system(options: Options, config: Config, endpoint: Endpoint) -> AsyncIterator[tuple[System, int]]:
+    """The system, and which of the processes on this data directory it is."""
+    with own_file(options.home) as (views, number):
         async with system.start(
             endpoint, views, lease_seconds=config.runs.lease_seconds, slots=config.runs.max_concurrent
         ) as running:
-            yield running
+            yield running, number
 
 
 @asynccontextmanager
@@ -254,18 +263,6 @@ async def _reader(options: Options, config: Config, endpoint: Endpoint) -> Async
         endpoint, options.home / "views.db", lease_seconds=lease, slots=slots, loops=False
     ) as running:
         yield running
-
-
-async def _actors(running: System, source: ConfigSource, options: Options, alone: bool) -> None:
-    """Load the agent (a second of imports, in a thread) and run the actors."""
-    provider = await sandbox_provider(options.home, source.current())
-    parts = await anyio.to_thread.run_sync(_load, running, source, options, provider)
-    if options.own_process:
-        gc.collect()
-        gc.freeze()  # some 100 000 objects of imported modules, which the collector need not look at again
-        gc.set_threshold(*GC_THRESHOLDS)
-    log.info("actors", names=[actor.name for actor in parts])
-    await running.serve(parts, alone=alone)
 
 
 def _limits(config: Config) -> Limits:
@@ -324,10 +321,6 @@ def _load(running: System, source: ConfigSource, options: Options, provider: San
     from adapters.uploads import LocalUploads
     from adapters.workspace import LocalWorkspace
 
-    config = source.current()
-    http = msgspec.structs.replace(config.http, host=options.host or config.http.host)
-    if wrong := problems(msgspec.structs.replace(config, http=http)):
-        raise Invalid("\n  ".join(wrong))
     parts: Parts = {
         "config": source,
         "models": Configured(source),
@@ -353,7 +346,12 @@ def _load(running: System, source: ConfigSource, options: Options, provider: San
     wanted = options.actors or tuple(classes)
     if unknown := [name for name in wanted if name not in classes]:
         raise Invalid(f"--actors: {', '.join(unknown)} unknown; there are: {', '.join(sorted(classes))}")
-    return [construct(classes[name], parts) for name in wanted]
+    made = [construct(classes[name], parts) for name in wanted]
+    if options.own_process:
+        gc.collect()
+        gc.freeze()  # some 100 000 objects of imported modules, which the collector need not look at again
+        gc.set_threshold(*GC_THRESHOLDS)
+    return made
 
 
 class Toolset:
@@ -479,18 +477,11 @@ def _modules(package: ModuleType) -> Iterator[ModuleType]:
             yield importlib.import_module(f"{package.__name__}.{info.name}")
 
 
-def _announce(home: Path, address: Address) -> None:
-    path = home / "server.json"
-    draft = path.with_suffix(".part")
-    draft.touch(mode=0o600)
-    draft.write_bytes(msgspec.json.encode(address))
-    draft.replace(path)
-
-
-def _withdraw(home: Path) -> None:
-    address = running_server(home)
-    if address is not None and address.pid == os.getpid():
-        (home / "server.json").unlink(missing_ok=True)
+def _announce(home: Path, address: Address, number: int) -> None:
+    try:
+        announce(home, address, number)
+    except OSError as error:
+        raise Invalid(f"data directory {home} cannot be used: {error.filename}: {error.strerror}") from error
 
 
 def _shown(host: str) -> str:

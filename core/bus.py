@@ -127,6 +127,8 @@ class Endpoint:
     tls_key: str | None = None
     prefix: str = "sika"
     replicas: int = 1
+    trouble: Callable[[], str | None] = field(default=lambda: None, repr=False, compare=False)
+    """Why this NATS does not work at the moment, if that is known."""
 
 
 class _Client(Client):
@@ -152,6 +154,7 @@ class Bus:
         self.nc = nc
         self.names = Subjects(endpoint.prefix)
         self.replicas = endpoint.replicas
+        self._trouble = endpoint.trouble
         self._on_reconnect: set[Callable[[], None]] = set()
         self._inbox = nc.new_inbox()
         self._waiting: dict[str, asyncio.Queue[Msg] | asyncio.Future[Msg]] = {}
@@ -172,11 +175,11 @@ class Bus:
             async with asyncio.timeout(timeout):
                 reply = await future
         except TimeoutError as error:
-            raise Unavailable(f"{subject}: no answer within {timeout:g} s") from error
+            raise self.unavailable(f"{subject}: no answer within {timeout:g} s") from error
         finally:
             del self._waiting[token]
         if reply.header and reply.header.get("Status") == "503":
-            raise Unavailable(f"{subject}: nobody answers")
+            raise self.unavailable(f"{subject}: nobody answers: no JetStream there, or it has no leader at the moment")
         return reply
 
     @asynccontextmanager
@@ -198,6 +201,23 @@ class Bus:
             raise ApiError(error.get("err_code", 0), error.get("description", ""))
         return reply
 
+    async def probe(self) -> None:
+        """Stores a byte, to find out whether that works. Raises `ApiError`, `Unavailable`."""
+        reply = msgspec.json.decode((await self.ask(self.names.place("-probe"), b"1")).data)
+        if error := reply.get("error"):
+            raise ApiError(error.get("err_code", 0), error.get("description", ""))
+
+    def trouble(self) -> str | None:
+        """Why NATS cannot be used at the moment, if that is known."""
+        if trouble := self._trouble():
+            return trouble
+        return None if self.nc.is_connected else "the connection to NATS is lost and being made again"
+
+    def unavailable(self, text: str) -> Unavailable:
+        """The error, with what is being waited for."""
+        trouble = self.trouble()
+        return Unavailable(f"{text} ({trouble})" if trouble else text)
+
     async def publish(self, subject: str, payload: bytes, headers: dict[str, str] | None = None) -> None:
         """Fire and forget: may be lost."""
         await self._send(subject, payload, "", headers)
@@ -215,7 +235,7 @@ class Bus:
         except nats.errors.MaxPayloadError as error:
             raise Invalid(f"{subject}: {len(payload)} bytes are more than the server takes") from error
         except (nats.errors.Error, OSError) as error:
-            raise Unavailable(f"{subject}: {error or type(error).__name__}") from error
+            raise self.unavailable(f"{subject}: {error or type(error).__name__}") from error
 
     def _await(self, waiter: asyncio.Queue[Msg] | asyncio.Future[Msg]) -> str:
         self._asked += 1

@@ -98,6 +98,8 @@ class EventLog:
         """The position is known: what comes live can be put in its place."""
         self.redact: Callable[[bytes], bytes] = redactor.event
         """Takes secrets out of an encoded event before it is stored, and is what everybody gets to see."""
+        self.refused_at: float | None = None
+        """When an append was not stored, if none was since."""
 
     # ── append ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -170,9 +172,11 @@ class EventLog:
         pause = 0.0
         while True:
             try:
-                return await (self._publish if len(messages) == 1 else self._publish_batch)(
+                last = await (self._publish if len(messages) == 1 else self._publish_batch)(
                     aggregate, messages, expected, extra
                 )
+                self.refused_at = None
+                return last
             except ApiError as error:
                 if error.code not in WRONG_LAST_SEQUENCE | SEND_AGAIN:
                     raise Unavailable(f"the log refuses to store: {error}") from error
@@ -190,6 +194,7 @@ class EventLog:
                     raise Conflict(str(aggregate), expected)
             except Unavailable as error:
                 problem = error
+            self.refused_at = loop.time()
             if loop.time() + pause > deadline:
                 raise Unavailable(
                     f"{aggregate}: unknown whether it was stored: {problem} "
@@ -340,13 +345,13 @@ class EventLog:
                     async with asyncio.timeout(ASK_SECONDS):
                         msg = await replies.get()
                 except TimeoutError as error:
-                    raise Unavailable("the log does not answer") from error
+                    raise self.bus.unavailable("the log does not answer") from error
                 status = msg.headers.get("Status") if msg.headers else None
                 if status is None:
                     found.append(msg)
                     continue
                 if status == "503":
-                    raise Unavailable("the log is not available")
+                    raise self.bus.unavailable("the log is not available")
                 pending = int((msg.headers or {}).get("Nats-Num-Pending", "0"))
                 return [self._record(m) for m in found], status == "204" and pending > 0
 

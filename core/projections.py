@@ -51,9 +51,9 @@ MOST_PROCESSES = 64
 
 
 @contextmanager
-def own_file(home: Path) -> Iterator[Path]:
+def own_file(home: Path) -> Iterator[tuple[Path, int]]:
     """A file for this process's views: `views.db`, or `views-2.db` … if processes of a cluster share the data
-    directory.
+    directory; and the number, which no other process has meanwhile.
     """
     for number in range(1, MOST_PROCESSES + 1):
         name = "views" if number == 1 else f"views-{number}"
@@ -68,7 +68,7 @@ def own_file(home: Path) -> Iterator[Path]:
             os.close(descriptor)
             continue
         try:
-            yield home / f"{name}.db"
+            yield home / f"{name}.db", number
         finally:
             os.close(descriptor)
         return
@@ -145,6 +145,11 @@ class Views:
             except Unavailable as error:
                 log.warning("views wait for the log", error=str(error))
                 await asyncio.sleep(1)
+
+    @property
+    def readable(self) -> bool:
+        """Whether questions are answered at once."""
+        return self._readable.is_set()
 
     async def rebuild(self) -> None:
         """Have the rows built again from the log. Until that is done, the old ones are read."""

@@ -128,6 +128,7 @@ class Nats(Section, frozen=True, kw_only=True):
     tls: Tls | None = None
     prefix: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_-]+\Z")] = "sika"
     replicas: Annotated[int, msgspec.Meta(ge=1, le=5)] = 1
+    start_seconds: Seconds = 300
 
     def __post_init__(self) -> None:
         if self.url and "@" in self.url:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from types import ModuleType
-from typing import Any
+from typing import Any, Literal
 
+import msgspec
 from aiohttp import web
 
 from channels.http import access, auth, errors, guard, metrics, native, openapi
@@ -37,6 +38,7 @@ from channels.http.langgraph.events import routes as thread_events
 from channels.http.live import LIVE, Live, Services
 from channels.http.routes import MOUNTS, ROOT, Route, mount
 from core.errors import Invalid, Refused
+from core.readiness import Missing
 from core.settings import Config
 
 __all__ = ["Services", "build", "serve"]
@@ -143,9 +145,28 @@ async def _listen(runner: web.AppRunner, host: str, port: int) -> None:
         raise Invalid(f"http.host: cannot listen on {host}:{port}: {error.strerror or error}") from None
 
 
+class Ready(msgspec.Struct):
+    """`degraded`: runs are done, but as it was configured before the file broke."""
+
+    status: Literal["ready", "degraded", "unavailable"]
+    missing: Sequence[Missing]
+
+
 async def _health(request: web.Request) -> web.Response:
-    """Whether the server answers."""
+    """Whether the server answers. It lives then; whether it can take work is another question (`/ready`)."""
     return plain({"status": "healthy", "service": "sika", "version": request.app[LIVE].services.version})
+
+
+async def _ready(request: web.Request) -> web.Response:
+    """Whether the server can take work, and what is missing: the log stores, the workers are loaded, the views are
+    current, the configuration can be read.
+    """
+    missing = await request.app[LIVE].services.missing()
+    if any(part.part != "configuration" for part in missing):
+        response = plain(Ready("unavailable", missing))
+        response.set_status(503)
+        return response
+    return plain(Ready("degraded" if missing else "ready", missing))
 
 
 async def _ok(_: web.Request) -> web.Response:
@@ -163,4 +184,5 @@ _ROUTES = (
     Route("GET", "/ok", _ok, {200: dict[str, bool]}, public=True, mounts=("", *MOUNTS), tag="server"),
     Route("GET", "/info", _info, {200: dict[str, Any]}, public=True, mounts=("", *MOUNTS), tag="server"),
     Route("GET", "/health", _health, {200: dict[str, str]}, public=True, mounts=ROOT, tag="server"),
+    Route("GET", "/ready", _ready, {200: Ready, 503: Ready}, public=True, mounts=ROOT, tag="server"),
 )

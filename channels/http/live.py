@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +24,7 @@ from core.ids import safe_id
 from core.intake import Intake
 from core.log import EventLog
 from core.projections import Views
+from core.readiness import Missing
 from core.state import ThreadState
 from core.system import System
 from core.threads import Threads
@@ -42,6 +43,10 @@ STOP = b"stop"
 Ask = Callable[[str, Mapping[str, Any]], Awaitable[Any]]
 
 
+async def _nothing() -> Sequence[Missing]:
+    return ()
+
+
 @dataclass(frozen=True, slots=True)
 class Services:
     """What HTTP needs of the process."""
@@ -58,6 +63,8 @@ class Services:
     assistants: Mapping[str, str] = field(default_factory=lambda: {"lead_agent": "Plans, uses tools, delegates."})
     """Name → description."""
     version: str = "0.1.0"
+    missing: Callable[[], Awaitable[Sequence[Missing]]] = _nothing
+    """What keeps the process from taking work (`core.readiness`)."""
 
     @classmethod
     def of(cls, system: System, config: Callable[[], Config], home: Path) -> Services:

@@ -14,6 +14,7 @@ import msgspec
 
 from channels.terminal.sse import value_of
 from channels.terminal.text import one_line
+from core import servers
 from core.errors import Invalid, NotFound, Refused, SikaError, Unavailable
 from core.previews import text_of
 
@@ -26,12 +27,8 @@ PAUSES = (0.2, 0.5, 1.0, 2.0, 4.0, 5.0)
 
 
 def announced(home: Path) -> str | None:
-    """The address a server of this data directory last wrote down; it may be gone."""
-    try:
-        found = msgspec.json.decode((home / "server.json").read_bytes(), type=dict[str, Any])
-    except (OSError, msgspec.DecodeError):
-        return None
-    return str(found["url"]) if "url" in found else None
+    """The address of a server of this data directory whose process lives; it may not answer."""
+    return next((address.url for address in servers.announced(home)), None)
 
 
 async def healthy(url: str) -> bool:

@@ -648,9 +648,9 @@ async def rebuilt(log: EventLog, path: Path, upto: int, size: int = 7) -> dict[s
 def test_each_process_has_a_file_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home = tmp_path / "home"
     with own_file(home) as first, own_file(home) as second:
-        assert [first.name, second.name] == ["views.db", "views-2.db"]
+        assert [first, second] == [(home / "views.db", 1), (home / "views-2.db", 2)]
     with own_file(home) as again:
-        assert again.name == "views.db"
+        assert again == first
         monkeypatch.setattr(projections, "MOST_PROCESSES", 1)
         with pytest.raises(Refused), own_file(home):
             pass
