@@ -159,6 +159,8 @@ class Bus:
         self._inbox = nc.new_inbox()
         self._waiting: dict[str, asyncio.Queue[Msg] | asyncio.Future[Msg]] = {}
         self._asked = 0
+        self._lost = 0
+        """The number of the last request before the connection was lost: no request up to it can be answered."""
 
     # ── asking ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -259,7 +261,13 @@ class Bus:
         finally:
             self._on_reconnect.discard(callback)
 
+    def disconnected(self) -> None:
+        self._lost = self._asked
+
     def reconnected(self) -> None:
+        for token, waiter in self._waiting.items():
+            if isinstance(waiter, asyncio.Future) and not waiter.done() and int(token, 16) <= self._lost:
+                waiter.set_exception(Unavailable("the connection to NATS was lost before the answer"))
         for callback in list(self._on_reconnect):
             callback()
 
@@ -351,6 +359,9 @@ async def connect(endpoint: Endpoint, name: str = "sika") -> AsyncIterator[Bus]:
         log.info("nats reconnected", server=nc.connected_url.netloc if nc.connected_url else "?")
         bus.reconnected()
 
+    async def disconnected() -> None:
+        bus.disconnected()
+
     said: deque[str] = deque(maxlen=1)
 
     async def trouble(error: Exception) -> None:
@@ -377,6 +388,7 @@ async def connect(endpoint: Endpoint, name: str = "sika") -> AsyncIterator[Bus]:
                 inbox_prefix=b"_INBOX",
                 error_cb=trouble,
                 reconnected_cb=reconnected,
+                disconnected_cb=disconnected,
             )
         await bus.start()
         await bus.ensure_streams()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, MutableMapping
-from typing import Any, TextIO
+from contextlib import suppress
+from typing import Any, TextIO, cast
 
 import structlog
 
@@ -29,12 +30,27 @@ def configure(level: str, stream: TextIO) -> None:
             console if people else structlog.processors.JSONRenderer(),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
-        logger_factory=structlog.PrintLoggerFactory(stream),
+        logger_factory=structlog.PrintLoggerFactory(cast(TextIO, _Lossy(stream))),
         cache_logger_on_first_use=True,
     )
     root = logging.getLogger()
     if not any(isinstance(one, _Libraries) for one in root.handlers):
         root.addHandler(_Libraries(logging.WARNING))
+
+
+class _Lossy:
+    """A stream whose failures are no errors of the process: its disk may be full, or its reader gone."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> None:
+        with suppress(OSError):
+            self._stream.write(text)
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            self._stream.flush()
 
 
 def covered(logger: Any, method: str, line: MutableMapping[str, Any]) -> Mapping[str, Any]:

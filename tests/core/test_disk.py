@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +14,7 @@ from core.bus import Endpoint, connect
 from core.errors import Conflict, Unavailable
 from core.events import Aggregate, ThreadAnnotated
 from core.log import EventLog
+from tests.support.disks import fill, small_disk
 from tests.support.nats import append, fresh, read
 
 BODY = "x" * 40_000
@@ -27,28 +24,8 @@ SIZE = "24m"
 @pytest.fixture
 def small(tmp_path: Path) -> Iterator[Path]:
     """A data directory on a disk of a few megabytes."""
-    if sys.platform != "linux" or os.geteuid() != 0 or shutil.which("mount") is None:
-        pytest.skip("a small tmpfs needs Linux, root and mount")
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    done = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", f"size={SIZE},mode=700", "sika-test", str(disk)], capture_output=True, text=True
-    )
-    if done.returncode:
-        pytest.skip(f"no tmpfs can be mounted here: {done.stderr.strip()}")
-    try:
+    with small_disk(tmp_path / "disk", SIZE) as disk:
         yield disk
-    finally:
-        subprocess.run(["umount", "--lazy", str(disk)], check=True)
-
-
-def fill(disk: Path, *, leave: int) -> Path:
-    """Take all space but a little."""
-    ballast = disk / "ballast"
-    free = shutil.disk_usage(disk).free
-    with ballast.open("wb") as file:
-        file.write(b"\0" * max(0, free - leave))
-    return ballast
 
 
 async def until_refused(log: EventLog, thread: Aggregate) -> tuple[list[str], Unavailable]:

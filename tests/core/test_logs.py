@@ -6,6 +6,7 @@ import io
 import json
 import logging
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +144,14 @@ def test_lines_for_people() -> None:
     assert "Traceback" in shown
     assert "no way in with *** at" in shown
     assert "abc" not in shown
+
+
+def test_a_stream_that_cannot_be_written_to_harms_nobody() -> None:
+    with open("/dev/full", "w") as full:
+        logs.configure("info", full)
+        structlog.get_logger("full").info("nobody reads this")
+        with suppress(OSError):
+            full.flush()
 
 
 def test_libraries() -> None:
