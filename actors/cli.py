@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 Command = Callable[[argparse.Namespace], Awaitable[int]]
 
 OK, FAILED, WRONG, INTERRUPTED = 0, 1, 2, 130
+GRACE_SECONDS = 25.0
+"""How long a server may drain after SIGTERM: orchestrators kill after 30."""
+LEAVE_SECONDS = 2.0
+"""How long what is left of it may take after that."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -210,7 +214,24 @@ async def _serve(arguments: argparse.Namespace) -> int:
             starting.shield = True  # from here on nothing is cancelled: leaving the block drains
             print(f"Sika is ready on {url} (Ctrl-C stops it)", flush=True)
             await stop.wait()
+    _end_within(LEAVE_SECONDS, OK, "threads do not end")
     return OK
+
+
+def _end_within(seconds: float, code: int, reason: str) -> None:
+    """Ends the process hard if it still lives then, whatever its libraries' threads are doing."""
+    import threading
+    import time
+
+    def end() -> None:
+        import structlog
+
+        time.sleep(seconds)
+        names = [thread.name for thread in threading.enumerate() if thread.is_alive() and not thread.daemon]
+        structlog.get_logger("sika").error("ending without them", reason=reason, seconds=seconds, threads=names)
+        os._exit(code)
+
+    threading.Thread(target=end, name="end", daemon=True).start()
 
 
 def _on_signals(starting: anyio.CancelScope) -> anyio.Event:
@@ -226,6 +247,7 @@ def _on_signals(starting: anyio.CancelScope) -> anyio.Event:
         if stop.is_set():
             os._exit(128 + number)
         stop.set()
+        _end_within(GRACE_SECONDS, FAILED, "not drained in time")
         if not starting.shield:
             starting.cancel()
 

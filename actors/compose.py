@@ -165,7 +165,7 @@ async def _outside_closed() -> AsyncIterator[None]:
             with anyio.CancelScope(shield=True), anyio.move_on_after(CLOSE_SECONDS):
                 await factory.close()
         if tracing := sys.modules.get("adapters.tracing.callbacks"):
-            with anyio.CancelScope(shield=True), anyio.move_on_after(CLOSE_SECONDS):
+            with anyio.CancelScope(shield=True):  # it has a deadline of its own
                 await tracing.close()
 
 

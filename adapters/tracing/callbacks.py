@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import importlib
+import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import langsmith
@@ -106,13 +108,24 @@ def invocation(config: Config, **about: Any) -> RunnableConfig:
 
 
 async def close() -> None:
-    """Send what is left, for a while. The end of the process waits for it."""
-    for client in list(_clients.values()):
-        try:
-            async with asyncio.timeout(FLUSH_SECONDS):
-                await asyncio.to_thread(client.flush)
-        except TimeoutError:
-            log.warning("traces dropped: not taken in time")
+    """Send what is left, for a while. In threads that nobody waits for: a library may never come back."""
+    clients = list(_clients.values())
+    done = [asyncio.get_running_loop().create_future() for _ in clients]
+    for client, sent in zip(clients, done, strict=True):
+        threading.Thread(target=_flush, args=(client, asyncio.get_running_loop(), sent), daemon=True).start()
+    if done:
+        _, late = await asyncio.wait(done, timeout=FLUSH_SECONDS)
+        if late:
+            log.warning("traces dropped: not taken in time", seconds=FLUSH_SECONDS)
+
+
+def _flush(client: Any, loop: asyncio.AbstractEventLoop, sent: asyncio.Future[None]) -> None:
+    try:
+        client.flush()
+    except Exception as error:
+        log.warning("traces dropped", error=f"{type(error).__name__}: {error}")
+    with suppress(RuntimeError):  # the loop has ended
+        loop.call_soon_threadsafe(sent.cancel)
 
 
 def _plain(value: Any) -> bool:

@@ -1,0 +1,54 @@
+"""SIGTERM ends a server, whatever its libraries do."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from tests.e2e.servers import browser, request, serving
+from tests.support.model_server import ModelServer, Turn
+from tests.support.workers import configure
+
+pytestmark = pytest.mark.anyio
+
+KILLED_AFTER = 30.0
+"""What orchestrators allow."""
+
+
+@asynccontextmanager
+async def misbehaving() -> AsyncIterator[tuple[str, asyncio.Event]]:
+    """A collector for LangSmith whose `/info` ends the thread that sends; and whether it was asked."""
+    asked = asyncio.Event()
+
+    async def info(_: web.Request) -> web.Response:
+        asked.set()
+        return web.json_response({"version": "1", "batch_ingest_config": {"use_multipart_endpoint": True}})
+
+    app = web.Application()
+    app.router.add_get("/info", info)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    yield f"http://127.0.0.1:{runner.addresses[0][1]}", asked
+    await runner.cleanup()
+
+
+async def test_a_tracing_library_whose_thread_is_dead(tmp_path: Path) -> None:
+    async with ModelServer({"m": [Turn(text="Yes?")]}) as models, misbehaving() as (url, asked), browser() as client:
+        tracing = {"langsmith": {"enabled": True, "api_key": "k", "endpoint": url}}
+        config = configure(tmp_path / "config.yaml", models, tracing=tracing)
+        async with serving(tmp_path / "home", config) as server:
+            thread_id = await client.thread(server)
+            await client.post(server, f"/threads/{thread_id}/runs/wait", request("Hi", "m"))
+            async with asyncio.timeout(KILLED_AFTER):
+                await asked.wait()
+            server.process.send_signal(signal.SIGTERM)
+            async with asyncio.timeout(KILLED_AFTER):
+                assert await server.process.wait() == 0
+    assert "traces dropped: not taken in time" in server.said()
