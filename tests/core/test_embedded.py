@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
 import stat
@@ -15,9 +16,11 @@ import anyio
 import nats
 import pytest
 from nats.aio.client import Client
+from structlog.testing import capture_logs
 
 from core import embedded
 from core.errors import Invalid, Refused, Unavailable
+from tests.support.nats import eventually
 
 PARENT = """
 import asyncio, logging, sys
@@ -190,6 +193,51 @@ async def test_a_server_that_is_never_ready(tmp_path: Path, monkeypatch: pytest.
     with pytest.raises(Unavailable, match=r"(?s)not ready within 0\.5 s.*hm"):
         async with embedded.start(tmp_path, start_seconds=0.5):
             pass
+
+
+SLOW = """
+import sys, threading, time
+print("Starting restore for stream", file=sys.stderr, flush=True)
+time.sleep(0.6)
+print("Listening for client connections on 127.0.0.1:1", file=sys.stderr, flush=True)
+print("Server is ready", file=sys.stderr, flush=True)
+sys.stdin.read()
+"""
+
+
+async def test_a_server_that_reads_a_big_store_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(embedded, "_LAUNCH", SLOW)
+    monkeypatch.setattr(embedded, "WORD_SECONDS", 0.2)
+    with capture_logs() as lines:
+        async with embedded.start(tmp_path) as server:
+            assert server.url == "nats://127.0.0.1:1"
+    words = [line for line in lines if line["event"] == "nats-server reads its store"]
+    assert words
+    assert words[-1]["last"] == ["Starting restore for stream"]
+
+
+async def test_a_server_that_dies_is_started_again_though_the_disk_is_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with embedded.start(tmp_path) as server, anyio.create_task_group() as tasks:
+        tasks.start_soon(server.keep)
+
+        def full(*_: object) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        monkeypatch.setattr(embedded, "_write_private", full)
+        url = server.url
+        os.kill(server.pid, signal.SIGKILL)
+        with anyio.fail_after(60):
+            await server.died.wait()
+        assert server.trouble == "nats-server ended and is being started again"
+
+        async def back() -> bool:
+            return server.trouble is None
+
+        await eventually(back)
+        await (await connect(url, server.token)).close()
+        tasks.cancel_scope.cancel()
 
 
 async def test_a_home_that_cannot_be_written(tmp_path: Path) -> None:

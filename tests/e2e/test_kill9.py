@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from core import embedded
+from core.servers import announced
 from tests.e2e.servers import Browser, Frame, Server, browser, facts, last_id, run_of, serving, sika, texts, until
 from tests.support.haiku import HAIKU
 from tests.support.model_server import ModelServer, Script, ToolCall, Turn
@@ -336,6 +337,7 @@ async def test_the_other_server_takes_over(tmp_path: Path, shared: bool) -> None
         reading = asyncio.create_task(client.resume(left, thread_id, run_id, frames, "-1"))
         await until(lambda: "signed a" in texts(frames).values())
         await killed.kill()
+        assert [address.url for address in announced(left.home)] == [left.url]
         models.release("door")
         await reading
         await check_stream(left, client, thread_id, frames)

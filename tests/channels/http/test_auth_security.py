@@ -32,7 +32,7 @@ from tests.support.oidc import by_hand
 # ── nobody gets in without a credential ──────────────────────────────────────────────────────────────────────────────
 
 PUBLIC = {
-    "/ok", "/info", "/health", "/docs", "/redoc", "/openapi.json",
+    "/ok", "/info", "/health", "/ready", "/docs", "/redoc", "/openapi.json",
     *(f"/v1/auth/{name}" for name in ("login/local", "register", "initialize", "logout", "setup-status", "providers")),
     "/v1/auth/oauth/{provider}", "/v1/auth/callback/{provider}",
 }  # fmt: skip

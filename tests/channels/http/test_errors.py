@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from dataclasses import replace
 from typing import Any
 
 import aiohttp
@@ -16,6 +17,7 @@ from channels.http.langgraph import inputs
 from channels.http.routes import MOUNTS
 from core.errors import Invalid, Refused
 from core.events import Json
+from core.readiness import Missing
 from core.settings import Http
 from tests.channels.http.conftest import Api, Settings
 
@@ -116,6 +118,24 @@ async def test_plain_routes(api: Api) -> None:
             assert await response.json() == {"ok": True}
         async with api.session.get(f"{api.url}{prefix}/info") as response:
             assert "version" in await response.json()
+
+
+@pytest.mark.parametrize(
+    ("parts", "status", "word"),
+    [((), 200, "ready"), (("configuration",), 200, "degraded"), (("configuration", "log"), 503, "unavailable")],
+)
+async def test_ready(services: Services, parts: tuple[str, ...], status: int, word: str) -> None:
+    async def missing() -> list[Missing]:
+        return [Missing(part, "broken") for part in parts]
+
+    services = replace(services, missing=missing)
+    async with serve(services, "127.0.0.1", 0) as port, aiohttp.ClientSession() as session:
+        async with session.get(f"http://127.0.0.1:{port}/ready") as response:
+            assert response.status == status
+            broken = [{"part": part, "reason": "broken"} for part in parts]
+            assert await response.json() == {"status": word, "missing": broken}
+        async with session.get(f"http://127.0.0.1:{port}/health") as response:
+            assert response.status == 200
 
 
 # ── who may knock ────────────────────────────────────────────────────────────────────────────────────────────────────
