@@ -361,12 +361,12 @@ class Toolset:
     """
 
     def __init__(self, config: Config) -> None:
-        self._hash = config.hash
+        self._entries = config.tools
         self._tools = load_tools(config.tools)
 
     def __call__(self, config: Config) -> Sequence[Tool]:
-        if config.hash != self._hash:
-            self._hash = config.hash
+        if config.tools != self._entries:
+            self._entries = config.tools
             try:
                 self._tools = load_tools(config.tools)
             except Invalid as error:

@@ -13,7 +13,7 @@ import operator
 import os
 import re
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,10 @@ _NEEDS_RESTART = (
     "sandbox", "database", "checkpointer", "run_events", "stream_bridge",
     "metrics.enabled", "tracing.otlp",
 )  # fmt: skip
+_DOTENV = Path(".env")
+_from_dotenv: dict[str, str] = {}
+"""The variables of this process that come from `.env`."""
+_Stamp = tuple[int, int, int] | None
 
 
 def home(argument: str | Path | None = None) -> Path:
@@ -106,31 +110,43 @@ def restart_required(old: Config, new: Config) -> list[str]:
 
 
 class ConfigSource:
-    """The configuration as the file is now. A file that breaks later changes nothing but `problem`.
+    """The configuration as `config.yaml` and `.env` are now. Files that break later change nothing but `problem`.
 
-    Raises `Invalid` if the file is broken at the start: then there is nothing to fall back to.
+    Raises `Invalid` if they are broken at the start: then there is nothing to fall back to.
     """
 
     def __init__(self, argument: str | Path | None = None) -> None:
-        dotenv.load_dotenv(Path(".env"), override=False, interpolate=False)
-        self.problem: str | None = None
         self._argument = argument
         self._path: Path | None = None
-        self._stamp: tuple[int, int, int] | None = None
-        self._digest = _digest("")
+        self._stamps: tuple[_Stamp, _Stamp] | None = None
+        self._texts: tuple[str, Mapping[str, str | None]] = "", {}
+        self._problem: str | None = None
+        self._check: Callable[[Config], object] = lambda _: None
         self._config = parse("")
-        redactor.learn_environment()
         self._refresh()
 
+    @property
+    def problem(self) -> str | None:
+        """Why the files as they are now are not in force; None if they are. Costs no more than `current`.
+
+        A text for people, without secrets: it names the file and the key.
+        """
+        self.current()
+        return self._problem
+
+    def require(self, check: Callable[[Config], object]) -> None:
+        """From now on, a changed configuration counts only if `check` does not raise `Invalid`."""
+        self._check = check
+
     def current(self) -> Config:
-        """The last good configuration. Costs one `stat` while the file does not change."""
-        before, problem = self._config, self.problem
+        """The last good configuration. Costs two `stat` while the files do not change."""
+        before, problem = self._config, self._problem
         try:
             self._refresh()
         except Invalid as error:
-            self.problem = str(error)
-        if self.problem and self.problem != problem:
-            log.error("configuration is broken, the last good one stays in force", problem=self.problem)
+            self._problem = str(error)
+        if self._problem and self._problem != problem:
+            log.error("configuration is broken, the last good one stays in force", problem=self._problem)
         if self._config is not before:
             log.info("configuration read again", hash=self._config.hash, warnings=list(self._config.warnings))
             if later := restart_required(before, self._config):
@@ -139,23 +155,51 @@ class ConfigSource:
 
     def _refresh(self) -> None:
         self._path = path = self._path or find(self._argument)
-        if path is None:
+        stamps = _stamp(path), _stamp(_DOTENV)
+        if stamps == self._stamps:
             return
-        try:
-            stat = path.stat()
-            stamp = (stat.st_mtime_ns, stat.st_size, stat.st_ino)
-            if stamp == self._stamp:
-                return
-            text = path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            self._stamp, self._digest = None, ""
-            raise Invalid(f"{path.name}: {getattr(error, 'strerror', None) or error}") from None
-        self._stamp = stamp
-        if (digest := _digest(text)) != self._digest:
-            self._digest = digest
-            self._config = parse(text, path.name)
-            redactor.learn(self._config)
-            self.problem = None
+        self._stamps = None  # what cannot be read is tried again
+        variables = _read_dotenv()
+        text = _read(path) if path else ""
+        self._stamps = stamps
+        if (text, variables) != self._texts or self._problem:
+            self._texts = text, variables
+            redactor.learn_environment()
+            changed = parse(text, path.name if path else "config.yaml")
+            redactor.learn(changed)
+            self._check(changed)
+            self._config, self._problem = changed, None
+
+
+def _stamp(path: Path | None) -> _Stamp:
+    """Changes when the file does; None if there is none."""
+    try:
+        stat = path.stat() if path else None
+    except OSError:
+        return None
+    return stat and (stat.st_mtime_ns, stat.st_size, stat.st_ino)
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise Invalid(f"{path.name}: {getattr(error, 'strerror', None) or error}") from None
+
+
+def _read_dotenv() -> Mapping[str, str | None]:
+    """Brings `.env` into the environment, where it overrides nothing but what it brought itself before."""
+    try:
+        variables = dotenv.dotenv_values(_DOTENV, interpolate=False)
+    except (OSError, UnicodeDecodeError) as error:
+        raise Invalid(f".env: {getattr(error, 'strerror', None) or error}") from None
+    for name in [name for name in _from_dotenv if variables.get(name) is None]:
+        if os.environ.get(name) == _from_dotenv.pop(name):
+            del os.environ[name]
+    for name, value in variables.items():
+        if value is not None and os.environ.get(name) in (None, _from_dotenv.get(name)):
+            os.environ[name] = _from_dotenv[name] = value
+    return variables
 
 
 def _read_yaml(text: str) -> dict[str, Any]:

@@ -129,6 +129,27 @@ def test_dotenv_is_read_and_overrides_nothing(tmp_path: Path, monkeypatch: pytes
         os.environ.pop("SIKA_TEST_TWO", None)
 
 
+def test_dotenv_is_read_again_when_it_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("SIKA_TEST_KEY", "SIKA_TEST_OTHER"):
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("SIKA_TEST_REAL", "environment")
+    (tmp_path / "config.yaml").write_text("http: {port: 1}")
+    source = ConfigSource()
+    (tmp_path / "config.yaml").write_text("channels: {a: $SIKA_TEST_KEY, b: $SIKA_TEST_REAL}")
+    missing = "config.yaml: channels.a: the environment variable SIKA_TEST_KEY is not set"
+    assert str(source.problem) == missing
+    (tmp_path / ".env").write_text("SIKA_TEST_KEY=one\nSIKA_TEST_REAL=file\nSIKA_TEST_OTHER=1\n")
+    assert source.problem is None
+    assert source.current().channels == {"a": "one", "b": "environment"}
+    (tmp_path / ".env").write_text("SIKA_TEST_KEY=second\n")
+    assert source.current().channels == {"a": "second", "b": "environment"}
+    assert "SIKA_TEST_OTHER" not in os.environ
+    (tmp_path / ".env").unlink()
+    assert str(source.problem) == missing
+    assert source.current().channels == {"a": "second", "b": "environment"}
+
+
 # --- unknown keys
 
 
@@ -293,6 +314,21 @@ def test_a_broken_file_changes_nothing_until_it_is_mended(tmp_path: Path) -> Non
     file.write_text("http: {port: 1}")
     assert source.current() == good
     assert source.problem is None
+
+
+def test_a_change_that_a_check_refuses_changes_nothing(tmp_path: Path) -> None:
+    def check(changed: Config) -> None:
+        if changed.http.port == 2:
+            raise Invalid("http.port: not this one")
+
+    file = tmp_path / "config.yaml"
+    file.write_text("http: {port: 1}")
+    source = ConfigSource()
+    source.require(check)
+    file.write_text("http: {port: 2}")
+    assert (source.problem, source.current().http.port) == ("http.port: not this one", 1)
+    file.write_text("http: {port: 3}")
+    assert (source.problem, source.current().http.port) == (None, 3)
 
 
 def test_a_vanished_file_is_a_problem_not_a_reset(tmp_path: Path) -> None:
