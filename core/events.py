@@ -22,6 +22,8 @@ import msgspec
 from core.errors import Invalid
 
 Json = dict[str, Any]
+ENVELOPE = frozenset(("id", "type", "kind", "aggregate", "actor", "at", "v", "run", "cause", "blob"))
+"""The names of the envelope's fields."""
 Message = dict[str, Any]
 """A LangChain message as its flat dump: `type`, `id`, `content`, and what else it has; absent means default."""
 
@@ -52,6 +54,11 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_f
     version: ClassVar[int] = 1
     upcasters: ClassVar[Mapping[int, Callable[[Json], Json]]] = {}
     """`{n: f}`: f turns the stored dict of version n into that of version n + 1."""
+
+    def __init_subclass__(cls, **settings: Any) -> None:
+        super().__init_subclass__(**settings)
+        if taken := sorted(ENVELOPE.intersection(cls.__dict__["__slots__"])):
+            raise Invalid(f"event {cls.__module__}.{cls.__qualname__}: {', '.join(taken)}: a name of the envelope")
 
 
 # ── thread ───────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from pathlib import Path
+from typing import Any, Literal, Protocol, get_args
 
 from core.errors import Invalid
 
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 Effect = Literal["pure", "idempotent", "once"]
 """What may be done with a call whose outcome is unknown after a crash.
 
@@ -56,7 +59,10 @@ ToolFunction = Callable[..., Awaitable[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A tool as found in `adapters/tools/`. `function(context, **arguments)` returns the result for the model."""
+    """A tool as found in `adapters/tools/`. `function(context, **arguments)` returns the result for the model.
+
+    Raises `Invalid`, with the place of the function, for one that could not be called or described to a model.
+    """
 
     name: str
     description: str
@@ -66,18 +72,56 @@ class Tool:
     deferred: bool = False
     """With `tool_search`: the model has to look it up before it can call it."""
 
+    def __post_init__(self) -> None:
+        if problem := self._problem():
+            raise Invalid(f"{declared_at(self.function)}tool {self.name}: {problem}")
 
-def tool(*, effect: Effect = "once", group: str | None = None) -> Callable[[ToolFunction], Tool]:
-    """Declare an async function as a tool. Its name and docstring are what the model sees.
+    def _problem(self) -> str | None:
+        if not _NAME.fullmatch(self.name):
+            return "the name goes to models, which take letters, digits, _ and -, at most 64"
+        if not self.description:
+            return "the docstring is its description and must not be empty"
+        if self.effect not in get_args(Effect):
+            return f"effect: one of {', '.join(get_args(Effect))} is expected, got {self.effect!r}"
+        if not inspect.iscoroutinefunction(self.function):
+            return "a tool is an async function; write `async def`"
+        parameters = list(inspect.signature(self.function).parameters.values())
+        if not parameters or not _takes_context(parameters[0]):
+            return "the first parameter is the context of the call; write `ctx: ToolContext`"
+        for argument in parameters[1:]:
+            if argument.kind not in (argument.POSITIONAL_OR_KEYWORD, argument.KEYWORD_ONLY):
+                return f"{argument}: models pass arguments by name"
+            if argument.annotation is argument.empty:
+                return f"{argument.name}: without an annotation, a model does not know what to pass"
+        return None
 
-    Raises `Invalid` if the function has no docstring: a model cannot use what is not described.
+
+def _takes_context(first: inspect.Parameter) -> bool:
+    if first.kind not in (first.POSITIONAL_ONLY, first.POSITIONAL_OR_KEYWORD):
+        return False
+    annotation = getattr(first.annotation, "__name__", str(first.annotation))
+    return annotation.rpartition(".")[2] == ToolContext.__name__ or first.name in ("ctx", "context")
+
+
+def declared_at(declared: Any) -> str:
+    """Where a function or class was written, for the beginning of a message; empty where that is not known."""
+    code = getattr(inspect.unwrap(declared) if callable(declared) else None, "__code__", None)
+    return f"{Path(code.co_filename).name}:{code.co_firstlineno}: " if code else ""
+
+
+def tool(
+    function: ToolFunction | None = None, /, *, effect: Effect = "once", group: str | None = None
+) -> Callable[[ToolFunction], Tool]:
+    """Declares an async function as a tool. Its name and docstring are what the model sees.
+
+    Raises `Invalid` for a function that cannot be a tool (see `Tool`), and for `@tool` without brackets.
     """
 
     def declare(function: ToolFunction) -> Tool:
-        description = inspect.getdoc(function)
         name = getattr(function, "__name__", repr(function))
-        if not description:
-            raise Invalid(f"tool {name}: the docstring is its description and must not be empty")
-        return Tool(name, description, function, effect, group)
+        return Tool(name, inspect.getdoc(function) or "", function, effect, group)
 
+    if function is not None:
+        name = getattr(function, "__name__", repr(function))
+        raise Invalid(f'{declared_at(function)}tool {name}: write the brackets: @tool() or @tool(effect="pure")')
     return declare

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import types
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
@@ -12,6 +13,7 @@ import pytest
 from core.errors import Invalid
 from core.events import (
     Aggregate,
+    Envelope,
     Event,
     Json,
     Opaque,
@@ -146,3 +148,10 @@ def test_the_catalogue_has_them_all_and_each_name_once() -> None:
         catalogue()
     elsewhere.__module__ = CanvasPainted.__module__  # for the tests after this one
     catalogue()
+
+
+@pytest.mark.parametrize("name", sorted(Envelope.__struct_fields__))
+def test_a_field_with_a_name_of_the_envelope_is_refused(name: str) -> None:
+    fields = {"__annotations__": {name: str}, "__module__": __name__}
+    with pytest.raises(Invalid, match=rf"^event {__name__}.HaikuWritten: {name}: a name of the envelope$"):
+        types.new_class("HaikuWritten", (Event,), exec_body=lambda body: body.update(fields))
