@@ -13,7 +13,7 @@ import operator
 import os
 import re
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ import msgspec
 import structlog
 import yaml
 
+from core import deerflow
 from core.errors import Invalid
 from core.redaction import is_secret, redactor
 from core.settings import Config, Model, Secret, Section, ToolEntry
@@ -32,21 +33,12 @@ __all__ = ["Config", "ConfigSource", "Secret", "find", "home", "load", "parse", 
 
 _DERIVED = {"extra", "hash", "warnings"}  # fields that we fill; as keys in a file they are unknown
 _ARGUMENTS_FOR_OTHERS = (Model, ToolEntry)  # no spelling advice: their unknown keys belong to the class they name
-_DEER_FLOW_KEYS = frozenset(
-    (
-        "agent_storage", "auth", "authorization", "channel_connections", "dedupe_storage", "extensions", "input_polish",
-        "llm_call", "logging", "max_recursion_limit", "mcp_tasks", "plugins", "read_before_write", "run_ownership",
-        "safety_finish_reason", "scheduler", "skill_scan", "suggestions", "token_budget", "tool_output",
-        "tool_progress",
-    )
-)  # fmt: skip
 _EMPTY_IF_MISSING = re.compile(r"^(sandbox\.environment|acp_agents\.[^.]+\.env)\.")
 _NEEDS_RESTART = (
     "log_level", "http.host", "http.port", "auth.enabled", "nats", "runs.max_concurrent", "actors", "channels",
     "sandbox", "database", "checkpointer", "run_events", "stream_bridge",
     "metrics.enabled", "tracing.otlp",
 )  # fmt: skip
-_DOTENV = Path(".env")
 _from_dotenv: dict[str, str] = {}
 """The variables of this process that come from `.env`."""
 _Stamp = tuple[int, int, int] | None
@@ -54,19 +46,24 @@ _Stamp = tuple[int, int, int] | None
 
 def home(argument: str | Path | None = None) -> Path:
     """The data directory: argument, `SIKA_HOME`, `DEER_FLOW_HOME`, `.sika`; absolute, perhaps not there yet."""
-    chosen = argument or os.environ.get("SIKA_HOME") or os.environ.get("DEER_FLOW_HOME") or ".sika"
+    chosen = argument or os.environ.get("SIKA_HOME") or os.environ.get("DEER_FLOW_HOME") or _project() / ".sika"
     return Path(chosen).expanduser().absolute()
 
 
 def find(argument: str | Path | None = None) -> Path | None:
     """The configuration file: argument, `SIKA_CONFIG`, `DEER_FLOW_CONFIG_PATH`, `./config.yaml` if it is there."""
     named = argument or os.environ.get("SIKA_CONFIG") or os.environ.get("DEER_FLOW_CONFIG_PATH")
-    path = Path(named or "config.yaml").expanduser().absolute()
+    path = Path(named or _project() / "config.yaml").expanduser().absolute()
     if path.exists():
         return path
     if named:
         raise Invalid(f"{path}: no such configuration file")
     return None
+
+
+def _project() -> Path:
+    """Where things lie whose place nobody names: `DEER_FLOW_PROJECT_ROOT`, or the working directory."""
+    return Path(os.environ.get("DEER_FLOW_PROJECT_ROOT") or ".")
 
 
 def load(argument: str | Path | None = None) -> Config:
@@ -76,15 +73,23 @@ def load(argument: str | Path | None = None) -> Config:
 
 def parse(text: str, name: str = "config.yaml", environ: Mapping[str, str] | None = None) -> Config:
     """Make a `Config` of YAML text. Raises `Invalid` with `name` and the place of the first mistake."""
+    lines, renamed = _Lines(text), dict[str, str]()
+    environ = os.environ if environ is None else environ
     try:
         raw = _read_yaml(text)
-        warnings: list[str] = []
-        resolved = _resolve(raw, "", os.environ if environ is None else environ)
-        shaped = _shape(Config, _compatible(resolved), "", warnings)
-        shaped |= {"hash": _digest(json.dumps(raw, sort_keys=True, default=str)), "warnings": warnings}
+        resolved = _resolve(raw, "", environ)
+        renamed = deerflow.translate(resolved, environ)
+        notes = [f"{path}: {remark}" for path, remark in deerflow.without_effect(resolved)]
+        unknown: list[str] = []
+        shaped = _shape(Config, resolved, "", unknown)
+        notes += [lines.placed(note) for note in unknown]
+        shaped |= {"hash": _digest(json.dumps(raw, sort_keys=True, default=str)), "warnings": notes}
         return msgspec.convert(shaped, Config, strict=False, dec_hook=_to_secret)
     except msgspec.ValidationError as error:
-        raise Invalid(f"{name}: {_place_first(str(error))}") from None
+        problem = lines.misspelt(_place_first(str(error)))
+        for new, old in renamed.items():
+            problem = re.sub(rf"^{re.escape(new)}\b", old, problem)
+        raise Invalid(f"{name}: {lines.placed(problem)}") from None
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         place = f":{mark.line + 1}:{mark.column + 1}" if mark else ""
@@ -92,7 +97,45 @@ def parse(text: str, name: str = "config.yaml", environ: Mapping[str, str] | Non
     except yaml.YAMLError as error:
         raise Invalid(f"{name}: {error}") from None
     except Invalid as error:
-        raise Invalid(f"{name}: {error}") from None
+        raise Invalid(f"{name}: {lines.placed(str(error))}") from None
+
+
+class _Lines:
+    """The lines of the keys of a text, looked up only where there is something to say."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    @functools.cached_property
+    def _of(self) -> dict[str, int]:
+        return dict(_key_lines(yaml.compose(self._text, yaml.SafeLoader), ""))
+
+    def placed(self, problem: str) -> str:
+        """Adds the line of the key that a problem begins with."""
+        line = self._of.get(problem.partition(": ")[0])
+        return f"{problem} (line {line})" if line else problem
+
+    def misspelt(self, problem: str) -> str:
+        """Names the key that was probably meant, where one is missing."""
+        place, _, text = problem.partition(": ")
+        missing = text.removeprefix("missing required field ")
+        inside = {path.removeprefix(f"{place}."): path for path in self._of if path.startswith(f"{place}.")}
+        close = difflib.get_close_matches(missing, inside, n=1, cutoff=0.7) if missing != text else []
+        return f"{inside[close[0]]}: unknown key, did you mean {missing}? It is missing" if close else problem
+
+
+def _key_lines(node: yaml.Node | None, path: str) -> Iterator[tuple[str, int]]:
+    match node:
+        case yaml.MappingNode():
+            for key, value in node.value:
+                place = f"{path}.{key.value}" if path else str(key.value)
+                yield place, key.start_mark.line + 1
+                yield from _key_lines(value, place)
+        case yaml.SequenceNode():
+            for index, value in enumerate(node.value):
+                place = f"{path}[{index}]"
+                yield place, value.start_mark.line + 1
+                yield from _key_lines(value, place)
 
 
 def reveal(value: Any) -> Any:
@@ -119,7 +162,7 @@ class ConfigSource:
         self._argument = argument
         self._path: Path | None = None
         self._stamps: tuple[_Stamp, _Stamp] | None = None
-        self._texts: tuple[str, Mapping[str, str | None]] = "", {}
+        self._texts: tuple[str, Mapping[str, str | None]] | None = None
         self._problem: str | None = None
         self._check: Callable[[Config], object] = lambda _: None
         self._config = parse("")
@@ -155,7 +198,7 @@ class ConfigSource:
 
     def _refresh(self) -> None:
         self._path = path = self._path or find(self._argument)
-        stamps = _stamp(path), _stamp(_DOTENV)
+        stamps = _stamp(path), _stamp(_project() / ".env")
         if stamps == self._stamps:
             return
         self._stamps = None  # what cannot be read is tried again
@@ -167,6 +210,8 @@ class ConfigSource:
             redactor.learn_environment()
             changed = parse(text, path.name if path else "config.yaml")
             redactor.learn(changed)
+            if remark := deerflow.extensions(path, os.environ):
+                changed = msgspec.structs.replace(changed, warnings=(*changed.warnings, remark))
             self._check(changed)
             self._config, self._problem = changed, None
 
@@ -190,7 +235,7 @@ def _read(path: Path) -> str:
 def _read_dotenv() -> Mapping[str, str | None]:
     """Brings `.env` into the environment, where it overrides nothing but what it brought itself before."""
     try:
-        variables = dotenv.dotenv_values(_DOTENV, interpolate=False)
+        variables = dotenv.dotenv_values(_project() / ".env", interpolate=False)
     except (OSError, UnicodeDecodeError) as error:
         raise Invalid(f".env: {getattr(error, 'strerror', None) or error}") from None
     for name in [name for name in _from_dotenv if variables.get(name) is None]:
@@ -233,26 +278,6 @@ def _resolve(value: Any, path: str, environ: Mapping[str, str]) -> Any:
     raise Invalid(f"{path}: the environment variable {name} is not set")
 
 
-def _compatible(raw: dict[str, Any]) -> dict[str, Any]:
-    """Translate DeerFlow's older spellings into ours."""
-    result = {key: dict(item) if isinstance(item, dict) else item for key, item in raw.items()}
-    if isinstance(level := result.get("log_level"), str):
-        result["log_level"] = level.lower()
-    if isinstance(uploads := result.get("uploads"), dict):
-        for old, new in (("max_file_count", "max_files"), ("max_single_file_size", "max_file_size")):
-            if old in uploads:
-                uploads.setdefault(new, uploads.pop(old))
-    summarization = result.get("summarization")
-    if isinstance(summarization, dict) and isinstance(summarization.get("trigger"), dict):
-        summarization["trigger"] = [summarization["trigger"]]
-    if isinstance(middlewares := result.get("middlewares"), list):
-        result["middlewares"] = [{"use": one} if isinstance(one, str) else one for one in middlewares]
-    sandbox = result.get("sandbox")
-    if isinstance(sandbox, dict) and isinstance(sandbox.get("use"), str):
-        sandbox.setdefault("provider", "host" if "LocalSandbox" in sandbox["use"] else "auto")
-    return result
-
-
 def _shape(kind: Any, value: Any, path: str, warnings: list[str]) -> Any:
     """Bring `value` into the form of `kind`: unknown keys to `extra`, empty sections away, secrets covered."""
     if _optional(kind):
@@ -290,10 +315,10 @@ def _optional(kind: Any) -> bool:
 
 
 def _advice(kind: type[Section], key: str, place: str) -> list[str]:
-    if kind in _ARGUMENTS_FOR_OTHERS or (kind is Config and key in _DEER_FLOW_KEYS):
+    if kind in _ARGUMENTS_FOR_OTHERS or deerflow.known(place):
         return []
     close = difflib.get_close_matches(key, _fields(kind), n=1, cutoff=0.7)
-    return [f"{place}: unknown key, did you mean {close[0]}?"] if close else []
+    return [f"{place}: unknown key" + (f", did you mean {close[0]}?" if close else "")]
 
 
 def _cover(value: Any, hidden: bool = False) -> Any:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
@@ -20,6 +20,8 @@ Price = Annotated[float, msgspec.Meta(ge=0)]
 Open = Mapping[str, Any]
 """A section whose keys belong to somebody else."""
 _ORIGIN = re.compile(r"https?://(?:[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(?::\d{1,5})?")
+ROLES = ("lead", "summarization", "suggestions")
+"""What models may be chosen for."""
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
@@ -139,6 +141,8 @@ class Runs(Section, frozen=True, kw_only=True):
     lease_seconds: Annotated[int, msgspec.Meta(ge=2, le=60)] = 10
     max_concurrent: Positive = 128
     recursion_limit: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 100
+    max_recursion_limit: Positive = 1000
+    """No run gets more steps, whatever a client asks for."""
     max_model_attempts: Positive = 3
 
 
@@ -412,6 +416,10 @@ class Guardrails(Section, frozen=True, kw_only=True):
     fail_closed: bool = True
     passport: str | None = None
 
+    def __post_init__(self) -> None:
+        if self.enabled and self.provider is None:
+            raise ValueError("enabled, but no provider decides: name one, as adapters.guardrails:AllowList")
+
 
 class Skills(Section, frozen=True, kw_only=True):
     use: str | None = None
@@ -526,3 +534,31 @@ class Config(Section, frozen=True, kw_only=True):
     stream_bridge: Open = {}
     hash: str = ""
     warnings: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for key, entries in (("models", self.models), ("tools", self.tools), ("tool_groups", self.tool_groups)):
+            _refuse_twice(key, [entry.name for entry in entries])
+        _refuse_twice("sandbox.mounts", [mount.container_path for mount in self.sandbox.mounts], "container_path")
+        _refuse_twice("approvals", [repr((rule.tool, rule.match, rule.when)) for rule in self.approvals], "tool")
+        if unknown := [role for role in self.model_roles if role not in ROLES]:
+            raise ValueError(f"model_roles.{unknown[0]}: no such role; there are: {', '.join(ROLES)}")
+        names = [model.name for model in self.models]
+        for place, name in self._models_by_place():
+            if name not in names:
+                raise ValueError(f"{place}: {name} is none of the models; there are: {', '.join(names) or 'none'}")
+
+    def _models_by_place(self) -> Iterator[tuple[str, str]]:
+        for role, wanted in self.model_roles.items():
+            yield from ((f"model_roles.{role}[{index}]", name) for index, name in enumerate(wanted))
+        for key, name in (
+            ("summarization.model_name", self.summarization.model_name),
+            ("suggestions.model_name", self.suggestions.model_name),
+        ):
+            if name is not None:
+                yield key, name
+
+
+def _refuse_twice(key: str, names: Sequence[str], field: str = "name") -> None:
+    for index, name in enumerate(names):
+        if (first := names.index(name)) < index:
+            raise ValueError(f"{key}[{index}].{field}: {name} is already {key}[{first}]")

@@ -171,7 +171,8 @@ class Lead(RunActor):
         turn.untracked = untracked(agent)
         seed = {name: value for name, value in turn.state.values.items() if name in agent.channels}
         seed["messages"] = self._seed(turn.thread, turn.journal)
-        steps = plan.options.steps or plan.config.runs.recursion_limit
+        limits = plan.config.runs
+        steps = min(plan.options.steps or limits.recursion_limit, limits.max_recursion_limit)
         traced = self._traced(
             thread=turn.thread,
             run=turn.run,
@@ -192,7 +193,7 @@ class Lead(RunActor):
         """The compiled agent of a plan: the same for runs that are done in the same way."""
         chat, tools = turn.candidates[0].model, [self._langchain(tool) for tool in plan.tools]
         names = {tool.name for tool in plan.deferred}
-        key = (id(chat), plan.config.hash, plan.prompt, plan.todos, plan.vision, *map(id, tools))
+        key = (id(chat), id(plan.config), plan.prompt, plan.todos, plan.vision, *map(id, tools))
 
         def chain() -> list[Policy]:
             found = policies(plan, self._ports(plan), [tool for tool in tools if tool.name in names])

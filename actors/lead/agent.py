@@ -76,14 +76,16 @@ class Agents:
     """Compiled agents by what they are made of."""
 
     def __init__(self) -> None:
-        self._compiled: dict[Hashable, Agent] = {}
+        self._compiled: dict[Hashable, tuple[Agent, Chain]] = {}
+        """With what keeps the parts alive that keys name by their ids."""
 
     def get(self, key: Hashable, model: BaseChatModel, tools: Sequence[BaseTool], prompt: str, chain: Chain) -> Agent:
         """The agent of a `key`, made if there is none: equal keys stand for the same parts."""
         if key not in self._compiled:
             if len(self._compiled) >= KEPT:
                 self._compiled.clear()
-            self._compiled[key] = create_agent(
+            agent = create_agent(
                 model, tools=list(tools), system_prompt=prompt, middleware=chain(), context_schema=Turn
             )
-        return self._compiled[key]
+            self._compiled[key] = agent, chain
+        return self._compiled[key][0]

@@ -78,7 +78,6 @@ class Planner:
         tools = [one for one in allowed(self._tools(config), wanted, agent) if vision or one.name != VIEW_IMAGE]
         deferred = [one for one in tools if one.deferred] if config.tool_search.enabled else []
         parts = parts_of(
-            config,
             wanted,
             agent,
             soul=default_soul(self._home),

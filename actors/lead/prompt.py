@@ -201,7 +201,6 @@ def short_hash(prompt: str) -> str:
 
 
 def parts_of(
-    config: Config,
     options: Options,
     agent: Definition | None = None,
     *,
@@ -210,11 +209,14 @@ def parts_of(
     deferred: Sequence[str] = (),
     subagents: Mapping[str, str] | None = None,
     mounts: Sequence[Mounted] = (),
+    skill_evolution: bool = False,
+    acp: Sequence[str] = (),
 ) -> Parts:
     """The parts for a run with these options. Pure.
 
     `agent`: the custom agent that does it; `soul`: of the agent without a name. `skills`: those that it may use;
-    `subagents`: descriptions of those there are, by type; `mounts`: see `mounted`.
+    `subagents`: descriptions of those there are, by type; `mounts`: see `mounted`; `skill_evolution`, `acp`: whether it
+    may write skills, and the agents that `invoke_acp_agent` reaches.
     """
     if options.bootstrap:
         return Parts(agent=options.agent, bootstrap=True, skills=tuple(skills))
@@ -224,11 +226,11 @@ def parts_of(
         agent=agent.name if agent else None,
         soul=(agent.soul or "") if agent else soul,
         skills=tuple(skills),
-        skill_evolution=config.skill_evolution.enabled and not without_skills,
+        skill_evolution=skill_evolution and not without_skills,
         deferred=tuple(deferred),
         subagents=Subagents(options.max_subagents, kinds) if options.subagents and kinds else None,
         mounts=tuple(mounts),
-        acp=tuple(config.acp_agents),
+        acp=tuple(acp),
     )
 
 

@@ -73,7 +73,7 @@ def test_braces_and_plain_dollars() -> None:
 
 
 def test_missing_variable_is_named_with_its_place() -> None:
-    with pytest.raises(Invalid, match=r"^config\.yaml: models\[0\]\.api_key: .* NO_SUCH_KEY is not set$"):
+    with pytest.raises(Invalid, match=r"^config\.yaml: models\[0\]\.api_key: .* NO_SUCH_KEY is not set \(line 1\)$"):
         parse("models: [{name: a, model: b, api_key: $NO_SUCH_KEY}]", environ={})
 
 
@@ -137,7 +137,7 @@ def test_dotenv_is_read_again_when_it_changes(tmp_path: Path, monkeypatch: pytes
     (tmp_path / "config.yaml").write_text("http: {port: 1}")
     source = ConfigSource()
     (tmp_path / "config.yaml").write_text("channels: {a: $SIKA_TEST_KEY, b: $SIKA_TEST_REAL}")
-    missing = "config.yaml: channels.a: the environment variable SIKA_TEST_KEY is not set"
+    missing = "config.yaml: channels.a: the environment variable SIKA_TEST_KEY is not set (line 1)"
     assert str(source.problem) == missing
     (tmp_path / ".env").write_text("SIKA_TEST_KEY=one\nSIKA_TEST_REAL=file\nSIKA_TEST_OTHER=1\n")
     assert source.problem is None
@@ -154,19 +154,19 @@ def test_dotenv_is_read_again_when_it_changes(tmp_path: Path, monkeypatch: pytes
 
 
 def test_unknown_keys_are_kept_where_they_stand() -> None:
-    found = parse("plugins: {a: 1}\ntools: [{name: t, use: 'm:f', max_results: 3}]\nruns: {colour: red}")
-    assert found.extra == {"plugins": {"a": 1}}
+    found = parse("zebra: {a: 1}\ntools: [{name: t, use: 'm:f', max_results: 3}]\nruns: {colour: red}")
+    assert found.extra == {"zebra": {"a": 1}}
     assert found.tools[0].extra == {"max_results": 3}
     assert found.runs.extra == {"colour": "red"}
-    assert found.warnings == ()
+    assert found.warnings == ("zebra: unknown key (line 1)", "runs.colour: unknown key (line 3)")
 
 
 def test_near_misses_are_advised() -> None:
     found = parse("http: {prot: 1}\nsandbx: {}\nsandbox: {mounts: [{host_path: a, container_path: b, readonly: true}]}")
     assert set(found.warnings) == {
-        "http.prot: unknown key, did you mean port?",
-        "sandbx: unknown key, did you mean sandbox?",
-        "sandbox.mounts[0].readonly: unknown key, did you mean read_only?",
+        "http.prot: unknown key, did you mean port? (line 1)",
+        "sandbx: unknown key, did you mean sandbox? (line 2)",
+        "sandbox.mounts[0].readonly: unknown key, did you mean read_only? (line 3)",
     }
 
 
@@ -185,6 +185,14 @@ def test_arguments_of_models_get_no_advice() -> None:
         ("runs: {lease_seconds: 61}", "config.yaml: runs.lease_seconds: expected int <= 60"),
         ("http: 5", "config.yaml: http: expected object, got int"),
         ("models: [{name: a}]", "config.yaml: models[0]: missing required field model"),
+        (
+            "models:\n  - name: a\n    modell: b",
+            "config.yaml: models[0].modell: unknown key, did you mean model? It is missing (line 3)",
+        ),
+        (
+            "approvals:\n  - {tool: bash}\n  - {tol: ls}",
+            "config.yaml: approvals[1].tol: unknown key, did you mean tool? It is missing (line 3)",
+        ),
         ("nats: {token: [1]}", "config.yaml: nats.token: expected str, got list"),
         ("sandbox: {provider: magic}", "config.yaml: sandbox.provider: invalid enum value 'magic'"),
         ("loop_detection: {hard_limit: 1}", "config.yaml: loop_detection: a hard limit must not be below its warning"),
@@ -228,7 +236,12 @@ def test_a_deerflow_file_is_accepted() -> None:
         tool_output: {max: 1}
         """
     )
-    assert found.warnings == ()
+    assert found.warnings == (
+        "database: has no effect: the log keeps everything",
+        "skills: not in this version: the folder is mounted, but agents are not told of it",
+        "uploads.pdf_converter: has no effect: the first converter that is installed is used",
+        "tool_output.max: unknown key (line 17)",
+    )
     assert found.sandbox.provider == "host"
     assert (found.uploads.max_files, found.uploads.max_file_size) == (3, 9)
     assert [(size.type, size.value) for size in found.summarization.trigger] == [("tokens", 15564)]
@@ -239,7 +252,7 @@ def test_a_deerflow_file_is_accepted() -> None:
 @pytest.mark.parametrize(
     ("text", "provider"),
     [
-        ("sandbox: {use: 'deerflow.community.aio_sandbox:AioSandboxProvider'}", "auto"),
+        ("sandbox: {use: 'deerflow.sandbox.local:LocalSandboxProvider'}", "host"),
         ("sandbox: {use: 'x:LocalSandboxProvider', provider: bubblewrap}", "bubblewrap"),
         ("", "auto"),
     ],
@@ -307,7 +320,7 @@ def test_a_broken_file_changes_nothing_until_it_is_mended(tmp_path: Path) -> Non
     good = source.current()
     file.write_text("http: {port: many}")
     assert source.current() is good
-    assert source.problem == "config.yaml: http.port: expected int, got str"
+    assert source.problem == "config.yaml: http.port: expected int, got str (line 1)"
     os.utime(file, (1, 1))
     assert source.current() is good
     assert source.problem is not None

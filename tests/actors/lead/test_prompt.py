@@ -129,12 +129,6 @@ def test_bootstrap_does_nothing_else() -> None:
     assert "working_directory" not in found
 
 
-CONFIG = """
-skill_evolution: {enabled: true}
-acp_agents: {codex: {command: codex}}
-"""
-
-
 @pytest.mark.parametrize(
     ("options", "agent", "expected"),
     [
@@ -151,13 +145,14 @@ acp_agents: {codex: {command: codex}}
     ids=["default", "soul", "no-soul", "no-skills", "subagents"],
 )
 def test_parts_of_a_run(options: Options, agent: Definition | None, expected: dict[str, Any]) -> None:
-    found = parts_of(parse(CONFIG), options, agent, soul="default", subagents={"x": "y"})
+    more: dict[str, Any] = {"subagents": {"x": "y"}, "skill_evolution": True, "acp": ["codex"]}
+    found = parts_of(options, agent, soul="default", **more)
     assert found == Parts(acp=("codex",), **expected)
 
 
 def test_parts_of_a_run_that_makes_an_agent() -> None:
     wanted = Options(bootstrap=True, agent="new", subagents=True)
-    found = parts_of(parse(CONFIG), wanted, soul="default", skills=[SKILL], deferred=["fly"], subagents={"x": "y"})
+    found = parts_of(wanted, soul="default", skills=[SKILL], deferred=["fly"], subagents={"x": "y"})
     assert found == Parts(bootstrap=True, agent="new", skills=(SKILL,))
 
 

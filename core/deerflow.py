@@ -1,0 +1,200 @@
+"""What a DeerFlow configuration means here: what is called otherwise is translated, what has no effect is named."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from core.errors import Invalid
+
+ABSENT = "not in this version"
+_STORES = "has no effect: the log keeps everything"
+_CONTAINERS = "has no effect: there are no container providers in this version"
+_LLM = "has no effect; see models[].max_concurrency and runs.max_model_attempts"
+WITHOUT_EFFECT: Mapping[str, str] = {
+    **dict.fromkeys(("acp_agents", "channel_connections", "channels", "extensions", "input_polish"), ABSENT),
+    **dict.fromkeys(("logging", "mcp_tasks", "memory", "plugins", "skill_evolution", "skill_scan"), ABSENT),
+    **dict.fromkeys(("subagents", "title", "tool_progress", "safety_finish_reason.detectors"), ABSENT),
+    **dict.fromkeys(("skills.use", "skills.deferred_discovery", "tool_search.auto_promote_top_k"), ABSENT),
+    "skills": f"{ABSENT}: the folder is mounted, but agents are not told of it",
+    **dict.fromkeys(("database", "checkpointer", "run_events", "stream_bridge"), _STORES),
+    **dict.fromkeys(("agent_storage", "dedupe_storage"), _STORES),
+    "run_ownership": "has no effect; see runs.lease_seconds",
+    "scheduler": "has no effect: schedules are always on",
+    **dict.fromkeys([f"sandbox.{key}" for key in ("image", "port", "replicas", "container_prefix")], _CONTAINERS),
+    **dict.fromkeys([f"sandbox.{key}" for key in ("idle_timeout", "provisioner_url", "ownership")], _CONTAINERS),
+    **dict.fromkeys([f"sandbox.{key}" for key in ("provisioner_api_key", "thread_data_mounts")], _CONTAINERS),
+    **dict.fromkeys([f"llm_call.{key}" for key in ("max_concurrent_calls", "retry_base_delay_ms")], _LLM),
+    **dict.fromkeys([f"llm_call.{key}" for key in ("retry_cap_delay_ms", "burst_retry_base_delay_ms")], _LLM),
+    **dict.fromkeys(
+        [f"token_budget.max_{which}_tokens" for which in ("input", "output")],
+        f"{ABSENT}: max_tokens counts input and output",
+    ),
+    "tool_output.storage_subdir": "has no effect: it is always .tool-results",
+    "loop_detection.max_tracked_threads": "has no effect: nothing is tracked in memory",
+    "uploads.pdf_converter": "has no effect: the first converter that is installed is used",
+}
+"""Keys that are known and that nothing reads. A line of a section stands for all that is below it."""
+_OFF_ONLY = ("authorization",)
+"""Known sections that promise protection: they may be there, but not on."""
+_RENAMED: Mapping[str, str] = {
+    "uploads.max_file_count": "uploads.max_files",
+    "uploads.max_single_file_size": "uploads.max_file_size",
+    "sandbox.bash_command_timeout": "sandbox.timeout_seconds",
+    "tool_output.tool_overrides": "tool_output.overrides",
+    "llm_call.retry_max_attempts": "runs.max_model_attempts",
+    "max_recursion_limit": "runs.max_recursion_limit",
+    "auth.local.allow_registration": "auth.registration",
+}
+_PROVIDERS = {"LocalSandboxProvider": "host", "Host": "host", "Bubblewrap": "bubblewrap"}
+_EXTENSIONS = ("extensions_config.json", "mcp_config.json")
+_YES, _NO = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
+
+
+def known(path: str) -> bool:
+    """Whether a key is one of DeerFlow's: itself, a section that it belongs to, or something in it."""
+    keys = *WITHOUT_EFFECT, *_OFF_ONLY
+    return any(f"{path}.".startswith(f"{key}.") or key.startswith(f"{path}.") for key in keys)
+
+
+def without_effect(raw: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """The keys that are set and that nothing reads, each with a remark. What is empty or off is not set."""
+    named: set[str] = set()
+    for path, remark in sorted(WITHOUT_EFFECT.items()):
+        if path.partition(".")[0] not in named and _is_set(_value(raw, path)):
+            named.add(path)
+            yield path, remark
+
+
+def extensions(config: Path | None, environ: Mapping[str, str]) -> str | None:
+    """A remark on DeerFlow's file of MCP servers and skills, if there is one with anything in it."""
+    if variable := environ.get("DEER_FLOW_EXTENSIONS_CONFIG_PATH"):
+        return f"DEER_FLOW_EXTENSIONS_CONFIG_PATH: {variable}: {ABSENT}"
+    for file in [config.parent / name for name in _EXTENSIONS] if config else []:
+        try:
+            empty = not any(json.loads(file.read_bytes()).values())
+        except FileNotFoundError:
+            continue
+        except (OSError, ValueError, AttributeError):
+            empty = False
+        return None if empty else f"{file.name}: {ABSENT}"
+    return None
+
+
+def translate(raw: dict[str, Any], environ: Mapping[str, str]) -> dict[str, str]:
+    """Puts DeerFlow's keys and variables in our terms. Returns what our keys are called in the file.
+
+    Raises `Invalid` for what would not be in force and must not be silently so.
+    """
+    renamed = {}
+    for old, new in _RENAMED.items():
+        if (value := _pop(raw, old)) is not None and _value(raw, new) is None:
+            _put(raw, new, value)
+            renamed[new] = old
+    if isinstance(level := raw.get("log_level"), str):
+        raw["log_level"] = level.lower()
+    summarization = raw.get("summarization")
+    if isinstance(summarization, dict) and isinstance(summarization.get("trigger"), dict):
+        summarization["trigger"] = [summarization["trigger"]]
+    models = raw.get("models")
+    for model in models if isinstance(models, list) else ():
+        if (price := _pop(model, "pricing.input_cache_hit_per_million")) is not None:
+            model["pricing"].setdefault("cache_read_per_million", price)
+    _middlewares(raw)
+    _sandbox(raw.get("sandbox"))
+    _oidc(raw.get("auth"))
+    for section in _OFF_ONLY:
+        if isinstance(value := raw.get(section), Mapping) and value.get("enabled"):
+            raise Invalid(f"{section}.enabled: {ABSENT}: nothing would be enforced; remove it or set it to false")
+    _variables(raw, environ)
+    return renamed
+
+
+def _middlewares(raw: dict[str, Any]) -> None:
+    theirs = _pop(raw, "extensions.middlewares")
+    if isinstance(theirs, list) and isinstance(raw.get("middlewares") or [], list):
+        raw["middlewares"] = [*(raw.get("middlewares") or []), *theirs]
+    if isinstance(entries := raw.get("middlewares"), list):
+        raw["middlewares"] = [{"use": entry} if isinstance(entry, str) else entry for entry in entries]
+
+
+def _sandbox(sandbox: Any) -> None:
+    if not isinstance(sandbox, dict) or not isinstance(use := sandbox.get("use"), str) or "provider" in sandbox:
+        return
+    provider = _PROVIDERS.get(use.rpartition(":")[2])
+    if provider is None:
+        raise Invalid(
+            f"sandbox.use: {use}: {ABSENT}; instead of it, say provider: auto, bubblewrap or host "
+            "(DeerFlow's LocalSandboxProvider is host)"
+        )
+    sandbox["provider"] = provider
+
+
+def _oidc(auth: Any) -> None:
+    if not isinstance(auth, dict) or not isinstance(oidc := auth.get("oidc"), dict):
+        return
+    if oidc.get("enabled", True):
+        raise Invalid(
+            "auth.oidc: expected a list of providers: - {name, issuer, client_id, client_secret, allowed_domains}; "
+            "DeerFlow's `providers:` by name are not read"
+        )
+    del auth["oidc"]
+
+
+def _variables(raw: dict[str, Any], environ: Mapping[str, str]) -> None:
+    """What DeerFlow's deployments say by the environment; the file counts more."""
+    docs, origins = environ.get("GATEWAY_ENABLE_DOCS", "").lower(), environ.get("GATEWAY_CORS_ORIGINS", "")
+    if docs and docs not in _YES + _NO:
+        raise Invalid(f"GATEWAY_ENABLE_DOCS: true or false is expected, got {docs!r}")
+    proxies = _listed(environ.get("AUTH_TRUSTED_PROXIES", ""))
+    for proxy in proxies:
+        try:
+            ipaddress.ip_network(proxy, strict=False)
+        except ValueError:
+            raise Invalid(f"AUTH_TRUSTED_PROXIES: an address or a network is expected, got {proxy!r}") from None
+    for path, value in (
+        ("http.docs", docs in _YES if docs else None),
+        ("http.cors_origins", [origin.rstrip("/") for origin in _listed(origins) if origin != "*"]),
+        ("http.trusted_proxies", proxies),
+        ("skills.path", environ.get("DEER_FLOW_SKILLS_PATH")),
+    ):
+        if value not in (None, [], "") and _value(raw, path) is None:
+            _put(raw, path, value)
+
+
+def _listed(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _is_set(value: Any) -> bool:
+    return bool(value) and not (isinstance(value, Mapping) and value.get("enabled") is False)
+
+
+def _value(raw: Any, path: str) -> Any:
+    for key in path.split("."):
+        raw = raw.get(key) if isinstance(raw, Mapping) else None
+    return raw
+
+
+def _pop(raw: Any, path: str) -> Any:
+    """Takes a value out, and the sections that are empty without it."""
+    key, _, rest = path.partition(".")
+    if not isinstance(raw, dict) or key not in raw:
+        return None
+    if not rest:
+        return raw.pop(key)
+    value = _pop(raw[key], rest)
+    if value is not None and raw[key] == {}:
+        del raw[key]
+    return value
+
+
+def _put(raw: dict[str, Any], path: str, value: Any) -> None:
+    section, _, key = path.rpartition(".")
+    inner = raw.get(section) if isinstance(raw.get(section) or {}, dict) else None
+    if inner is None:
+        inner = raw[section] = {}
+    inner[key] = value

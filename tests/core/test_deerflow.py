@@ -1,0 +1,182 @@
+"""DeerFlow's configuration: what is translated, what is named because it has no effect, what is refused."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from core import deerflow
+from core.config import ConfigSource, parse
+from core.errors import Invalid
+from core.settings import Config
+
+ROOT = Path(__file__).parents[2]
+ABSENT = ": not in this version"
+EVERYTHING = """
+acp_agents: {codex: {command: npx}}
+agent_storage: {backend: file}
+auth: {oidc: {enabled: false, providers: {}}, local: {allow_registration: false}}
+authorization: {enabled: false}
+channels: {slack: {enabled: false}}
+database: {backend: sqlite, checkpoint_cache: {max_entries: 1}}
+extensions: {middlewares: ["a:B"]}
+input_polish: {enabled: true}
+llm_call: {max_concurrent_calls: 4, retry_max_attempts: 5}
+logging: {enhance: {enabled: false}}
+loop_detection: {max_tracked_threads: 7}
+max_recursion_limit: 5
+mcp_tasks: {enabled: false}
+memory: {enabled: true, backend_config: {storage_path: ""}}
+models: [{name: m, model: x, pricing: {input_per_million: 1, input_cache_hit_per_million: 0.5}}]
+plugins: {a: 1}
+run_ownership: {lease_seconds: 30}
+sandbox: {use: "deerflow.sandbox.local:LocalSandboxProvider", bash_command_timeout: 7, image: x}
+scheduler: {enabled: true}
+skill_scan: {enabled: true}
+skills: {container_path: /mnt/skills, deferred_discovery: true}
+subagents: {max_total_per_run: 6}
+title: {enabled: true, model_name: nobody}
+token_budget: {max_input_tokens: null, max_output_tokens: 9}
+tool_output: {tool_overrides: {bash: 9}}
+tool_progress: {enabled: true}
+tool_search: {enabled: false, auto_promote_top_k: 3}
+"""
+NAMED = (
+    "acp_agents", "agent_storage", "channels", "database", "input_polish", "llm_call.max_concurrent_calls", "logging",
+    "loop_detection.max_tracked_threads", "memory", "plugins", "run_ownership", "sandbox.image", "scheduler",
+    "skill_scan", "skills", "subagents", "title", "token_budget.max_output_tokens", "tool_progress",
+    "tool_search.auto_promote_top_k",
+)  # fmt: skip
+
+
+def test_each_key_without_effect_is_named_once() -> None:
+    warnings = parse(EVERYTHING).warnings
+    assert tuple(warning.partition(": ")[0] for warning in warnings) == NAMED
+    assert "title: not in this version" in warnings
+
+
+def test_what_is_called_otherwise_is_translated() -> None:
+    found = parse(EVERYTHING)
+    assert (found.auth.registration, found.auth.oidc) == (False, ())
+    assert (found.runs.max_recursion_limit, found.runs.max_model_attempts) == (5, 5)
+    assert (found.sandbox.provider, found.sandbox.timeout_seconds) == ("host", 7)
+    assert [entry.use for entry in found.middlewares] == ["a:B"]
+    assert found.models[0].pricing is not None
+    assert found.models[0].pricing.cache_read_per_million == 0.5
+    assert found.tool_output.overrides == {"bash": 9}
+
+
+def test_a_file_says_nothing_about_what_it_does_not_set() -> None:
+    assert parse("memory: {enabled: false}\ntitle:\nchannels: {}\ntool_search: {enabled: true}").warnings == ()
+    assert parse("").warnings == ()
+
+
+def test_nothing_reads_what_is_said_to_have_no_effect() -> None:
+    code = "\n".join(
+        file.read_text()
+        for folder in ("core", "actors", "adapters", "channels")
+        for file in (ROOT / folder).rglob("*.py")
+        if file.name not in ("settings.py", "deerflow.py")
+    )
+    for key in deerflow.WITHOUT_EFFECT:
+        section, _, last = key.rpartition(".")
+        if key in {*Config.__struct_fields__} - {"skills", "channels"}:
+            assert f"config.{key}" not in code, key
+        elif section in Config.__struct_fields__ and last not in ("port", "replicas", "use"):
+            assert not re.search(rf"\.{last}\b", code), key
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("authorization: {enabled: true}", "authorization.enabled: not in this version: nothing would be enforced"),
+        ("guardrails: {enabled: true}", "guardrails: enabled, but no provider decides: name one"),
+        ("sandbox: {use: 'my.pkg:Provider'}", "sandbox.use: my.pkg:Provider: not in this version; instead of it, say"),
+        (
+            "sandbox:\n  use: deerflow.community.aio_sandbox:AioSandboxProvider",
+            "sandbox.use: deerflow.community.aio_sandbox:AioSandboxProvider: not in this version; instead of it, say "
+            "provider: auto, bubblewrap or host (DeerFlow's LocalSandboxProvider is host) (line 2)",
+        ),
+        ("auth: {oidc: {enabled: true, providers: {}}}", "auth.oidc: expected a list of providers: - {name, issuer"),
+        ("max_recursion_limit: many", "max_recursion_limit: expected int, got str (line 1)"),
+        ("model_roles: {leed: []}", "model_roles.leed: no such role; there are: lead, summarization, suggestions"),
+        (
+            "models: [{name: a, model: a}]\nmodel_roles: {lead: [a, nope]}",
+            "model_roles.lead[1]: nope is none of the models; there are: a (line 2)",
+        ),
+        ("summarization: {model_name: nope}", "summarization.model_name: nope is none of the models; there are: none"),
+        (
+            "models:\n  - {name: a, model: a}\n  - {name: a, model: b}",
+            "models[1].name: a is already models[0] (line 3)",
+        ),
+        ("tools: [{name: a, use: 'a:b'}, {name: a, use: 'a:c'}]", "tools[1].name: a is already tools[0]"),
+        ("tool_groups: [{name: a}, {name: b}, {name: a}]", "tool_groups[2].name: a is already tool_groups[0]"),
+        ("approvals: [{tool: a}, {tool: a, text: b}]", "approvals[1].tool: "),
+    ],
+)
+def test_what_would_silently_not_be_in_force_is_refused(text: str, problem: str) -> None:
+    with pytest.raises(Invalid) as caught:
+        parse(text)
+    assert str(caught.value).startswith(f"config.yaml: {problem}")
+
+
+def test_an_explicit_provider_counts_more_than_another_product_s() -> None:
+    assert parse("sandbox: {use: 'x:AioSandboxProvider', provider: bubblewrap}").sandbox.provider == "bubblewrap"
+
+
+# --- the environment
+
+
+def test_variables_of_deerflow_s_deployments() -> None:
+    environ = {
+        "GATEWAY_ENABLE_DOCS": "False",
+        "GATEWAY_CORS_ORIGINS": "https://a.example, *, http://b:1/",
+        "AUTH_TRUSTED_PROXIES": "10.0.0.0/8,::1",
+        "DEER_FLOW_SKILLS_PATH": "/srv/skills",
+    }
+    found = parse("", environ=environ)
+    assert found.http.docs is False
+    assert found.http.cors_origins == ("https://a.example", "http://b:1")
+    assert found.http.trusted_proxies == ("10.0.0.0/8", "::1")
+    assert found.skills.path == "/srv/skills"
+    assert parse("http: {docs: true, cors_origins: [http://c]}", environ=environ).http.cors_origins == ("http://c",)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("GATEWAY_ENABLE_DOCS", "perhaps"), ("AUTH_TRUSTED_PROXIES", "10.0.0.0/8,nginx")]
+)
+def test_a_variable_that_cannot_be_is_named(name: str, value: str) -> None:
+    with pytest.raises(Invalid, match=f"{name}: .* expected, got '{value.rpartition(',')[2]}'"):
+        parse("", environ={name: value})
+
+
+def test_the_root_of_a_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("SIKA_CONFIG", "DEER_FLOW_CONFIG_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("DEER_FLOW_PROJECT_ROOT", str(tmp_path))
+    (tmp_path / "config.yaml").write_text("http: {port: 9}")
+    assert ConfigSource().current().http.port == 9
+
+
+@pytest.mark.parametrize(
+    ("content", "named"),
+    [
+        ('{"mcpServers": {"a": {}}}', True),
+        ("not json", True),
+        ('{"mcpServers": {}, "skills": {}}', False),
+        (None, False),
+    ],
+)
+def test_the_file_of_extensions_is_named(tmp_path: Path, content: str | None, named: bool) -> None:
+    (tmp_path / "config.yaml").write_text("")
+    if content is not None:
+        (tmp_path / "extensions_config.json").write_text(content)
+    warnings = ConfigSource(tmp_path / "config.yaml").current().warnings
+    assert warnings == (("extensions_config.json: not in this version",) if named else ())
+
+
+def test_settings_can_be_compared_after_a_change() -> None:
+    assert msgspec.structs.replace(parse(""), hash="") == Config()
