@@ -110,6 +110,7 @@ async def serve(options: Options) -> AsyncIterator[str]:
     for warning in source.current().warnings:
         log.warning("configuration", warning=warning)
     await anyio.to_thread.run_sync(_check, source.current(), options, abandon_on_cancel=True)
+    source.require(lambda changed: _check(changed, options))
     with ungrouped():
         async with _server(options, source) as url:
             yield url
@@ -281,10 +282,18 @@ def problems(config: Config) -> list[str]:
 
     Imports tools, actors, middlewares, guardrails and models, which takes seconds: a server calls it in a thread.
     """
+    from actors.lead.check import check
+    from adapters import guardrails
+
     found = []
     for load in _loads(config):
         try:
             load()
+        except Invalid as error:
+            found.append(str(error))
+    if not found:
+        try:
+            check(config, load_tools(config.tools, config.tools_exclusive), guardrails.load(config.guardrails))
         except Invalid as error:
             found.append(str(error))
     return found
@@ -355,31 +364,40 @@ def _load(running: System, source: ConfigSource, options: Options, provider: San
 
 
 class Toolset:
-    """The tools of a configuration. Those of one that cannot be loaded later are the last good ones.
-
-    Raises `Invalid` if there are no good ones yet.
-    """
+    """The tools of a configuration. Raises `Invalid` if they cannot be loaded."""
 
     def __init__(self, config: Config) -> None:
-        self._entries = config.tools
-        self._tools = load_tools(config.tools)
+        self._declared = config.tools, config.tools_exclusive
+        self._tools = self._load()
 
     def __call__(self, config: Config) -> Sequence[Tool]:
-        if config.tools != self._entries:
-            self._entries = config.tools
-            try:
-                self._tools = load_tools(config.tools)
-            except Invalid as error:
-                log.error("the tools are broken, the last good ones stay in force", problem=str(error))
+        if (config.tools, config.tools_exclusive) != self._declared:
+            self._declared = config.tools, config.tools_exclusive
+            self._tools = self._load()
         return self._tools
 
+    def _load(self) -> list[Tool]:
+        entries, exclusive = self._declared
+        tools = load_tools(entries, exclusive)
+        if entries:
+            only, there = toolbox.is_exclusive(entries, exclusive), {tool.name for tool in tools}
+            log.info(
+                "tools of the configuration",
+                meaning="only these" if only else "added to the built-in ones",
+                because="the list names DeerFlow's classes" if only and exclusive is None else "tools_exclusive",
+                listed=[entry.name for entry in entries],
+                left_out=sorted(tool.name for tool in load_tools() if tool.name not in there),
+            )
+        return tools
 
-def load_tools(entries: Sequence[ToolEntry] = ()) -> list[Tool]:
+
+def load_tools(entries: Sequence[ToolEntry] = (), exclusive: bool | None = None) -> list[Tool]:
     """The tools in `adapters/tools/`, and what `tools:` in the configuration makes of them. A file that cannot be
     imported is an error, not a tool less.
     """
-    found = [value for module in _modules(adapters.tools) for value in vars(module).values() if isinstance(value, Tool)]
-    return toolbox.declared(found, entries)
+    values = [value for module in _modules(adapters.tools) for value in vars(module).values()]
+    found = {id(value): value for value in values if isinstance(value, Tool)}
+    return toolbox.declared([*found.values()], entries, exclusive)
 
 
 def actor_classes(configured: Sequence[str]) -> dict[str, type[Actor[Any]]]:

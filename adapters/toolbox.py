@@ -1,7 +1,8 @@
-"""Which tools there are: those in `adapters/tools/`, or those that `tools:` in the configuration declares.
+"""Which tools there are: those in `adapters/tools/`, and those that `tools:` in the configuration adds to them.
 
-A tool that belongs to a group can be configured: with any entry, those there are are those that are declared. Tools
-without a group are always there. An entry names (`use`) a `Tool`, or a function that makes one of the entry's settings.
+With `tools_exclusive: true`, and by default if the list names one of DeerFlow's classes, there are only those of the
+list, as DeerFlow means it; tools without a group are always there. An entry names (`use`) a `Tool`, or a function that
+makes one of the entry's settings.
 """
 
 from __future__ import annotations
@@ -40,27 +41,43 @@ _DEER_FLOW: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 """DeerFlow's class paths: where the same is here, and with which settings."""
 
 
-def declared(found: Sequence[Tool], entries: Sequence[ToolEntry]) -> list[Tool]:
-    """The tools by name. Of two with one name the first counts, a declared one before one that is always there.
+def is_exclusive(entries: Sequence[ToolEntry], exclusive: bool | None) -> bool:
+    """Whether there are only the tools of the list. `exclusive`: as configured; None if nothing is."""
+    if exclusive is not None:
+        return exclusive
+    return any(entry.use.startswith("deerflow.") for entry in entries)
 
-    Raises `Invalid`, naming `tools[i].use`, for an entry that makes no tool. Its text holds no secret of the entry.
+
+def declared(found: Sequence[Tool], entries: Sequence[ToolEntry], exclusive: bool | None = None) -> list[Tool]:
+    """The tools by name. An entry that names a built-in tool has its settings.
+
+    Raises `Invalid`, naming `tools[i].use`, for an entry that makes no tool, and for two tools of one name. Its text
+    holds no secret of the entry.
     """
-    if not entries:
-        return sorted(found, key=lambda tool: tool.name)
     tools: dict[str, Tool] = {}
+    places: dict[str, str] = {}
     for number, entry in enumerate(entries):
-        tool = of_entry(entry, number)
+        tool, place = of_entry(entry, number), f"tools[{number}].use: {entry.use}"
         if tool.name != entry.name:
             log.warning("a tool keeps its own name", entry=entry.name, name=tool.name)
         if tool.name in tools:
-            log.warning("two tools have the same name, the first counts", name=tool.name, use=entry.use)
-        tools.setdefault(tool.name, tool)
+            raise Invalid(f"{place}: the name {tool.name} is taken by {places[tool.name]}")
+        tools[tool.name], places[tool.name] = tool, place
+    only = is_exclusive(entries, exclusive)
     for tool in found:
-        if tool.group is None:
-            tools.setdefault(tool.name, tool)
-    if left := sorted(tool.name for tool in found if tool.name not in tools):
-        log.info("tools that the configuration leaves out", names=left)
+        if only and tool.group is not None:
+            continue
+        mine = tools.setdefault(tool.name, tool)
+        if mine is not tool and _home(mine) != _home(tool):
+            advice = "" if tool.group is None else ", or say `tools_exclusive: true` and list all that there are to be"
+            text = f"the name {tool.name} is taken by {_home(tool)}; call yours otherwise{advice}"
+            raise Invalid(f"{places.get(tool.name, _home(mine))}: {text}")
     return sorted(tools.values(), key=lambda tool: tool.name)
+
+
+def _home(tool: Tool) -> str:
+    """The module that a tool was written in."""
+    return str(inspect.unwrap(tool.function).__module__)
 
 
 def of_entry(entry: ToolEntry, number: int) -> Tool:

@@ -497,6 +497,8 @@ class Config(Section, frozen=True, kw_only=True):
     actors: tuple[str, ...] = ()
     models: tuple[Model, ...] = ()
     tools: tuple[ToolEntry, ...] = ()
+    tools_exclusive: bool | None = None
+    """Whether there are only the tools of the list. None: if it names one of DeerFlow's classes."""
     tool_groups: tuple[ToolGroup, ...] = ()
     tool_search: Off = Off()
     sandbox: Sandbox = Sandbox()

@@ -172,9 +172,11 @@ def arranged(policies: Sequence[Policy], entries: Sequence[MiddlewareEntry]) -> 
         where = f"middlewares[{place}]"
         found.insert(_position(found, entry, where), made(entry, where))
     found.sort(key=lambda policy: policy.name == LAST)
-    names = [policy.name for policy in found]
-    if twice := {name for name in names if names.count(name) > 1}:
-        raise Invalid(f"middlewares: more than one is named {', '.join(sorted(twice))}")
+    owners: dict[str, Policy] = {}
+    for policy in found:
+        if owners.setdefault(policy.name, policy) is not policy:
+            both = " and ".join(f"{type(p).__module__}:{type(p).__name__}" for p in (owners[policy.name], policy))
+            raise Invalid(f"middlewares: {both} are both named {policy.name}")
     return [Recorder(watched=any(map(has_hooks, found))), *found, Effects()]
 
 

@@ -9,9 +9,12 @@ from typing import Any
 import anyio
 import msgspec
 import pytest
+import structlog.testing
+from aiohttp import ClientSession
 
 from actors import compose
 from actors.compose import load_tools
+from adapters import toolbox
 from core.config import parse, reveal
 from core.errors import Invalid
 from core.events import ToolCompleted
@@ -58,8 +61,8 @@ NUMBER = 5
 
 
 def tools(text: str, **environ: str) -> dict[str, Tool]:
-    """Those that were declared."""
-    found = load_tools(parse(f"tools:\n{text}", environ=environ).tools)
+    """Those that were declared, and no others."""
+    found = load_tools(parse(f"tools:\n{text}", environ=environ).tools, exclusive=True)
     assert {tool.name for tool in found} >= ALWAYS
     return {tool.name: tool for tool in found if tool.name not in ALWAYS}
 
@@ -72,27 +75,39 @@ def test_without_entries_the_web_is_not_there() -> None:
     assert [tool.name for tool in load_tools(parse("tools: []").tools)] == sorted([*FILES, *ALWAYS])
 
 
-def test_only_what_is_declared() -> None:
-    found = tools(
-        """
-        - {name: read_file, group: reading, use: adapters.tools.read_file:read_file}
-        - {name: ls, use: adapters.tools.ls:ls}
-        - {name: web_fetch, group: web, use: adapters.tools.web_fetch:web_fetch}
-        """
-    )
-    assert {name: tool.group for name, tool in found.items()} == {
-        "ls": "file:read",
-        "read_file": "reading",
-        "web_fetch": "web",
-    }
-    assert {tool.name: tool.group for tool in load_tools()}["read_file"] == "file:read"
+LIST = """
+- {name: read_file, group: reading, use: adapters.tools.read_file:read_file}
+- {name: web_fetch, group: web, use: adapters.tools.web_fetch:web_fetch}
+"""
+THEIRS = '- {name: ls, use: "deerflow.sandbox.tools:ls_tool"}\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "exclusive", "expected", "because"),
+    [
+        (LIST, "", [*FILES, "web_fetch"], "tools_exclusive"),
+        (LIST + THEIRS, "", ["ls", "read_file", "web_fetch"], "the list names DeerFlow's classes"),
+        (LIST + THEIRS, "false", [*FILES, "web_fetch"], "tools_exclusive"),
+        (LIST, "true", ["read_file", "web_fetch"], "tools_exclusive"),
+    ],
+    ids=["added", "deerflow", "added-to", "exclusive"],
+)
+def test_tools_are_added_unless_the_list_is_exclusive(
+    text: str, exclusive: str, expected: list[str], because: str
+) -> None:
+    config = parse(f"tools_exclusive: {exclusive}\ntools:{text}")
+    with structlog.testing.capture_logs() as logs:
+        found = {tool.name: tool.group for tool in compose.Toolset(config)(config) if tool.name not in ALWAYS}
+    assert sorted(found) == sorted(expected)
+    assert found["read_file"] == "reading"
+    [line] = logs
+    assert line["meaning"] == ("added to the built-in ones" if "bash" in found else "only these")
+    assert (line["because"], line["left_out"]) == (because, sorted({*FILES} - {*found}))
 
 
 def test_tools_without_a_group_are_always_there() -> None:
-    from adapters import toolbox
-
     entries = parse("tools: [{name: ls, use: adapters.tools.ls:ls}]").tools
-    found = [tool.name for tool in toolbox.declared([*load_tools(), ring], entries)]
+    found = [tool.name for tool in toolbox.declared([*load_tools(), ring], entries, exclusive=True)]
     assert found == sorted(["ls", "ring", *ALWAYS])
 
 
@@ -102,9 +117,46 @@ async def test_a_factory_is_given_its_settings() -> None:
     assert found["ring"].group == "noise"
 
 
-def test_the_first_of_a_name_counts_and_a_tool_keeps_its_name() -> None:
-    found = tools(f"- {{name: gong, use: '{HERE}:ring'}}\n- {{name: ring, use: '{HERE}:bell', sound: x}}")
-    assert found == {"ring": ring}
+def test_a_tool_keeps_its_name() -> None:
+    assert tools(f"- {{name: gong, use: '{HERE}:ring'}}") == {"ring": ring}
+
+
+@tool()
+async def bash(ctx: ToolContext) -> str:
+    """Run something else."""
+    return ""
+
+
+@pytest.mark.parametrize(
+    ("text", "exclusive", "problem"),
+    [
+        (
+            f"- {{name: gong, use: '{HERE}:ring'}}\n- {{name: ring, use: '{HERE}:bell', sound: x}}",
+            None,
+            f"tools[1].use: {HERE}:bell: the name ring is taken by tools[0].use: {HERE}:ring",
+        ),
+        (
+            f"- {{name: bash, use: '{HERE}:bash'}}",
+            None,
+            f"tools[0].use: {HERE}:bash: the name bash is taken by adapters.tools.bash; call yours otherwise, or say "
+            "`tools_exclusive: true` and list all that there are to be",
+        ),
+    ],
+    ids=["both-listed", "built-in"],
+)
+def test_a_name_taken_twice_is_refused(text: str, exclusive: bool | None, problem: str) -> None:
+    with pytest.raises(Invalid) as caught:
+        load_tools(parse(f"tools:\n{text}").tools, exclusive)
+    assert str(caught.value) == problem
+
+
+def test_an_exclusive_list_may_have_its_own_bash() -> None:
+    assert tools(f"- {{name: bash, use: '{HERE}:bash'}}") == {"bash": bash}
+
+
+def test_two_files_with_a_tool_of_one_name() -> None:
+    with pytest.raises(Invalid, match=rf"^{HERE}: the name bash is taken by adapters\.tools\.bash"):
+        toolbox.declared([bash, *load_tools()], ())
 
 
 async def test_no_more_results_than_are_configured() -> None:
@@ -206,6 +258,28 @@ async def test_a_server_with_a_broken_entry_does_not_start(tmp_path: Path) -> No
     with pytest.raises(Invalid, match=r"^tools\[0\]\.use"), anyio.fail_after(60):
         async with compose.serve(compose.Options(tmp_path / "home", config, port=0)):
             await anyio.sleep_forever()
+
+
+async def test_a_change_that_cannot_be_loaded_is_not_in_force(tmp_path: Path) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text("suggestions: {max_suggestions: 1}")
+    with structlog.testing.capture_logs() as logs, anyio.fail_after(60):
+        async with compose.serve(compose.Options(tmp_path / "home", config, port=0)) as url, ClientSession() as client:
+
+            async def suggestions() -> int:
+                async with client.get(f"{url}/api/suggestions/config") as response:
+                    return int((await response.json())["max_suggestions"])
+
+            while not any(line["event"] == "actors" for line in logs):
+                await suggestions()
+            config.write_text("suggestions: {max_suggestions: 2}\ntools: [{name: x, use: 'adapters.tools.ls:nothing'}]")
+            assert await suggestions() == 1
+            config.write_text("suggestions: {max_suggestions: 3}\napprovals: [{tool: bsh}]")
+            assert await suggestions() == 1
+            config.write_text("suggestions: {max_suggestions: 3}\napprovals: [{tool: bash}]")
+            assert await suggestions() == 3
+    problems = [line["problem"] for line in logs if line["event"].startswith("configuration is broken")]
+    assert [problem.partition(":")[0] for problem in problems] == ["tools[0].use", "approvals[0].tool"]
 
 
 # --- a run

@@ -125,7 +125,7 @@ def test_what_is_wrong_with_them(entry: dict[str, Any], complaint: str) -> None:
 
 
 def test_two_of_one_name() -> None:
-    with pytest.raises(Invalid, match="more than one is named shout"):
+    with pytest.raises(Invalid, match=r"tests\.\S+:Shout and tests\.\S+:Shout are both named shout"):
         names(MiddlewareEntry(use=f"{HERE}:Shout"), MiddlewareEntry(use=f"{HERE}:Shout"))
 
 
