@@ -186,12 +186,11 @@ def parser() -> argparse.ArgumentParser:
     add("rebuild", _projections_rebuild, "let the running server build them again from the log", views)
 
     prompts = add("prompt", None, "the system prompt").add_subparsers(required=True, metavar="WHAT")
-    made = add("show", _prompt_show, "what a run would get, and its hash (on standard error)", prompts)
+    made = add("show", _prompt_show, "what a run would get, and on standard error its hash", prompts)
     made.add_argument("--agent", metavar="NAME", help="of this custom agent")
     made.add_argument("--user", default="default", metavar="ID", help="whose agent that is (default: default)")
     made.add_argument("--bootstrap", action="store_true", help="of the agent that makes agents")
     made.add_argument("--plan", action="store_true", help="with a list of steps")
-    made.add_argument("--subagents", action="store_true", help="with subagents")
 
     config = add("config", None, "the configuration file").add_subparsers(required=True, metavar="WHAT")
     add("check", _config_check, "look for mistakes", config)
@@ -427,11 +426,15 @@ def _models(options: Options, config: Config, call: bool) -> list[tuple[str, Che
 
 
 async def _config_check(arguments: argparse.Namespace) -> int:
+    from actors import compose
     from core.config import find, load
+    from core.errors import Invalid
 
     config = load(arguments.config)
     for warning in config.warnings:
         print(f"warning: {warning}")
+    if problems := compose.problems(config):
+        raise Invalid("\n  ".join(problems))
     print(f"ok: {find(arguments.config) or 'no config.yaml, everything is default'}")
     return OK
 
@@ -446,13 +449,15 @@ async def _prompt_show(arguments: argparse.Namespace) -> int:
         "agent_name": arguments.agent,
         "is_bootstrap": arguments.bootstrap,
         "is_plan_mode": arguments.plan,
-        "subagent_enabled": arguments.subagents,
     }
     options = _options(arguments)
     async with compose.attach(options) as system:
         plan = await compose.plan(system, RunRequested(context=wanted), arguments.user, options)
-    print(plan.prompt, *([Todos().system_prompt] if plan.todos else []), sep="\n\n")
-    print(f"hash: {short_hash(plan.prompt)}", file=sys.stderr)
+    prompt = "\n\n".join([plan.prompt, *([Todos().system_prompt] if plan.todos else [])])
+    print(prompt)
+    print(f"hash: {short_hash(prompt)}", file=sys.stderr)
+    if plan.todos:
+        print(f"hash without the list of steps, as run.started has it: {short_hash(plan.prompt)}", file=sys.stderr)
     return OK
 
 

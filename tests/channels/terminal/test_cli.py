@@ -170,6 +170,16 @@ def test_config_check(tmp_path: Path) -> None:
     assert "warning: runs.lease_secnds: unknown key, did you mean lease_seconds?" in done.stdout
 
 
+def test_config_check_refuses_what_serve_refuses(tmp_path: Path) -> None:
+    model = "{name: m, model: x, api_key: k, base_urll: 'http://127.0.0.1:9'}"
+    (tmp_path / "config.yaml").write_text(f"http: {{host: 0.0.0.0}}\nactors: ['nope:X']\nmodels: [{model}]")
+    check, serve = sika("config", "check", cwd=tmp_path), sika("serve", "--port", "0", cwd=tmp_path)
+    assert (check.returncode, serve.returncode) == (2, 2)
+    assert check.stderr == serve.stderr
+    problems = [line.strip().removeprefix("sika: ").partition(": ")[0] for line in check.stderr.splitlines()]
+    assert problems == ["http.host", "actors[0]", "models[m].base_urll"]
+
+
 def test_a_server_a_talk_and_its_log(tmp_path: Path, server: Running) -> None:
     assert server.line.startswith("Sika is ready on http://127.0.0.1:")
     assert json.loads((tmp_path / "home" / "server.json").read_text())["url"] in server.line
