@@ -7,20 +7,26 @@ are imported when the first model needs them: `langchain_openai` alone takes hal
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import importlib
 import importlib.util
+import inspect
 import json
+import os
 import re
 from collections.abc import Iterator, Mapping, Set
 from contextlib import suppress
 from typing import Any
 
+import structlog
 from langchain_core.language_models import BaseChatModel
 from pydantic import ValidationError
 
-from adapters.models import slots
+from adapters.models import probe, slots
 from core.errors import Invalid
+
+log = structlog.get_logger("sika.models")
 
 DEFAULT_CLASS = "langchain_openai:ChatOpenAI"
 _OPENAI = "adapters.models.openai_compatible:OpenAICompatible"
@@ -32,6 +38,16 @@ _CLASSES = {
     "deerflow.models.vllm_provider:VllmChatModel": "adapters.models.dialects:VLLM",
 }
 """Classes for which there is one of ours: LangChain's, which ours does better, and DeerFlow's."""
+DEEPSEEK_URL = "https://api.deepseek.com/v1"
+_DIALECTS = "adapters.models.dialects"
+_PLAIN: Mapping[str, tuple[str, str]] = {
+    _OPENAI: ("", "OPENAI_API_KEY"),
+    f"{_DIALECTS}:Signed": ("", "OPENAI_API_KEY"),
+    f"{_DIALECTS}:VLLM": ("", "OPENAI_API_KEY"),
+    f"{_DIALECTS}:DeepSeek": (DEEPSEEK_URL, "DEEPSEEK_API_KEY"),
+}
+"""Classes of ours that rely on private code of packages: where plain `ChatOpenAI`, which stands in for them, finds the
+address and the key that an entry does not name."""
 _BASE_URLS = ("base_url", "api_base", "openai_api_base", "anthropic_api_url", "endpoint_url")
 _API_KEYS = ("api_key", "openai_api_key", "anthropic_api_key", "google_api_key")
 """Names that configurations and classes have for the same; each entry is given the one that its class knows."""
@@ -64,6 +80,8 @@ def build(entry: Mapping[str, Any], *, thinking: bool = True, reasoning_effort: 
     use = _CLASSES.get(use, use)
     limit = revealed.get("max_concurrency")
     arguments = _arguments(revealed, name, thinking, reasoning_effort)
+    if use in _PLAIN and (changed := probe.problem()):
+        use, arguments = _plain(use, arguments, name, changed)
     key = _fingerprint(use, limit, arguments)
     if key not in _built:
         try:
@@ -104,6 +122,19 @@ def _enabled(entry: dict[str, Any]) -> dict[str, Any]:
     """Settings that turn thinking on; `thinking` is a shortcut for the setting of the same name."""
     shortcut = {"thinking": entry["thinking"]} if entry.get("thinking") is not None else {}
     return _merge(entry.get("when_thinking_enabled") or {}, shortcut)
+
+
+def _plain(use: str, arguments: dict[str, Any], name: str, changed: str) -> tuple[str, dict[str, Any]]:
+    """The class that LangChain has for an endpoint, where ours does not fit to the installed packages."""
+    log.warning("plain ChatOpenAI stands in, which drops reasoning", model=name, instead_of=use, changed=changed)
+    url, variable = _PLAIN[use]
+    if url and not any(key in arguments for key in _BASE_URLS):
+        arguments = {**arguments, "base_url": url}
+    if not any(key in arguments for key in _API_KEYS):
+        if not (key := os.environ.get(variable)):
+            raise Invalid(f"models[{name}]: the environment variable {variable} is not set, and there is no api_key")
+        arguments = {**arguments, "api_key": key}
+    return DEFAULT_CLASS, arguments
 
 
 def _thinking_on(entry: dict[str, Any], name: str) -> dict[str, Any]:
@@ -171,8 +202,9 @@ def _limited(
 def _construct(model_class: type[BaseChatModel], arguments: dict[str, Any], name: str) -> BaseChatModel:
     """Defaults: report token usage of streams; leave retries to the runtime, which records every attempt."""
     defaults = {"stream_usage": True, "max_retries": 0}
-    known = {field.alias or key for key, field in model_class.model_fields.items()} | model_class.model_fields.keys()
+    known = set(_names(model_class))
     given = {key: value for key, value in defaults.items() if key in known} | _renamed(arguments, known)
+    given = _passed_on(model_class, given, known, name)
     try:
         return model_class(**given)
     except ValidationError as error:
@@ -180,6 +212,43 @@ def _construct(model_class: type[BaseChatModel], arguments: dict[str, Any], name
     except Exception as error:  # each provider has its own way to say that a key is missing
         problems = f"{model_class.__name__}: {error}"
     raise Invalid(f"models[{name}]: {problems}")
+
+
+def _names(model_class: type[BaseChatModel]) -> Iterator[str]:
+    """What the arguments of a class are called."""
+    for key, field in model_class.model_fields.items():
+        yield key
+        for alias in (field.alias, *getattr(field.validation_alias, "choices", [field.validation_alias])):
+            if isinstance(alias, str):
+                yield alias
+
+
+def _passed_on(model_class: type[BaseChatModel], given: dict[str, Any], known: Set[str], name: str) -> dict[str, Any]:
+    """The arguments, those that the class does not know in `model_kwargs` if requests take them. Raises `Invalid` for
+    what would make every request fail.
+    """
+    others = {key: value for key, value in given.items() if key not in known and key != "model"}
+    if not others or model_class.model_config.get("extra") == "allow":
+        return given
+    taken = _of_requests(model_class)
+    for key in others:
+        if key not in taken:
+            close = difflib.get_close_matches(key, [*known, *taken], n=1, cutoff=0.7)
+            advice = f", did you mean {close[0]}?" if close else ""
+            raise Invalid(f"models[{name}].{key}: {model_class.__name__} has no such argument{advice}")
+    kept = {key: value for key, value in given.items() if key not in others}
+    return {**kept, "model_kwargs": {**others, **_mapping(kept.get("model_kwargs"))}}
+
+
+def _of_requests(model_class: type[BaseChatModel]) -> Set[str]:
+    """What a request to an OpenAI-compatible endpoint may have besides; nothing is known about others."""
+    if "model_kwargs" not in model_class.model_fields or "openai_api_base" not in model_class.model_fields:
+        return frozenset()
+    from openai.resources.chat import AsyncCompletions
+    from openai.resources.responses import AsyncResponses
+
+    methods = (AsyncCompletions.create, AsyncResponses.create)
+    return {name for method in methods for name in inspect.signature(method).parameters} - {"self"}
 
 
 def _renamed(arguments: Mapping[str, Any], known: Set[str]) -> dict[str, Any]:

@@ -269,11 +269,34 @@ def test_an_address_by_any_name(name: str) -> None:
     assert (addressed.api_base, addressed.anthropic_api_key) == ("https://host/v1", "k")
 
 
-def test_two_addresses_stay_two() -> None:
-    with pytest.warns(UserWarning, match="api_base"):
-        model = build({"model": "x", "api_key": "k", "base_url": "https://one", "api_base": "https://two"})
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        (
+            {"base_urll": "http://x"},
+            "models[m].base_urll: OpenAICompatible has no such argument, did you mean base_url?",
+        ),
+        (
+            {"base_url": "https://one", "api_base": "https://two"},
+            "models[m].api_base: OpenAICompatible has no such arg",
+        ),
+        (
+            {"use": USE, "temperatur": 1},
+            "models[m].temperatur: Recorder has no such argument, did you mean temperature?",
+        ),
+    ],
+)
+def test_an_argument_that_every_request_would_fail_with_is_refused(fields: dict[str, Any], problem: str) -> None:
+    with pytest.raises(Invalid) as caught:
+        build({"name": "m", "model": "x", **fields})
+    assert str(caught.value).startswith(problem)
+
+
+def test_what_requests_take_besides_is_passed_on() -> None:
+    fields = {"parallel_tool_calls": False, "model_kwargs": {"own": 1}}
+    model = build({"name": "m", "model": "x", "api_key": "k", **fields})
     assert isinstance(model, ChatOpenAI)
-    assert model.openai_api_base == "https://one"
+    assert model.model_kwargs == {"parallel_tool_calls": False, "own": 1}
 
 
 def test_a_missing_key_is_the_callers_fault() -> None:
