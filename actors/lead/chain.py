@@ -50,6 +50,7 @@ from actors.lead.recorder import Recorder, patched
 from actors.lead.summary import Models
 from actors.lead.turn import ModelHandler, ToolHandler, ToolResult, Turn
 from core import settings
+from core.config import reveal
 from core.errors import Invalid
 from core.guardrails import Provider
 from core.images import Images
@@ -191,10 +192,12 @@ def made(entry: MiddlewareEntry, where: str) -> Policy:
         raise Invalid(f"{where}.use: {entry.use}: cannot be imported: {type(error).__name__}: {error}") from error
     if not (isinstance(cls, type) and issubclass(cls, AgentMiddleware)):
         raise Invalid(f"{where}.use: {entry.use} is no LangChain AgentMiddleware")
+    arguments = reveal(entry.config)
     try:
-        middleware: Policy = cls(**entry.config)
+        middleware: Policy = cls(**arguments)
     except Exception as error:
-        raise Invalid(f"{where}.config: {type(error).__name__}: {error}") from error
+        shown = f": {error}" if arguments == entry.config else ""  # else it might show a secret
+        raise Invalid(f"{where}.config: {type(error).__name__}{shown}") from None
     for name in ("wrap_model_call", "wrap_tool_call"):
         if _wraps(middleware, name) and not _wraps(middleware, f"a{name}"):
             raise Invalid(f"{where}.use: {entry.use} has {name} but no a{name}: the server is asynchronous")

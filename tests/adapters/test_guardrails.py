@@ -162,10 +162,9 @@ def test_secrets_are_given_and_not_shown() -> None:
     "wanted",
     [
         settings.Guardrails(),
-        settings.Guardrails(enabled=True),
         settings.Guardrails(provider=settings.Provider(use="no_such_module:Class")),
     ],
-    ids=["off", "nobody", "off, but named"],
+    ids=["off", "off, but named"],
 )
 def test_no_provider(wanted: settings.Guardrails) -> None:
     assert load(wanted) is None

@@ -21,7 +21,7 @@ from actors.lead.chain import Ports, arranged, policies
 from core import config as configuration
 from core.errors import Invalid
 from core.events import StatePatched, ToolCompleted, ToolRequested
-from core.settings import MiddlewareEntry
+from core.settings import MiddlewareEntry, Secret
 from tests.actors.lead import chains
 from tests.support.model_server import Failure, ToolCall, Turn
 from tests.support.workers import site
@@ -122,6 +122,14 @@ def test_in_any_order_clarification_is_the_last(random: Random, places: list[str
 def test_what_is_wrong_with_them(entry: dict[str, Any], complaint: str) -> None:
     with pytest.raises(Invalid, match=complaint):
         names(MiddlewareEntry(**entry))
+
+
+def test_a_secret_is_given_and_not_told() -> None:
+    entry = MiddlewareEntry(use=f"{HERE}:Whisper", config={"mark": Secret("hush")})
+    [whisper] = [policy for policy in arranged([], [entry]) if isinstance(policy, Whisper)]
+    assert whisper.mark == "hush"
+    with pytest.raises(Invalid, match=r"^middlewares\[0\]\.config: TypeError$"):
+        arranged([], [msgspec.structs.replace(entry, config={"hush": Secret("hush")})])
 
 
 def test_two_of_one_name() -> None:

@@ -143,10 +143,11 @@ async def test_a_run_that_takes_over_waits_until_the_old_one_has_stopped(tmp_pat
     assert_well_formed(models)
 
 
-async def test_a_loop_without_end_fails_with_a_clear_text(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("asked_for", "ceiling"), [(6, 1000), (900, 6)])
+async def test_a_loop_without_end_fails_with_a_clear_text(tmp_path: Path, asked_for: int, ceiling: int) -> None:
     turns = [Turn(tool_calls=(ToolCall("ls", {"description": "l", "path": "/mnt/user-data/workspace"}),))] * 50
-    async with site(tmp_path, {"m": turns}) as (client, models):
-        asked = await client.ask(await client.thread(), "Go", config={"recursion_limit": 6})
+    async with site(tmp_path, {"m": turns}, runs={"max_recursion_limit": ceiling}) as (client, models):
+        asked = await client.ask(await client.thread(), "Go", config={"recursion_limit": asked_for})
         run = await client.ended("t1", asked)
         [failed] = [r.event for r in await client.records("t1", RunFailed)]
     assert run.status == "error"
