@@ -93,7 +93,9 @@ SETTINGS: dict[str, Json] = {
 def configured(name: str, path: Path, **more: Any) -> Path:
     """Write the configuration that a story was recorded with."""
     sandbox = {"provider": "host", "allow_host_bash": True}
-    path.write_text(json.dumps({"sandbox": sandbox, **SETTINGS.get(name, {}), **more}))  # JSON is YAML
+    models = [{"name": model, "model": model, "api_key": "none"} for model in ("main", "backup", "writer")]
+    sections = {"models": models, **SETTINGS[name]} if name in SETTINGS else {}
+    path.write_text(json.dumps({"sandbox": sandbox, **sections, **more}))  # JSON is YAML
     return path
 
 

@@ -65,7 +65,7 @@ class Foreign:
 
 
 def made(provider: Any, *, fail_closed: bool = True, passport: str | None = None, subagent: bool = False) -> Guardrails:
-    wanted = settings.Guardrails(enabled=True, fail_closed=fail_closed, passport=passport)
+    wanted = settings.Guardrails(fail_closed=fail_closed, passport=passport)
     return Guardrails(wanted, cast(Provider, provider), subagent=subagent)
 
 
