@@ -9,6 +9,12 @@ knows what it has: it drops what it knows, shows what follows directly, and wait
 the finished message arrives, the reader shows the rest of the line. So whatever happens to the previews, what a
 reader has seen in the end is exactly the message, once.
 
+An answer can be given up: its worker froze or died and another one asks the model again, or the model failed. Its last
+previews may arrive after that. So each preview names the newest fact that its writer knew when it asked the model. A
+reader drops previews of answers that were begun before the run's newest start, answer or failure (`Run.turn_seq`), and
+keeps those that are ahead of the facts it has until these come. The number of the attempt would not do: a model can
+fail several times within one.
+
 Pieces are coalesced: the first is sent at once (time to first token), later ones every `FLUSH_SECONDS`, by one timer
 for all runs of the process.
 """
@@ -16,6 +22,7 @@ for all runs of the process.
 from __future__ import annotations
 
 import asyncio
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Literal
@@ -44,6 +51,8 @@ class Preview(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """
 
     message: str
+    after: int
+    """Log sequence of the newest fact of the thread that the writer knew when the message began."""
     offset: int
     text: str
     part: Part = "text"
@@ -125,17 +134,18 @@ def text_of(content: Any) -> str:
 class Previewer:
     """One message's previews, at the writer: takes what the model streams, publishes pieces."""
 
-    def __init__(self, pump: Pump, subject: str, message: str) -> None:
+    def __init__(self, pump: Pump, subject: str, message: str, after: int) -> None:
         self._pump = pump
         self._subject = subject
         self._message = message
+        self._after = after
         self._offset = 0
         self._pending: list[Piece] = []
         self._size = 0
         self._came: list[tuple[Part, int, int]] = []
         self._streams: dict[tuple[Part, int], redaction.Stream] = {}
         self._last: tuple[Part, int] | None = None
-        self._sent_at = 0.0
+        self._sent_at = float("-inf")
         self._sending = asyncio.Lock()
 
     async def add(
@@ -181,6 +191,7 @@ class Previewer:
             previews.append(
                 Preview(
                     message=self._message,
+                    after=self._after,
                     offset=self._offset,
                     text=piece.text,
                     part=piece.part,
@@ -212,8 +223,9 @@ class Pump:
         self._wake = asyncio.Event()
         self.clock = asyncio.get_running_loop().time
 
-    def message(self, run: str, message: str) -> Previewer:
-        return Previewer(self, self._bus.names.tok(run), message)
+    def message(self, run: str, message: str, *, after: int) -> Previewer:
+        """The previews of a message that begins `after` this fact of the thread."""
+        return Previewer(self, self._bus.names.tok(run), message, after)
 
     def later(self, previewer: Previewer) -> None:
         self._dirty.add(previewer)
@@ -248,20 +260,37 @@ def decode(raw: bytes) -> Preview | Progress:
     return _progress_decoder.decode(raw) if raw.startswith(b'{"kind"') else _decoder.decode(raw)
 
 
-class Reader:
-    """One run's previews, at the reader: what of a piece is new."""
+def tag(message: str) -> str:
+    """Eight digits that stand for a message's id in a cursor."""
+    return f"{zlib.crc32(message.encode()):08x}"
 
-    def __init__(self, message: str | None = None, offset: int = 0) -> None:
+
+class Reader:
+    """One run's previews, at the reader: what of a piece is new.
+
+    One that resumes in the middle of a message knows its `tag`, or (`tag` is empty) takes the next message for it.
+    """
+
+    def __init__(self, message: str | None = None, offset: int = 0, tag: str = "") -> None:
         self.message = message
         self.offset = offset
+        self._tag = tag
+
+    @property
+    def tag(self) -> str:
+        """Of the message that is being read; empty if it is not known."""
+        return tag(self.message) if self.message is not None else self._tag
+
+    def seen(self, message: str) -> int:
+        """How many characters of a message were seen."""
+        if self.message is None:
+            return self.offset if self._tag in ("", tag(message)) else 0
+        return self.offset if self.message == message else 0
 
     def take(self, preview: Preview) -> Preview | None:
         """The unseen part of a preview; None if there is none, or if something before it is missing."""
         if preview.message != self.message:
-            if self.message is None and self.offset:  # resumed in the middle of a message whose id is not known yet
-                self.message = preview.message
-            else:
-                self.message, self.offset = preview.message, 0
+            self.message, self.offset = preview.message, self.seen(preview.message)
         end = preview.offset + len(preview.text)
         if preview.offset > self.offset or end <= self.offset:
             return None
@@ -271,6 +300,7 @@ class Reader:
             return preview
         return Preview(
             message=preview.message,
+            after=preview.after,
             offset=preview.offset + known,
             text=preview.text[known:],
             part=preview.part,

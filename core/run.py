@@ -384,7 +384,7 @@ class OwnedRun:
         await self.append(event, intent.id if intent else None)
 
     def preview(self, message: str) -> Previewer | None:
-        return self._pump.message(self.id, message)
+        return self._pump.message(self.id, message, after=self.state.seq)
 
     async def progress(self, call_id: str, name: str, text: str) -> None:
         shown = sendable(text[-PROGRESS_CHARACTERS:])

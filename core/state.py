@@ -37,6 +37,7 @@ from core.events import (
     Message,
     MessageAdded,
     ModelCompleted,
+    ModelFailed,
     Opaque,
     Record,
     Resume,
@@ -161,6 +162,10 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     """Where the thread was paused before it started, and what had been answered."""
     last_id: str = ""
     """Id of the run's last event: the cause of the next."""
+    turn_seq: int = 0
+    """Sequence of the fact from which the model's next answer starts: the newest start, answer or failure. Previews of
+    an answer that was begun before it are void.
+    """
     said: str = ""
     """Id of the last `model.completed`: the cause of its tool calls."""
     intents: Mapping[str, Intent] = {}
@@ -487,13 +492,16 @@ def _apply_to_run(state: ThreadState, record: Record, run_id: str) -> None:
             if run.attempt:
                 _checkout(state, run.before)
                 state.paused, state.answers = run.resumed
+        case ModelFailed():
+            state.runs[run_id] = msgspec.structs.replace(run, turn_seq=record.seq)
+            return
         case ToolRequested():
             changes = {"intents": {**run.intents, event.call_id: Intent(record.id, event)}}
         case ModelCompleted() | ToolCompleted():
             changes = {"stalled": 0, "suspensions": 0, "notes": (*run.notes, *_notes(event.decisions))}
             if isinstance(event, ModelCompleted):
                 again = any(decision.again for decision in event.decisions)
-                changes |= {"said": record.id, "notes": _notes(event.decisions), "again": again}
+                changes |= {"said": record.id, "turn_seq": record.seq, "notes": _notes(event.decisions), "again": again}
             if isinstance(event, ToolCompleted):
                 changes["intents"] = {k: v for k, v in run.intents.items() if k != event.call_id}
                 changes["answers"] = {k: v for k, v in run.answers.items() if k != event.call_id}
@@ -518,7 +526,7 @@ def _apply_to_ended(state: ThreadState, run: Run, event: Event | Opaque) -> None
 
 def _start(state: ThreadState, record: Record, run: Run, event: RunStarted) -> Json:
     changes: Json = {"status": "running", "attempt": event.attempt, "worker": event.worker, "lease": event.lease}
-    changes |= {"stalled": run.stalled + 1, "delivery": event.delivery}
+    changes |= {"stalled": run.stalled + 1, "delivery": event.delivery, "turn_seq": record.seq}
     if event.model:
         changes["model"] = event.model
     if run.attempt == 0:

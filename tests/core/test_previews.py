@@ -76,7 +76,7 @@ def contiguous(found: Sequence[Preview]) -> bool:
 
 async def test_the_text_arrives_in_order_and_in_fewer_pieces(pump: Pump, heard: Heard) -> None:
     words = [f"word{n} " for n in range(400)]
-    message = pump.message(RUN, "m")
+    message = pump.message(RUN, "m", after=0)
     for word in words:
         await message.add("text", word)
     await heard.until("".join(words))
@@ -89,7 +89,7 @@ async def test_the_first_piece_is_sent_at_once_and_the_rest_by_the_timer(
     pump: Pump, heard: Heard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(previews, "FLUSH_SECONDS", 0.3)
-    message = pump.message(RUN, "m")
+    message = pump.message(RUN, "m", after=0)
     for text in ("a", "b", "c"):
         await message.add("text", text)
     await heard.until("abc")  # the test does nothing more: the pump does
@@ -98,7 +98,7 @@ async def test_the_first_piece_is_sent_at_once_and_the_rest_by_the_timer(
 
 async def test_much_text_does_not_wait(bus: Bus, heard: Heard, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(previews, "FLUSH_SECONDS", 3600.0)
-    message = Pump(bus).message(RUN, "m")  # nobody runs the pump
+    message = Pump(bus).message(RUN, "m", after=0)  # nobody runs the pump
     await message.add("text", "a")
     await message.add("text", "b" * previews.FLUSH_CHARACTERS)
     await heard.until("a" + "b" * previews.FLUSH_CHARACTERS)
@@ -128,7 +128,7 @@ async def test_parts_and_calls(pump: Pump, heard: Heard) -> None:
         ("call", "", {"index": 1, "call_id": "c2", "name": "bash"}),
         ("call", '{"command":"pwd"}', {"index": 1}),
     ]
-    await streamed(pump.message(RUN, "m"), stream)
+    await streamed(pump.message(RUN, "m", after=0), stream)
     line = line_of(message, {})
     await heard.until("".join(p.text for p in line))
     assert contiguous(heard.previews)
@@ -165,7 +165,7 @@ OTHER_ORDERS: dict[str, tuple[Stream, Json]] = {
 async def test_a_model_with_another_order(pump: Pump, heard: Heard, name: str) -> None:
     """Previews stop, the fact brings the rest: for each part the text must be what the message says."""
     stream, message = OTHER_ORDERS[name]
-    await streamed(pump.message(RUN, "m"), stream)
+    await streamed(pump.message(RUN, "m", after=0), stream)
     await pump.progress(RUN, Progress(call_id="c", name="t", text="end"))
 
     async def all_heard() -> bool:
@@ -193,7 +193,7 @@ class Congested(Pump):
 async def test_flushes_at_once_keep_the_offsets(bus: Bus, heard: Heard, monkeypatch: pytest.MonkeyPatch) -> None:
     """The pump's timer flushes while the model's stream does."""
     monkeypatch.setattr(previews, "FLUSH_SECONDS", 3600.0)
-    message = Congested(bus).message(RUN, "m")
+    message = Congested(bus).message(RUN, "m", after=0)
     await message.add("reasoning", "0")
     await message.add("reasoning", "a" * 3)
     await message.add("text", "b" * 3)
@@ -211,7 +211,7 @@ async def test_flushes_at_once_keep_the_offsets(bus: Bus, heard: Heard, monkeypa
 
 
 async def test_messages_of_a_run_do_not_mix(pump: Pump, heard: Heard) -> None:
-    one, two = pump.message(RUN, "m1"), pump.message(RUN, "m2")
+    one, two = pump.message(RUN, "m1", after=0), pump.message(RUN, "m2", after=0)
     for n in range(50):
         await one.add("text", f"{n},")
         await two.add("text", f"{-n},")
@@ -249,7 +249,7 @@ async def stored(bus: Bus) -> int:
 
 
 async def test_who_comes_late_finds_them_in_the_stream(pump: Pump, bus: Bus) -> None:
-    await pump.message(RUN, "m").add("text", "hello")
+    await pump.message(RUN, "m", after=0).add("text", "hello")
 
     async def there() -> bool:
         return await stored(bus) == 1
@@ -259,7 +259,7 @@ async def test_who_comes_late_finds_them_in_the_stream(pump: Pump, bus: Bus) -> 
 
 async def test_a_server_that_is_gone_costs_only_the_previews(tmp_path: Path) -> None:
     async with own(tmp_path) as nats, bus_on(nats) as bus:
-        message = Pump(bus).message(fresh().id, "m")
+        message = Pump(bus).message(fresh().id, "m", after=0)
         await nats.kill()
         for _ in range(10):
             await message.add("text", "x" * 600)
@@ -280,7 +280,7 @@ async def test_the_stream_is_there_again_after_a_restart(tmp_path: Path) -> None
             return await stored(running.bus) >= 0
 
         await eventually(there)
-        await running.pump.message(RUN, "m").add("text", "hello")
+        await running.pump.message(RUN, "m", after=0).add("text", "hello")
 
         async def kept() -> bool:
             return await stored(running.bus) == 1

@@ -14,23 +14,42 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from channels.http.langgraph.frames import Cursor, Frame
+from channels.http.langgraph.follow import resumed
+from channels.http.langgraph.frames import Cursor, Frame, Frames
 from core.events import (
     Event,
     Message,
     MessageAdded,
     ModelCompleted,
     ModelFailed,
+    Record,
     RunCancelled,
     RunCompleted,
     RunFailed,
     RunPaused,
+    RunRolledBack,
     RunSteered,
     StatePatched,
     ToolCompleted,
     ToolRequested,
 )
-from tests.channels.http.story import ALL, Story, ai, answer, call, human, requested, started, streamed, tell
+from core.previews import Preview
+from core.state import fold
+from tests.channels.http.story import (
+    ALL,
+    RUN,
+    THREAD,
+    Story,
+    ai,
+    answer,
+    call,
+    data,
+    human,
+    requested,
+    started,
+    streamed,
+    tell,
+)
 from tests.conformance.site import Site, site
 
 TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), max_size=9)
@@ -112,8 +131,137 @@ def _facts(frames: Sequence[Frame]) -> list[Frame]:
 def test_any_text_is_a_cursor_or_none(text: str) -> None:
     place = Cursor.parse(text)
     if place is not None:
-        assert all(part >= 0 for part in place)
-        assert Cursor.parse("-".join(map(str, place))) == place
+        assert min(place.seq, place.offset, place.slot) >= 0
+        assert Cursor.parse(str(place)) == place
+
+
+# ── attempts, and what others write meanwhile ────────────────────────────────────────────────────────────────────────
+
+Step = Record | Preview
+
+
+class Course(NamedTuple):
+    """What a reader hears, in this order; the messages that were begun, and which of them are finished."""
+
+    steps: Sequence[Step]
+    texts: Mapping[str, str]
+    finished: frozenset[str]
+
+
+@st.composite
+def courses(draw: st.DrawFn) -> Course:
+    """A run whose model is asked again and again; others write to its thread; previews are late, early and lost."""
+    modes = ["values", "messages-tuple", "custom"]
+    story = Story(requested(human("h", "x"), stream_modes=modes), started())
+    sent: list[tuple[int, Preview]] = []
+    texts: dict[str, str] = {}
+    finished: set[str] = set()
+    asked = draw(st.integers(1, 3))
+    for number in range(asked):
+        name, text = f"m{number}", draw(st.text("abc", min_size=1, max_size=6))
+        begun, texts[name] = len(story.records) - 1, text
+        after = story.records[-1].seq
+        for meanwhile in range(draw(st.integers(0, 2))):
+            if draw(st.booleans()):
+                story.add(StatePatched(values={"title": f"{number}.{meanwhile}"}), run=None)
+            else:
+                story.add(requested(stream_modes=modes, multitask="enqueue"), run=f"r{number}-{meanwhile}")
+        if draw(st.booleans()):
+            story.add(ModelCompleted(message=ai(name, text)))
+            finished.add(name)
+        elif number + 1 < asked:
+            failed = ModelFailed(error="E", text="busy", attempt=1, max_attempts=3, reason="busy", wait_ms=1)
+            story.add(draw(st.sampled_from([failed, started(number + 2)])))
+        moments = sorted(draw(st.lists(st.integers(begun, len(story.records) + 1), min_size=6, max_size=6)))
+        for offset, (letter, moment) in enumerate(zip(text, moments, strict=False)):
+            if draw(st.integers(0, 7)):
+                sent.append((moment, Preview(message=name, after=after, offset=offset, text=letter)))
+    story.add(draw(st.sampled_from([*ENDS, RunRolledBack()])))
+    steps: list[Step] = []
+    for index, record in enumerate(story.records):
+        steps += [preview for moment, preview in sent if moment == index]
+        steps.append(record)
+    return Course(steps, texts, frozenset(finished))
+
+
+def of_run(course: Course, at: int, last: str) -> list[list[Frame]]:
+    """What a connection to the run's stream shows that is opened at a step; by step."""
+    past, begin = _past(course, at), fold([])
+    frames = Frames(begin, THREAD, RUN, ["values", "messages-tuple", "custom"], after=Cursor.parse(last))
+    missed = [frame for step in past for frame in _heard(frames, step)]
+    return [missed, *([*_heard(frames, step)] for step in course.steps[at:])]
+
+
+def _heard(frames: Frames, step: Step) -> list[Frame]:
+    return frames.fact(step) if isinstance(step, Record) else frames.preview(step)
+
+
+def of_thread(course: Course, at: int, last: str) -> list[list[Frame]]:
+    """The same of the thread's stream."""
+    past = _past(course, at)
+    records = [step for step in past if isinstance(step, Record)]
+    frames, start = resumed(records, THREAD, ["run_modes", "state_update"], last)
+
+    def hear(step: Step) -> list[Frame]:
+        return frames.fact(step) if isinstance(step, Record) else frames.preview(RUN, step)
+
+    missed = [frame for step in [*records[start:], *past[len(records) :]] for frame in hear(step)]
+    return [missed, *([*hear(step)] for step in course.steps[at:])]
+
+
+def _past(course: Course, at: int) -> Sequence[Step]:
+    """What happened before a step, as a reader who comes then gets it: the facts, then the previews."""
+    return sorted(course.steps[:at], key=lambda step: isinstance(step, Preview))
+
+
+Way = Callable[[Course, int, str], list[list[Frame]]]
+
+
+@pytest.mark.parametrize("way", [of_run, of_thread])
+@given(course=courses(), delay=st.integers(0, 4))
+@settings(max_examples=30, deadline=None)
+def test_each_character_comes_once_whatever_was_given_up(way: Way, course: Course, delay: int) -> None:
+    """The stream is cut after every frame, and goes on a little later."""
+    whole = way(course, 0, "")
+    _check(course, [frame for step in whole for frame in step])
+    seen: list[Frame] = []
+    for index, frames in enumerate(whole):
+        for frame in frames:
+            seen.append(frame)
+            if frame.id:
+                rest = way(course, min(index + delay, len(course.steps)), frame.id)
+                _check(course, seen + [frame for step in rest for frame in step])
+
+
+def _check(course: Course, frames: Sequence[Frame]) -> None:
+    ids = [frame.id for frame in frames if frame.id]
+    assert len(ids) == len(set(ids))
+    said = {name: message["text"] for name, message in streamed(frames).items()}
+    for name, text in course.texts.items():
+        if name in course.finished:
+            assert said.get(name, "") == text
+        else:
+            assert text.startswith(said.get(name, ""))
+    assert _screen(frames) <= {"h", *course.finished}
+
+
+def _screen(frames: Sequence[Frame]) -> set[str]:
+    """The messages that a client shows in the end: `values` replace what it has. No text may come after its end."""
+    shown: set[str] = set()
+    for frame in frames:
+        if frame.event == "values":
+            shown = {message["id"] for message in data(frame).get("messages", [])}
+        elif frame.event == "messages":
+            shown.add(data(frame)[0]["id"])
+    return shown
+
+
+def test_an_id_of_an_older_server_is_good_for_the_next_message() -> None:
+    story = Story(requested(human("h", "x")), started(), ModelCompleted(message=ai("m", "Hello")), RunCompleted())
+    for offset in range(6):
+        told = tell(story, ["messages-tuple"], size=1, after=Cursor.parse(f"16-{offset}-0"))
+        said = "".join(data(frame)[0]["content"] for frame in told if frame.event == "messages")
+        assert said == "Hello"[offset:]
 
 
 # ── over HTTP ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -258,13 +406,14 @@ def test_a_cursor_of_the_run_gets_the_rest(runs: tuple[Run, Run], data: st.DataO
 def test_a_cursor_that_nearly_is_one_of_the_run(runs: tuple[Run, Run], data: st.DataObject) -> None:
     """A frame of it lost or doubled is not told; a place beyond its end is the end."""
     first, _ = runs
-    parts = list(map(int, data.draw(st.sampled_from(first.ids)).split("-")))
+    parts = data.draw(st.sampled_from(first.ids)).split("-")
     place = data.draw(st.integers(0, 2))
-    parts[place] = max(0, parts[place] + data.draw(st.integers(-3, 3)))
-    told = _resumed(first, "-".join(map(str, parts)).encode())
-    whole = _told(first.whole)
+    parts[place] = str(max(0, int(parts[place]) + data.draw(st.integers(-3, 3))))
+    told = _resumed(first, "-".join(parts).encode())
+    whole = [(frame["event"], frame["data"]) for frame in _told(first.whole)]
     if told:
-        assert _told(told) == whole[len(whole) - len(_told(told)) :]
+        rest = [(frame["event"], frame["data"]) for frame in _told(told)]
+        assert rest == whole[len(whole) - len(rest) :]
 
 
 Change = Callable[[str], str]

@@ -38,6 +38,7 @@ def previews(line: Sequence[Piece], cuts: set[int], message: str = "m") -> list[
             found.append(
                 Preview(
                     message=message,
+                    after=0,
                     offset=offset + start,
                     text=piece.text[start:end],
                     part=piece.part,

@@ -1,7 +1,8 @@
 """A thread's stream: the frames of all its runs, one run after the other, without end.
 
-A run's frames have the same ids here as in the run's own stream, so they go on after any of them. In place of a run's
-`end` comes `metadata` with `run_done`: here `end` would be the end of the stream.
+A run's frames have the same ids here as in the run's own stream, so they go on after any of them. A frame about
+something else that comes in the middle of a message has that message's place in its id (see `frames`), as the run's own
+have. In place of a run's `end` comes `metadata` with `run_done`: here `end` would be the end of the stream.
 """
 
 from __future__ import annotations
@@ -85,12 +86,12 @@ class ThreadFrames:
         before, event = self.state, record.event
         if self.ended or record.seq <= before.seq:
             return []
-        made: list[Frame] = []
+        frames: list[Frame] = []
         speaker = self._speaker(record, before)
         if self._run is not None and self._run is not speaker:
-            self._run.fact(record)
+            self._run.advance(record)
         if speaker is not None:
-            made = list(self._chosen(speaker, speaker.fact(record)))
+            frames = [self._placed(frame) for frame in self._chosen(speaker, speaker.advance(record))]
         self._state = speaker.state if speaker else self._run.state if self._run else fold((record,), before)
         if speaker is not None and not speaker.ended and self._is_running(speaker.run_id):
             self._run = speaker
@@ -98,10 +99,10 @@ class ThreadFrames:
             self._run = None
         self.ended = isinstance(event, ThreadErased)
         outside = isinstance(event, StatePatched) or (isinstance(event, ContextCompacted) and record.run is None)
-        if outside and "state_update" in self._modes and self._is_after(record.seq):
+        if outside and "state_update" in self._modes and self._after.is_before(record.seq, STATE_UPDATE):
             shown = {"state": snapshot(self._thread, self._state, self._state.head), "thread_id": self._thread}
-            made.append(Frame("state_update", dumps.encode(shown), f"{record.seq}-0-{STATE_UPDATE}"))
-        return made
+            frames.append(self._placed(Frame("state_update", dumps.encode(shown), f"{record.seq}-0-{STATE_UPDATE}")))
+        return frames + (self._run.flush() if self._run is not None else [])
 
     def preview(self, run_id: str, preview: Preview | Progress) -> list[Frame]:
         return self._run.preview(preview) if self._run is not None and self._run.run_id == run_id else []
@@ -131,13 +132,16 @@ class ThreadFrames:
             if every or (some and frame.event == "metadata"):
                 yield frame
 
+    def _placed(self, frame: Frame) -> Frame:
+        """The frame of a fact, with its place in the message that is being made."""
+        cursor = Cursor.parse(frame.id)
+        if self._run is None or cursor is None or cursor.offset:
+            return frame
+        return frame._replace(id=self._run.place(cursor.seq, cursor.slot))
+
     def _is_running(self, run_id: str) -> bool:
         run = self._state.runs.get(run_id)
         return run is not None and run.status == "running"
-
-    def _is_after(self, seq: int) -> bool:
-        after = self._after
-        return seq > after.seq or (seq == after.seq and not after.offset and after.slot < STATE_UPDATE)
 
 
 def resumed(

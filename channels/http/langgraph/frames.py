@@ -2,21 +2,32 @@
 
 Theory of operation
 -------------------
-Every frame has an id `<seq>-<offset>-<slot>`, and an id is a position from which the stream can be continued by
-anybody who has the log:
+Every frame has an id, and an id is a position from which the stream can be continued by anybody who has the log:
 
 * `seq-0-slot`: a frame of the fact `seq`. Slots are fixed places in the order of one fact's frames (see `Slot`),
   whatever modes are asked for; so resuming with other modes, or another build with more of them, still finds its
   place.
-* `seq-offset-0`: `seq` is the newest fact, and `offset` characters of the message that is being made have been
-  sent. The text that previews did not bring comes with `model.completed`; those frames are given ids of this second
-  form too, as if a preview had brought them. So the frames of a fact proper do not depend on which previews were
-  lost.
+* `seq-offset-0-message`: `seq` is the newest fact, and `offset` characters of the message that is being made have
+  been sent. The text that previews did not bring comes with `model.completed`; those frames are given ids of this
+  second form too, as if a preview had brought them. So the frames of a fact proper do not depend on which previews
+  were lost.
+* `seq-offset-slot-message`: a frame of a fact in the middle of a message, of which `offset` characters were sent
+  before: somebody wrote to the state meanwhile.
+
+`message` is eight digits that stand for the message (`previews.tag`). A model may have to be asked again, and then
+another message is made in place of the one that the id is from: that one is sent from its beginning. No two messages
+have the same id, whatever attempt of the run they are from, so no two frames have. An id without it is from an older
+server, and is taken to mean whatever message comes next.
 
 If one preview makes several frames (two modes that carry deltas), only the last has an id: it is the point up to
 which all was seen. Tool progress has no id: it is not kept.
 
-Live, late, resumed and replayed streams therefore differ in how the text is cut into chunks, and in nothing else.
+Text that was sent and is void, because its answer was given up, is taken back: `values` without it follow, if they
+were asked for, and `metadata` say which attempt begins. `values` at a new attempt or a failure of the model do not
+depend on whether any text was sent; those at a run's end do, and the position before tells whether it was.
+
+Live, late, resumed and replayed streams therefore differ in how the text is cut into chunks and in what of void text
+they show, and in nothing else.
 """
 
 from __future__ import annotations
@@ -28,13 +39,15 @@ from typing import NamedTuple
 from channels.http.langgraph import dumps
 from channels.http.langgraph.modes import END_TYPES, Emit, Modes, Slot
 from core.events import ModelCompleted, ModelFailed, Record, RunRequested, RunStarted, ThreadErased
-from core.previews import Piece, Preview, Progress, Reader, line_of, rest_of
+from core.previews import Piece, Preview, Progress, Reader, line_of, rest_of, tag
 from core.state import ThreadState, fold
 
 HELD = 256
 """Previews kept while they cannot be shown yet; what is dropped comes with the fact."""
 
-_CURSOR = re.compile(r"(\d{1,18})-(\d{1,12})-(\d{1,4})")
+_CURSOR = re.compile(r"(\d{1,18})-(\d{1,12})-(\d{1,4})(?:-([0-9a-f]{8}))?")
+_TURNS = (RunStarted, ModelCompleted, ModelFailed)
+"""After these another message is made."""
 _BREAKS = ((b"\xe2\x80\xa8", rb"\u2028"), (b"\xe2\x80\xa9", rb"\u2029"), (b"\xc2\x85", rb"\u0085"))
 
 
@@ -44,12 +57,25 @@ class Cursor(NamedTuple):
     seq: int
     offset: int = 0
     slot: int = 0
+    message: str = ""
 
     @staticmethod
     def parse(text: str) -> Cursor | None:
         """None if it is not one of our ids."""
-        found = _CURSOR.fullmatch(text.strip())
-        return Cursor(*map(int, found.groups())) if found else None
+        match = _CURSOR.fullmatch(text.strip())
+        if match is None:
+            return None
+        seq, offset, slot, message = match.groups()
+        return Cursor(int(seq), int(offset), int(slot), message or "")
+
+    def __str__(self) -> str:
+        return f"{self.seq}-{self.offset}-{self.slot}" + (f"-{self.message}" if self.message else "")
+
+    def is_before(self, seq: int, slot: int) -> bool:
+        """Whether a frame of a fact comes after this position."""
+        if seq != self.seq:
+            return seq > self.seq
+        return slot > self.slot and (self.slot > 0 or not self.offset)
 
 
 class Frame(NamedTuple):
@@ -102,8 +128,22 @@ class Frames:
         run = self.state.runs.get(self.run_id)
         return run is not None and call_id in run.intents
 
+    def place(self, seq: int, slot: int) -> str:
+        """The id of a frame of a fact."""
+        reader = self._reader
+        return str(Cursor(seq, reader.offset, slot, reader.tag if reader.offset else ""))
+
     def fact(self, record: Record) -> list[Frame]:
-        """The frames of a fact, those of the text that was still missing first."""
+        """The frames of a fact, those of the text that was still missing first; then of previews that waited for it."""
+        return [*self.advance(record), *self.flush()]
+
+    def flush(self) -> list[Frame]:
+        """The frames of previews that came before the facts they follow."""
+        held, self._held = self._held, []
+        return [frame for preview in held for frame in self.preview(preview)]
+
+    def advance(self, record: Record) -> list[Frame]:
+        """The frames of a fact, without previews that waited for it."""
         if self.ended:
             return []
         before = self.state
@@ -111,20 +151,18 @@ class Frames:
             self.state = fold((record,), before)
         previous, self._seq = self._seq, record.seq
         frames: list[Frame] = []
-        loud = record.seq > self._after.seq
+        resumes = record.seq == self._after.seq
+        if resumes:
+            self._resume(record)
         if record.run == self.run_id:
-            frames = self._of_run(record, before, previous, loud)
+            frames = self._of_run(record, before, previous)
         elif isinstance(record.event, ThreadErased):
             self.ended = True
             frames = self._framed(record.seq, [(Slot.END, "end", b"null")])
         elif self._running and record.run is None:
             frames = self._told(record, before)
-        if record.seq == self._after.seq and self._after.offset:
-            self._reader = Reader(None, self._after.offset)
-            self.modes.announced = True
-        if self._held and self._running and self._reader.message is None:
-            held, self._held = self._held, []
-            frames += [frame for preview in held for frame in self.preview(preview)]
+        if resumes:
+            self._resume(record)
         return frames
 
     def preview(self, preview: Preview | Progress) -> list[Frame]:
@@ -133,63 +171,84 @@ class Frames:
             return []
         if isinstance(preview, Progress):
             return [Frame(event, data) for event, data in self.modes.progress(preview)] if self._running else []
-        if preview.message in self.state.places:
-            return []
-        if not self._running or self._reader.message not in (None, preview.message):
+        if preview.after > self._seq:
             if len(self._held) < HELD:
                 self._held.append(preview)
             return []
-        if self._reader.message is None and preview.offset > self._reader.offset:
+        reader = self._reader
+        if not self._is_current(preview) or reader.message not in (None, preview.message):
             return []
+        if reader.message is None:
+            if preview.offset > reader.seen(preview.message):
+                return []
+            if not reader.seen(preview.message):
+                self.modes.opened()
         self.modes.overheard(preview)
-        piece = self._reader.take(preview)
+        piece = reader.take(preview)
         if piece is None:
             return []
         part = Piece(piece.part, piece.text, piece.index, piece.call_id, piece.name)
-        return self._delta(preview.message, part, self._reader.offset, self._seq)
+        return self._delta(preview.message, part, reader.offset, self._seq, self.state)
 
-    def _of_run(self, record: Record, before: ThreadState, previous: int, loud: bool) -> list[Frame]:
+    def _is_current(self, preview: Preview) -> bool:
+        """Whether a preview is of the answer that is being made, and is to be shown."""
+        run = self.state.runs.get(self.run_id)
+        return self._running and run is not None and preview.after >= run.turn_seq and self.modes.shows_text
+
+    def _resume(self, record: Record) -> None:
+        """Go on where the client was. A place in a message that is finished is none, whoever made it up."""
+        after = self._after
+        finished = after.slot and isinstance(record.event, (*_TURNS, *END_TYPES))
+        if not after.offset or finished or any(tag(message) == after.message for message in self.state.places):
+            after = Cursor(after.seq)
+        self._reader = Reader(None, after.offset, after.message)
+        self.modes.announced = after.offset > 0
+
+    def _of_run(self, record: Record, before: ThreadState, previous: int) -> list[Frame]:
         event = record.event
         frames: list[Frame] = []
         if isinstance(event, RunRequested):
-            data = {"run_id": self.run_id, "thread_id": record.head.aggregate, "attempt": 1}
-            return self._framed(record.seq, [(Slot.METADATA, "metadata", dumps.encode(data))])
+            return self._framed(record.seq, [self._metadata(record, 1)])
         if isinstance(event, RunStarted):
             self._running = True
-        if isinstance(event, ModelCompleted) and loud:
-            frames = self._rest(event, previous)
-        if isinstance(event, RunStarted | ModelFailed | ModelCompleted):
+        if isinstance(event, ModelCompleted) and record.seq > self._after.seq:
+            frames = self._rest(event, before, previous)
+        void = self._reader.offset > 0
+        if isinstance(event, (*_TURNS, *END_TYPES)):
             self._reader = Reader()
-        frames += self._told(record, before)
-        if isinstance(event, RunStarted | ModelFailed | ModelCompleted):
+        if isinstance(event, RunStarted) and before.runs[self.run_id].attempt:
+            frames += self._framed(record.seq, [self._metadata(record, event.attempt)])
+        frames += self._told(record, before, void=void)
+        if isinstance(event, _TURNS):
             self.modes.opened()
         if isinstance(event, END_TYPES):
             self.ended, self._running = True, False
         return frames
 
-    def _rest(self, event: ModelCompleted, previous: int) -> list[Frame]:
+    def _metadata(self, record: Record, attempt: int) -> Emit:
+        data = {"run_id": self.run_id, "thread_id": record.head.aggregate, "attempt": attempt}
+        return Slot.METADATA, "metadata", dumps.encode(data)
+
+    def _rest(self, event: ModelCompleted, before: ThreadState, previous: int) -> list[Frame]:
         """The text that previews did not bring."""
         message = str(event.message.get("id"))
-        offset = self._reader.offset if self._reader.message in (None, message) else 0
         frames: list[Frame] = []
-        for end, piece in rest_of(line_of(event.message, event.call_texts, event.order), offset):
-            frames += self._delta(message, piece, end, previous)
+        line = line_of(event.message, event.call_texts, event.order)
+        for end, piece in rest_of(line, self._reader.seen(message)):
+            frames += self._delta(message, piece, end, previous, before)
         return frames
 
-    def _delta(self, message: str, piece: Piece, end: int, seq: int) -> list[Frame]:
-        made = self.modes.delta(message, piece, end, self.state)
-        frames = [Frame(event, data) for event, data in made]
+    def _delta(self, message: str, piece: Piece, end: int, seq: int, state: ThreadState) -> list[Frame]:
+        frames = [Frame(event, data) for event, data in self.modes.delta(message, piece, end, state)]
         if frames:
-            frames[-1] = frames[-1]._replace(id=f"{seq}-{end}-0")
+            frames[-1] = frames[-1]._replace(id=str(Cursor(seq, end, 0, tag(message))))
         return frames
 
-    def _told(self, record: Record, before: ThreadState) -> list[Frame]:
+    def _told(self, record: Record, before: ThreadState, *, void: bool = False) -> list[Frame]:
         quiet = record.seq < self._after.seq
-        return self._framed(record.seq, self.modes.fact(record, before, self.state, quiet=quiet))
+        return self._framed(record.seq, self.modes.fact(record, before, self.state, quiet=quiet, void=void))
 
-    def _framed(self, seq: int, made: Iterable[Emit]) -> list[Frame]:
-        after = self._after
-        if seq < after.seq or (seq == after.seq and after.offset):
-            return []
-        first = after.slot + 1 if seq == after.seq else 0
-        return [Frame(event, data, f"{seq}-0-{slot:d}") for slot, event, data in made if slot >= first]
+    def _framed(self, seq: int, emits: Iterable[Emit]) -> list[Frame]:
+        return [
+            Frame(event, data, self.place(seq, slot)) for slot, event, data in emits if self._after.is_before(seq, slot)
+        ]

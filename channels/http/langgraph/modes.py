@@ -75,6 +75,11 @@ class Modes:
         self.announced = False
         """Whether `messages/metadata` of the message that is being made was sent."""
 
+    @property
+    def shows_text(self) -> bool:
+        """Whether any of them shows a message while it is being made."""
+        return self._tuple or self._legacy is not None or self._events is not None
+
     def opened(self) -> None:
         """The next message begins."""
         self.announced = False
@@ -89,17 +94,17 @@ class Modes:
     # ── pieces of a message ─────────────────────────────────────────────────────────────────────────────────────────
 
     def delta(self, message: str, piece: Piece, end: int, state: ThreadState) -> list[tuple[str, bytes]]:
-        """A piece of a message; `end` is the offset after it."""
+        """A piece of a message that is made on `state`; `end` is the offset after it."""
         made = []
         if self._events:
-            made.append(("events", self._events.stream(self._task, message, piece, self._metadata(message, state))))
+            made.append(("events", self._events.stream(self._task, message, piece, self._of_answer(message, state))))
         if self._legacy and self._legacy.end == end:
             if not self.announced:
-                made.append(("messages/metadata", self._announce(message, state)))
+                made.append(("messages/metadata", _announced(message, self._of_answer(message, state))))
                 self.announced = True
             made.append(("messages/partial", dumps.encode([self._legacy.message(message)])))
         if self._tuple:
-            made.append(("messages", chunk(message, piece, self._metadata(message, state))))
+            made.append(("messages", chunk(message, piece, self._of_answer(message, state))))
         return made
 
     def progress(self, progress: Progress) -> list[tuple[str, bytes]]:
@@ -110,10 +115,12 @@ class Modes:
 
     # ── facts ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def fact(self, record: Record, before: ThreadState, state: ThreadState, *, quiet: bool = False) -> list[Emit]:
+    def fact(
+        self, record: Record, before: ThreadState, state: ThreadState, *, quiet: bool = False, void: bool = False
+    ) -> list[Emit]:
         """The frames of a fact of the run, or of one that changed the state under it.
 
-        `quiet`: only remember what must be.
+        `quiet`: only remember what must be. `void`: the client has text of a message that is not finished.
         """
         event, task = record.event, self._task
         done = not unanswered(state.messages)
@@ -126,10 +133,12 @@ class Modes:
         match event:
             case RunStarted() if first:
                 made = self._started(record, before, state)
+            case RunStarted() if self.shows_text:
+                made = self._values(state)
             case ModelCompleted():
-                made = self._model_completed(record, event, task, state)
-            case ModelFailed() if event.wait_ms is not None and "custom" in self._wanted:
-                made = iter([(Slot.CUSTOM, "custom", dumps.encode(_retry(event)))])
+                made = self._model_completed(record, event, task, before, state)
+            case ModelFailed():
+                made = self._model_failed(event, state)
             case ToolRequested():
                 made = self._tool_requested(record, event, state)
             case ToolCompleted():
@@ -139,9 +148,10 @@ class Modes:
             case ContextCompacted():
                 made = self._compacted(record, state)
             case RunPaused():
-                made = self._paused(event, state)
+                made = self._paused(event, state, void=void)
             case RunCompleted() | RunFailed() | RunCancelled() | RunRolledBack():
-                made = self._ended(record, event, state)
+                void = void or (isinstance(event, RunRolledBack) and before.runs[self._run].attempt > 0)
+                made = self._ended(record, event, state, void=void)
         return list(made)
 
     def _started(self, record: Record, before: ThreadState, state: ThreadState) -> Iterator[Emit]:
@@ -157,16 +167,25 @@ class Modes:
         if self._events:
             yield Slot.EVENT_START, "events", self._events.model_start(self._task, state)
 
-    def _model_completed(self, record: Record, event: ModelCompleted, task: str, state: ThreadState) -> Iterator[Emit]:
+    def _model_failed(self, event: ModelFailed, state: ThreadState) -> Iterator[Emit]:
+        if event.wait_ms is not None and "custom" in self._wanted:
+            yield Slot.CUSTOM, "custom", dumps.encode(_retry(event))
+        if self.shows_text:
+            yield from self._values(state)
+
+    def _model_completed(
+        self, record: Record, event: ModelCompleted, task: str, before: ThreadState, state: ThreadState
+    ) -> Iterator[Emit]:
         message = event.message
         identity = str(message.get("id"))
+        metadata = self._of_answer(identity, before)
         if self._events:
             yield Slot.EVENT_END, "events", self._events.model_end(task, message, state)
         if self._tuple:
-            yield Slot.MESSAGE, "messages", last_chunk(message, self._metadata(identity, state, 0))
+            yield Slot.MESSAGE, "messages", last_chunk(message, metadata)
         elif self._legacy:
             if not self.announced:
-                yield Slot.MESSAGE_METADATA, "messages/metadata", self._announce(identity, state, 0)
+                yield Slot.MESSAGE_METADATA, "messages/metadata", _announced(identity, metadata)
             yield Slot.MESSAGE, "messages/complete", dumps.encode([dumps.raw(message)])
         update = {"messages": [dumps.raw(message)]}
         yield from self._task_end(task, "model", update, None, record, state)
@@ -199,11 +218,11 @@ class Modes:
     def _whole(self, message: Message, node: str, state: ThreadState) -> Iterator[Emit]:
         """A message that nobody saw being made."""
         identity = str(message.get("id"))
+        metadata = self._metadata(identity, _step_of(state, 0), node)
         if self._tuple:
-            data = place(dumps.encode(dumps.raw(message)), self._metadata(identity, state, 0, node))
-            yield Slot.MESSAGE, "messages", data
+            yield Slot.MESSAGE, "messages", place(dumps.encode(dumps.raw(message)), metadata)
         elif self._legacy:
-            yield Slot.MESSAGE_METADATA, "messages/metadata", self._announce(identity, state, 0, node)
+            yield Slot.MESSAGE_METADATA, "messages/metadata", _announced(identity, metadata)
             yield Slot.MESSAGE, "messages/complete", dumps.encode([dumps.raw(message)])
 
     def _compacted(self, record: Record, state: ThreadState) -> Iterator[Emit]:
@@ -217,13 +236,17 @@ class Modes:
     def _step(
         self, record: Record, state: ThreadState, *, whole: bool = True, committed: bool = True
     ) -> Iterator[Emit]:
-        if whole and "values" in self._wanted:
-            yield Slot.VALUES, "values", dumps.encode(dumps.values(state.values))
+        if whole:
+            yield from self._values(state)
         if committed and "checkpoints" in self._wanted:
             yield Slot.CHECKPOINT, "checkpoints", dumps.encode(snapshots.checkpoint_event(record, state))
         if committed and "debug" in self._wanted:
             payload = snapshots.checkpoint_event(record, state)
             yield Slot.DEBUG_CHECKPOINT, "debug", self._debug("checkpoint", payload, record, _step_of(state, 0))
+
+    def _values(self, state: ThreadState) -> Iterator[Emit]:
+        if "values" in self._wanted:
+            yield Slot.VALUES, "values", dumps.encode(dumps.values(state.values))
 
     def _task_start(self, task: str, node: str, given: Any, record: Record, state: ThreadState) -> Iterator[Emit]:
         payload = {"id": task, "name": node, "input": given, "triggers": [f"branch:to:{node}"]}
@@ -243,19 +266,26 @@ class Modes:
         if "updates" in self._wanted:
             yield Slot.UPDATES, "updates", dumps.encode({node: update})
 
-    def _paused(self, event: RunPaused, state: ThreadState) -> Iterator[Emit]:
+    def _paused(self, event: RunPaused, state: ThreadState, *, void: bool) -> Iterator[Emit]:
         """Interrupts are reported through `values` also where only `updates` were not asked for (protocol §5.1)."""
         asked = [{"id": one.id, "value": one.value} for one in event.interrupts]
         if "updates" in self._wanted:
             yield Slot.UPDATES, "updates", dumps.encode({"__interrupt__": asked})
         if asked and ("values" in self._wanted or "updates" not in self._wanted):
             yield Slot.VALUES, "values", dumps.encode({**dumps.values(state.values), "__interrupt__": asked})
+        elif void:
+            yield from self._values(state)
         if self._events:
             yield Slot.EVENT_CHAIN_END, "events", self._events.chain_end(state)
         yield Slot.END, "end", b"null"
 
     def _ended(
-        self, record: Record, event: RunCompleted | RunFailed | RunCancelled | RunRolledBack, state: ThreadState
+        self,
+        record: Record,
+        event: RunCompleted | RunFailed | RunCancelled | RunRolledBack,
+        state: ThreadState,
+        *,
+        void: bool,
     ) -> Iterator[Emit]:
         if isinstance(event, RunFailed):
             if event.message is not None:
@@ -263,6 +293,8 @@ class Modes:
                 if "updates" in self._wanted:
                     yield Slot.UPDATES, "updates", dumps.encode({"model": {"messages": [dumps.raw(event.message)]}})
                 yield from self._step(record, state)
+            elif void:
+                yield from self._values(state)
             data = {"error": event.error, "message": event.text, "name": event.error}
             yield Slot.ERROR, "error", dumps.encode(data)
             yield Slot.END, "end", b"null"
@@ -271,15 +303,20 @@ class Modes:
         if keys and isinstance(event, RunCompleted):
             where = f"/threads/{self._thread}/runs/{self._run}/feedback"
             yield Slot.CUSTOM, "feedback", dumps.encode(dict.fromkeys(keys, where))
+        if void:
+            yield from self._values(state)
         if self._events:
             yield Slot.EVENT_CHAIN_END, "events", self._events.chain_end(state)
         yield Slot.END, "end", b"null"
 
     # ── metadata ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _metadata(self, message: str, state: ThreadState, ahead: int = 1, node: str = "model") -> bytes:
-        """What goes with a message. `ahead` 1: it is being made, so its step comes after the head's."""
-        step = _step_of(state, ahead)
+    def _of_answer(self, message: str, state: ThreadState) -> bytes:
+        """What goes with the model's answer to `state`, wherever it is sent."""
+        return self._metadata(message, _answer_step(state, self._run))
+
+    def _metadata(self, message: str, step: int, node: str = "model") -> bytes:
+        """What goes with a message."""
         if self._place[:2] != (f"{node}:{message}", step):
             data = {
                 "run_id": self._run,
@@ -293,10 +330,6 @@ class Modes:
             self._place = (f"{node}:{message}", step, dumps.encode(data))
         return self._place[2]
 
-    def _announce(self, message: str, state: ThreadState, ahead: int = 1, node: str = "model") -> bytes:
-        metadata = self._metadata(message, state, ahead, node)
-        return b'{%b:{"metadata":%b}}' % (dumps.encode(message), metadata)
-
     def _debug(self, kind: str, payload: Json, record: Record, step: int) -> bytes:
         return dumps.encode({"step": step, "timestamp": record.at, "type": kind, "payload": payload})
 
@@ -304,6 +337,22 @@ class Modes:
 def wants_previews(modes: Collection[str]) -> bool:
     """Whether any of these modes shows a message, or a tool's progress, before it is a fact."""
     return not {"messages", "messages-tuple", "events", "custom"}.isdisjoint(modes)
+
+
+def _announced(message: str, metadata: bytes) -> bytes:
+    return b'{%b:{"metadata":%b}}' % (dumps.encode(message), metadata)
+
+
+def _answer_step(state: ThreadState, run_id: str) -> int:
+    """The step of the model's answer. What others write while it is made does not count: an answer has one step."""
+    run = state.runs.get(run_id)
+    index = state.head
+    while run is not None and index >= 0:
+        commit = state.commits[index]
+        if commit.seq <= run.turn_seq or commit.source != "update" or commit.run is not None:
+            break
+        index = commit.parent
+    return (state.commits[index].step if index >= 0 else -1) + 1
 
 
 def _step_of(state: ThreadState, ahead: int) -> int:

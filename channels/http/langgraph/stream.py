@@ -186,7 +186,7 @@ def decoded(raw: bytes) -> Preview | Progress | None:
 
 
 async def stored(live: Live, run_id: str) -> list[Preview | Progress]:
-    """The previews of a run that are still kept, from the last message on. None, if the memory stream is gone."""
+    """The previews of a run that are still kept. None, if the memory stream is gone."""
     bus = live.services.bus
     subject = f"$JS.API.DIRECT.GET.{bus.names.stream('tok')}"
     found: list[Preview | Progress] = []
@@ -202,7 +202,7 @@ async def stored(live: Live, run_id: str) -> list[Preview | Progress]:
             seq = page[-1][0] + 1
     except (Unavailable, TimeoutError) as error:
         log.debug("no stored previews", error=str(error))
-    return _of_last_message(found)
+    return found
 
 
 async def _page(replies: asyncio.Queue[Msg]) -> tuple[list[tuple[int, bytes]], bool]:
@@ -214,9 +214,3 @@ async def _page(replies: asyncio.Queue[Msg]) -> tuple[list[tuple[int, bytes]], b
         if status := headers.get("Status"):
             return page, status == "204" and headers.get("Nats-Num-Pending", "0") != "0"
         page.append((int(headers["Nats-Sequence"]), msg.data))
-
-
-def _of_last_message(found: list[Preview | Progress]) -> list[Preview | Progress]:
-    """What came before the newest beginning of a message belongs to messages that are finished or were given up."""
-    begin = max((i for i, item in enumerate(found) if isinstance(item, Preview) and not item.offset), default=0)
-    return [item for i, item in enumerate(found) if i >= begin or isinstance(item, Progress)]

@@ -156,10 +156,13 @@ class Worker:
 
     def __init__(self, system: System) -> None:
         self.system = system
+        self.newest: dict[str, int] = {}
+        """Sequence of the newest fact written about each run."""
 
     async def write(self, thread: str, run: str, *events: Event) -> Record:
         for event in events:
             _, [record] = await self.system.threads.decide(thread, _always(event), actor="lead", run=run)
+            self.newest[run] = record.seq
         return record
 
     async def start(self, thread: str, run: str) -> None:

@@ -97,8 +97,8 @@ def tools_story() -> Story:
     )
 
 
-def pieces(event: ModelCompleted, size: int) -> list[Preview]:
-    """The previews a worker would have sent, `size` characters each."""
+def pieces(event: ModelCompleted, size: int, after: int) -> list[Preview]:
+    """The previews a worker would have sent that knew the facts up to `after`, `size` characters each."""
     found, offset = [], 0
     for piece in line_of(event.message, event.call_texts):
         for begin in range(0, len(piece.text), size):
@@ -107,6 +107,7 @@ def pieces(event: ModelCompleted, size: int) -> list[Preview]:
             found.append(
                 Preview(
                     message=event.message["id"],
+                    after=after,
                     offset=offset,
                     text=text,
                     part=piece.part,
@@ -128,7 +129,7 @@ def tell(
     kept = iter(keep)
     for record in story.records[1:]:
         if size and isinstance(record.event, ModelCompleted) and frames.seq >= (after.seq if after else 0):
-            for preview in pieces(record.event, size):
+            for preview in pieces(record.event, size, frames.seq):
                 if next(kept, True):
                     told += frames.preview(preview)
         told += frames.fact(record)

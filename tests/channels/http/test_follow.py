@@ -10,7 +10,7 @@ import pytest
 from langgraph_sdk import get_client
 
 from channels.http.langgraph.follow import ThreadFrames, resumed
-from channels.http.langgraph.frames import Frame, Frames
+from channels.http.langgraph.frames import Cursor, Frame, Frames
 from core.events import (
     Event,
     ModelCompleted,
@@ -64,7 +64,7 @@ def tell(frames: ThreadFrames, told: Story, start: int = 0, *, size: int = 0) ->
     made: list[Frame] = []
     for record in told.records[start:]:
         if size and isinstance(record.event, ModelCompleted) and record.seq > frames.state.seq:
-            for preview in pieces(record.event, size):
+            for preview in pieces(record.event, size, frames.state.seq):
                 made += frames.preview(str(record.run), preview)
         made += frames.fact(record)
     return made
@@ -87,7 +87,8 @@ def test_it_is_the_frames_of_the_runs() -> None:
 def test_ids_increase_and_are_unique() -> None:
     for size in (0, 3):
         whole = tell(ThreadFrames(ThreadState(), THREAD, ALL), story(), size=size)
-        places = [tuple(map(int, frame.id.split("-"))) for frame in whole if frame.id]
+        places = [cursor for frame in whole if (cursor := Cursor.parse(frame.id))]
+        assert len(places) == len([frame for frame in whole if frame.id])
         assert places == sorted(set(places))
 
 
@@ -209,10 +210,10 @@ async def test_previews_are_shown(api: Api, worker: Worker, system: System) -> N
     thread = await api.thread()
     async with api.stream("GET", f"/threads/{thread}/stream") as stream:
         run = await api.run(thread, stream_mode="messages-tuple")
-        await worker.start(thread, run)
+        after = (await worker.write(thread, run, started())).seq
         assert (await stream.next() or [""])[0] == "metadata"
         subject = system.bus.names.tok(run)
-        await system.bus.publish(subject, preview("m1", 0, "Hello "))
+        await system.bus.publish(subject, preview("m1", after, 0, "Hello "))
         first = await stream.next()
         assert first is not None
         assert (first[0], first[1][0]["content"]) == ("messages", "Hello ")
@@ -220,15 +221,15 @@ async def test_previews_are_shown(api: Api, worker: Worker, system: System) -> N
             assert (await late.next() or [""])[0] == "metadata"
             assert await late.next() == first
         async with api.stream("GET", f"/threads/{thread}/stream", **{"Last-Event-ID": first[2]}) as late:
-            await system.bus.publish(subject, preview("m1", 6, "world"))
+            await system.bus.publish(subject, preview("m1", after, 6, "world"))
             for one in (stream, late):
                 second = await one.next()
                 assert second is not None
                 assert second[1][0]["content"] == "world"
 
 
-def preview(message: str, offset: int, words: str) -> bytes:
-    return msgspec.json.encode(Preview(message=message, offset=offset, text=words))
+def preview(message: str, after: int, offset: int, words: str) -> bytes:
+    return msgspec.json.encode(Preview(message=message, after=after, offset=offset, text=words))
 
 
 async def test_the_python_sdk_joins(api: Api, url: str, worker: Worker) -> None:

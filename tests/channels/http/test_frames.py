@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import re
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -22,7 +24,7 @@ from core.events import (
     StatePatched,
     ThreadErased,
 )
-from core.previews import Preview
+from core.previews import Preview, tag
 from core.state import fold
 from tests.channels.http.story import (
     ALL,
@@ -178,7 +180,7 @@ def test_chunk_ids_are_those_of_the_final_message_and_the_last_brings_the_usage(
     chunks = [data(frame) for frame in tell(tools_story(), ["messages-tuple"], size=4) if frame.event == "messages"]
     first = [message for message, _ in chunks if message["id"] == "m1"]
     assert first[-1]["usage_metadata"] == {"total_tokens": 3}
-    assert all(message["usage_metadata"] is None for message in first[:-1])
+    assert all("usage_metadata" not in message for message in first[:-1])
     metadata = chunks[0][1]
     assert (metadata["langgraph_node"], metadata["run_id"], metadata["thread_id"]) == ("model", RUN, THREAD)
     assert [m["langgraph_step"] for _, m in chunks] == sorted(m["langgraph_step"] for _, m in chunks)
@@ -223,10 +225,10 @@ def test_retry_is_told_and_the_broken_message_is_forgotten() -> None:
     )
     frames = Frames(fold(story.records[:1]), THREAD, RUN, ["custom", "messages-tuple"])
     told = [frame for record in story.records[1:3] for frame in frames.fact(record)]
-    told += frames.preview(Preview(message="m1", offset=0, text="Hal"))
+    told += frames.preview(Preview(message="m1", after=16, offset=0, text="Hal"))
     told += frames.fact(story.records[3])
-    told += frames.preview(Preview(message="m1", offset=3, text="lo"))  # late
-    told += frames.preview(Preview(message="m2", offset=0, text="He"))
+    told += frames.preview(Preview(message="m1", after=16, offset=3, text="lo"))  # late
+    told += frames.preview(Preview(message="m2", after=19, offset=0, text="He"))
     told += [frame for record in story.records[4:] for frame in frames.fact(record)]
     assert [short(frame) for frame in told][1:4] == [
         ("messages", "AIMessageChunk", "m1", "Hal"),
@@ -242,21 +244,85 @@ def test_retry_is_told_and_the_broken_message_is_forgotten() -> None:
 def test_previews_ahead_of_the_facts_wait_for_them() -> None:
     story = tools_story()
     ahead = Frames(fold(story.records[:1]), THREAD, RUN, ["messages-tuple"])
-    early = [p for r in story.records if isinstance(r.event, ModelCompleted) for p in pieces(r.event, 3)]
+    pairs = pairwise(story.records)
+    early = [p for r, s in pairs if isinstance(s.event, ModelCompleted) for p in pieces(s.event, 3, r.seq)]
     told = [frame for preview in early for frame in ahead.preview(preview)]
     assert told == []
     told = [frame for record in story.records[1:] for frame in ahead.fact(record)]
     assert streamed(told) == LINE
 
 
-def test_a_restarted_worker_is_not_seen_except_for_the_text_it_says_again() -> None:
-    story = Story(
-        requested(human("h", "x")), started(), started(2), ModelCompleted(message=ai("m2", "Hello")), RunCompleted()
+FAILED = ModelFailed(error="E", text="busy", attempt=1, max_attempts=3, reason="busy", wait_ms=500)
+HELLO = ModelCompleted(message=ai("m2", "Hello"))
+OPEN = ("values", ["h"])
+FINISHED = [("messages", "AIMessageChunk", "m2", "Hello"), ("messages", "AIMessageChunk", "m2", "")]
+
+
+@pytest.mark.parametrize(
+    ("facts", "expected"),
+    [
+        ([started(2), HELLO, RunCompleted()], [("metadata", 2), OPEN, *FINISHED, ("values", ["h", "m2"]), END]),
+        ([FAILED, HELLO, RunCompleted()], [OPEN, *FINISHED, ("values", ["h", "m2"]), END]),
+        ([RunCancelled()], [OPEN, END]),
+        ([RunFailed(error="E", text="e")], [OPEN, ("error", {"error": "E", "message": "e", "name": "E"}), END]),
+        ([RunRolledBack()], [("values", []), END]),
+    ],
+    ids=["a new attempt", "a failure of the model", "cancelled", "failed", "rolled back"],
+)
+def test_text_that_became_void_is_taken_back(facts: list[Any], expected: list[Any]) -> None:
+    """Previews of the void message that come later are not shown, and nobody who comes later sees any."""
+    story = Story(requested(human("h", "x")), started(), *facts)
+    void = [Preview(message="m1", after=16, offset=n, text="wrong"[n]) for n in range(5)]
+    late = Frames(fold(story.records[:4]), THREAD, RUN, ["messages-tuple"])
+    assert [frame for preview in void for frame in late.preview(preview)] == []
+    frames = Frames(fold(story.records[:1]), THREAD, RUN, ["values", "messages-tuple"])
+    seen = [frame for record in story.records[1:3] for frame in frames.fact(record)]
+    seen += [frame for preview in void[:3] for frame in frames.preview(preview)]
+    rest = frames.fact(story.records[3])
+    rest += [frame for preview in void[3:] for frame in frames.preview(preview)]
+    rest += [frame for record in story.records[4:] for frame in frames.fact(record)]
+    brief = [
+        ("metadata", data(frame)["attempt"])
+        if frame.event == "metadata"
+        else ("values", [message["id"] for message in data(frame).get("messages", [])])
+        if frame.event == "values"
+        else short(frame)
+        for frame in rest
+    ]
+    assert brief == expected
+    resumed = Frames(
+        fold(story.records[:1]), THREAD, RUN, ["values", "messages-tuple"], after=Cursor.parse(seen[-1].id)
     )
-    assert [frame.event for frame in tell(story, ALL)].count("metadata") == 1
-    plain = Story(requested(human("h", "x")), started(), ModelCompleted(message=ai("m2", "Hello")), RunCompleted())
-    modes = ["values", "updates", "messages-tuple", "tasks"]
-    assert [frame.event for frame in tell(story, modes)] == [frame.event for frame in tell(plain, modes)]
+    assert [frame for record in story.records[1:] for frame in resumed.fact(record)] == rest
+
+
+def test_a_new_attempt_without_text_to_take_back_repeats_no_values() -> None:
+    story = Story(requested(human("h", "x")), started(), started(2), HELLO, RunCompleted())
+    told = [short(frame) for frame in tell(story, ["values"])]
+    assert told == [METADATA, OPEN, ("metadata", {**METADATA[1], "attempt": 2}), ("values", ["h", "m2"]), END]
+
+
+def test_an_answer_has_one_step() -> None:
+    """Live, late and replayed; also when its text comes with the fact, and when somebody writes meanwhile."""
+    story = Story(requested(human("h", "x")))
+    story.add(StatePatched(values={"title": "S"}), run=None)
+    story.add(started())
+    story.add(StatePatched(values={"title": "T"}), run=None)
+    story.add(ModelCompleted(message=ai("m1", "Hello")), RunCompleted())
+    late = Frames(fold(story.records[:5]), THREAD, RUN, ["messages-tuple"])
+    ways = [[frame for record in story.records[5:] for frame in late.fact(record)]]
+    for modes in (["messages-tuple"], ["messages"], ["events"]):
+        for first in range(6):
+            frames = Frames(fold(story.records[:1]), THREAD, RUN, modes)
+            told: list[Frame] = []
+            for record in story.records[1:]:
+                for offset in range(first, 4) if record.seq == 19 else range(4) if record.seq == 22 else ():
+                    told += frames.preview(Preview(message="m1", after=19, offset=offset, text="Hello"[offset]))
+                told += frames.fact(record)
+            ways.append(told)
+    for told in ways:
+        steps = {match for frame in told for match in re.findall(rb'"langgraph_step":(\d+)', frame.data)}
+        assert steps == {b"2"}, told
 
 
 def test_state_written_meanwhile_is_shown() -> None:
@@ -287,6 +353,7 @@ def test_progress_has_no_id() -> None:
 
 def test_cursor() -> None:
     assert Cursor.parse("12-3-4") == Cursor(12, 3, 4)
+    assert Cursor.parse("12-3-0-0123abcd") == Cursor(12, 3, 0, "0123abcd")
     for text in ("-1", "0", "", "abc", "1-2", "1-2-3-4", "1" * 30 + "-0-0", "²-0-0"):
         assert Cursor.parse(text) is None, text
 
@@ -333,7 +400,7 @@ def test_previews_in_any_order_and_doubled(order: list[int], size: int) -> None:
     story = tools_story()
     [first, *_] = [record for record in story.records if isinstance(record.event, ModelCompleted)]
     assert isinstance(first.event, ModelCompleted)
-    sent = pieces(first.event, size)
+    sent = pieces(first.event, size, story.records[2].seq)
     frames = Frames(fold(story.records[:1]), THREAD, RUN, ["messages-tuple"])
     told = list(itertools.chain(frames.fact(story.records[1]), frames.fact(story.records[2])))
     for place in (*order, *order):
@@ -360,3 +427,11 @@ def test_unknown_facts_are_nothing() -> None:
     frames = Frames(fold(story.records), THREAD, RUN, ["values"])
     raw = story.records[-1].raw.replace(b"run.started", b"run.pondered")
     assert frames.fact(Record(99, raw)) == []
+
+
+def test_a_place_in_another_message_is_none() -> None:
+    """Who resumes in the middle of an answer that was given up gets the one made in its place from the beginning."""
+    cursor = Cursor(16, 3, 0, tag("m1"))
+    story = Story(requested(human("h", "x")), started(), HELLO, RunCompleted())
+    for size in (0, 2):
+        assert streamed(tell(story, ["messages-tuple"], size=size, after=cursor))["m2"]["text"] == "Hello"

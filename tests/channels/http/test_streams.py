@@ -35,9 +35,9 @@ def text_of(events: Sequence[tuple[str, Any, str]]) -> str:
     return "".join(d[0]["content"] for e, d, _ in events if e == "messages" and d[0]["type"] == "AIMessageChunk")
 
 
-async def say(system: System, run: str, message: str, text: str, size: int = 2) -> None:
+async def say(worker: Worker, run: str, message: str, text: str, size: int = 2) -> None:
     """Show a text as it is being made."""
-    previewer = system.pump.message(run, message)
+    previewer = worker.system.pump.message(run, message, after=worker.newest[run])
     for begin in range(0, len(text), size):
         await previewer.add("text", text[begin : begin + size])
         await previewer.flush()
@@ -48,6 +48,7 @@ async def test_live(api: Api, system: System, worker: Worker) -> None:
     async with api.stream("POST", f"/threads/{thread_id}/runs/stream", ASK) as stream:
         headers = stream.response.headers
         assert headers["Content-Type"].startswith("text/event-stream")
+        assert headers["Cache-Control"] == "no-store, no-transform"
         [(name, data, identity)] = await stream.until("metadata")
         run = data["run_id"]
         assert headers["Content-Location"] == f"/threads/{thread_id}/runs/{run}"
@@ -56,7 +57,7 @@ async def test_live(api: Api, system: System, worker: Worker) -> None:
         await worker.start(thread_id, run)
         [(_, values, _)] = await stream.until("values")
         assert [m["id"] for m in values["messages"]] == ["h1"]
-        await say(system, run, "m1", "Hello wor")
+        await say(worker, run, "m1", "Hello wor")
         live_part = await stream.until("messages")
         await worker.write(thread_id, run, ModelCompleted(message=ai("m1", "Hello world")))
         live_part += await stream.until("values")
@@ -91,7 +92,7 @@ async def record(api: Api, system: System, worker: Worker) -> tuple[str, str, li
         seen = await stream.until("metadata")
         run = seen[0][1]["run_id"]
         await worker.start(thread_id, run)
-        await say(system, run, "m1", "Looking around")
+        await say(worker, run, "m1", "Looking around")
         seen += await stream.until("messages")
         await worker.write(
             thread_id,
@@ -102,7 +103,7 @@ async def record(api: Api, system: System, worker: Worker) -> tuple[str, str, li
         await system.pump.progress(run, Progress(call_id="c1", name="ls", text="…"))
         seen += await stream.until("custom")
         await worker.write(thread_id, run, ToolCompleted(call_id="c1", message=answer("c1", "ls", "a")))
-        await say(system, run, "m2", "There is a")
+        await say(worker, run, "m2", "There is a")
         seen += await stream.until("messages")
         await worker.write(thread_id, run, ModelCompleted(message=ai("m2", "There is a.")), RunCompleted())
         seen += await stream.rest()
@@ -149,7 +150,7 @@ async def test_late_join_shows_the_open_message_from_its_beginning(api: Api, sys
     thread_id = await api.thread()
     run = await api.run(thread_id, stream_mode=MODES)
     await worker.start(thread_id, run)
-    await say(system, run, "m1", "Hello wor")
+    await say(worker, run, "m1", "Hello wor")
     await system.bus.nc.flush()
     async with api.stream("GET", f"/threads/{thread_id}/runs/{run}/stream") as stream:
         seen: list[Any] = []
@@ -181,7 +182,7 @@ async def test_many_cuts_of_a_live_run_give_the_text_once(api: Api, system: Syst
 
     async def work() -> None:
         await worker.start(thread_id, run)
-        await say(system, run, "m1", text[:300], size=3)
+        await say(worker, run, "m1", text[:300], size=3)
         await worker.write(thread_id, run, ModelCompleted(message=ai("m1", text)), RunCompleted())
 
     async with anyio.create_task_group() as tasks:
@@ -376,7 +377,7 @@ async def test_any_replica_streams_resumes_and_cancels(
         async with other.stream("GET", f"{path}/stream", **{"Last-Event-ID": "-1"}) as stream:
             await worker.start(thread_id, run)
             seen = await stream.until("values")
-            await say(system, run, "m1", "Hello wor")
+            await say(worker, run, "m1", "Hello wor")
             seen += await stream.until("messages")
         await other.ask("POST", f"{path}/cancel", status=202)
         assert await worker.cancelled(thread_id) == "interrupt"

@@ -85,7 +85,7 @@ STORIES = {"tools": tools_story(), "interleaved": interleaved()}
 Step = Record | Preview
 
 
-def cut_up(event: ModelCompleted, size: int) -> list[Preview]:
+def cut_up(event: ModelCompleted, size: int, after: int) -> list[Preview]:
     """Previews of a message, in the order in which the model sent its parts."""
     found, offset, begun = [], 0, set()
     for piece in line_of(event.message, event.call_texts, event.order):
@@ -95,7 +95,13 @@ def cut_up(event: ModelCompleted, size: int) -> list[Preview]:
             begun.add(key)
             found.append(
                 Preview(
-                    message=event.message["id"], offset=offset, text=text, part=piece.part, index=piece.index, **named
+                    message=event.message["id"],
+                    after=after,
+                    offset=offset,
+                    text=text,
+                    part=piece.part,
+                    index=piece.index,
+                    **named,
                 )
             )
             offset += len(text)
@@ -104,9 +110,11 @@ def cut_up(event: ModelCompleted, size: int) -> list[Preview]:
 
 def steps(story: Story, size: int) -> Iterator[Step]:
     """What happens on a thread, previews among it."""
+    after = 0
     for record in story.records:
         if size and isinstance(record.event, ModelCompleted):
-            yield from cut_up(record.event, size)
+            yield from cut_up(record.event, size, after)
+        after = record.seq
         yield record
 
 
@@ -317,7 +325,7 @@ def told_of(*events: Event, preview: ModelCompleted | None = None, before: int =
     told: list[Told] = []
     for place_of, record in enumerate(story.records):
         if preview and place_of == 3 + before:
-            for piece in pieces(preview, 4):
+            for piece in pieces(preview, 4, tape.seq):
                 told += tape.preview(RUN, piece)
         told += tape.fact(record)
     shown = [(one.method, msgspec.json.decode(one.data)) for one in told]
@@ -428,7 +436,7 @@ def test_nothing_is_told_of_an_erased_thread_and_its_open_message_ends() -> None
     message = ModelCompleted(message=ai("m1", "Once upon a time"))
     story = Story(requested(human("h1", "hi")), started())
     tape = Tape(fold(story.records), everything)
-    for piece in pieces(message, 4):
+    for piece in pieces(message, 4, tape.seq):
         tape.preview(RUN, piece)
     story.add(ThreadErased(by="u"), run=None)
     assert [one.id for one in tape.fact(story.records[-1])] == ["m1:error"]

@@ -56,7 +56,7 @@ async def opened(url: str, request: pytest.FixtureRequest) -> AsyncIterator[Open
 async def shown(worker: Worker, run: Run, event: ModelCompleted, size: int = 3, upto: int | None = None) -> None:
     """The previews of a message."""
     pump = Pump(worker.system.bus)
-    for preview in pieces(event, size)[:upto]:
+    for preview in pieces(event, size, worker.newest[run.id])[:upto]:
         await pump.publish(worker.system.bus.names.tok(run.id), preview)
     await worker.system.bus.nc.flush()
 

@@ -84,9 +84,8 @@ class Tape:
         self.state = fold((record,), before)
         self._clock = milliseconds(record, self._clock)
         told = list(self._tell(record, before))
-        if self._held and self._body is None:
-            held, self._held = self._held, []
-            told += [one for run_id, preview in held for one in self.preview(run_id, preview)]
+        held, self._held = self._held, []
+        told += [one for run_id, preview in held for one in self.preview(run_id, preview)]
         return told
 
     def preview(self, run_id: str, preview: Preview | Progress) -> list[Told]:
@@ -94,11 +93,13 @@ class Tape:
         run = self.state.runs.get(run_id)
         if isinstance(preview, Progress):
             return self._progress(run, preview)
-        if preview.message in self.state.places or (run is not None and not run.open):
-            return []
-        if run is None or run.status == "pending" or (self._body and self._body.message != preview.message):
+        if preview.after > self.seq:
             if len(self._held) < HELD:
                 self._held.append((run_id, preview))
+            return []
+        if run is None or run.status != "running" or preview.after < run.turn_seq:
+            return []
+        if self._body and self._body.message != preview.message:
             return []
         known = self._reader.offset if self._reader.message == preview.message else 0
         if preview.offset > known:
