@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from channels.http.langgraph import dumps
-from channels.http.langgraph.chunks import call_chunk
+from channels.http.langgraph.chunks import call_chunk, unfinished
 from core.events import Json, Message
 from core.previews import Piece
 from core.state import ThreadState
@@ -34,9 +34,8 @@ class Callbacks:
     def stream(self, task: str, message: str, piece: Piece, metadata: bytes) -> bytes:
         kwargs = {"reasoning_content": piece.text} if piece.part == "reasoning" else {}
         text = piece.text if piece.part == "text" else ""
-        dump = dumps.full({"type": "ai", "id": message, "content": text, "additional_kwargs": kwargs})
         calls = [call_chunk(piece)] if piece.part == "call" else []
-        chunk = {**dump, "type": "AIMessageChunk", "tool_call_chunks": calls}
+        chunk = unfinished({"id": message, "content": text, "additional_kwargs": kwargs}, *calls)
         return self._event("on_chat_model_stream", "model", task, {"chunk": chunk}, metadata=msgspec.Raw(metadata))
 
     def model_end(self, task: str, message: Message, state: ThreadState) -> bytes:

@@ -7,12 +7,15 @@ from core.events import Json, Message
 from core.previews import Piece, Preview, Reader
 
 _HEAD = b'[{"content":%b,"additional_kwargs":%b,"response_metadata":{},"type":"AIMessageChunk","name":null,"id":%b,'
-_TAIL = b'"tool_calls":[],"invalid_tool_calls":[],"usage_metadata":null,"tool_call_chunks":%b},%b]'
+_TAIL = b'"tool_calls":[],"invalid_tool_calls":[],"tool_call_chunks":%b},%b]'
 _CHUNK = _HEAD + _TAIL
 
 
 def chunk(message: str, piece: Piece, metadata: bytes) -> bytes:
-    """`[chunk, metadata]`: the delta alone. Made once per preview, so the JSON is put together by hand."""
+    """`[chunk, metadata]`: the delta alone. Made once per preview, so the JSON is put together by hand.
+
+    No `usage_metadata`: clients that add chunks up take null for zero tokens.
+    """
     content, kwargs, calls = b'""', b"{}", b"[]"
     text = dumps.encode(piece.text)
     match piece.part:
@@ -37,11 +40,19 @@ def last_chunk(message: Message, metadata: bytes) -> bytes:
         "id": message.get("id"),
         "tool_calls": [],
         "invalid_tool_calls": [],
-        "usage_metadata": message.get("usage_metadata"),
         "tool_call_chunks": [],
         "chunk_position": "last",
     }
+    if usage := message.get("usage_metadata"):
+        dump["usage_metadata"] = usage
     return place(dumps.encode(dump), metadata)
+
+
+def unfinished(message: Message, *calls: Json) -> Json:
+    """A message that is being made: its usage is not known, which is not the same as none."""
+    dump = dumps.full({"type": "ai", **message})
+    del dump["usage_metadata"]
+    return {**dump, "type": "AIMessageChunk", "tool_call_chunks": list(calls)}
 
 
 def place(message: bytes, metadata: bytes) -> bytes:
@@ -92,5 +103,4 @@ class Cumulative:
 
     def message(self, identity: str) -> Json:
         kwargs = {"reasoning_content": self._reasoning} if self._reasoning else {}
-        dump = dumps.full({"type": "ai", "id": identity, "content": self._text, "additional_kwargs": kwargs})
-        return {**dump, "type": "AIMessageChunk", "tool_call_chunks": list(self._calls.values())}
+        return unfinished({"id": identity, "content": self._text, "additional_kwargs": kwargs}, *self._calls.values())
