@@ -224,7 +224,8 @@ class Outlet:
     """A response that is written piece by piece, to a client that reads it."""
 
     def __init__(self, request: web.Request, content_type: str, headers: Mapping[str, str]) -> None:
-        always = {"Content-Type": content_type, "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        # a proxy that compresses keeps text back until a block is full: `no-transform` says not to
+        always = {"Content-Type": content_type, "Cache-Control": "no-store, no-transform", "X-Accel-Buffering": "no"}
         origin = request.get(guard.ORIGIN)
         self._request = request
         self.response = web.StreamResponse(headers={**always, **headers, **(guard.cors(origin) if origin else {})})

@@ -153,7 +153,7 @@ async def _history(request: web.Request, wanted: HistoryBody) -> web.StreamRespo
 
 async def _array(request: web.Request, items: Iterator[Json]) -> web.StreamResponse:
     """A JSON array that is made while it is sent, once it is long; others are let in between."""
-    outlet = Outlet(request, "application/json; charset=utf-8", {})
+    outlet = Outlet(request, "application/json; charset=utf-8", {"Cache-Control": "no-store"})
     data = bytearray(b"[")
     for item in items:
         data += (b"," if len(data) > 1 or outlet.response.prepared else b"") + dumps.encode(item)

@@ -261,7 +261,7 @@ async def heads(lab: Lab) -> None:
     async with lab.http.stream("POST", f"/threads/{thread}/runs/stream", json=body) as response:
         head = response.headers
         assert head["content-type"].startswith("text/event-stream")
-        assert head["cache-control"] == "no-store"
+        assert head["cache-control"] == "no-store, no-transform"
         assert head["x-accel-buffering"] == "no"
         run = head["content-location"].rpartition("/")[2]
         assert head["content-location"] == f"/threads/{thread}/runs/{run}"
