@@ -211,5 +211,5 @@ def _run(thread_id: str, run_id: str, state: ThreadState, user: str | None) -> R
 
 
 def _checkpoint(state: ThreadState, base: int | None) -> None:
-    if base is not None and state.commit_at(base) < 0:
+    if base is not None and not state.has_checkpoint(base):
         raise Invalid(f"checkpoint {base}: not a checkpoint of this thread")

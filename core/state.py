@@ -69,6 +69,9 @@ REMOVE_ALL = "__remove_all__"
 """Id of a `remove` message that clears the list (LangGraph's `REMOVE_ALL_MESSAGES`)."""
 
 MAX_PROBLEMS = 100
+ROOT = 0
+"""Sequence that stands for the checkpoint before the first input of a thread: there is no commit with it."""
+
 PENDING = ("pending", "running")
 CLARIFICATION = "clarification:"
 """How the id of a tool message begins that is a question to the person."""
@@ -88,6 +91,11 @@ class Commit(NamedTuple):
     at: str
     run: str | None
     step: int
+
+    @property
+    def after_root(self) -> bool:
+        """Whether it is the first on its branch that brought what a person said, in this thread or the one copied."""
+        return self.parent < 0 and self.source in ("input", "fork")
 
 
 class Intent(NamedTuple):
@@ -265,6 +273,10 @@ class ThreadState:
         """Index of the last commit with this sequence (a fork brings many), or -1."""
         after = bisect_right(self.commits, seq, key=lambda commit: commit.seq)
         return after - 1 if after and self.commits[after - 1].seq == seq else -1
+
+    def has_checkpoint(self, seq: int) -> bool:
+        """Whether a run or a patch can start from there."""
+        return self.commit_at(seq) >= 0 or (seq == ROOT and any(commit.after_root for commit in self.commits))
 
     def chain(self, index: int) -> list[int]:
         """Indices from a commit back to the root, newest first."""

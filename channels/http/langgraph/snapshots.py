@@ -1,4 +1,8 @@
-"""Checkpoints as clients see them: the state at any commit of a thread."""
+"""Checkpoints as clients see them: the state at any commit of a thread, and at the root before its first input.
+
+The root is what the first message is edited from: clients start a run from the parent of the state that first shows a
+message.
+"""
 
 from __future__ import annotations
 
@@ -7,39 +11,68 @@ from collections.abc import Iterable, Iterator, Sequence
 from channels.http.langgraph import dumps
 from core.events import Json, Message, Record
 from core.ids import checkpoint_id
-from core.state import Commit, Run, ThreadState, next_nodes, unanswered
+from core.state import ROOT, Commit, Run, ThreadState, next_nodes, unanswered
 from core.state import reduce as apply
 
 
-def checkpoint(thread_id: str, commit: Commit | None) -> Json | None:
+def checkpoint(thread_id: str, seq: int | None) -> Json | None:
     """The reference to a checkpoint; its id is the log sequence of the commit."""
-    if commit is None:
+    if seq is None:
         return None
-    return {"thread_id": thread_id, "checkpoint_ns": "", "checkpoint_id": checkpoint_id(commit.seq)}
+    return {"thread_id": thread_id, "checkpoint_ns": "", "checkpoint_id": checkpoint_id(seq)}
+
+
+def parent_seq(state: ThreadState, commit: Commit) -> int | None:
+    """The checkpoint that a commit was made from."""
+    if commit.parent >= 0:
+        return state.commits[commit.parent].seq
+    return ROOT if commit.after_root else None
 
 
 def snapshot(thread_id: str, state: ThreadState, index: int, values: Json | None = None) -> Json:
-    """The thread state at a commit (-1: before the first), as the state and history endpoints show it. `values` there,
-    if they are at hand.
+    """The thread state at a commit (-1: the root), as the state and history endpoints show it. `values` there, if they
+    are at hand.
     """
     if index < 0:
-        return _nothing(state)
+        return root(thread_id, state) if -1 in history(state) else _nothing(state)
     commit = state.commits[index]
-    parent = state.commits[commit.parent] if commit.parent >= 0 else None
+    parent = parent_seq(state, commit)
     values = state.values_at(index) if values is None else values
     tasks = _tasks(state, index, values)
     return {
         "values": dumps.values(values),
         "next": [task["name"] for task in tasks],
         "tasks": tasks,
-        "metadata": metadata(thread_id, state, commit),
+        "metadata": metadata(thread_id, state, index),
         "created_at": commit.at,
-        "checkpoint": checkpoint(thread_id, commit),
+        "checkpoint": checkpoint(thread_id, commit.seq),
         "parent_checkpoint": checkpoint(thread_id, parent),
         "checkpoint_id": checkpoint_id(commit.seq),
-        "parent_checkpoint_id": checkpoint_id(parent.seq) if parent else None,
+        "parent_checkpoint_id": None if parent is None else checkpoint_id(parent),
         "interrupts": [interrupt for task in tasks for interrupt in task["interrupts"]],
     }
+
+
+def root(thread_id: str, state: ThreadState) -> Json:
+    """The state before the first input. It is written with that, as LangGraph does it."""
+    first = _first(state)
+    return {
+        "values": {"messages": []},
+        "next": ["__start__"],
+        "tasks": [_task(f"{ROOT}-__start__", "__start__", None, [])],
+        "metadata": metadata(thread_id, state, -1),
+        "created_at": state.commits[first].at,
+        "checkpoint": checkpoint(thread_id, ROOT),
+        "parent_checkpoint": None,
+        "checkpoint_id": checkpoint_id(ROOT),
+        "parent_checkpoint_id": None,
+        "interrupts": [],
+    }
+
+
+def _first(state: ThreadState) -> int:
+    """The oldest checkpoint that the root is the parent of."""
+    return next(index for index in reversed(history(state)) if index >= 0 and state.commits[index].after_root)
 
 
 def timeline(state: ThreadState, indices: Iterable[int]) -> Iterator[tuple[int, Json]]:
@@ -81,7 +114,11 @@ def _copied(values: Json, places: dict[str, int]) -> tuple[Json, dict[str, int]]
     return mine, dict(places)
 
 
-def metadata(thread_id: str, state: ThreadState, commit: Commit) -> Json:
+def metadata(thread_id: str, state: ThreadState, index: int) -> Json:
+    if index < 0:
+        first = _first(state)
+        return {**metadata(thread_id, state, first), "source": "input", "step": state.commits[first].step - 1}
+    commit = state.commits[index]
     found: Json = {"source": commit.source, "step": commit.step, "parents": {}, "thread_id": thread_id}
     if commit.run is None:
         return found
@@ -90,13 +127,14 @@ def metadata(thread_id: str, state: ThreadState, commit: Commit) -> Json:
 
 
 def history(state: ThreadState) -> list[int]:
-    """Indices of all checkpoints of all branches, newest first; the head before everything.
+    """Indices of all checkpoints of all branches, newest first; the head before everything, the root (-1) last.
 
     What was rolled back is gone.
     """
     undone = state.undone
     shown = [i for i, commit in enumerate(state.commits) if i == state.head or commit.run not in undone]
-    return sorted(shown, key=lambda index: (index == state.head, index), reverse=True)
+    roots = [-1] if any(state.commits[index].after_root for index in shown) else []
+    return sorted(shown, key=lambda index: (index == state.head, index), reverse=True) + roots
 
 
 def checkpoint_event(record: Record, state: ThreadState) -> Json:

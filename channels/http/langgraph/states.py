@@ -20,7 +20,7 @@ from channels.http.routes import Param, Route
 from channels.http.shapes import Checkpoint, Interrupt, Task, Updated
 from core.errors import Invalid, NotFound, Refused
 from core.events import Json, StatePatched
-from core.state import ThreadState
+from core.state import ROOT, ThreadState
 
 THREAD = "/threads/{thread_id}"
 MOST = 1000
@@ -103,7 +103,7 @@ async def update(request: web.Request) -> web.Response:
     def decide(state: ThreadState) -> Sequence[StatePatched]:
         if not state.exists or state.user != user:
             raise NotFound(f"Thread {thread_id} not found")
-        if base is not None and state.commit_at(base) < 0:
+        if base is not None and not state.has_checkpoint(base):
             raise Invalid(f"checkpoint_id: {base} is not a checkpoint of this thread")
         if state.active is not None and any("messages" in values for values in writes):
             raise Refused(f"Thread {thread_id} has an active run; its messages cannot be changed meanwhile")
@@ -136,15 +136,15 @@ async def _history(request: web.Request, wanted: HistoryBody) -> web.StreamRespo
     thread_id, state = await alive.owned(request)
 
     def is_wanted(index: int) -> bool:
-        commit = state.commits[index]
-        if (before is not None and commit.seq >= before) or (newest is not None and commit.seq > newest):
+        seq = state.commits[index].seq if index >= 0 else ROOT
+        if (before is not None and seq >= before) or (newest is not None and seq > newest):
             return False
-        found = metadata(thread_id, state, commit) if wanted.metadata else {}
+        found = metadata(thread_id, state, index) if wanted.metadata else {}
         return all(key in found and found[key] == value for key, value in (wanted.metadata or {}).items())
 
     indices = [index for index in history(state) if is_wanted(index)][:limit]
     values: dict[int, Json] = {}
-    for index, found in () if _is_small(wanted.select) else timeline(state, indices):
+    for index, found in () if _is_small(wanted.select) else timeline(state, (index for index in indices if index >= 0)):
         values[index] = found
         await asyncio.sleep(0)  # a long history of a long thread is work: let others in between
     shown = (_selected(snapshot(thread_id, state, i, values.get(i, {})), wanted.select) for i in indices)
@@ -204,10 +204,9 @@ def _found(state: ThreadState, named: Any) -> int:
         seq = checkpoint_seq(named, "checkpoint_id")
     except Invalid:
         seq = None
-    index = -1 if seq is None else state.commit_at(seq)
-    if index < 0:
+    if seq is None or not state.has_checkpoint(seq):
         raise NotFound(f"Checkpoint {str(named)[:40]} not found")
-    return index
+    return state.commit_at(seq)
 
 
 _SUBGRAPHS = Param("subgraphs", str, "Accepted; there are no subgraphs with a state of their own")

@@ -123,7 +123,7 @@ def _history(*, again: bool) -> Question:
 
     def ask(asker: Asker, chance: random.Random, count: int, time: int) -> float:
         name = _name(chance.randrange(_FEW) if again else time)
-        return _checked(asker, asker.ask("POST", f"/threads/{name}/history", {"limit": 10}), 2 * _TURNS)
+        return _checked(asker, asker.ask("POST", f"/threads/{name}/history", {"limit": 10}), 2 * _TURNS + 1)
 
     return ask
 

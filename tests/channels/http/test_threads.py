@@ -186,11 +186,11 @@ async def test_state_and_history(api: Api, worker: Worker) -> None:
     assert state["metadata"] == {"source": "loop", "step": 0, "parents": {}, "run_id": run, "thread_id": thread, "m": 1}
     history = await api.ask("GET", f"/threads/{thread}/history")
     assert history[0] == state
-    assert [len(one["values"]["messages"]) for one in history] == [2, 1]
-    assert history[0]["parent_checkpoint"] == history[1]["checkpoint"]
-    assert history[1]["parent_checkpoint"] is None
-    assert history[1]["next"] == ["model"]
-    newest, oldest = (one["checkpoint_id"] for one in history)
+    assert [len(one["values"]["messages"]) for one in history] == [2, 1, 0]
+    assert [one["parent_checkpoint"] for one in history] == [*(one["checkpoint"] for one in history[1:]), None]
+    assert [one["next"] for one in history] == [[], ["model"], ["__start__"]]
+    assert [one["metadata"]["step"] for one in history] == [0, -1, -2]
+    newest, oldest, root = (one["checkpoint_id"] for one in history)
     assert await api.ask("GET", f"/threads/{thread}/state/{oldest}") == history[1]
     body = {"checkpoint": history[1]["checkpoint"], "subgraphs": True}
     assert await api.ask("POST", f"/threads/{thread}/state/checkpoint", body) == history[1]
@@ -199,6 +199,9 @@ async def test_state_and_history(api: Api, worker: Worker) -> None:
     assert await api.ask("GET", f"/threads/{thread}/history?before={newest}&limit=5") == history[1:]
     assert await api.ask("POST", f"/threads/{thread}/history", {"limit": 1}) == history[:1]
     assert await api.ask("POST", f"/threads/{thread}/history", {"metadata": {"source": "input"}}) == history[1:]
+    assert await api.ask("GET", f"/threads/{thread}/state/{root}") == history[2]
+    assert await api.ask("POST", f"/threads/{thread}/history", {"before": oldest}) == history[2:]
+    assert await api.ask("POST", f"/threads/{thread}/history", {"before": root}) == []
     ask = {"checkpoint": {"checkpoint_id": oldest}}
     assert await api.ask("POST", f"/threads/{thread}/history", ask) == history[1:]
     await api.ask("POST", f"/threads/{thread}/history", {"limit": 0}, status=422)
@@ -292,7 +295,7 @@ async def test_interrupts_are_everywhere(api: Api, worker: Worker) -> None:
     assert [(task["id"], task["interrupts"]) for task in state["tasks"]] == [("c1", shown), ("c2", [])]
     history = await api.ask("GET", f"/threads/{thread}/history")
     assert history[0] == state
-    assert [one["interrupts"] for one in history[1:]] == [[]]
+    assert [one["interrupts"] for one in history[1:]] == [[], []]
     run = await api.run(thread, input=None, command={"resume": True})
     await worker.write(thread, run, started())
     assert (await api.ask("GET", f"/threads/{thread}"))["interrupts"] == {}
@@ -340,10 +343,44 @@ async def test_select_of_states(api: Api, worker: Worker) -> None:
     assert await api.ask("POST", f"/threads/{thread}/state/checkpoint", body) == titled
     assert await api.ask("POST", f"/threads/{thread}/state/checkpoint", {}) == whole
     history = await api.ask("POST", f"/threads/{thread}/history", {"select": ["checkpoint_id", "metadata"]})
-    assert [sorted(one) for one in history] == [["checkpoint_id", "metadata"]] * 3
+    assert [sorted(one) for one in history] == [["checkpoint_id", "metadata"]] * 4
     history = await api.ask("POST", f"/threads/{thread}/history", {"select": ["values.messages", "next"]})
-    assert [len(one["values"]["messages"]) for one in history] == [2, 2, 1]
-    assert [one["next"] for one in history] == [[], [], ["model"]]
+    assert [len(one["values"]["messages"]) for one in history] == [2, 2, 1, 0]
+    assert [one["next"] for one in history] == [[], [], ["model"], ["__start__"]]
+
+
+async def test_the_first_message_is_edited_from_the_root(api: Api, worker: Worker) -> None:
+    """As `useStream` does it: from the parent of the state that first shows the message. Also in a copy."""
+    thread = await api.thread()
+    first = await api.run(thread)
+    await worker.perform(thread, first, "one")
+    copied = (await api.ask("POST", f"/threads/{thread}/copy"))["thread_id"]
+    for where in (thread, copied):
+        history = await api.ask("POST", f"/threads/{where}/history", {"limit": 100})
+        parent = [one for one in history if one["values"].get("messages")][-1]["parent_checkpoint"]
+        ask = {"input": {"messages": [human("edited", "?")]}, "checkpoint": parent, "stream_mode": ["checkpoints"]}
+        run = await api.run(where, **ask)
+        await worker.perform(where, run, "two")
+        state = await api.ask("GET", f"/threads/{where}/state")
+        assert [message["content"] for message in state["values"]["messages"]] == ["?", "two"]
+        every = await api.ask("POST", f"/threads/{where}/history", {"limit": 100})
+        assert len([one for one in every if one["parent_checkpoint"] == parent]) == 2
+        assert every[-1]["checkpoint"] == parent
+        await api.ask("POST", f"/threads/{where}/state", {"values": {"title": "T"}, "checkpoint": parent})
+        assert (await api.ask("GET", f"/threads/{where}/state"))["values"] == {"title": "T"}
+
+
+async def test_there_is_no_root_without_an_input(api: Api, worker: Worker) -> None:
+    """Nor is there one that only what was rolled back came from."""
+    thread = await api.thread()
+    ask: Any = {"input": {"messages": [human("h", "?")]}, "checkpoint_id": "0000000000000000"}
+    await api.ask("POST", f"/threads/{thread}/runs", {**ask, "assistant_id": "lead_agent"}, status=422)
+    run = await api.run(thread)
+    await worker.write(thread, run, started(), RunRolledBack())
+    assert await api.ask("GET", f"/threads/{thread}/history") == []
+    await api.ask("POST", f"/threads/{thread}/state", {"values": {"title": "T"}})
+    [only] = await api.ask("GET", f"/threads/{thread}/history")
+    assert only["parent_checkpoint"] is None
 
 
 async def test_history_of_many_branches(api: Api, worker: Worker) -> None:
@@ -357,7 +394,7 @@ async def test_history_of_many_branches(api: Api, worker: Worker) -> None:
         body = {"values": {"messages": [human(f"b{number}", "B")], "title": f"{number}"}}
         await api.ask("POST", f"/threads/{thread}/state", {**body, "checkpoint": made["checkpoint"]})
     history = await api.ask("POST", f"/threads/{thread}/history", {"limit": 100})
-    assert len(history) == 12
+    assert len(history) == 13
     for one in history:
         assert one == await api.ask("GET", f"/threads/{thread}/state/{one['checkpoint_id']}")
     assert await api.ask("POST", f"/threads/{thread}/history", {"limit": 3}) == history[:3]

@@ -130,14 +130,14 @@ test("state.history", async (lab) => {
   const [thread] = await lab.said("hello", "One");
   await lab.said("hello", "Two", thread);
   const history = await client.threads.getHistory(thread, { limit: 100 });
-  assert.deepEqual(history.map((state) => state.values.messages.length), [4, 3, 2, 1]);
+  assert.deepEqual(history.map((state) => state.values.messages.length), [4, 3, 2, 1, 0]);
   assert.deepEqual(history[0], await client.threads.getState(thread));
   assert.deepEqual(history[2], await client.threads.getState(thread, history[2].checkpoint));
   assert.deepEqual(history[2], await client.threads.getState(thread, history[2].checkpoint.checkpoint_id));
   assert.deepEqual(history[0], await client.threads.getState(thread, undefined, { subgraphs: true }));
   const before = { configurable: { checkpoint_id: history[1].checkpoint.checkpoint_id } };
   assert.deepEqual(await client.threads.getHistory(thread, { before, limit: 1 }), [history[2]]);
-  assert.deepEqual(await client.threads.getHistory(thread, { metadata: { source: "input" } }), [history[1], history[3]]);
+  assert.deepEqual(await client.threads.getHistory(thread, { metadata: { source: "input" } }), [history[1], history[3], history[4]]);
   assert.equal(await status(client.threads.getHistory(unknown())), 404);
 });
 

@@ -318,10 +318,12 @@ test("edit and run again", async (lab) => {
   await shown.submit("Edited", "hello", { checkpoint: firstSeenState.parent_checkpoint });
   await until(() => shown.texts.at(-2) === "Edited");
   assert.deepEqual(shown.texts, [...sum("One"), ...sum("Edited")]);
-  const first = metadata(shown, shown.now.messages[0]).firstSeenState;
-  assert.equal(first.parent_checkpoint, null);
-  await shown.submit("Afresh", "hello", { checkpoint: null });
+  await shown.submit("More", "hello", { checkpoint: null });
   assert.equal(shown.texts.length, 6);
+  const first = metadata(shown, shown.now.messages[0]).firstSeenState;
+  await shown.submit("Afresh", "hello", { checkpoint: first.parent_checkpoint });
+  await until(() => shown.texts.at(-2) === "Afresh");
+  assert.deepEqual(shown.texts, sum("Afresh"));
   shown.unmount();
 });
 

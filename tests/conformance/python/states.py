@@ -108,15 +108,15 @@ async def at_a_checkpoint(lab: Lab) -> None:
 async def through_time(lab: Lab) -> None:
     """Newest first, one per checkpoint, chained through their parents."""
     thread, past = await two_turns(lab)
-    assert [len(contents(one["values"])) for one in past] == [4, 3, 2, 1]
+    assert [len(contents(one["values"])) for one in past] == [4, 3, 2, 1, 0]
     assert [one["parent_checkpoint"] for one in past[:-1]] == [one["checkpoint"] for one in past[1:]]
     assert past[-1]["parent_checkpoint"] is None
     assert len({one["checkpoint"]["checkpoint_id"] for one in past}) == len(past)
     assert [one["created_at"] for one in past] == sorted((one["created_at"] for one in past), reverse=True)
     assert past[0] == await state(lab, thread)
     # What would be done next at each.
-    assert [bool(one["next"]) for one in past] == [False, True, False, True]
-    assert [one["metadata"]["source"] for one in past] == ["loop", "input", "loop", "input"]
+    assert [bool(one["next"]) for one in past] == [False, True, False, True, True]
+    assert [one["metadata"]["source"] for one in past] == ["loop", "input", "loop", "input", "input"]
 
 
 @case
@@ -242,6 +242,18 @@ async def run_from_an_old_one(lab: Lab) -> None:
         assert branch["parent_checkpoint"] == base
     every = await history(lab, thread, limit=100)
     assert sum(one["parent_checkpoint"] == base for one in every) == 4
+
+
+@case
+async def edit_the_first_message(lab: Lab) -> None:
+    """From the parent of the state that first shows it."""
+    thread, past = await two_turns(lab)
+    [first] = [one for one in past if len(contents(one["values"])) == 1]
+    values: Any = await lab.client.runs.wait(
+        thread, AGENT, checkpoint=first["parent_checkpoint"], **lab.asked(text="Other")
+    )
+    assert contents(values, lab.mark) == ["Other", "Hello to you, too."]
+    assert (await state(lab, thread))["values"]["messages"] == values["messages"]
 
 
 @case

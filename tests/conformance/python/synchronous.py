@@ -43,7 +43,7 @@ async def a_thread_and_its_runs(lab: Lab) -> None:
         again = list(client.runs.join_stream(thread, run, last_event_id="-1", stream_mode=["values"]))
         assert [part.data for part in again if part.event == "values"][-1] == client.threads.get_state(thread)["values"]
         assert len(client.runs.list(thread)) == 2
-        assert len(client.threads.get_history(thread)) == 4
+        assert len(client.threads.get_history(thread)) == 5
         client.threads.update_state(thread, {"title": "T"})
         assert [one["thread_id"] for one in client.threads.search(metadata={"mark": lab.mark})] == [thread]
         client.threads.delete(thread)

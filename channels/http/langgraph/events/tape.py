@@ -13,6 +13,7 @@ from datetime import datetime
 from channels.http.langgraph import dumps
 from channels.http.langgraph.events.blocks import Body, Said, tool_message
 from channels.http.langgraph.events.wire import MOST_QUESTIONS, ROOT, Namespace, Slot, Told, encode, place
+from channels.http.langgraph.snapshots import parent_seq
 from core.events import (
     ContextCompacted,
     Interrupt,
@@ -262,8 +263,8 @@ class Tape:
         if committed and self._wants("checkpoints", ROOT):
             commit = state.commits[state.head]
             data: Json = {"id": checkpoint_id(commit.seq), "step": commit.step, "source": commit.source}
-            if commit.parent >= 0:
-                data["parent_id"] = checkpoint_id(state.commits[commit.parent].seq)
+            if (parent := parent_seq(state, commit)) is not None:
+                data["parent_id"] = checkpoint_id(parent)
             yield from self._event(record, Slot.CHECKPOINT, "checkpoints", data)
         if (committed if whole is None else whole) and self._wants("values", ROOT):
             yield from self._event(record, Slot.VALUES, "values", dumps.values(state.values))
