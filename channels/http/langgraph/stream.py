@@ -89,6 +89,11 @@ async def sending(
             gone()
         if isinstance(error, asyncio.CancelledError):
             raise
+    except Exception:
+        if not outlet.response.prepared:
+            raise
+        log.exception(f"{what} failed", **about)
+        outlet.abort()
 
 
 def begun(frames: Frames, record: Record) -> AsyncIterator[bytes]:

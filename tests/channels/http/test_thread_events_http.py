@@ -11,6 +11,7 @@ import anyio
 import pytest
 
 from channels.http.langgraph.events import feed
+from channels.http.langgraph.events.tape import Tape
 from channels.http.langgraph.events.wire import CHANNELS, place
 from core.events import Interrupt, ModelCompleted, RunCancelled, RunCompleted, RunPaused, ToolRequested
 from core.ids import uuid7
@@ -395,6 +396,24 @@ async def heard(ws: aiohttp.ClientWebSocketResponse, phase: str) -> list[Any]:
     while not found or found[-1]["params"]["data"].get("event") != phase or found[-1]["method"] != "lifecycle":
         found.append(await ws.receive_json(timeout=10))
     return found
+
+
+async def test_a_defect_of_a_translator_ends_the_connection(
+    api: Api, worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With an error, on either transport: a stream that only went silent would be waited for without end."""
+    thread = await api.thread()
+
+    def broken(*_: object) -> None:
+        raise RuntimeError("a defect")
+
+    async with events(api, thread) as stream, socket(api, thread) as ws:
+        assert (await ask(ws, "subscription.subscribe", ALL))["type"] == "success"
+        monkeypatch.setattr(Tape, "fact", broken)
+        await api.ask("POST", f"/threads/{thread}/state", {"values": {"title": "T"}})
+        with pytest.raises(aiohttp.ClientError):
+            await stream.rest()
+        assert (await ws.receive(5)).data == aiohttp.WSCloseCode.INTERNAL_ERROR
 
 
 async def test_a_socket_does_everything(api: Api, worker: Worker) -> None:

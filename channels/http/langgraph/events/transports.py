@@ -11,7 +11,7 @@ from collections.abc import AsyncIterable, AsyncIterator
 
 import msgspec
 import structlog
-from aiohttp import WSMsgType, web
+from aiohttp import WSCloseCode, WSMsgType, web
 
 from channels.http import live as alive
 from channels.http.errors import BadRequest
@@ -77,19 +77,22 @@ class Socket:
     async def run(self) -> web.WebSocketResponse:
         await self.ws.prepare(self._request)
         try:
-            async with Feed.open(alive.of(self._request), self._thread, alive.user(self._request)) as feed:
-                telling = asyncio.create_task(self._tell(feed))
-                try:
-                    async for message in self.ws:
-                        if message.type not in (WSMsgType.TEXT, WSMsgType.BINARY):
-                            break
-                        raw = message.data.encode() if isinstance(message.data, str) else message.data
-                        await self._hear(feed, raw)
-                finally:
-                    telling.cancel()
-                    await asyncio.gather(telling, return_exceptions=True)
-        except ConnectionError:
+            async with (
+                Feed.open(alive.of(self._request), self._thread, alive.user(self._request)) as feed,
+                asyncio.TaskGroup() as tasks,
+            ):
+                telling = tasks.create_task(self._tell(feed))
+                async for message in self.ws:
+                    if message.type not in (WSMsgType.TEXT, WSMsgType.BINARY):
+                        break
+                    raw = message.data.encode() if isinstance(message.data, str) else message.data
+                    await self._hear(feed, raw)
+                telling.cancel()
+        except* ConnectionError:
             pass  # the client is gone
+        except* Exception as errors:
+            log.error("thread stream failed", thread=self._thread, exc_info=errors)
+            await self.ws.close(code=WSCloseCode.INTERNAL_ERROR)
         return self.ws
 
     async def _tell(self, feed: Feed) -> None:
