@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 
 from core.events import Json, Message
+from core.state import Run, ThreadState
 
 _COMMON: Json = {"content": "", "additional_kwargs": {}, "response_metadata": {}, "type": "", "name": None, "id": None}
 _OF_TYPE: Mapping[str, Json] = {
@@ -27,3 +29,26 @@ def full(message: Message) -> Json:
     if calls := message.get("tool_calls"):
         dump["tool_calls"] = [{"type": "tool_call", **call} for call in calls]
     return dump
+
+
+def timed(message: Message, run: Run | None) -> Message:
+    """The message; if it is the last one that an ended run said, with the run's life in whole seconds."""
+    if run is None or message.get("id") != run.answer or (seconds := _life(run)) is None:
+        return message
+    return {**message, "additional_kwargs": {**message.get("additional_kwargs", {}), "turn_duration": seconds}}
+
+
+def last_answers(state: ThreadState) -> dict[str, Run]:
+    """The ended runs, by the id of the last message that each said."""
+    return {run.answer: run for run in state.runs.values() if run.answer and not run.open}
+
+
+def _life(run: Run) -> int | None:
+    """From the moment it was asked for until it ended."""
+    if run.open:
+        return None
+    try:
+        life = datetime.fromisoformat(run.updated_at) - datetime.fromisoformat(run.created_at)
+    except (ValueError, TypeError):  # the fold takes any text for a time
+        return None
+    return max(0, int(life.total_seconds()))

@@ -176,6 +176,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     """
     said: str = ""
     """Id of the last `model.completed`: the cause of its tool calls."""
+    answer: str = ""
+    """Id of the last message that it said."""
     intents: Mapping[str, Intent] = {}
     """Tool calls that were started and have no outcome yet, by call id."""
     steers: tuple[Message, ...] = ()
@@ -495,7 +497,8 @@ def _apply_to_run(state: ThreadState, record: Record, run_id: str) -> None:
             _commit(state, record, *(patch_of(record, state) or ({}, "", "")), state.head)
         case RunFailed():
             changes = {"status": "error", "error": event, "ended_seq": record.seq}
-            if patched := patch_of(record, state):
+            if event.message is not None and (patched := patch_of(record, state)):
+                changes["answer"] = str(event.message.get("id"))
                 _commit(state, record, *patched, state.head)
         case RunCancelled():
             changes = {"status": "interrupted", "ended_seq": record.seq}
@@ -513,7 +516,13 @@ def _apply_to_run(state: ThreadState, record: Record, run_id: str) -> None:
             changes = {"stalled": 0, "suspensions": 0, "notes": (*run.notes, *_notes(event.decisions))}
             if isinstance(event, ModelCompleted):
                 again = any(decision.again for decision in event.decisions)
-                changes |= {"said": record.id, "turn_seq": record.seq, "notes": _notes(event.decisions), "again": again}
+                changes |= {
+                    "said": record.id,
+                    "answer": str(event.message.get("id")),
+                    "turn_seq": record.seq,
+                    "notes": _notes(event.decisions),
+                    "again": again,
+                }
             if isinstance(event, ToolCompleted):
                 changes["intents"] = {k: v for k, v in run.intents.items() if k != event.call_id}
                 changes["answers"] = {k: v for k, v in run.answers.items() if k != event.call_id}

@@ -37,6 +37,7 @@ from core.events import (
     thread,
 )
 from core.log import EventLog
+from core.messages import timed
 from core.state import Commit, Run, ThreadState, with_prepared
 
 PLACES = 10_000
@@ -133,7 +134,8 @@ def rows(record: Record, state: ThreadState) -> list[Row]:
             brought = usage.messages_of(with_prepared(given or {}, event.prepared))
             return [start, *_messages(record, brought, begin=1)]
         case ModelCompleted(message=message):
-            said = _messages(record, [message], _of_call(record, event, state))
+            answer = timed(message, state.runs.get(record.run or ""))
+            said = _messages(record, [answer], _of_call(record, event, state))
             return [*said, *_decisions(record, event.decisions)]
         case ToolCompleted(message=message):
             made = _messages(record, [message], {"caller": CALLER, "latency_ms": event.duration_ms})
@@ -149,7 +151,8 @@ def rows(record: Record, state: ThreadState) -> list[Row]:
             return [_row(record, 0, "llm.error", "trace", event.text, about)]
         case RunFailed(message=said):
             error = _row(record, 0, "run.error", "error", event.text, {"error": event.error})
-            return [error, *_messages(record, [said] if said else [], {"caller": CALLER}, begin=1)]
+            answers = [timed(said, state.runs.get(record.run or ""))] if said else []
+            return [error, *_messages(record, answers, {"caller": CALLER}, begin=1)]
         case RunCompleted():
             return [_row(record, 0, "run.end", "outputs", {"status": "success"})]
         case RunPaused():

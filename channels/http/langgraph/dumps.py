@@ -12,30 +12,32 @@ from typing import Any
 import msgspec
 
 from core.events import Json, Message
-from core.messages import full
+from core.messages import full, last_answers, timed
+from core.state import Run, ThreadState
 
 KEPT_BYTES = 32 << 20
 """Encoded messages kept, over all threads; the oldest go first."""
 
-__all__ = ["encode", "full", "raw", "values"]
+__all__ = ["encode", "full", "raw", "timed_values", "values"]
 
 encode = msgspec.json.Encoder().encode
 
-_kept: dict[int, tuple[Message, msgspec.Raw, int]] = {}
+_kept: dict[tuple[int, bool], tuple[Message, msgspec.Raw, int]] = {}
 _size = 0
 
 
-def raw(message: Message) -> msgspec.Raw:
-    """The full dump, encoded; to be put into anything that is encoded."""
+def raw(message: Message, run: Run | None = None) -> msgspec.Raw:
+    """The full dump, encoded; to be put into anything that is encoded. `run`: the ended run whose last answer it is."""
     global _size
-    kept = _kept.get(id(message))
+    key = (id(message), run is not None)
+    kept = _kept.get(key)
     if kept is not None and kept[0] is message:
         return kept[1]
-    data = encode(full(message))
+    data = encode(full(timed(message, run)))
     made = msgspec.Raw(data)
     if kept is not None:
         _size -= kept[2]
-    _kept[id(message)] = (message, made, len(data))
+    _kept[key] = (message, made, len(data))
     _size += len(data)
     while _size > KEPT_BYTES:
         _size -= _kept.pop(next(iter(_kept)))[2]
@@ -48,3 +50,12 @@ def values(state_values: Mapping[str, Any]) -> Json:
     if messages is None:
         return dict(state_values)
     return {**state_values, "messages": [raw(message) for message in messages]}
+
+
+def timed_values(state_values: Mapping[str, Any], state: ThreadState) -> Json:
+    """The same, with the life of each run at its last answer."""
+    messages: Sequence[Message] | None = state_values.get("messages")
+    if messages is None:
+        return dict(state_values)
+    runs = last_answers(state)
+    return {**state_values, "messages": [raw(message, runs.get(str(message.get("id")))) for message in messages]}

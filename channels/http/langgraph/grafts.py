@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple, cast
 
 from core.events import Event, Json, StatePatched, thread
+from core.messages import timed
 from core.state import Commit, ThreadState
 from core.threads import Threads
 
@@ -67,18 +68,18 @@ def whole(state: ThreadState) -> list[Step]:
             _add_chain(state.commits, index, kept)
     order = sorted(kept)
     if not order or order[-1] == state.head:
-        return _steps(state.commits, order)
+        return _steps(state, order)
     if state.head >= 0 and all(state.commits[index].parent != state.head for index in order):
         order.remove(state.head)
-        return _steps(state.commits, [*order, state.head])
+        return _steps(state, [*order, state.head])
     head = state.commits[state.head] if state.head >= 0 else None
     again = Step({}, head.node if head else None, _source(head), order.index(state.head) if head else ROOT)
-    return [*_steps(state.commits, order), again]
+    return [*_steps(state, order), again]
 
 
 def line(state: ThreadState, index: int) -> list[Step]:
     """The checkpoints that led to one, and that one."""
-    return _steps(state.commits, state.chain(index)[::-1])
+    return _steps(state, state.chain(index)[::-1])
 
 
 def _add_chain(commits: Sequence[Commit], index: int, kept: set[int]) -> None:
@@ -87,10 +88,18 @@ def _add_chain(commits: Sequence[Commit], index: int, kept: set[int]) -> None:
         index = commits[index].parent
 
 
-def _steps(commits: Sequence[Commit], order: Sequence[int]) -> list[Step]:
+def _steps(state: ThreadState, order: Sequence[int]) -> list[Step]:
     places = {index: place for place, index in enumerate(order)}
-    chosen = [commits[index] for index in order]
-    return [Step(dict(one.patch), one.node, _source(one), places.get(one.parent, ROOT)) for one in chosen]
+    chosen = [state.commits[index] for index in order]
+    return [Step(_patch(state, one), one.node, _source(one), places.get(one.parent, ROOT)) for one in chosen]
+
+
+def _patch(state: ThreadState, commit: Commit) -> Json:
+    """The patch of a step, as it reads without its run: that stays behind."""
+    run = state.runs.get(commit.run or "")
+    if run is None or commit.source != "loop" or not commit.patch.get("messages"):
+        return dict(commit.patch)
+    return {**commit.patch, "messages": [timed(message, run) for message in commit.patch["messages"]]}
 
 
 def _source(commit: Commit | None) -> Source:

@@ -40,7 +40,7 @@ def snapshot(thread_id: str, state: ThreadState, index: int, values: Json | None
     values = state.values_at(index) if values is None else values
     tasks = _tasks(state, index, values)
     return {
-        "values": dumps.values(values),
+        "values": dumps.timed_values(values, state),
         "next": [task["name"] for task in tasks],
         "tasks": tasks,
         "metadata": metadata(thread_id, state, index),
@@ -145,7 +145,7 @@ def checkpoint_event(record: Record, state: ThreadState) -> Json:
     return {
         "config": {"configurable": whole["checkpoint"]},
         "parent_config": {"configurable": parent} if parent else None,
-        "values": whole["values"],
+        "values": dumps.values(state.values),
         "metadata": whole["metadata"],
         "next": whole["next"],
         "tasks": [

@@ -185,7 +185,7 @@ def thread_object(thread_id: str, state: ThreadState) -> Json:
         "metadata": {**(known_by(first.request.assistant) if first else {}), **state.metadata},
         "status": state.status,
         "config": {},
-        "values": dumps.values(state.values),
+        "values": dumps.timed_values(state.values, state),
         "interrupts": state.interrupts,
         "error": {"error": failed.error, "message": failed.text} if failed else None,
     }

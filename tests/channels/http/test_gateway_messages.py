@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -23,7 +24,9 @@ from core.events import (
     ToolCompleted,
     ToolRequested,
 )
+from core.ids import stamp
 from core.intake import Intake
+from core.messages import timed
 from tests.channels.http.conftest import Api, Worker
 from tests.channels.http.story import ai, answer, call, human, started
 
@@ -304,3 +307,26 @@ async def test_odd_pages_are_refused(api: Api, query: str) -> None:
     run = await api.run(thread)
     for path in (f"/threads/{thread}/messages", f"/threads/{thread}/runs/{run}/messages", f"/runs/{run}/messages"):
         await api.ask("GET", f"{path}?{query}", status=422)
+
+
+async def test_the_life_of_a_run_is_with_its_last_answer_wherever_it_is_shown(api: Api, worker: Worker) -> None:
+    """Page, messages of the run, history, state: not while it runs, and in no frame of its stream."""
+    thread = await api.thread()
+    run = await api.run(thread)
+    await worker.write(thread, run, started(), ModelCompleted(message=ai("m1", "Looking.", call("c", "ls"))))
+    assert await _lives(api, thread, run) == [{"m1": None}] * 4
+    done = ToolCompleted(call_id="c", message=answer("c", "ls", "a"))
+    await worker.write(thread, run, done, ModelCompleted(message=ai("m2", "There is a.")), RunCompleted())
+    assert await _lives(api, thread, run) == [{"m1": None, "m2": 0}] * 4
+    state = await worker.system.threads.load(thread)
+    then = datetime.fromisoformat(state.runs[run].updated_at) - timedelta(seconds=12, milliseconds=900)
+    earlier = msgspec.structs.replace(state.runs[run], created_at=stamp(then))
+    assert timed(ai("m2", "There is a."), earlier)["additional_kwargs"] == {"turn_duration": 12}
+
+
+async def _lives(api: Api, thread: str, run: str) -> list[dict[str, Any]]:
+    paths = (f"/threads/{thread}/messages/page", f"/threads/{thread}/runs/{run}/messages")
+    shown = [[row["content"] for row in (await api.ask("GET", path))["data"]] for path in paths]
+    shown.append((await api.ask("GET", f"/threads/{thread}/history"))[0]["values"]["messages"])
+    shown.append((await api.ask("GET", f"/threads/{thread}/state"))["values"]["messages"])
+    return [{m["id"]: m["additional_kwargs"].get("turn_duration") for m in one if m["type"] == "ai"} for one in shown]
