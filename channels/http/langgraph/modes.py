@@ -246,7 +246,7 @@ class Modes:
 
     def _values(self, state: ThreadState) -> Iterator[Emit]:
         if "values" in self._wanted:
-            yield Slot.VALUES, "values", dumps.encode(dumps.values(state.values))
+            yield Slot.VALUES, "values", dumps.encode(dumps.timed_values(state.values, state))
 
     def _task_start(self, task: str, node: str, given: Any, record: Record, state: ThreadState) -> Iterator[Emit]:
         payload = {"id": task, "name": node, "input": given, "triggers": [f"branch:to:{node}"]}
@@ -272,7 +272,11 @@ class Modes:
         if "updates" in self._wanted:
             yield Slot.UPDATES, "updates", dumps.encode({"__interrupt__": asked})
         if asked and ("values" in self._wanted or "updates" not in self._wanted):
-            yield Slot.VALUES, "values", dumps.encode({**dumps.values(state.values), "__interrupt__": asked})
+            yield (
+                Slot.VALUES,
+                "values",
+                dumps.encode({**dumps.timed_values(state.values, state), "__interrupt__": asked}),
+            )
         elif void:
             yield from self._values(state)
         if self._events:
