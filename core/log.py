@@ -504,7 +504,9 @@ class EventLog:
 
 
 class Ear:
-    """A listener's bounded buffer. Overflow drops the buffer, and `take` says so."""
+    """A listener's bounded buffer. Overflow drops the buffer, and `take` says so. Who follows a thread may `put` other
+    things between its records, such as previews.
+    """
 
     def __init__(self, whole: Callable[[Record], Awaitable[Record]] | None = None) -> None:
         self._whole = whole
@@ -535,7 +537,7 @@ class Ear:
         if lost or self._whole is None:
             return ([], True) if lost else (records, False)
         try:
-            return [record if record.head.blob is None else await self._whole(record) for record in records], False
+            return [await self._whole(one) if isinstance(one, Record) else one for one in records], False
         except Unavailable as error:
             log.warning("bodies out of reach", error=str(error))
             await asyncio.sleep(BODY_SECONDS)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from core.events import Event, ThreadExpirySet, ThreadPruned, thread
+from core.events import Event, Json, ThreadExpirySet, ThreadPruned, thread
 from core.log import EventLog
+from core.messages import last_answers, timed
 from core.rows import known_by
 from core.state import ThreadState
 from core.threads import Threads
@@ -23,7 +24,7 @@ async def prune(threads: Threads, thread_id: str, *, user: str | None = None, ac
         first = next(iter(state.runs.values()), None)
         metadata = {**(known_by(first.request.assistant) if first else {}), **state.metadata}
         events: list[Event] = [
-            ThreadPruned(user=state.user, metadata=metadata, created_at=state.created_at, values=dict(state.values))
+            ThreadPruned(user=state.user, metadata=metadata, created_at=state.created_at, values=_values(state))
         ]
         if expiry := state.expiry:
             strategy: Literal["delete", "keep_latest"] = "delete" if expiry.strategy == "delete" else "keep_latest"
@@ -35,6 +36,13 @@ async def prune(threads: Threads, thread_id: str, *, user: str | None = None, ac
         return False
     await _purge(threads.log, thread_id)
     return True
+
+
+def _values(state: ThreadState) -> Json:
+    """With the life of each run at its last answer: the runs are forgotten."""
+    runs = last_answers(state)
+    timed_messages = [timed(message, runs.get(str(message.get("id")))) for message in state.messages]
+    return {**state.values, "messages": timed_messages} if state.messages else dict(state.values)
 
 
 def prunable(state: ThreadState) -> bool:

@@ -306,7 +306,7 @@ async def test_a_secret_is_in_no_preview(
     pieces += [("text", one, 0) for one in cuts(text, size)]
     of_calls = [[("call", one, index) for one in cuts(arg, size)] for index, arg in enumerate(args)]
     mixed = [one for pair in zip_longest(*of_calls) for one in pair if one is not None]
-    message = Pump(bus).message(RUN, "m")
+    message = Pump(bus).message(RUN, "m", after=0)
     for part, piece, index in [*pieces, *(mixed if parallel else [*of_calls[0], *of_calls[1]])]:
         await message.add(part, piece, index=index)
     said = ai("m", text, [call(f"c{n}", **one) for n, one in enumerate(calls)])
