@@ -11,7 +11,8 @@ import re
 import stat
 import zipfile
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Annotated
 from urllib.parse import quote
@@ -24,12 +25,11 @@ from channels.http import live as alive
 from channels.http.bodies import body, flag, plain
 from channels.http.errors import BadRequest, Forbidden, answer
 from channels.http.gateway.uploads import visible
-from channels.http.live import Outlet
+from channels.http.live import Live, Outlet
 from channels.http.routes import API, Param, Route
 from core.errors import Invalid, NotFound, Refused
 from core.events import Event
-from core.files import Draft, Folder
-from core.files import plain as replaceable
+from core.files import Folder
 from core.paths import MAX_PART, MAX_PATH, ROOTS, USER_DATA
 from core.state import ThreadState
 
@@ -146,21 +146,10 @@ async def put(request: web.Request) -> web.Response:
     _idle(thread_id, state)
     data = wanted.content.encode()
     folder = Folder(live.services.home, alive.user(request), thread_id)
-
-    def decide(now: ThreadState) -> Sequence[Event]:
-        _idle(thread_id, now)
-        return [ArtifactReplaced(path=path, size=len(data), sha256=draft.sha256, before=wanted.expected_sha256)]
-
     try:
-        draft = await to_thread.run_sync(_stage, folder, path, data, wanted.expected_sha256)
+        return plain(await live.to_its_end(_replace(live, thread_id, folder, path, data, wanted.expected_sha256)))
     except Refusal as refusal:
         return refusal.answer
-    try:
-        await live.services.threads.decide(thread_id, decide, actor="http")
-        await to_thread.run_sync(_publish, folder, path, draft)
-    finally:
-        draft.close()
-    return plain(Replaced(path, draft.sha256, len(data)))
 
 
 # ── finding ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -361,12 +350,39 @@ def _idle(thread_id: str, state: ThreadState) -> None:
         raise Refused(f"Thread {thread_id} has an active run; its files cannot be replaced meanwhile")
 
 
-def _stage(folder: Folder, path: str, data: bytes, expected: str) -> Draft:
-    """The new text, ready to take the place of the old one, if that is the one that was read."""
+async def _replace(live: Live, thread_id: str, folder: Folder, path: str, data: bytes, expected: str) -> Replaced:
+    """Replaces the file, then records that it was replaced.
+
+    The file is the truth: reads and later edits look at it alone. If the process dies between the two, the new text
+    stays without its fact, and the next scan of the workspace counts it among what changed.
+    """
+    sha256 = await to_thread.run_sync(_publish, folder, path, data, expected)
+    fact = ArtifactReplaced(path=path, size=len(data), sha256=sha256, before=expected)
+    await live.services.threads.decide(thread_id, lambda now: [fact] if now.exists else [], actor="http")
+    return Replaced(path, sha256, len(data))
+
+
+def _publish(folder: Folder, path: str, data: bytes, expected: str) -> str:
+    """Compares and swaps, one edit of a thread at a time; the SHA-256 of the new text.
+
+    Non-guarantee: a command of the agent does not take the lock, and can write in between.
+    """
     if len(data) > MAX_EDIT:
         raise Refusal(413, f"content: larger than {MAX_EDIT} bytes", "too_large")
     if b"\0" in data:
         raise Refusal(415, "content: is not text", "not_text")
+    _compare(folder, path, expected)
+    with closing(folder.draft()) as draft:
+        draft.write(data)
+        draft.seal()
+        with folder.exclusive():
+            _compare(folder, path, expected)
+            _place(folder, path, draft.publish)
+        return draft.sha256
+
+
+def _compare(folder: Folder, path: str, expected: str) -> None:
+    """Raises `Refused` if the file has other content, `Refusal` if it is no text that can be edited."""
     with _open_file(folder, path) as file, io.BufferedReader(file) as reader:
         before = reader.read(MAX_EDIT + 1)
     if len(before) > MAX_EDIT:
@@ -375,19 +391,6 @@ def _stage(folder: Folder, path: str, data: bytes, expected: str) -> Draft:
         raise Refusal(415, f"{path}: is not UTF-8 text", "not_text")
     if hashlib.sha256(before).hexdigest() != expected:
         raise Refused(f"{path}: has changed since it was read")
-    draft = folder.draft()
-    try:
-        draft.write(data)
-        draft.seal()
-        _place(folder, path, replaceable)
-    except BaseException:
-        draft.close()
-        raise
-    return draft
-
-
-def _publish(folder: Folder, path: str, draft: Draft) -> None:
-    _place(folder, path, draft.publish)
 
 
 def _place(folder: Folder, path: str, act: Callable[[int, str], object]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import io
 import os
@@ -17,7 +18,9 @@ from yarl import URL
 
 from channels.http.app import Services
 from channels.http.gateway.artifacts import ArtifactReplaced
+from core.errors import Unavailable
 from core.events import thread
+from core.files import Draft
 from core.system import System
 from tests.channels.http.conftest import Api, Worker
 from tests.channels.http.test_uploads import Settings, config, folder, services  # noqa: F401  fixtures
@@ -291,6 +294,37 @@ async def test_editing(api: Api, outputs: Path, system: System) -> None:
     assert event == ArtifactReplaced(
         path=made["path"], size=made["size"], sha256=made["sha256"], before=hashlib.sha256(b"before").hexdigest()
     )
+
+
+async def test_of_many_edits_of_one_text_the_first_counts(api: Api, outputs: Path, system: System) -> None:
+    (outputs / "a.txt").write_text("before")
+    url = f"{api.url}/api/threads/t/artifacts/{OUT}/a.txt"
+
+    async def edit(text: str) -> int:
+        async with api.session.put(url, json=_edit(text, b"before")) as response:
+            return response.status
+
+    statuses = await asyncio.gather(*(edit(f"edit {number}") for number in range(8)))
+    assert sorted(statuses) == [200] + [409] * 7
+    assert (outputs / "a.txt").read_text() == f"edit {statuses.index(200)}"
+    facts = [r.event async for r in system.log.read(thread("t")) if isinstance(r.event, ArtifactReplaced)]
+    assert [fact.sha256 for fact in facts] == [hashlib.sha256((outputs / "a.txt").read_bytes()).hexdigest()]
+
+
+async def test_a_text_that_is_not_in_place_is_no_fact(
+    api: Api,
+    outputs: Path,
+    system: System,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (outputs / "a.txt").write_text("before")
+
+    def full(*_: Any) -> None:
+        raise Unavailable("no space left on the server's disk")
+
+    monkeypatch.setattr(Draft, "publish", full)
+    await api.ask("PUT", f"/threads/t/artifacts/{OUT}/a.txt", _edit("after", b"before"), status=503)
+    assert not [r async for r in system.log.read(thread("t")) if isinstance(r.event, ArtifactReplaced)]
 
 
 async def test_no_editing_during_a_run(api: Api, outputs: Path, worker: Worker) -> None:
