@@ -25,7 +25,7 @@ from channels.http.errors import BadRequest, answer
 from channels.http.live import STALLED_SECONDS, Live
 from channels.http.routes import API, Form, Route
 from core.documents import KINDS, OLD
-from core.errors import Invalid, NotFound
+from core.errors import Invalid, NotFound, Refused
 from core.events import FileConverted, FileRejected, FileRemoved, FileUploaded, Record, thread
 from core.files import Draft, Folder
 from core.files import uploads as uploads_of
@@ -197,19 +197,24 @@ async def limits(request: web.Request) -> web.Response:
 
 
 async def delete(request: web.Request) -> web.Response:
-    """Remove an upload, and the text that was made of it."""
+    """Remove an upload, and the text that was made of it. 409 if it cannot be removed: it stays then."""
     live, name = alive.of(request), _named(request)
     thread_id, _ = await alive.owned(request)
     folder = Folder(live.services.home, alive.user(request), thread_id)
     records = [record async for record in live.services.log.read(thread(thread_id))]
     known = uploads_of(records).get(name)
-    names = [name, *([known.markdown] if known and known.markdown else [])]
-    gone = await to_thread.run_sync(_unlink, folder, names)
-    if name not in gone and known is None:
+    gone, failed = await to_thread.run_sync(_unlink, folder, [name])
+    if failed:
+        raise Refused(f"{name}: cannot be deleted: {failed[name]}")
+    if not gone and known is None:
         raise NotFound(f"{name}: not found")
-    facts = [FileRemoved(name=each) for each in names]
+    text = [known.markdown] if known and known.markdown else []
+    names = [name, *text]
+    _, failed = await to_thread.run_sync(_unlink, folder, text)
+    facts = [FileRemoved(name=each) for each in names if each not in failed]
     await live.services.threads.decide(thread_id, lambda now: facts if now.exists else [], actor="http")
-    return plain(Done(True, f"Deleted {name}"))
+    left = f"; cannot be deleted: {_reasons(failed)}" if failed else ""
+    return plain(Done(True, f"Deleted {name}{left}"))
 
 
 async def convert(request: web.Request) -> web.Response:
@@ -427,15 +432,21 @@ def _files(folder: Folder) -> list[tuple[str, int, float]]:
     return [(os.fsencode(name).decode("utf-8", "replace"), size, changed) for name, size, changed in found]
 
 
-def _unlink(folder: Folder, names: Sequence[str]) -> list[str]:
-    """Remove files (of links the link); which of them were there."""
-    gone = []
+def _unlink(folder: Folder, names: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+    """Removes files (of links the link): those that were there, and why the others stay."""
+    gone: list[str] = []
+    failed: dict[str, str] = {}
     with suppress(NotFound), folder.open("uploads") as directory:
         for name in names:
-            with suppress(FileNotFoundError, IsADirectoryError, PermissionError):
+            try:
                 os.unlink(name, dir_fd=directory)
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                failed[name] = os.strerror(error.errno or 0).lower()
+            else:
                 gone.append(name)
-    return gone
+    return gone, failed
 
 
 # ── answering ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -510,7 +521,7 @@ ROUTES = (
     ),
     Route("GET", f"{_T}/list", listed, {200: Listing}, errors=(404,), scope="files:read", mounts=API),
     Route("GET", f"{_T}/limits", limits, {200: Limits}, errors=(404,), scope="files:read", mounts=API),
-    Route("DELETE", f"{_T}/{{filename}}", delete, {200: Done}, errors=(400, 404), scope="files:write", mounts=API),
+    Route("DELETE", f"{_T}/{{filename}}", delete, {200: Done}, errors=(400, 404, 409), scope="files:write", mounts=API),
     Route(
         "POST",
         f"{_T}/{{filename}}/convert",

@@ -147,6 +147,17 @@ async def test_upload_list_and_delete(api: Api, services: Services, system: Syst
     assert (events[1].name, events[1].size, events[1].original) == ("c.bin", 70_000, "../b/c.bin")
 
 
+async def test_a_file_that_cannot_be_deleted_stays_and_is_no_fact(api: Api, services: Services, system: System) -> None:
+    thread_id = await api.thread()
+    await send(api, thread_id, ("a.txt", b"a"))
+    path = Path(folder(services, thread_id)) / "a.txt"
+    path.unlink()
+    path.mkdir()
+    refused = await api.ask("DELETE", f"/threads/{thread_id}/uploads/a.txt", status=409)
+    assert refused["detail"] == "a.txt: cannot be deleted: is a directory"
+    assert [type(record.event) for record in await facts(system, thread_id)] == [FileUploaded]
+
+
 async def test_upload_before_the_thread_exists(api: Api, services: Services, system: System) -> None:
     await send(api, "early", ("a.txt", b"a"))
     assert (await api.ask("GET", "/threads/early/uploads/list"))["count"] == 1
