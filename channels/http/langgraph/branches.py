@@ -223,12 +223,24 @@ def _asked(state: ThreadState, first: Message) -> Message:
     return next((message for found in brought for message in found if message["type"] == "human"), first)
 
 
-def _brought(state: ThreadState, message_id: str) -> int:
-    """Index of the commit, on the way to the head, that brought a message: not of a summary that left it."""
-    for index in state.chain(state.head):
+def _brought(state: ThreadState, message_id: str, end: int | None = None) -> int:
+    """Index of the last commit, on the way to `end` (the head), that brought a message: not of a summary that left
+    it.
+    """
+    for index in state.chain(state.head if end is None else end):
         if any(m.get("id") == message_id for m in messages_of(state.commits[index].patch)):
             return index
     raise NotFound(f"Message {message_id[:80]!r} not found")
+
+
+def _first(state: ThreadState, message_id: str) -> int:
+    """Index of the commit that brought a message where there was none: those after it brought it again."""
+    index = _brought(state, message_id)
+    while (before := state.commits[index].parent) >= 0:
+        if not any(m.get("id") == message_id for m in state.values_at(before).get("messages", ())):
+            break
+        index = _brought(state, message_id, before)
+    return index
 
 
 def _run_of(state: ThreadState, message_id: str) -> str | None:
@@ -244,8 +256,7 @@ def _before(state: ThreadState, asked: Message, instead: Message) -> tuple[int, 
     """The checkpoint before a question, and the input that asks another one there; what came with the question comes
     again. The first question of a thread has no checkpoint before it: there it is replaced.
     """
-    index = _brought(state, str(asked["id"]))
-    commit = state.commits[index]
+    commit = state.commits[_first(state, str(asked["id"]))]
     given = [instead if message.get("id") == asked["id"] else message for message in _messages(commit.patch)]
     if commit.parent >= 0:
         return state.commits[commit.parent].seq, {**commit.patch, "messages": [_shown(message) for message in given]}

@@ -356,6 +356,24 @@ async def test_edit_and_regenerate(api: Api, worker: Worker, turns: list[str]) -
     assert await ids(api, thread) == [*before[: before.index(f"h{last}")], replacement, f"m-{run}"]
 
 
+@pytest.mark.parametrize("turns", [["1"], ["1", "2"]])
+async def test_edit_after_regenerating(api: Api, worker: Worker, turns: list[str]) -> None:
+    """However often the question was brought: the edited one takes its place."""
+    thread = await api.thread()
+    runs = [await turn(api, worker, thread, name) for name in turns]
+    last, before = turns[-1], await ids(api, thread)
+    run = runs[-1]
+    for _ in range(2):
+        body = {"message_id": f"m-{run}"}
+        prepared = await api.ask("POST", f"/threads/{thread}/runs/regenerate/prepare", body)
+        run = await started_with(api, worker, thread, prepared)
+    body = {"human_message_id": f"h{last}", "replacement_text": "other words"}
+    prepared = await api.ask("POST", f"/threads/{thread}/runs/edit-regenerate/prepare", body)
+    replacement = prepared["replacement_human_message_id"]
+    run = await started_with(api, worker, thread, prepared)
+    assert await ids(api, thread) == [*before[: before.index(f"h{last}")], replacement, f"m-{run}"]
+
+
 async def test_an_edit_keeps_what_is_no_text(api: Api, worker: Worker) -> None:
     thread = await api.thread()
     image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}
