@@ -231,6 +231,7 @@ class Views:
         ids: Sequence[str] | None = None,
         values: Mapping[str, Any] | None = None,
         query: str | None = None,
+        default: Mapping[str, Any] | None = None,
         sort_by: str = "updated_at",
         descending: bool = True,
         limit: int = 10,
@@ -238,12 +239,13 @@ class Views:
     ) -> tuple[list[ThreadRow], int]:
         """A page of a user's threads, and how many there are in all.
 
-        Metadata values must be equal. `query`: words that must be in a message or the title. `values`: fields of the
-        state; those found are *candidates*, which had such a value at some time: only the folded state knows.
+        Metadata values must be equal; those of `default` only where a thread has the key. `query`: words that must be
+        in a message or the title. `values`: fields of the state; those found are *candidates*, which had such a value
+        at some time: only the folded state knows.
         """
         if sort_by not in SORTABLE:
             raise Invalid(f"sort_by: one of {', '.join(SORTABLE)}, got {sort_by!r}")
-        condition, given = rows.where(user, metadata or {}, status, ids, values or {}, query)
+        condition, given = rows.where(user, metadata or {}, status, ids, values or {}, query, default or {})
         direction = "DESC" if descending else "ASC"
         lookup = rows.looked_up(condition)
         [(total,)] = await self.query(f"SELECT count(*) FROM threads t WHERE {lookup}", given)

@@ -188,10 +188,14 @@ def where(
     ids: Sequence[str] | None,
     values: Mapping[str, Any],
     query: str | None,
+    default: Mapping[str, Any],
 ) -> tuple[str, tuple[Any, ...]]:
     """The condition of a search on `threads t`, and its values. What `values` find are candidates."""
     clauses = ["user = ?"]
     given: list[Any] = [user]
+    for key, wanted in default.items():
+        clauses.append("NOT EXISTS (SELECT 1 FROM metadata m WHERE m.thread = t.id AND m.key = ? AND m.value <> ?)")
+        given += [key, as_text(wanted)]
     for key, wanted in metadata.items():
         clauses.append("id IN (SELECT thread FROM metadata WHERE user = ? AND key = ? AND value = ?)")
         given += [user, key, as_text(wanted)]

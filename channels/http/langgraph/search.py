@@ -38,6 +38,8 @@ AT_ONCE = 16
 
 _KEY = re.compile(r"[A-Za-z0-9_-]+")
 _STEP = re.compile(r"\.?([^.\[\]]+)|\[(-?\d{1,9})\]")
+_DEFAULT = {"graph_id": DEFAULT, "assistant_id": assistant_id(DEFAULT)}
+"""Metadata that threads which name no assistant have all the same."""
 _OF_STATE = ("values", "interrupts", "error")
 """Fields of a thread that only its folded state has."""
 
@@ -130,9 +132,11 @@ async def _find(
 ) -> tuple[Sequence[ThreadRow], int]:
     live = alive.of(request)
     views = live.services.views
+    metadata = _metadata(wanted.metadata or {})
     conditions: Json = {
         "user": alive.user(request),
-        "metadata": _metadata(wanted.metadata or {}),
+        "metadata": {key: value for key, value in metadata.items() if _DEFAULT.get(key) != value},
+        "default": {key: value for key, value in metadata.items() if _DEFAULT.get(key) == value},
         "status": wanted.status,
         "ids": _ids(wanted.ids),
         "query": _query(wanted.query),
@@ -214,16 +218,12 @@ def _shown(
 
 
 def _metadata(given: Json) -> Json:
-    found = dict(given)
     for key, value in given.items():
         if not _KEY.fullmatch(key):
             raise Invalid(f"metadata: keys are of A-Z a-z 0-9 _ -, got {key[:40]!r}")
         if not isinstance(value, str | int | float | None):
             raise Invalid(f"metadata.{key}: expected null, a boolean, a number or a string")
-    for key, value in (("graph_id", DEFAULT), ("assistant_id", assistant_id(DEFAULT))):
-        if found.get(key) == value:
-            del found[key]  # threads made without naming the default have it all the same
-    return found
+    return given
 
 
 def _values(given: Json) -> Json:

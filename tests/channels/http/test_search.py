@@ -94,6 +94,20 @@ async def test_hits_are_the_threads(api: Api, worker: Worker) -> None:
     assert await found(api, metadata={"assistant_id": "another"}) == []
 
 
+async def test_threads_of_the_default_assistant_are_not_those_of_others(api: Api, worker: Worker) -> None:
+    mine = (await api.ask("POST", "/assistants", {"graph_id": "lead_agent", "name": "Mine"}))["assistant_id"]
+    default = assistant_id("lead_agent")
+    for name, body in (("new", None), ("default", {}), ("mine", {"assistant_id": mine})):
+        await api.ask("POST", "/threads", {"thread_id": name})
+        if body is not None:
+            await worker.perform(name, await api.run(name, **body))
+    await api.ask("POST", "/threads", {"thread_id": "made", "assistant_id": mine})
+    assert await found(api, metadata={"assistant_id": mine}, sort_by="thread_id") == ["mine", "made"]
+    assert await found(api, metadata={"assistant_id": default}, sort_by="thread_id") == ["new", "default"]
+    both = {"assistant_id": default, "graph_id": "lead_agent"}
+    assert await api.ask("POST", "/threads/count", {"metadata": both}) == 2
+
+
 async def test_only_what_is_selected_is_loaded(api: Api, worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
     idle, failed = [await api.thread() for _ in range(2)]
     await worker.perform(idle, await api.run(idle))
