@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import structlog
 
-from core.errors import Invalid, NotFound, Refused, Unavailable
+from core.errors import Conflict, Invalid, NotFound, Refused, Unavailable
 from core.events import (
     Event,
     Json,
@@ -26,7 +26,7 @@ from core.events import (
 )
 from core.ids import safe_id
 from core.state import Run, ThreadState
-from core.threads import Threads
+from core.threads import DECIDE_TRIES, Threads
 from core.work import Hint, WorkQueue
 
 log = structlog.get_logger("sika.intake")
@@ -99,13 +99,23 @@ class Intake:
         return state, record
 
     async def erase(self, thread_id: str, *, by: str, actor: str = "http") -> None:
-        """Forget the thread's content; repeating it is fine. An unknown thread is fine too."""
-        state = await self.threads.load(thread_id)
-        if not state.seq:
-            return
-        if not state.erased:
-            await self.threads.decide(thread_id, lambda now: [] if now.erased else [ThreadErased(by=by)], actor=actor)
-        await self.threads.log.purge(thread(thread_id))
+        """Forget the thread's content; repeating it is fine. An unknown thread is fine too.
+
+        Nothing is folded: what cannot be made out can be forgotten.
+        """
+        log, aggregate = self.threads.log, thread(thread_id)
+        for _ in range(DECIDE_TRIES):
+            tip = await log.tip(aggregate)
+            last = [record.event async for record in log.read(aggregate, after=tip - 1)] if tip else []
+            if not last:
+                return
+            try:
+                if not isinstance(last[-1], ThreadErased):
+                    await log.append(aggregate, [ThreadErased(by=by)], expected=tip, actor=actor)
+                return await log.purge(aggregate)
+            except Conflict:
+                continue
+        raise Unavailable(f"thread {thread_id}: too many writers at once")
 
     async def request_run(
         self, thread_id: str, run_id: str, request: RunRequested, *, user: str | None = None, actor: str = "http"

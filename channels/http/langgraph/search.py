@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import msgspec
+import structlog
 from aiohttp import web
 
 from channels.http import live as alive
@@ -18,11 +19,13 @@ from channels.http.langgraph.threads import thread_object
 from channels.http.live import Live
 from channels.http.routes import PAGING, Route
 from channels.http.shapes import Interrupt
-from core.errors import Invalid, ungrouped
+from core.errors import Invalid, SikaError, Unavailable, ungrouped
 from core.events import Json
 from core.ids import assistant_id
 from core.projections import ThreadRow
 from core.state import ThreadState
+
+log = structlog.get_logger("sika.http")
 
 MOST = 1000
 """Threads in one answer."""
@@ -87,6 +90,12 @@ class Found(msgspec.Struct, omit_defaults=True):
     highlights: list[Highlight] | None = None
 
 
+class Broken(NamedTuple):
+    """Stands for the state of a thread that cannot be made out."""
+
+    problem: str
+
+
 class Path(NamedTuple):
     """What `extract` asks for under a name: steps from the thread on."""
 
@@ -113,7 +122,7 @@ async def search(request: web.Request) -> web.Response:
     states = await _states(live, _that_need_it(rows, wanted.select, paths))
     marked = wanted.query if not wanted.select or "highlights" in wanted.select else None
     marks = await _highlights(live, marked, rows) if marked else {}
-    shown = [_shown(row, states.get(row.thread_id), wanted.select, paths, marks) for row in rows]
+    shown = [_row(row, states.get(row.thread_id), wanted.select, paths, marks) for row in rows]
     response = plain(shown)
     response.headers["X-Pagination-Total"] = str(total)
     if offset + len(rows) < total:
@@ -153,14 +162,20 @@ async def _find(
 
 async def _states(
     live: Live, rows: Iterable[ThreadRow], chosen: Callable[[ThreadState], bool] = lambda _: True
-) -> dict[str, ThreadState]:
-    """The folded states of threads that still exist, as far as they are `chosen`."""
-    found: dict[str, ThreadState] = {}
+) -> dict[str, ThreadState | Broken]:
+    """The folded states of threads that still exist, as far as they are `chosen`; those that cannot be made out are."""
+    found: dict[str, ThreadState | Broken] = {}
     waiting = iter(rows)
 
     async def load() -> None:
         for row in waiting:
-            state = await live.services.threads.load(row.thread_id, at_least=row.seq)
+            try:
+                state = await live.services.threads.load(row.thread_id, at_least=row.seq)
+            except Unavailable:
+                raise
+            except Exception as error:
+                found[row.thread_id] = _broken(row, error)
+                continue
             if state.exists and chosen(state):
                 found[row.thread_id] = state
 
@@ -189,15 +204,38 @@ async def _highlights(live: Live, query: str, rows: Sequence[ThreadRow]) -> dict
     return marks
 
 
+def _broken(row: ThreadRow, error: Exception) -> Broken:
+    log.warning("a thread whose state cannot be made out", thread=row.thread_id, error=str(error))
+    return Broken(str(error) if isinstance(error, SikaError) else type(error).__name__)
+
+
+def _row(
+    row: ThreadRow,
+    state: ThreadState | Broken | None,
+    select: list[str] | None,
+    paths: Sequence[Path],
+    marks: Mapping[str, list[Json]],
+) -> msgspec.Raw:
+    """A hit, encoded. A thread that cannot be shown in full takes no other hit along."""
+    if not isinstance(state, Broken):
+        try:
+            return msgspec.Raw(dumps.encode(_shown(row, state or ThreadState(), select, paths, marks)))
+        except Exception as error:
+            state = _broken(row, error)
+    shown = _shown(row, ThreadState(), select, paths, marks)
+    problem = {"error": "Unreadable", "message": f"The thread's state cannot be read: {state.problem}"}
+    return msgspec.Raw(dumps.encode({**shown, "error": problem}))
+
+
 def _shown(
     row: ThreadRow,
-    state: ThreadState | None,
+    state: ThreadState,
     select: list[str] | None,
     paths: Sequence[Path],
     marks: Mapping[str, list[Json]],
 ) -> Json:
     """A hit: what was searched and sorted by is shown as it was then."""
-    whole = thread_object(row.thread_id, state or ThreadState())
+    whole = thread_object(row.thread_id, state)
     whole |= {
         "created_at": row.created_at,
         "updated_at": row.updated_at,
@@ -207,7 +245,7 @@ def _shown(
     }
     shown = {key: whole[key] for key in select if key in whole} if select else dict(whole)
     if paths:
-        plain_values = _plain(state.values) if state else {}
+        plain_values = _plain(state.values)
         shown["extracted"] = {path.alias: _at({**whole, "values": plain_values}, path.steps) for path in paths}
     if row.thread_id in marks:
         shown["highlights"] = marks[row.thread_id]

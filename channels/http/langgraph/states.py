@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
+import structlog
 from aiohttp import web
 
 from channels.http import live as alive
@@ -14,7 +15,7 @@ from channels.http.bodies import body, names, number, plain, within
 from channels.http.langgraph import dumps, inputs
 from channels.http.langgraph.asked import checkpoint_seq
 from channels.http.langgraph.snapshots import history, metadata, snapshot, timeline
-from channels.http.langgraph.threads import node_name
+from channels.http.langgraph.threads import node_name, readable
 from channels.http.live import Outlet
 from channels.http.routes import Param, Route
 from channels.http.shapes import Checkpoint, Interrupt, Task, Updated
@@ -22,7 +23,11 @@ from core.errors import Invalid, NotFound, Refused
 from core.events import Json, StatePatched
 from core.state import ROOT, ThreadState
 
+log = structlog.get_logger("sika.http")
+
 THREAD = "/threads/{thread_id}"
+DEERFLOW = "/api/langgraph/"
+"""Where DeerFlow's page reads: to it the history of a thread that is not there is empty. LangGraph says 404."""
 MOST = 1000
 """States in one answer of the history; and in one update."""
 PIECE_BYTES = 1 << 20
@@ -133,7 +138,7 @@ async def post_history(request: web.Request) -> web.StreamResponse:
 async def _history(request: web.Request, wanted: HistoryBody) -> web.StreamResponse:
     limit = 10 if wanted.limit is None else within("limit", wanted.limit, 1, MOST)
     before, newest = _before(wanted.before), _before(wanted.checkpoint)
-    thread_id, state = await alive.owned(request)
+    thread_id, state = await (readable(request) if request.path.startswith(DEERFLOW) else alive.owned(request))
 
     def is_wanted(index: int) -> bool:
         seq = state.commits[index].seq if index >= 0 else ROOT
@@ -147,8 +152,18 @@ async def _history(request: web.Request, wanted: HistoryBody) -> web.StreamRespo
     for index, found in () if _is_small(wanted.select) else timeline(state, (index for index in indices if index >= 0)):
         values[index] = found
         await asyncio.sleep(0)  # a long history of a long thread is work: let others in between
-    shown = (_selected(snapshot(thread_id, state, i, values.get(i, {})), wanted.select) for i in indices)
+    shown = (_selected(_shown(thread_id, state, i, values.get(i, {})), wanted.select) for i in indices)
     return await _array(request, shown)
+
+
+def _shown(thread_id: str, state: ThreadState, index: int, values: Json) -> Json:
+    """A checkpoint; of one whose values cannot be shown all but them. The others are shown in any case."""
+    try:
+        return snapshot(thread_id, state, index, values)
+    except Exception as error:
+        log.warning("a checkpoint that cannot be shown", thread=thread_id, error=str(error))
+        found = snapshot(thread_id, state, index, {})
+        return {**found, "metadata": {**found["metadata"], "problem": f"unreadable: {type(error).__name__}"}}
 
 
 async def _array(request: web.Request, items: Iterator[Json]) -> web.StreamResponse:

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any, Literal
 
 import msgspec
+import structlog
 from aiohttp import web
 
 from channels.http import live as alive
@@ -17,12 +18,14 @@ from channels.http.langgraph.grafts import Step, graft
 from channels.http.live import Live
 from channels.http.routes import Param, Route
 from channels.http.shapes import Thread
-from core.errors import Invalid, NotFound, Refused
-from core.events import Event, Json, ThreadCreated, ThreadExpirySet
+from core.errors import Invalid, NotFound, Refused, Unavailable
+from core.events import Event, Json, ThreadCreated, ThreadExpirySet, ThreadPruned, thread
 from core.ids import safe_id, uuid7
 from core.prune import prune as prune_thread
 from core.rows import known_by
 from core.state import Expiry, ThreadState
+
+log = structlog.get_logger("sika.http")
 
 RESERVED = ("owner_id", "user_id")
 """Metadata that says whose a thread is: the server's word, not the client's."""
@@ -142,8 +145,7 @@ async def patch(request: web.Request) -> web.Response:
 async def delete(request: web.Request) -> web.Response:
     """Delete a thread with all it has. Deleting twice is fine; what never was is not found."""
     live, thread_id = alive.of(request), alive.thread_id(request)
-    state = await live.services.threads.load(thread_id)
-    if not state.seq or state.user != alive.user(request):
+    if await _owner(live, thread_id) != alive.user(request):
         raise NotFound(f"Thread {thread_id} not found")
     await _erase(live, thread_id, alive.user(request))
     return web.Response(status=204)
@@ -171,6 +173,32 @@ async def prune(request: web.Request) -> web.Response:
 async def _erase(live: Live, thread_id: str, user: str) -> None:
     """Goes on to its end even if the client leaves. The thread's files are the janitor's."""
     await live.to_its_end(live.services.intake.erase(thread_id, by=user))
+
+
+async def _owner(live: Live, thread_id: str) -> str | None:
+    """The thread's user, also of one that was deleted, or whose state cannot be made out."""
+    try:
+        state = await live.services.threads.load(thread_id)
+        return state.user if state.seq else None
+    except Unavailable:
+        raise
+    except Exception as error:
+        log.warning("a thread whose state cannot be made out", thread=thread_id, error=str(error))
+    async for record in live.services.log.read(thread(thread_id)):
+        if isinstance(record.event, ThreadCreated | ThreadPruned):
+            return record.event.user
+    return None
+
+
+async def readable(request: web.Request) -> tuple[str, ThreadState]:
+    """The request's thread; a state of nothing if there is none. Raises `NotFound` if it is somebody else's."""
+    thread_id = alive.thread_id(request)
+    state = await alive.of(request).services.threads.load(thread_id)
+    if not state.exists:
+        return thread_id, ThreadState()
+    if state.user != alive.user(request):
+        raise NotFound(f"Thread {thread_id} not found")
+    return thread_id, state
 
 
 def thread_object(thread_id: str, state: ThreadState) -> Json:

@@ -16,7 +16,7 @@ from channels.http.app import serve
 from channels.http.langgraph.search import _contains
 from core import fulltext
 from core import system as core
-from core.events import Interrupt, ModelCompleted, RunFailed, RunPaused, RunRolledBack
+from core.events import Interrupt, ModelCompleted, RunFailed, RunPaused, RunRolledBack, StatePatched
 from core.ids import assistant_id
 from core.state import ThreadState
 from core.system import System
@@ -106,6 +106,19 @@ async def test_threads_of_the_default_assistant_are_not_those_of_others(api: Api
     assert await found(api, metadata={"assistant_id": default}, sort_by="thread_id") == ["new", "default"]
     both = {"assistant_id": default, "graph_id": "lead_agent"}
     assert await api.ask("POST", "/threads/count", {"metadata": both}) == 2
+
+
+async def test_a_thread_that_cannot_be_shown_takes_no_other_along(api: Api, worker: Worker) -> None:
+    for name in ("a", "bad", "c"):
+        await say(api, name, "hi")
+    bad = {"messages": [{"type": "ai", "id": "x", "content": "", "tool_calls": ["no call"]}], "color": "red"}
+    await worker.system.threads.decide("bad", lambda _: [StatePatched(values=bad)], actor="plugin")
+    hits = {hit["thread_id"]: hit for hit in await api.ask("POST", "/threads/search", {})}
+    assert hits["a"] == await api.ask("GET", "/threads/a")
+    assert hits["c"] == await api.ask("GET", "/threads/c")
+    assert (hits["bad"]["status"], hits["bad"]["values"]) == ("idle", {})
+    assert hits["bad"]["error"] == {"error": "Unreadable", "message": "The thread's state cannot be read: TypeError"}
+    assert await found(api, values={"color": "red"}) == ["bad"]
 
 
 async def test_only_what_is_selected_is_loaded(api: Api, worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from core.events import (
     thread,
 )
 from core.settings import Http
-from core.state import fold, reduce
+from core.state import ThreadState, fold, reduce
 from core.system import System
 from tests.channels.http.conftest import Api, Settings, Worker
 from tests.channels.http.story import Story, ai, call, human, started
@@ -167,6 +167,56 @@ async def test_runs_move_the_thread(api: Api, worker: Worker) -> None:
     assert failed["updated_at"] > made["updated_at"]
     state = await api.ask("GET", f"/threads/{thread}/state")
     assert (state["next"], state["tasks"][-1]["error"]) == (["model"], "E: broke")
+
+
+async def test_to_the_page_a_thread_that_is_not_there_is_empty(api: Api, worker: Worker) -> None:
+    """DeerFlow's page reads it before it finds out; LangGraph's clients, at the other mount, are told."""
+    await worker.system.intake.create_thread("theirs", user="somebody")
+    gone = await api.thread()
+    await api.ask("DELETE", f"/threads/{gone}", status=204)
+    for name in ("never", gone):
+        assert await api.ask("POST", f"/langgraph/threads/{name}/history", {"limit": 1}) == []
+        page = await api.ask("GET", f"/threads/{name}/messages/page")
+        assert page == {"data": [], "has_more": False, "next_before_seq": None}
+        assert (await api.ask("GET", f"/threads/{name}/token-usage"))["total_runs"] == 0
+        await api.ask("POST", f"/threads/{name}/history", {"limit": 1}, status=404)
+        await api.ask("GET", f"/langgraph/threads/{name}", status=404)
+    for method, path in (("POST", "history"), ("GET", "messages/page"), ("GET", "token-usage")):
+        mount = "/langgraph" if path == "history" else ""
+        await api.ask(method, f"{mount}/threads/theirs/{path}", {} if method == "POST" else None, status=404)
+
+
+BAD = {"type": "ai", "id": "bad", "content": "x", "tool_calls": ["no call"]}
+"""What an extension may write, and no client understands."""
+
+
+async def test_a_checkpoint_that_cannot_be_shown_takes_no_other_along(api: Api, worker: Worker) -> None:
+    thread = await api.thread()
+    await worker.perform(thread, await api.run(thread))
+    before = await api.ask("POST", f"/threads/{thread}/history", {})
+    bad = {"messages": [BAD]}
+    await worker.system.threads.decide(thread, lambda _: [StatePatched(values=bad)], actor="plugin")
+    newest, *others = await api.ask("POST", f"/threads/{thread}/history", {})
+    assert others == before
+    assert (newest["values"], newest["metadata"]["problem"]) == ({}, "unreadable: TypeError")
+    assert newest["parent_checkpoint_id"] == before[0]["checkpoint_id"]
+
+
+async def test_what_cannot_be_made_out_can_be_deleted(
+    api: Api, system: System, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await system.intake.create_thread("theirs", user="somebody")
+    thread = await api.thread()
+
+    async def broken(*_: Any, **__: Any) -> ThreadState:
+        raise TypeError("a fold with a defect")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(system.threads, "load", broken)
+        await api.ask("GET", f"/threads/{thread}", status=500)
+        await api.ask("DELETE", "/threads/theirs", status=404)
+        await api.ask("DELETE", f"/threads/{thread}", status=204)
+    await api.ask("GET", f"/threads/{thread}", status=404)
 
 
 async def test_state_of_an_empty_thread(api: Api) -> None:
