@@ -11,6 +11,7 @@ from channels.http import live as alive
 from channels.http.bodies import names, number, plain
 from channels.http.gateway import found, journal
 from channels.http.gateway.journal import Cursor, Row
+from channels.http.langgraph.threads import readable
 from channels.http.routes import API, Param, Route
 from core.state import Feedback, ThreadState
 
@@ -65,9 +66,11 @@ async def of_thread(request: web.Request) -> web.Response:
 
 
 async def page(request: web.Request) -> web.Response:
-    """The conversation as it stands, newest page first: other branches are left out, summarised messages are not."""
+    """The conversation as it stands, newest page first: other branches are left out, summarised messages are not. A
+    thread that is not there has none.
+    """
     cursor = _cursor(request)._replace(after=None)
-    thread_id, state = await alive.owned(request)
+    thread_id, state = await readable(request)
     log = alive.of(request).services.log
     data, more = await journal.page(log, thread_id, state, journal.of_branch(state), cursor)
     rated = _rated(data, state, alive.user(request))

@@ -9,6 +9,7 @@ from aiohttp import web
 
 from channels.http import live as alive
 from channels.http.bodies import flag, plain
+from channels.http.langgraph.threads import readable
 from channels.http.routes import API, Param, Route
 from core import usage
 from core.config import Config
@@ -53,9 +54,11 @@ class TokenUsage(msgspec.Struct):
 
 
 async def of_thread(request: web.Request) -> web.Response:
-    """What the ended runs of a thread used, also those that were undone: they were paid for."""
+    """What the ended runs of a thread used, also those that were undone: they were paid for. A thread that is not there
+    used nothing.
+    """
     active = flag(request, "include_active")
-    thread_id, state = await alive.owned(request)
+    thread_id, state = await readable(request)
     return plain(_usage(thread_id, state, alive.of(request).services.config(), active=active))
 
 

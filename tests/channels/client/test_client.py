@@ -323,17 +323,10 @@ def test_an_upload_is_answered_as_the_gateway_answers(subject: Subject, thread_i
 # ── what is not there ───────────────────────────────────────────────────────────────────────────────────────────────
 
 MISSING: list[tuple[str, tuple[Any, ...], str]] = [
-    ("get_mcp_config", (), "mcp"),
     ("update_mcp_config", ({"one": {"command": "npx"}},), "mcp"),
-    ("list_skills", (), "skills"),
-    ("get_skill", ("research",), "skills"),
-    ("get_memory", (), "memory"),
     ("reload_memory", (), "memory"),
     ("clear_memory", (), "memory"),
-    ("export_memory", (), "memory"),
     ("import_memory", ({"facts": []},), "memory"),
-    ("get_memory_config", (), "memory"),
-    ("get_memory_status", (), "memory"),
     ("create_memory_fact", ("likes tea",), "memory"),
     ("update_memory_fact", ("f1", "likes coffee"), "memory"),
     ("delete_memory_fact", ("f1",), "memory"),
@@ -345,6 +338,12 @@ def test_a_subsystem_that_is_missing(client: SikaClient, method: str, arguments:
     with pytest.raises(Unsupported) as missing:
         getattr(client, method)(*arguments)
     assert (missing.value.code, missing.value.status) == (f"{what}_unavailable", 503)
+
+
+def test_what_is_read_of_a_missing_subsystem_is_empty(client: SikaClient) -> None:
+    assert (client.list_skills(enabled_only=True), client.get_skill("research")) == ({"skills": []}, None)
+    assert client.get_mcp_config() == {"mcp_servers": {}}
+    assert client.get_memory()["facts"] == []
 
 
 def test_skills_are_missing_too(client: SikaClient, tmp_path: Path) -> None:
