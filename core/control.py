@@ -11,7 +11,7 @@ OURS = (
     "system-reminder", "memory", "current_date", "uploaded_files", "soul", "skill_system", "available_skills", "skill",
     "available-deferred-tools", "subagent_system", "working_directory", "todo_reminder", "todo_completion_reminder",
     "loop_warning", "conversation_summary", "self_update", "thinking_style", "clarification",
-    "response_style", "citations", "reminders", "bootstrap",
+    "response_style", "citations", "reminders", "bootstrap", "user_profile",
 )  # fmt: skip
 """The tags in which the server tells the model something."""
 THEIRS = (

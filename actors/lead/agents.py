@@ -8,7 +8,6 @@ from pathlib import Path
 from actors.lead.options import Options
 from core import agents
 from core.agents import Definition, Roster
-from core.aggregates import Aggregates
 from core.tools import Tool
 
 SETUP, UPDATE = "setup_agent", "update_agent"
@@ -18,14 +17,14 @@ BOOTSTRAP_TOOLS = (SETUP, "read_file")
 MOST_CHARACTERS = 100_000
 
 
-async def find(rosters: Aggregates[Roster], user: str, wanted: Options) -> Definition | None:
+def find(roster: Roster, wanted: Options) -> Definition | None:
     """The user's agent that does a run with these options; None for the agent without a name, and for bootstrap.
 
     Raises `Invalid`, and `NotFound`.
     """
     if wanted.agent is None or wanted.bootstrap:
         return None
-    return agents.known(await rosters.load(user), agents.checked(wanted.agent))
+    return agents.known(roster, agents.checked(wanted.agent))
 
 
 def default_soul(home: Path) -> str:

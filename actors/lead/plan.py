@@ -15,6 +15,7 @@ from actors.lead.prompt import build, mounted, parts_of
 from core.agents import Definition, Roster
 from core.aggregates import Aggregates
 from core.config import Config, ConfigSource
+from core.errors import Invalid
 from core.events import RunRequested
 from core.tools import Tool
 
@@ -70,8 +71,9 @@ class Planner:
     async def plan(self, request: RunRequested, user: str, model: str | None = None) -> Plan:
         """`model`: the one it was begun with. Raises `Invalid` and `NotFound` where the agent is not there."""
         config, wanted = self._config.current(), options(request)
-        agent = await find(self._rosters, user, wanted)
-        name = model or self._models.name(wanted.model or (agent.model if agent else None) or _first(config))
+        roster = await self._rosters.load(user)
+        agent = find(roster, wanted)
+        name = model or self._name(config, wanted.model or (agent.model if agent else None))
         settings = {one.name: one for one in config.models}
         candidates = tuple(dict.fromkeys([name, *(n for n in config.model_roles.get("lead", ()) if n in settings)]))
         vision = name in settings and settings[name].supports_vision
@@ -81,6 +83,7 @@ class Planner:
             wanted,
             agent,
             soul=default_soul(self._home),
+            profile=roster.profile if config.agents_api.enabled else None,
             deferred=[one.name for one in deferred],
             mounts=mounted(config),
         )
@@ -97,6 +100,14 @@ class Planner:
             vision=vision,
             blind=frozenset(n for n in candidates if vision and not settings[n].supports_vision),
         )
+
+    def _name(self, config: Config, wanted: str | None) -> str:
+        """The configured name of the model that is wanted: not another one in its place."""
+        name = self._models.name(wanted or _first(config))
+        if wanted not in (None, name):
+            names = ", ".join(model.name for model in config.models) or DEMO
+            raise Invalid(f"The model {wanted!r} is not configured (any more); there are: {names}.")
+        return name
 
 
 def _first(config: Config) -> str | None:

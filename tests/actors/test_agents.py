@@ -75,14 +75,14 @@ async def test_an_agent_is_made_and_changes_itself(system: System, agents: Agent
     assert await agents.answer(own | change, silent) == ["skills", "tool_groups", "model"]
     changed = Definition("nurse", "Kind.", "fast", ["web"], [], "Be kind.")
     assert await defined(system) == {"nurse": changed}
-    assert await find(aggregates(system.log), "ada", Options(agent="NURSE")) == changed
+    assert find(await aggregates(system.log).load("ada"), Options(agent="NURSE")) == changed
     assert await agents.answer(own | change, silent) == []
     assert await facts(system) == 2
 
 
 @pytest.mark.parametrize("wanted", [Options(), Options(agent="nurse", bootstrap=True)])
 async def test_runs_without_a_custom_agent(system: System, wanted: Options) -> None:
-    assert await find(aggregates(system.log), "ada", wanted) is None
+    assert find(await aggregates(system.log).load("ada"), wanted) is None
 
 
 async def test_asked_again_after_a_crash_it_is_made_once(system: System, agents: Agents) -> None:
