@@ -70,12 +70,16 @@ class Suggestions(Actor[Never]):
             case Suggest():
                 talk = "\n\n".join(f"{said.role}: {said.content}" for said in asked.messages)
                 text = await self._ask(
-                    _SUGGEST.format(n=asked.n), f"<conversation>\n{talk}\n</conversation>", asked.model
+                    _SUGGEST.format(n=asked.n),
+                    f"<conversation>\n{talk}\n</conversation>",
+                    self._config.current().suggestions.model_name or asked.model,
                 )
                 return suggestions(text, asked.n)
             case Polish():
                 locale = f" (the person's locale is {asked.locale})" if asked.locale else ""
-                text = await self._ask(_POLISH.format(locale=locale), f"<message>\n{asked.text}\n</message>", None)
+                text = await self._ask(
+                    _POLISH.format(locale=locale), f"<message>\n{asked.text}\n</message>", self._polisher()
+                )
                 return polished(text)
 
     async def _ask(self, system: str, human: str, wanted: str | None) -> str:
@@ -99,11 +103,15 @@ class Suggestions(Actor[Never]):
             log.info("no model answered in time", models=names)
         raise Unavailable(f"suggestions: model {', '.join(names)} did not answer")
 
+    def _polisher(self) -> str | None:
+        settings = self._config.current()
+        return settings.input_polish.model_name or settings.suggestions.model_name
+
     def _candidates(self, settings: Config, wanted: str | None) -> list[str]:
-        """Who is asked, in order: as configured, or as the client says; then those that stand in."""
+        """The models to ask, in order: the one that is wanted, then those that stand in."""
         known = {model.name for model in settings.models}
         others = [name for name in settings.model_roles.get("suggestions", ()) if name in known]
-        first = settings.suggestions.model_name or wanted or next(iter(others), None)
+        first = wanted or next(iter(others), None)
         return list(dict.fromkeys([self._models.name(first), *others]))
 
 

@@ -250,6 +250,12 @@ class Suggestions(Section, frozen=True, kw_only=True):
     timeout_seconds: Annotated[float, msgspec.Meta(gt=0, le=60)] = 20
 
 
+class InputPolish(Section, frozen=True, kw_only=True):
+    enabled: bool = True
+    max_chars: Annotated[int, msgspec.Meta(ge=1, le=20_000)] = 4000
+    model_name: str | None = None
+
+
 class ContextSize(Section, frozen=True, kw_only=True):
     type: Literal["tokens", "messages", "fraction"]
     value: Seconds
@@ -506,6 +512,7 @@ class Config(Section, frozen=True, kw_only=True):
     webhooks: Webhooks = Webhooks()
     title: Title = Title()
     suggestions: Suggestions = Suggestions()
+    input_polish: InputPolish = InputPolish()
     summarization: Summarization = Summarization()
     memory: Memory = Memory()
     subagents: Subagents = Subagents()

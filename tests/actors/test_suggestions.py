@@ -118,6 +118,20 @@ async def test_a_clearer_wording(tmp_path: Path) -> None:
         assert models.requests[-1].model == "broken"
 
 
+async def test_settings_of_the_wording(tmp_path: Path) -> None:
+    polish = {"model_name": "polish", "max_chars": 20}
+    async with server(tmp_path, suggestions={"model_name": "broken"}, input_polish=polish) as (api, models, _):
+        found = await api.ask("POST", "/input-polish", {"text": "wher otter live"})
+        assert found == {"rewritten_text": "Where do otters live?", "changed": True}
+        refused = await api.ask("POST", "/input-polish", {"text": "x" * 21}, status=422)
+        assert refused["detail"] == "text: at most 20 characters (input_polish.max_chars), got 21"
+        configure(tmp_path / "config.yaml", models, input_polish={"enabled": False})
+        before = len(models.requests)
+        found = await api.ask("POST", "/input-polish", {"text": "wher otter live"})
+        assert found == {"rewritten_text": "wher otter live", "changed": False}
+        assert len(models.requests) == before
+
+
 async def test_turned_off_nobody_is_asked(tmp_path: Path) -> None:
     async with server(tmp_path, suggestions={"enabled": False}) as (api, models, thread):
         assert await api.ask("GET", "/suggestions/config") == {"enabled": False, "max_suggestions": 3}

@@ -12,8 +12,9 @@ from aiohttp import web
 
 from channels.http import live as alive
 from channels.http.bodies import body, plain
+from channels.http.gateway.models import check_name
 from channels.http.routes import API, Route
-from core.errors import SikaError
+from core.errors import Invalid, SikaError
 
 log = structlog.get_logger("sika.http")
 
@@ -47,7 +48,7 @@ class Settings(msgspec.Struct):
 class PolishBody(msgspec.Struct):
     """`thread_id` is accepted; the text is polished by itself."""
 
-    text: Annotated[str, msgspec.Meta(min_length=1, max_length=20_000)]
+    text: Annotated[str, msgspec.Meta(min_length=1)]
     locale: Annotated[str, msgspec.Meta(max_length=40, pattern=r"^[A-Za-z0-9_-]*$")] | None = None
     thread_id: str | None = None
 
@@ -61,7 +62,9 @@ async def suggest(request: web.Request) -> web.Response:
     """Short questions that may come next in a conversation; none if the model has none, or takes too long."""
     wanted = await body(request, SuggestBody)
     await alive.owned(request)
-    settings = alive.of(request).services.config().suggestions
+    config = alive.of(request).services.config()
+    check_name(config, wanted.model_name)
+    settings = config.suggestions
     if not settings.enabled or not wanted.messages:
         return plain(Suggestions([]))
     last = [{"role": said.role, "content": said.content[:CHARACTERS]} for said in wanted.messages[-MESSAGES:]]
@@ -77,8 +80,14 @@ async def settings(request: web.Request) -> web.Response:
 
 
 async def polish(request: web.Request) -> web.Response:
-    """A clearer wording of a text; the text itself if the model has none, or takes too long."""
-    wanted = await body(request, PolishBody)
+    """A clearer wording of a text; the text itself if the model has none, or takes too long, or if `input_polish` is
+    off. At most `input_polish.max_chars` characters.
+    """
+    wanted, settings = await body(request, PolishBody), alive.of(request).services.config().input_polish
+    if len(wanted.text) > settings.max_chars:
+        raise Invalid(f"text: at most {settings.max_chars} characters (input_polish.max_chars), got {len(wanted.text)}")
+    if not settings.enabled:
+        return plain(Polished(wanted.text, False))
     found = await _ask(request, {"op": "polish", "text": wanted.text, "locale": wanted.locale or None}, str)
     text = found or wanted.text
     return plain(Polished(text, text != wanted.text))
@@ -96,7 +105,9 @@ async def _ask(request: web.Request, question: Mapping[str, Any], kind: Any) -> 
 
 _ASK: Any = {"scope": "runs:create", "mounts": API}
 ROUTES = (
-    Route("POST", "/threads/{thread_id}/suggestions", suggest, {200: Suggestions}, SuggestBody, errors=(404,), **_ASK),
+    Route(
+        "POST", "/threads/{thread_id}/suggestions", suggest, {200: Suggestions}, SuggestBody, errors=(400, 404), **_ASK
+    ),
     Route("GET", "/suggestions/config", settings, {200: Settings}, mounts=API),
     Route("POST", "/input-polish", polish, {200: Polished}, PolishBody, **_ASK),
 )
