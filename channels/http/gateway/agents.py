@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import msgspec
@@ -18,8 +18,13 @@ from channels.http.routes import API, Param, Route
 from core import agents
 from core.agents import Definition, ProfileWritten, Roster
 from core.aggregates import Aggregates
+from core.config import Config
 from core.errors import Invalid
 from core.events import Event
+
+GROUPS = ("bash", "file:read", "file:write", "web")
+"""Of the tools that come along."""
+BUILT_IN = "adapters.tools."
 
 Text = Annotated[str, msgspec.Meta(max_length=2000)]
 Markdown = Annotated[str, msgspec.Meta(max_length=100_000)]
@@ -93,7 +98,7 @@ async def create(request: web.Request) -> web.Response:
     """Define an agent. Its name is kept in lower case."""
     rosters, wanted = _rosters(request), await body(request, CreateBody)
     made = Definition(**{**msgspec.structs.asdict(wanted), "name": agents.checked(wanted.name)})
-    _check_model(request, made.model)
+    _check(request, msgspec.structs.asdict(made))
     await rosters.decide(alive.user(request), lambda roster: agents.create(roster, made), actor="http")
     response = plain(_object(made))
     response.set_status(201)
@@ -106,7 +111,7 @@ async def change(request: web.Request) -> web.Response:
     changes = {field: value for field, value in msgspec.structs.asdict(wanted).items() if value is not UNSET}
     if changes.get("description", "") is None:
         changes["description"] = ""
-    _check_model(request, changes.get("model"))
+    _check(request, changes)
 
     def decide(roster: Roster) -> Sequence[Event]:
         return agents.change(roster, name, changes)
@@ -123,7 +128,7 @@ async def delete(request: web.Request) -> web.Response:
 
 
 async def get_profile(request: web.Request) -> web.Response:
-    """What you want every agent to know of you; null for nothing."""
+    """What you want every agent to know of you; null for nothing. Agents are told the first 8000 characters."""
     roster = await _rosters(request).load(alive.user(request))
     return plain(Profile(roster.profile))
 
@@ -149,10 +154,26 @@ def _name(request: web.Request) -> str:
     return agents.checked(request.match_info["name"])
 
 
-def _check_model(request: web.Request, model: str | None) -> None:
-    names = [one.name for one in known(alive.of(request).services.config())]
+def _check(request: web.Request, said: Mapping[str, Any]) -> None:
+    """Whether there is what an agent is to have. Raises `Invalid`, with what there is."""
+    config = alive.of(request).services.config()
+    model, names = said.get("model"), [one.name for one in known(config)]
     if model is not None and model not in names:
         raise Invalid(f"model: {model!r} is not configured; there are: {', '.join(names)}")
+    groups = _groups(config)
+    for index, group in enumerate(said.get("tool_groups") or ()):
+        if groups is not None and group not in groups:
+            raise Invalid(f"tool_groups[{index}]: no group {group!r}; there are: {', '.join(sorted(groups))}")
+    for index, skill in enumerate(said.get("skills") or ()):
+        raise Invalid(f"skills[{index}]: no skill {skill!r}; there are no skills in this version")
+
+
+def _groups(config: Config) -> set[str] | None:
+    """The groups of tools; None if a tool of others may be in one that only its module knows."""
+    if any(tool.group is None and not tool.use.startswith(BUILT_IN) for tool in config.tools):
+        return None
+    configured = {tool.group for tool in config.tools if tool.group is not None}
+    return {*GROUPS, *configured, *(group.name for group in config.tool_groups)}
 
 
 def _object(one: Definition) -> Agent:

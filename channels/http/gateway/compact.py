@@ -9,6 +9,7 @@ from aiohttp import web
 
 from channels.http import live as alive
 from channels.http.bodies import body, plain
+from channels.http.gateway.models import check_name
 from channels.http.routes import API, Route
 from core.errors import NotFound, Refused, SikaError, Unavailable
 from core.settings import ContextSize
@@ -47,6 +48,7 @@ async def compact(request: web.Request) -> web.Response:
     """Put a summary in the place of the older messages. What was said stays in the thread's history."""
     wanted = await body(request, CompactBody)
     thread_id, state = await alive.owned(request)
+    check_name(alive.of(request).services.config(), wanted.model_name)
     if state.status == "busy":
         raise Refused(f"Thread {thread_id} has an active run; wait for its end")
     keep = ContextSize(type="messages", value=wanted.keep) if isinstance(wanted.keep, int) else wanted.keep
@@ -79,7 +81,7 @@ ROUTES = (
         compact,
         {200: Compacted},
         CompactBody,
-        errors=(404, 409),
+        errors=(400, 404, 409),
         scope="threads:write",
         mounts=API,
     ),

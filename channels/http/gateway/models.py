@@ -7,6 +7,7 @@ from aiohttp import web
 
 from channels.http import live as alive
 from channels.http.bodies import plain
+from channels.http.errors import BadRequest
 from channels.http.routes import API, Route
 from core import settings
 from core.config import Config
@@ -55,6 +56,13 @@ async def get(request: web.Request) -> web.Response:
 
 def known(config: Config) -> list[Model]:
     return [_model(entry) for entry in config.models] or [DEMO]
+
+
+def check_name(config: Config, name: str | None) -> None:
+    """Whether a model is one that clients may name. Raises `BadRequest`, with those there are."""
+    names = [model.name for model in known(config)]
+    if name is not None and name not in names:
+        raise BadRequest(f"model_name: no model {name[:80]!r}; there are: {', '.join(names)}")
 
 
 def _model(entry: settings.Model) -> Model:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, NamedTuple
 
 import msgspec
 
+from channels.http.errors import BadRequest
 from channels.http.langgraph import inputs
 from channels.http.langgraph.modes import MODES
 from core.assistants import NOT_FROM_CLIENTS, Assistant, applied
@@ -20,7 +21,25 @@ NODES = ("*", "model", "tools")
 """Where a run can pause: the nodes of the agent's graph, as `GET /assistants/{id}/graph` shows them."""
 
 
+OPTIONS: Mapping[str, Any] = {
+    "model_name": str | None,
+    "model": str | None,
+    "mode": str | None,
+    "reasoning_effort": str | None,
+    "agent_name": str | None,
+    "thinking_enabled": bool | None,
+    "is_plan_mode": bool | None,
+    "subagent_enabled": bool | None,
+    "is_bootstrap": bool | None,
+    "max_concurrent_subagents": int | None,
+}
+"""What a context may say of how a run is done (contract runtime §1.1). Other keys are the client's own."""
+CONFIG: Mapping[str, Any] = {"recursion_limit": float | None, "tags": list[str] | None, "run_name": str | None}
+
+
 class RunBody(msgspec.Struct, kw_only=True):
+    """`config.tags` and `config.run_name` are kept and shown with the run; they change nothing."""
+
     assistant_id: str | None = None
     input: dict[str, Any] | None = None
     command: Command | None = None
@@ -102,6 +121,31 @@ def checked(body: RunBody, assistant: Assistant, user: str) -> Asked:
         thread_id=named if isinstance(named, str) and named else None,
         metadata={"graph_id": assistant.graph_id, "assistant_id": assistant.id},
     )
+
+
+def check_options(config: Json | None, context: Json | None, models: Collection[str]) -> None:
+    """Whether options are of their type, and the model is one of these. Raises `Invalid`, `BadRequest`, by place."""
+    config = config or {}
+    _check_types(config, CONFIG, "config.")
+    for said, where in (
+        (context, "context."),
+        (config.get("configurable"), "config.configurable."),
+        (config.get("context"), "config.context."),
+    ):
+        found = _mapping(said, where.rstrip("."))
+        _check_types(found, OPTIONS, where)
+        for name in ("model_name", "model"):
+            if found.get(name) and found[name] not in models:
+                raise BadRequest(f"{where}{name}: no model {found[name][:80]!r}; there are: {', '.join(models)}")
+
+
+def _check_types(said: Json, kinds: Mapping[str, Any], where: str) -> None:
+    for name in kinds.keys() & said.keys():
+        try:
+            msgspec.convert(said[name], kinds[name])
+        except msgspec.ValidationError as error:
+            reason = str(error).replace("`", "")
+            raise Invalid(f"{where}{name}: {reason[:1].lower()}{reason[1:]}") from None
 
 
 def modes(given: str | list[str] | None) -> list[str]:

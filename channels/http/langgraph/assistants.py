@@ -12,7 +12,9 @@ from aiohttp import web
 from channels.http import live as alive
 from channels.http import shapes
 from channels.http.bodies import body, flag, plain, within
+from channels.http.gateway.models import known
 from channels.http.kept import Kept, storable
+from channels.http.langgraph.asked import check_options
 from channels.http.live import Live
 from channels.http.routes import PAGING, Param, Route
 from core import agents
@@ -85,15 +87,17 @@ async def of_user(request: web.Request) -> Sequence[Assistant]:
 
 
 async def resolve(request: web.Request, name: str | None) -> Assistant:
-    """By id (or name, where it is the name of an agent); the default if nothing is named.
+    """By id (or name, where it is the name of an agent); the default if nothing is named. `My_Agent` is `my-agent`
+    (contract runtime §1).
 
     Raises `NotFound` for an unknown id, `Invalid` for an unknown name.
     """
     if found := request.app[ASSISTANTS].find(name or DEFAULT):
         return found
     wanted = str(name)
+    normal = wanted.strip().lower().replace("_", "-")
     for custom in await _custom(request):
-        if wanted in (custom.id, custom.name):
+        if wanted == custom.id or normal == custom.name:
             return custom
     mine = await _OWN.of(request).load(alive.user(request))
     return mine.get(wanted.lower()) or _unknown(wanted)
@@ -384,6 +388,8 @@ def _checked(request: web.Request, settings: Settings) -> Settings:
         raise Invalid(f"graph_id: no agent {settings.graph_id[:80]!r}")
     if not 0 < len(settings.name) <= MOST_NAME:
         raise Invalid(f"name: 1 to {MOST_NAME} characters, got {len(settings.name)}")
+    models = [model.name for model in known(alive.of(request).services.config())]
+    check_options(settings.config, settings.context, models)
     for name in ("config", "context", "metadata", "description"):
         storable(getattr(settings, name), name)
     return settings
@@ -427,13 +433,15 @@ def _selected(found: Json, select: list[str] | None) -> Json:
 
 _A = "/assistants/{assistant_id}"
 _READ: Any = {"errors": (404,), "scope": "assistants:read"}
-_WRITE: Any = {"errors": (404, 409), "scope": "assistants:write"}
+_WRITE: Any = {"errors": (400, 404, 409), "scope": "assistants:write"}
 _DELETE_THREADS = Param("delete_threads", bool, "Erase the threads whose metadata name the assistant")
 _XRAY, _RECURSE = Param("xray", text="Changes nothing"), Param("recurse", text="Changes nothing")
 ROUTES = (
     Route("POST", "/assistants/search", search, {200: list[Json]}, SearchBody, headers=PAGING, scope="assistants:read"),
     Route("POST", "/assistants/count", count, {200: int}, CountBody, scope="assistants:read"),
-    Route("POST", "/assistants", create, {200: shapes.Assistant}, CreateBody, errors=(409,), scope="assistants:write"),
+    Route(
+        "POST", "/assistants", create, {200: shapes.Assistant}, CreateBody, errors=(400, 409), scope="assistants:write"
+    ),
     Route("GET", _A, get, {200: shapes.Assistant}, **_READ),
     Route("PATCH", _A, patch, {200: shapes.Assistant}, PatchBody, **_WRITE),
     Route("DELETE", _A, delete, {204: None}, query=(_DELETE_THREADS,), **_WRITE),

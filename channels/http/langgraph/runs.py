@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import msgspec
 from aiohttp import web
@@ -12,8 +12,9 @@ from channels.http import access, shapes
 from channels.http import live as alive
 from channels.http.bodies import action, body, flag, names, number, plain
 from channels.http.errors import BadRequest
+from channels.http.gateway.models import known as known_models
 from channels.http.langgraph import inputs, stream, wait
-from channels.http.langgraph.asked import Asked, RunBody, checked, modes
+from channels.http.langgraph.asked import Asked, RunBody, check_options, checked, modes
 from channels.http.langgraph.assistants import resolve
 from channels.http.langgraph.frames import Frames
 from channels.http.langgraph.modes import wants_previews
@@ -26,6 +27,8 @@ from core.ids import safe_id, uuid7
 from core.runs import run_object
 from core.state import Run, ThreadState
 
+Status = Literal["pending", "running", "success", "error", "timeout", "interrupted"]
+STATUSES: tuple[str, ...] = get_args(Status)
 MOST_AT_ONCE = 100
 """Runs in one batch."""
 
@@ -71,6 +74,8 @@ async def get_list(request: web.Request) -> web.Response:
     thread_id, state = await alive.owned(request)
     limit, offset = number(request, "limit", 10, least=1, most=1000), number(request, "offset", 0)
     status, select = request.query.get("status"), names(request, "select")
+    if status is not None and status not in STATUSES:
+        raise Invalid(f"status: one of {', '.join(STATUSES)}, got {status[:40]!r}")
     found = [run for run in reversed(state.runs.values()) if run.shown and status in (None, run.status)]
     shown = [run_object(thread_id, run, state) for run in found[offset : offset + limit]]
     if select:
@@ -253,11 +258,12 @@ async def _asked(request: web.Request) -> Asked:
 
 async def permitted(request: web.Request, wanted: RunBody) -> Asked:
     """The run as it is wanted, of an assistant that the user has, and as far as the configuration allows it."""
+    config = alive.of(request).services.config()
     assistant = await resolve(request, wanted.assistant_id)
+    check_options(wanted.config, wanted.context, [model.name for model in known_models(config)])
     asked = checked(wanted, assistant, alive.user(request))
     if asked.request.webhook is not None:
-        private = alive.of(request).services.config().webhooks.allow_private
-        check_url(asked.request.webhook, "webhook", private=private)
+        check_url(asked.request.webhook, "webhook", private=config.webhooks.allow_private)
     return asked
 
 
@@ -313,7 +319,7 @@ ROUTES = (
         f"{_T}/runs",
         get_list,
         {200: list[Json]},
-        query=(Param("limit", int), Param("offset", int), Param("status"), Param("select", list[str])),
+        query=(Param("limit", int), Param("offset", int), Param("status", Status), Param("select", list[str])),
         errors=(404,),
         scope="runs:read",
     ),

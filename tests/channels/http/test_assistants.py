@@ -52,7 +52,7 @@ async def test_with_the_sdk(url: str, mount: str) -> None:
         one = await client.assistants.create(
             "lead_agent",
             {"recursion_limit": 5},
-            context={"model_name": "m"},
+            context={"model_name": "demo"},
             metadata={"team": "a"},
             name="Research",
             description="Finds out",
@@ -61,8 +61,14 @@ async def test_with_the_sdk(url: str, mount: str) -> None:
         assert one["metadata"] == {"created_by": "user", "team": "a"}
         name = one["assistant_id"]
         assert await client.assistants.get(name) == one
-        second = await client.assistants.update(name, context={"model_name": "n"}, metadata={"more": 1})
-        assert (second["version"], second["name"], second["context"]) == (2, "Research", {"model_name": "n"})
+        second = await client.assistants.update(
+            name, context={"model_name": "demo", "mode": "pro"}, metadata={"more": 1}
+        )
+        assert (second["version"], second["name"], second["context"]) == (
+            2,
+            "Research",
+            {"model_name": "demo", "mode": "pro"},
+        )
         assert second["config"] == {"recursion_limit": 5}
         assert second["metadata"] == {"created_by": "user", "team": "a", "more": 1}
         assert second["created_at"] == one["created_at"] < second["updated_at"]
@@ -70,7 +76,7 @@ async def test_with_the_sdk(url: str, mount: str) -> None:
         assert [v["version"] for v in await client.assistants.get_versions(name, metadata={"more": 1})] == [2]
         assert [v["version"] for v in await client.assistants.get_versions(name, limit=1, offset=1)] == [1]
         back = await client.assistants.set_latest(name, 1)
-        assert (back["version"], back["context"]) == (1, {"model_name": "m"})
+        assert (back["version"], back["context"]) == (1, {"model_name": "demo"})
         assert (await client.assistants.update(name, name="Third"))["version"] == 3
         with pytest.raises(NotFoundError):
             await client.assistants.set_latest(name, 9)
@@ -141,23 +147,41 @@ async def test_unknown_ones_are_not_found(api: Api, name: str) -> None:
         await api.ask(method, f"/assistants/{name}{path}", {} if method in ("PATCH", "POST") else None, status=404)
 
 
+@pytest.mark.parametrize(
+    ("body", "status", "said"),
+    [
+        ({"context": {"model_name": "zzz"}}, 400, "there are: demo"),
+        ({"config": {"configurable": {"model_name": "zzz"}}}, 400, "config.configurable.model_name"),
+        ({"context": {"is_plan_mode": "yes"}}, 422, "context.is_plan_mode"),
+    ],
+)
+async def test_options_of_assistants_are_checked(api: Api, body: Any, status: int, said: str) -> None:
+    name = (await api.ask("POST", "/assistants", {"name": "mine"}))["assistant_id"]
+    for method, path in (("POST", "/assistants"), ("PATCH", f"/assistants/{name}")):
+        assert said in (await api.ask(method, path, body, status=status))["detail"]
+
+
 class WithAgents(Settings):
     def __call__(self) -> Config:
         return Config(http=self.http, agents_api=Off(enabled=True))
 
 
-@pytest.mark.parametrize(("settings", "shown"), [(Settings(), []), (WithAgents(), ["writer"])], ids=["off", "on"])
+@pytest.mark.parametrize(("settings", "shown"), [(Settings(), []), (WithAgents(), ["my-writer"])], ids=["off", "on"])
 async def test_custom_agents_are_assistants(system: System, settings: Settings, shown: list[str]) -> None:
-    made = AgentDefined(name="writer", description="Writes")
+    made = AgentDefined(name="my-writer", description="Writes")
     await agents.aggregates(system.log).decide(LOCAL.user, lambda _: [made], actor="http")
     async with serve(services_of(system, settings), "127.0.0.1", 0) as port, aiohttp.ClientSession() as session:
         api = Api(session, f"http://127.0.0.1:{port}")
         await api.ask("POST", "/assistants", {"graph_id": "lead_agent", "name": "own"})
         found = await api.ask("POST", "/assistants/search", {})
         assert [one["name"] for one in found] == ["lead_agent", *shown, "own"]
+        if shown:
+            thread = await api.thread()
+            run = await api.ask("POST", f"/threads/{thread}/runs", {"assistant_id": " My_Writer "})
+            assert run["kwargs"]["context"]["agent_name"] == "my-writer"
         for name in (*shown, *(assistant_id(name) for name in shown)):
             one = await api.ask("GET", f"/assistants/{name}")
-            assert (one["graph_id"], one["context"]) == ("lead_agent", {"agent_name": "writer"})
+            assert (one["graph_id"], one["context"]) == ("lead_agent", {"agent_name": "my-writer"})
             await api.ask("DELETE", f"/assistants/{name}", status=409)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from channels.http.live import Services
 from core import agents
-from core.settings import Off
+from core.settings import Off, ToolEntry
 from tests.channels.http.conftest import Api
 from tests.channels.http.gateway import OTHER, PRICED, Changeable
 
@@ -70,7 +70,7 @@ async def test_from_its_definition_to_its_end(api: Api, services: Services) -> N
     assert await api.ask("POST", "/agents", given, status=201) == made
 
 
-FULL = {"name": "a", "description": "d", "model": "m", "tool_groups": ["g"], "skills": ["s"], "soul": "x"}
+FULL = {"name": "a", "description": "d", "model": "m", "tool_groups": ["web"], "skills": [], "soul": "x"}
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,6 @@ FULL = {"name": "a", "description": "d", "model": "m", "tool_groups": ["g"], "sk
     [
         ({}, {}),
         ({"skills": None}, {"skills": None}),
-        ({"skills": []}, {"skills": []}),
         ({"description": None, "model": None}, {"description": "", "model": None}),
         ({"tool_groups": None, "soul": None}, {"tool_groups": None, "soul": None}),
         ({"soul": "y", "name": "b"}, {"soul": "y"}),
@@ -108,12 +107,28 @@ async def test_odd_names_are_refused(api: Api, name: Any) -> None:
         {"tool_groups": "web"},
         {"skills": [""]},
         {"skills": ["s"] * 201},
+        {"tool_groups": ["web", "nope"]},
+        {"skills": ["nope"]},
     ],
 )
 async def test_odd_definitions_are_refused(api: Api, odd: Any) -> None:
     await api.ask("POST", "/agents", {"name": "a", **odd}, status=422)
     await api.ask("POST", "/agents", {"name": "a"}, status=201)
     await api.ask("PUT", "/agents/a", odd, status=422)
+
+
+async def test_what_an_agent_cannot_have_is_named(api: Api, config: Changeable) -> None:
+    body = {"name": "a", "tool_groups": ["web", "mine"]}
+    refused = await api.ask("POST", "/agents", body, status=422)
+    assert refused["detail"] == "tool_groups[1]: no group 'mine'; there are: bash, file:read, file:write, web"
+    assert (
+        "skills[0]: no skill 'nope'"
+        in (await api.ask("POST", "/agents", {"name": "a", "skills": ["nope"]}, status=422))["detail"]
+    )
+    config.sections["tools"] = (ToolEntry(name="x", use="my.tools:x", group="mine"),)
+    await api.ask("POST", "/agents", body, status=201)
+    config.sections["tools"] = (ToolEntry(name="x", use="my.tools:x"),)  # its module may say a group
+    await api.ask("PUT", "/agents/a", {"tool_groups": ["theirs"]})
 
 
 async def test_agents_are_bounded(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:

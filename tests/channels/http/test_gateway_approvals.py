@@ -110,7 +110,7 @@ DECISIONS: dict[str, tuple[dict[str, Any], dict[str, Any], ApprovalResolved, str
 async def test_a_decision(
     api: Api, worker: Worker, body: Any, answer: Any, fact: ApprovalResolved, status: str
 ) -> None:
-    more = {"metadata": {"k": 1}, "config": {"recursion_limit": 9}, "context": {"model_name": "x"}}
+    more = {"metadata": {"k": 1}, "config": {"recursion_limit": 9}, "context": {"model_name": "demo"}}
     thread, run, path = await park(api, worker, asked(), stream_mode=["updates"], **more)
     decided = await api.ask("POST", f"{path}/{A}", body, status=202)
     assert decided["approval"]["status"] == "pending"

@@ -19,6 +19,13 @@ async def test_without_an_actor_there_are_none(api: Api) -> None:
     assert await api.ask("POST", "/input-polish", {"text": "x"}) == {"rewritten_text": "x", "changed": False}
 
 
+async def test_an_unknown_model_is_refused(api: Api) -> None:
+    thread = await api.thread()
+    for path, body in (("suggestions", {"messages": TALK}), ("compact", {})):
+        refused = await api.ask("POST", f"/threads/{thread}/{path}", {**body, "model_name": "zz"}, status=400)
+        assert refused["detail"] == "model_name: no model 'zz'; there are: demo"
+
+
 async def test_only_for_ones_own_threads(api: Api, worker: Worker) -> None:
     await worker.system.intake.create_thread("theirs", user="somebody")
     for thread in ("theirs", "never"):
@@ -43,6 +50,6 @@ async def test_odd_requests_are_refused(api: Api, odd: Any) -> None:
     await api.ask("POST", f"/threads/{thread}/suggestions", odd, status=422)
 
 
-@pytest.mark.parametrize("odd", [{}, {"text": ""}, {"text": 5}, {"text": "x" * 20_001}, {"text": "x", "locale": "a b"}])
+@pytest.mark.parametrize("odd", [{}, {"text": ""}, {"text": 5}, {"text": "x" * 4001}, {"text": "x", "locale": "a b"}])
 async def test_odd_texts_are_refused(api: Api, odd: Any) -> None:
     await api.ask("POST", "/input-polish", odd, status=422)

@@ -17,11 +17,36 @@ from tests.channels.http.story import started
 pytestmark = pytest.mark.anyio
 
 
+@pytest.mark.parametrize(
+    ("body", "status", "said"),
+    [
+        ({"context": {"model_name": "zzz"}}, 400, "context.model_name: no model 'zzz'; there are: demo"),
+        ({"config": {"configurable": {"model": "zzz"}}}, 400, "config.configurable.model: no model 'zzz'"),
+        ({"context": {"is_plan_mode": "true"}}, 422, "context.is_plan_mode: expected bool | null, got str"),
+        ({"config": {"context": {"thinking_enabled": 1}}}, 422, "config.context.thinking_enabled: expected bool"),
+        ({"context": {"max_concurrent_subagents": "3"}}, 422, "context.max_concurrent_subagents: expected int"),
+        ({"config": {"recursion_limit": "9"}}, 422, "config.recursion_limit: expected float | null, got str"),
+        ({"config": {"tags": "t"}}, 422, "config.tags: expected array"),
+    ],
+)
+async def test_options_are_checked(api: Api, body: Any, status: int, said: str) -> None:
+    thread = await api.thread()
+    refused = await api.ask("POST", f"/threads/{thread}/runs", body, status=status)
+    assert said in refused["detail"]
+    assert await api.ask("GET", f"/threads/{thread}/runs") == []
+
+
+async def test_an_unknown_status_is_refused(api: Api) -> None:
+    thread = await api.thread()
+    assert "timeout" in (await api.ask("GET", f"/threads/{thread}/runs?status=zz", status=422))["detail"]
+    assert await api.ask("GET", f"/threads/{thread}/runs?status=timeout") == []
+
+
 async def test_create_get_list(api: Api, worker: Worker) -> None:
     thread = await api.thread()
     ask = {"assistant_id": "lead_agent", "input": {"messages": ["hi"]}, "metadata": {"a": 1}, "future": True}
     ask |= {
-        "config": {"recursion_limit": 9, "configurable": {"model_name": "x", "thread_id": "y"}},
+        "config": {"recursion_limit": 9, "configurable": {"model_name": "demo", "thread_id": "y"}},
         "context": {"mode": "pro"},
     }
     async with api.session.post(f"{api.url}/api/threads/{thread}/runs", json=ask) as response:
@@ -33,7 +58,7 @@ async def test_create_get_list(api: Api, worker: Worker) -> None:
         {"a": 1},
         "reject",
     )
-    assert run["kwargs"]["context"] == {"model_name": "x", "mode": "pro", "user_id": "default"}
+    assert run["kwargs"]["context"] == {"model_name": "demo", "mode": "pro", "user_id": "default"}
     assert run["kwargs"]["config"]["recursion_limit"] == 9
     [message] = run["kwargs"]["input"]["messages"]
     assert (message["type"], message["content"], len(message["id"])) == ("human", "hi", 36)

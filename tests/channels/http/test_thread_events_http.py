@@ -91,7 +91,7 @@ async def test_a_strategy(api: Api, worker: Worker, name: str) -> None:
 
 
 async def paused(api: Api, worker: Worker) -> str:
-    thread, run = await begun(api, worker, context={"model_name": "m"}, config={"tags": ["t"]})
+    thread, run = await begun(api, worker, context={"model_name": "demo"}, config={"tags": ["t"]})
     asked = ModelCompleted(message=ai("m1", "May I?", call("c1", "rm", path="/"), call("c2", "rm", path="/a")))
     intents = [ToolRequested(call_id=one, name="rm", effect="once") for one in ("c1", "c2")]
     questions = [Interrupt(id=f"q{n}", value="really?", call_id=f"c{n}") for n in (1, 2)]
@@ -124,7 +124,7 @@ async def test_answers_go_on_with_the_run(api: Api, worker: Worker, params: Any,
     request = (await worker.requested(thread, 2)).request
     assert request.resume is not None
     assert request.resume.value == value
-    assert request.context["model_name"] == "m"
+    assert request.context["model_name"] == "demo"
     assert request.config == {"tags": ["t"]}
     again = await command(api, thread, "input.respond", params)
     assert (again["type"], again["error"], again["id"]) == ("error", "no_such_interrupt", 7)
