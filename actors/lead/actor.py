@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -43,6 +44,8 @@ from core.uploads import Uploads
 
 log = structlog.get_logger("sika.lead")
 
+KEPT_TOOLS = 1024
+"""LangChain's objects of tools. Each change of the configuration makes new ones."""
 LoadGuardrails = Callable[[Guardrails], Provider | None]
 """The provider that the settings name. Raises `Invalid`."""
 KNOWN_SPENT = 1000
@@ -101,7 +104,7 @@ class Lead(RunActor):
         self._plans: WeakKeyDictionary[OwnedRun, Plan] = WeakKeyDictionary()
         """Of the runs at work: what `run.started` says of one is what is done."""
         self._compiled = Agents()
-        self._as_langchain: dict[int, tuple[Tool, BaseTool]] = {}
+        self._as_langchain: OrderedDict[int, tuple[Tool, BaseTool]] = OrderedDict()
         self._loaded = Loaded()
         self._breakers: dict[str, Breaker] = {}
         self._known_spent: dict[str | None, tuple[date, Spent]] = {}
@@ -167,7 +170,7 @@ class Lead(RunActor):
 
     async def _loop(self, plan: Plan, turn: Turn, request: RunRequested) -> None:
         """LangChain's loop, from the folded state on."""
-        agent = self._agent(plan, turn)
+        agent = await self._agent(plan, turn)
         turn.untracked = untracked(agent)
         seed = {name: value for name, value in turn.state.values.items() if name in agent.channels}
         seed["messages"] = self._seed(turn.thread, turn.journal)
@@ -189,7 +192,7 @@ class Lead(RunActor):
         except GraphRecursionError as error:
             raise TooManySteps(f"The agent had not finished at its recursion limit of {steps} steps.") from error
 
-    def _agent(self, plan: Plan, turn: Turn) -> Agent:
+    async def _agent(self, plan: Plan, turn: Turn) -> Agent:
         """The compiled agent of a plan: the same for runs that are done in the same way."""
         chat, tools = turn.candidates[0].model, [self._langchain(tool) for tool in plan.tools]
         names = {tool.name for tool in plan.deferred}
@@ -199,7 +202,7 @@ class Lead(RunActor):
             found = policies(plan, self._ports(plan), [tool for tool in tools if tool.name in names])
             return middlewares(arranged(found, plan.config.middlewares))
 
-        return self._compiled.get(key, chat, tools, plan.prompt, chain)
+        return await self._compiled.get(key, chat, tools, plan.prompt, chain)
 
     def _ports(self, plan: Plan) -> Ports:
         def summaries() -> list[tuple[str, BaseChatModel]]:
@@ -241,7 +244,11 @@ class Lead(RunActor):
         """The same object for the same tool: models are bound to their tools once."""
         if id(tool) not in self._as_langchain:
             self._as_langchain[id(tool)] = (tool, as_langchain(tool))  # kept alive: the id stays its own
-        return self._as_langchain[id(tool)][1]
+        self._as_langchain.move_to_end(id(tool))
+        found = self._as_langchain[id(tool)][1]
+        while len(self._as_langchain) > KEPT_TOOLS:
+            self._as_langchain.popitem(last=False)
+        return found
 
     def _breaker(self, model: str, config: Config) -> Breaker:
         """The circuit to a model, shared by the runs of this process."""

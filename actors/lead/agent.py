@@ -4,12 +4,16 @@ combination.
 
 from __future__ import annotations
 
+import asyncio
 import inspect
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from contextvars import Context
+from functools import partial
 from typing import Any
 
 import langsmith
+from anyio import to_thread
 from langchain.agents import create_agent
 from langchain.agents.middleware import AgentMiddleware
 from langchain_core.language_models import BaseChatModel
@@ -76,16 +80,24 @@ class Agents:
     """Compiled agents by what they are made of."""
 
     def __init__(self) -> None:
-        self._compiled: dict[Hashable, tuple[Agent, Chain]] = {}
+        self._compiled: OrderedDict[Hashable, tuple[Agent, Chain]] = OrderedDict()
         """With what keeps the parts alive that keys name by their ids."""
+        self._compiling = asyncio.Lock()
 
-    def get(self, key: Hashable, model: BaseChatModel, tools: Sequence[BaseTool], prompt: str, chain: Chain) -> Agent:
-        """The agent of a `key`, made if there is none: equal keys stand for the same parts."""
+    async def get(
+        self, key: Hashable, model: BaseChatModel, tools: Sequence[BaseTool], prompt: str, chain: Chain
+    ) -> Agent:
+        """The agent of a `key`, compiled in a thread if there is none: equal keys stand for the same parts. Those used
+        last are kept.
+        """
         if key not in self._compiled:
-            if len(self._compiled) >= KEPT:
-                self._compiled.clear()
-            agent = create_agent(
-                model, tools=list(tools), system_prompt=prompt, middleware=chain(), context_schema=Turn
-            )
-            self._compiled[key] = agent, chain
-        return self._compiled[key][0]
+            async with self._compiling:
+                if key not in self._compiled:
+                    parts: dict[str, Any] = {"tools": list(tools), "system_prompt": prompt, "middleware": chain()}
+                    compiling = partial(create_agent, model, **parts, context_schema=Turn)
+                    self._compiled[key] = await to_thread.run_sync(compiling), chain
+        agent, _ = self._compiled[key]
+        self._compiled.move_to_end(key)
+        while len(self._compiled) > KEPT:
+            self._compiled.popitem(last=False)
+        return agent

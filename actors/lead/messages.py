@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import operator
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,6 +18,7 @@ from langchain_core.messages import (
     ToolMessage,
 )
 
+from core.cache import ByteCache
 from core.events import Json, Message
 
 _CLASSES: Mapping[str, type[BaseMessage]] = {
@@ -30,7 +30,10 @@ _CLASSES: Mapping[str, type[BaseMessage]] = {
 }
 _EMPTY: tuple[Any, ...] = (None, "", [], {})
 _DERIVED = ("type", "example", "tool_call_chunks", "chunk_position")
-KEPT_THREADS = 128
+KEPT_BYTES = 32 << 20
+"""Of messages, as JSON, that are kept converted (which takes some three times as much), and of conversations whose
+hashes are.
+"""
 
 
 def load(message: Message) -> BaseMessage:
@@ -71,17 +74,19 @@ class _Known:
 
     messages: list[Message] = field(default_factory=list)
     objects: list[BaseMessage] = field(default_factory=list)
+    sizes: list[int] = field(default_factory=list)
     several: bool = False
 
 
 class Loaded:
     """The LangChain objects of threads at work: a message is converted once, not once per turn."""
 
-    def __init__(self) -> None:
-        self._threads: OrderedDict[str, _Known] = OrderedDict()
+    def __init__(self, kept: int = KEPT_BYTES) -> None:
+        self._threads: ByteCache[str, _Known] = ByteCache(kept)
+        self.keys = Keys(kept)
 
     def load(self, thread_id: str, messages: Sequence[Message]) -> list[BaseMessage]:
-        known = self._threads.pop(thread_id, None) or _Known()
+        known = self._threads.get(thread_id) or _Known()
         same = 0
         for before, now in zip(known.messages, messages, strict=False):
             if before is not now:
@@ -89,29 +94,27 @@ class Loaded:
             same += 1
         fresh = [load(message) for message in messages[same:]]
         several = known.several or any(isinstance(m, AIMessage) and len(m.tool_calls) > 1 for m in fresh)
-        known = _Known([*known.messages[:same], *messages[same:]], [*known.objects[:same], *fresh], several)
-        self._threads[thread_id] = known
-        while len(self._threads) > KEPT_THREADS:
-            self._threads.popitem(last=False)
+        sizes = [*known.sizes[:same], *(len(msgspec.json.encode(message)) for message in messages[same:])]
+        known = _Known([*known.messages[:same], *messages[same:]], [*known.objects[:same], *fresh], sizes, several)
+        self._threads.put(thread_id, known, sum(sizes))
         return in_order(known.objects) if several else list(known.objects)
 
 
 class Keys:
     """Short hashes of conversations, without the system prompt. What was hashed before is not hashed again."""
 
-    def __init__(self) -> None:
-        self._threads: OrderedDict[str, tuple[Sequence[BaseMessage], Any]] = OrderedDict()
+    def __init__(self, kept: int = KEPT_BYTES) -> None:
+        self._threads: ByteCache[str, tuple[Sequence[BaseMessage], Any, int]] = ByteCache(kept)
 
     def of(self, thread_id: str, messages: Sequence[BaseMessage]) -> str:
-        known, digest = self._threads.pop(thread_id, ((), None))
+        known, digest, size = self._threads.get(thread_id) or ((), None, 0)
         if len(known) > len(messages) or any(map(operator.is_not, known, messages)):
-            known, digest = (), None
-        digest = hashlib.blake2b(b"[", digest_size=8) if digest is None else digest
+            known, digest, size = (), None, 0
+        digest = hashlib.blake2b(b"[", digest_size=8) if digest is None else digest.copy()
         parts = [msgspec.json.encode(key_of(message)) for message in messages[len(known) :]]
         digest.update(b",".join([b"", *parts] if known and parts else parts))
-        self._threads[thread_id] = (messages, digest)
-        while len(self._threads) > KEPT_THREADS:
-            self._threads.popitem(last=False)
+        size += sum(map(len, parts))
+        self._threads.put(thread_id, (messages, digest, size), size)
         whole = digest.copy()
         whole.update(b"]")
         return str(whole.hexdigest())

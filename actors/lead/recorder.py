@@ -19,7 +19,7 @@ from langgraph.types import Command
 
 from actors.lead.answers import redacted
 from actors.lead.effects import Settled
-from actors.lead.messages import Keys, dump, load
+from actors.lead.messages import dump, load
 from actors.lead.turn import ModelHandler, ToolHandler, ToolResult, Turn
 from core.events import Json, Message, ModelCompleted, StatePatched, ToolCompleted
 from core.previews import line_of
@@ -47,7 +47,6 @@ class Recorder(AgentMiddleware[Any, Turn, Any]):
     def __init__(self, *, watched: bool = False) -> None:
         super().__init__()
         self._watched = watched
-        self._keys = Keys()
 
     # ── model ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -95,7 +94,7 @@ class Recorder(AgentMiddleware[Any, Turn, Any]):
     def _key(self, turn: Turn) -> str:
         """Of the model call that is to be made."""
         conversation, notes = turn.conversation(), turn.notes()
-        return self._keys.of(turn.thread, [*conversation, *notes] if notes else conversation)
+        return turn.loaded.keys.of(turn.thread, [*conversation, *notes] if notes else conversation)
 
     # ── tools ───────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from actors.lead import agent
 from actors.lead.agents import allowed, default_soul
 from actors.lead.options import Options
 from core.agents import Definition
 from core.tools import Tool
+from tests.actors.lead.fakes import Fake
 
 
 async def nothing(context: Any) -> str:
@@ -47,3 +51,27 @@ def test_the_soul_of_the_agent_without_a_name(tmp_path: Path) -> None:
     assert default_soul(tmp_path) == ""
     (tmp_path / "SOUL.md").write_bytes(b"Be \xff kind.")
     assert default_soul(tmp_path) == "Be \ufffd kind."
+
+
+async def test_agents_are_compiled_beside_the_loop_and_forgotten_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[str] = []
+
+    def compiled(*_: Any, **__: Any) -> object:
+        threads.append(threading.current_thread().name)
+        return object()
+
+    monkeypatch.setattr(agent, "create_agent", compiled)
+    monkeypatch.setattr(agent, "KEPT", 2)
+    agents, model = agent.Agents(), Fake()
+
+    async def get(key: str) -> object:
+        return await agents.get(key, model, [], "", list)
+
+    first, again = await asyncio.gather(get("a"), get("a"))
+    assert first is again
+    await get("b")
+    assert await get("a") is first
+    await get("c")  # in the place of b
+    assert await get("a") is first
+    assert len(threads) == 3
+    assert threading.main_thread().name not in threads

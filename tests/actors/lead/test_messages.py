@@ -18,7 +18,7 @@ from langchain_core.messages import (
 )
 from langchain_core.messages.tool import invalid_tool_call, tool_call, tool_call_chunk
 
-from actors.lead.messages import KEPT_THREADS, Loaded, dump, key_of, load
+from actors.lead.messages import Loaded, dump, key_of, load
 
 names = st.text("abcxyz_-", min_size=1, max_size=8)
 ids = st.uuids().map(str)
@@ -157,12 +157,18 @@ def test_a_message_is_converted_once() -> None:
     assert len(loaded.load("t", first)) == 3
 
 
-def test_threads_that_rest_are_forgotten() -> None:
-    loaded = Loaded()
-    message = {"type": "human", "id": "a", "content": "x"}
+def test_threads_that_rest_are_forgotten_by_their_bytes() -> None:
+    loaded = Loaded(kept=10_000)
+    message = {"type": "human", "id": "a", "content": "x" * 2000}
     [before] = loaded.load("t", [message])
-    for number in range(KEPT_THREADS):
+    loaded.keys.of("t", [before])
+    for number in range(3):
         loaded.load(str(number), [message])
+    assert loaded.load("t", [message])[0] is before
+    for number in range(5):
+        [other] = loaded.load(str(number), [message])
+        loaded.keys.of(str(number), [other])
     [after] = loaded.load("t", [message])
     assert after == before
     assert after is not before
+    assert "t" not in list(loaded.keys._threads)
