@@ -7,7 +7,7 @@ from operator import attrgetter
 
 import msgspec
 
-from core.events import Json
+from core.events import Json, ModelFailed
 from core.ids import assistant_id
 from core.messages import full
 from core.state import Run, ThreadState
@@ -15,7 +15,7 @@ from core.usage import of_run
 
 
 def run_object(thread_id: str, run: Run, state: ThreadState) -> Json:
-    """The run, with what it used so far."""
+    """The run, with what it used so far; with its `error` if it failed."""
     asked = run.request
     kwargs: Json = {"input": asked.input, "config": asked.config, "context": asked.context}
     if asked.resume is not None:
@@ -31,6 +31,7 @@ def run_object(thread_id: str, run: Run, state: ThreadState) -> Json:
         "multitask_strategy": asked.multitask,
         "kwargs": kwargs,
         **msgspec.structs.asdict(of_run(state, run)),
+        **({"error": {"error": run.error.error, "message": run.error.text}} if run.error else {}),
     }
 
 
@@ -47,15 +48,28 @@ def end_of(state: ThreadState, run: Run) -> int:
     return index
 
 
+_REASONS = {
+    "busy": "the model's provider is busy",
+    "transient": "the model did not answer",
+    "quota": "the quota of the model's provider is used up",
+    "auth": "the model's provider did not accept the server's credentials",
+    "circuit_open": "the model has failed several times in a row",
+}
+
+
+def retry_text(event: ModelFailed) -> str:
+    """What a failed model call is to people. What the provider said is in the log: it may name what is inside."""
+    reason = _REASONS.get(event.reason, "the model's provider refused the request")
+    wait = f"Retrying in {event.wait_ms / 1000:g}s." if event.wait_ms else "Asking again now."
+    return f"LLM request retry {event.attempt}/{event.max_attempts}: {reason}. {wait}"
+
+
 def outcome(thread_id: str, run: Run, state: ThreadState, values: Json, started_at: str | None) -> Json:
     """An ended run with what came of it: the body of a webhook. `values`: those at its end."""
     values = {**values, "messages": [full(message) for message in values.get("messages", ())]}
-    found: Json = {
+    return {
         **run_object(thread_id, run, state),
         "run_started_at": started_at,
         "run_ended_at": run.updated_at,
         "values": values,
     }
-    if run.error is not None:
-        found["error"] = {"error": run.error.error, "message": run.error.text}
-    return found

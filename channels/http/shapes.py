@@ -102,6 +102,8 @@ class Run(msgspec.Struct):
     updated_at: str
     multitask_strategy: Literal["reject", "enqueue", "interrupt", "rollback"]
     kwargs: Json
+    error: Json | msgspec.UnsetType = msgspec.UNSET
+    """Of a failed run: `error` (a class name) and `message`."""
 
 
 class Assistant(msgspec.Struct):

@@ -28,6 +28,7 @@ from core.events import (
     ToolRequested,
 )
 from core.previews import Piece, Preview, Progress
+from core.runs import retry_text
 from core.state import COMPACTED, Run, ThreadState, next_nodes, unanswered
 
 MODES = ("values", "updates", "messages", "messages-tuple", "custom", "tasks", "checkpoints", "debug", "events")
@@ -370,5 +371,5 @@ def _retry(event: ModelFailed) -> Json:
         "max_attempts": event.max_attempts,
         "wait_ms": event.wait_ms,
         "reason": event.reason,
-        "message": event.text,
+        "message": retry_text(event),
     }

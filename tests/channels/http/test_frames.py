@@ -219,7 +219,7 @@ def test_erased() -> None:
 
 
 def test_retry_is_told_and_the_broken_message_is_forgotten() -> None:
-    failed = ModelFailed(error="E", text="busy", attempt=1, max_attempts=3, reason="busy", wait_ms=500)
+    failed = ModelFailed(error="E", text="429 at 10.0.0.7", attempt=1, max_attempts=3, reason="busy", wait_ms=500)
     story = Story(
         requested(human("h", "x")), started(), failed, ModelCompleted(message=ai("m2", "Hello")), RunCompleted()
     )
@@ -234,7 +234,14 @@ def test_retry_is_told_and_the_broken_message_is_forgotten() -> None:
         ("messages", "AIMessageChunk", "m1", "Hal"),
         (
             "custom",
-            {"type": "llm_retry", "attempt": 1, "max_attempts": 3, "wait_ms": 500, "reason": "busy", "message": "busy"},
+            {
+                "type": "llm_retry",
+                "attempt": 1,
+                "max_attempts": 3,
+                "wait_ms": 500,
+                "reason": "busy",
+                "message": "LLM request retry 1/3: the model's provider is busy. Retrying in 0.5s.",
+            },
         ),
         ("messages", "AIMessageChunk", "m2", "He"),
     ]

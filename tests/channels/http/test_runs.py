@@ -36,6 +36,19 @@ async def test_options_are_checked(api: Api, body: Any, status: int, said: str) 
     assert await api.ask("GET", f"/threads/{thread}/runs") == []
 
 
+async def test_a_failed_run_has_its_error(api: Api, worker: Worker) -> None:
+    thread = await api.thread()
+    run = await api.run(thread)
+    await worker.write(thread, run, started(), RunFailed(error="E", text="broke"))
+    for one in (
+        await api.ask("GET", f"/threads/{thread}/runs/{run}"),
+        *await api.ask("GET", f"/threads/{thread}/runs"),
+    ):
+        assert one["error"] == {"error": "E", "message": "broke"}
+    run = await api.run(thread)
+    assert "error" not in await api.ask("GET", f"/threads/{thread}/runs/{run}")
+
+
 async def test_an_unknown_status_is_refused(api: Api) -> None:
     thread = await api.thread()
     assert "timeout" in (await api.ask("GET", f"/threads/{thread}/runs?status=zz", status=422))["detail"]

@@ -369,12 +369,13 @@ def test_answers(value: Any, answered: list[str]) -> None:
 
 def test_a_message_that_breaks_off() -> None:
     message = ModelCompleted(message=ai("m1", "Once upon a time"))
-    failed = ModelFailed(error="E", text="e", attempt=1, max_attempts=3, wait_ms=5, reason="busy")
+    failed = ModelFailed(error="E", text="secret", attempt=1, max_attempts=3, wait_ms=5, reason="busy")
     shown = told_of(failed, preview=message)
     assert [data["event"] for method, data in shown if method == "messages"][-2:] == ["content-block-delta", "error"]
     [(_, custom)] = [one for one in shown if one[0] == "custom"]
     assert custom["name"] == "llm_retry"
     assert custom["payload"]["wait_ms"] == 5
+    assert custom["payload"]["message"].startswith("LLM request retry 1/3: the model's provider is busy.")
 
 
 def test_a_rollback_is_undone_for_those_who_saw_it_and_nothing_to_others() -> None:

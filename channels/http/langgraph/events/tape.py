@@ -37,6 +37,7 @@ from core.events import (
 )
 from core.ids import checkpoint_id
 from core.previews import Piece, Preview, Progress, Reader
+from core.runs import retry_text
 from core.state import COMPACTED, Run, ThreadState, answered, fold, next_nodes, unanswered
 
 HELD = 256
@@ -343,5 +344,5 @@ def _retry(event: ModelFailed) -> Json:
         "max_attempts": event.max_attempts,
         "wait_ms": event.wait_ms,
         "reason": event.reason,
-        "message": event.text,
+        "message": retry_text(event),
     }
