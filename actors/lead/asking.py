@@ -16,7 +16,7 @@ from langgraph.errors import GraphBubbleUp
 
 from actors.lead.answers import completed, merge, redacted
 from actors.lead.content import without_images
-from actors.lead.failures import Breaker, classify, pause_ms
+from actors.lead.failures import Breaker, address, classify, pause_ms
 from actors.lead.turn import Candidate, Turn, VisibleFailure
 from core.errors import SikaError
 from core.events import ModelCompleted, ModelFailed
@@ -28,6 +28,8 @@ from core.usage import ANSWERED_BY
 Ask = Callable[[Sequence[BaseMessage]], AsyncIterator[AIMessage]]
 Bind = Callable[[BaseChatModel], Ask]
 
+MOST_TEXT = 2000
+"""Characters of what an error says."""
 _APOLOGIES = {
     "quota": "The model's provider says that the quota is used up. Please check the provider's plan and billing.",
     "auth": "The model's provider did not accept the server's credentials. Please check the model's API key.",
@@ -83,7 +85,7 @@ async def _one(
                 raise
             except Exception as error:
                 reason, retriable = classify(error)
-                failed = _failure(error, reason, attempt, attempts, again=retriable and attempt < attempts)
+                failed = _failure(candidate, error, reason, attempt, attempts, again=retriable and attempt < attempts)
                 if failed.wait_ms is None:
                     breaker.failed(admitted, time.monotonic(), retriable=retriable)
                     raise await _given_up(turn, candidate, failed, last=last) from error
@@ -97,11 +99,14 @@ async def _one(
         breaker.freed(admitted)
 
 
-def _failure(error: Exception, reason: str, attempt: int, attempts: int, *, again: bool) -> ModelFailed:
-    """What a try came to; without `wait_ms` if there is no other."""
+def _failure(
+    candidate: Candidate, error: Exception, reason: str, attempt: int, attempts: int, *, again: bool
+) -> ModelFailed:
+    """What a try came to, and at which model; without `wait_ms` if there is no other."""
+    where = address(error, candidate.model)
     return ModelFailed(
         error=type(error).__name__,
-        text=redactor.text(_said(error))[:2000],
+        text=f"{redactor.text(_said(error))[:MOST_TEXT]} (model {candidate.name}{f': {where}' if where else ''})",
         attempt=attempt,
         max_attempts=attempts,
         reason=reason,

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 RETRIABLE_STATUS = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
 RETRIABLE_CLASSES = frozenset(
@@ -45,6 +46,20 @@ def classify(error: BaseException) -> tuple[str, bool]:
     if _status(error) in RETRIABLE_STATUS or {cls.__name__ for cls in type(error).__mro__} & RETRIABLE_CLASSES:
         return "transient", True
     return ("busy", True) if any(word in text for word in BUSY_WORDS) else ("generic", False)
+
+
+def address(error: BaseException, model: object) -> str:
+    """The model as its provider calls it, and the address it was asked at, without what may be secret in it."""
+    named = (getattr(model, name, None) for name in ("model_name", "model"))
+    found = next((text for text in named if isinstance(text, str) and text), "")
+    requests = (getattr(error, "request", None), getattr(getattr(error, "response", None), "request", None))
+    urls = (
+        *(getattr(request, "url", None) for request in requests),
+        *(getattr(model, name, None) for name in ("openai_api_base", "anthropic_api_url", "base_url")),
+    )
+    url = urlsplit(next((str(url) for url in urls if url), ""))
+    asked_at = f"{url.scheme}://{url.netloc.rpartition('@')[2]}{url.path}" if url.netloc else ""
+    return " at ".join(part for part in (found, asked_at) if part)
 
 
 def pause_ms(error: BaseException, attempt: int) -> int:

@@ -13,7 +13,7 @@ import openai
 import pytest
 from langchain_openai import StreamChunkTimeoutError
 
-from actors.lead.failures import CAP_MS, LONGEST_MS, RETRIABLE_STATUS, Breaker, classify, pause_ms
+from actors.lead.failures import CAP_MS, LONGEST_MS, RETRIABLE_STATUS, Breaker, address, classify, pause_ms
 
 REQUEST: Any = httpx.Request("POST", "http://model/v1")
 
@@ -134,6 +134,15 @@ def test_classify(error: Exception, expected: str) -> None:
 )
 def test_pause(headers: Mapping[str, str], attempt: int, expected: int) -> None:
     assert pause_ms(Failed(429, headers=headers), attempt) == expected
+
+
+def test_an_address_has_no_secrets() -> None:
+    model = SimpleNamespace(model_name="typo-5", openai_api_base="https://me:key@api.example/v1?k=s")
+    error = Exception("404")
+    assert address(error, model) == "typo-5 at https://api.example/v1"
+    error.request = SimpleNamespace(url="https://me:key@api.example:8443/v1/chat?key=s")  # type: ignore[attr-defined]
+    assert address(error, model) == "typo-5 at https://api.example:8443/v1/chat"
+    assert address(ValueError(), object()) == ""
 
 
 def test_a_failure_without_a_response_has_a_pause() -> None:

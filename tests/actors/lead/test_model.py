@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from nats.aio.msg import Msg
 
-from core.events import ModelCompleted, ModelFailed, RunStarted
+from core.events import ModelCompleted, ModelFailed
 from core.previews import Preview, decode
 from tests.support.model_server import Failure, Turn
 from tests.support.ports import free_port
@@ -109,22 +109,21 @@ async def test_a_connection_that_breaks_in_the_middle_is_tried_again_as_another_
     assert "".join(p.text for p in previews if p.message == seen[0]).startswith("one")
 
 
-@pytest.mark.parametrize("again", ["", "Here I am."], ids=["still_empty", "then_not"])
-async def test_after_an_empty_answer_the_model_is_asked_once_more(tmp_path: Path, again: str) -> None:
-    async with site(tmp_path, {"m": [Turn(), Turn(text=again)]}) as (client, models):
-        messages = await client.said(await client.thread(), "Hi")
+async def test_a_run_whose_answer_is_empty_twice_failed(tmp_path: Path) -> None:
+    async with site(tmp_path, {"m": [Turn()]}) as (client, models):
+        run = await client.ended(await client.thread(), await client.ask("t1", "Hi"))
+        messages = (await client.state("t1")).messages
     assert [(m["type"], m["content"]) for m in messages[:2]] == [("human", "Hi"), ("ai", "")]
-    assert messages[2]["content"] == again or messages[2]["content"].startswith("The model ended without an answer")
+    assert (run.status, run.error and run.error.error) == ("error", "EmptyAnswer")
+    assert messages[2]["content"].startswith("The model ended without an answer")
     assert (len(messages), len(models.requests)) == (3, 2)
 
 
-async def test_an_unknown_model_is_the_first_one(tmp_path: Path) -> None:
-    async with site(tmp_path, {"first": [Turn(text="I am first.")], "second": [Turn(text="I am not.")]}) as (client, _):
-        messages = await client.said(await client.thread(), "Hi", "nobody")
-        [started] = [r.event for r in await client.records("t1", RunStarted)]
-    assert messages[-1]["content"] == "I am first."
-    assert isinstance(started, RunStarted)
-    assert started.model == "first"
+async def test_a_refusal_names_the_model_and_its_address(tmp_path: Path) -> None:
+    async with site(tmp_path, {"m": [Turn(error=Failure(status=404, message="Not Found"))]}) as (client, models):
+        run = await client.ended(await client.thread(), await client.ask("t1", "Hi"))
+    assert run.error is not None
+    assert run.error.text.endswith(f"(model m: m at {models.url}/chat/completions)")
 
 
 async def test_a_model_that_is_down_is_left_alone(tmp_path: Path) -> None:
