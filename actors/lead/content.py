@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,6 +17,14 @@ IMAGES = ("image", "image_url")
 UNSEEN = {"type": "text", "text": "[an image, which you cannot see]"}
 DEPTH = 3
 """Blocks within blocks that are looked into; no provider takes more."""
+
+
+_THOUGHTS = re.compile(r"<think>.*?(</think>|\Z)", re.DOTALL)
+
+
+def without_thoughts(text: str) -> str:
+    """A text without what a model thought in it, also where the thought does not end."""
+    return _THOUGHTS.sub("", text)
 
 
 def rewritten(content: Content, change: Callable[[str], str], depth: int = DEPTH) -> Content:

@@ -33,6 +33,7 @@ TALK = [{"role": "user", "content": "What is an otter?"}, {"role": "assistant", 
         ('["a?", "b?", "c?", "d?"]', ["a?", "b?", "c?"]),
         ('```json\n["a?"]\n```', ["a?"]),
         ('<think>["no"]</think>\n["a?"]', ["a?"]),
+        ('["a?"]<think>never', ["a?"]),
         ('[" a\\n?", "a ?", ""]', ["a ?"]),
         (f'["{"x" * 301}", "b?"]', ["b?"]),
         ('Here: ["a?"]', []),
@@ -48,7 +49,12 @@ def test_only_a_list_of_texts_counts(text: str, found: list[str]) -> None:
 
 @pytest.mark.parametrize(
     ("text", "found"),
-    [("  better \n", "better"), ("<think>hm</think> better", "better"), ("<message>\nbetter\n</message>", "better")],
+    [
+        ("  better \n", "better"),
+        ("<think>hm</think> better", "better"),
+        ("better <think>never", "better"),
+        ("<message>\nbetter\n</message>", "better"),
+    ],
 )
 def test_a_polished_text_is_nothing_but_the_text(text: str, found: str) -> None:
     assert polished(text) == found

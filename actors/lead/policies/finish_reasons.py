@@ -7,7 +7,7 @@ from typing import Any
 from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
 from langchain_core.messages import AIMessage
 
-from actors.lead.answers import without_calls
+from actors.lead.answers import noted, without_calls
 from actors.lead.turn import ModelHandler, Turn
 
 LENGTH = frozenset(
@@ -23,11 +23,14 @@ SAFETY = frozenset(
 """OpenAI, Bedrock, Anthropic, Gemini, GLM; in small letters."""
 
 CUT_OFF = "The answer was cut off at the model's length limit, and the tools it called for were not used."
+CUT_SHORT = "The answer was cut off at the model's length limit."
 REFUSED = "The model or its provider declined to answer this ({reason}). No tools were used."
 
 
 class LengthFinish(AgentMiddleware[Any, Turn, Any]):
-    """The calls of a truncated answer may be cut off themselves: they are not made (contract runtime §23.1)."""
+    """The calls of a truncated answer may be cut off themselves: they are not made (contract runtime §23.1). The person
+    is told in any case.
+    """
 
     name = "length_finish"
 
@@ -37,9 +40,13 @@ class LengthFinish(AgentMiddleware[Any, Turn, Any]):
         if not isinstance(answer, AIMessage) or (reason := finish_reason(answer)) not in LENGTH:
             return response
         request.runtime.context.decide(self.name, "cut_off", f"the answer ended at its length limit ({reason})")
-        if not has_calls(answer):
+        if has_calls(answer):
+            said = without_calls(answer, CUT_OFF)
+        elif answer.text.strip():
+            said = answer.model_copy(update={"content": noted(answer.content, CUT_SHORT)})
+        else:
             return response
-        return ModelResponse(result=[*response.result[:-1], without_calls(answer, CUT_OFF)])
+        return ModelResponse(result=[*response.result[:-1], said])
 
 
 class SafetyFinish(AgentMiddleware[Any, Turn, Any]):

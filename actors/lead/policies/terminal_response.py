@@ -1,17 +1,16 @@
-"""An answer that says nothing is no answer: the model is asked once more, then the person is told."""
+"""An answer that says nothing is no answer: the model is asked once more, then the run fails and the person is told."""
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
 from langchain_core.messages import AIMessage
 
-from actors.lead.answers import noted
+from actors.lead.content import without_thoughts
 from actors.lead.messages import load
 from actors.lead.policies.finish_reasons import has_calls
-from actors.lead.turn import ModelHandler, Turn
+from actors.lead.turn import ModelHandler, Turn, VisibleFailure
 from core.usage import answer_in
 
 AGAIN = (
@@ -21,7 +20,6 @@ AGAIN = (
 EXPLANATION = "The model ended without an answer, also when it was asked again. Please ask again, or in other words."
 _SILENT = ("thinking", "redacted_thinking", "reasoning", "reasoning_content", "tool_use", "function_call")
 """Types of content blocks that nobody is shown as the answer."""
-_THOUGHTS = re.compile(r"<think>.*?(</think>|\Z)", re.DOTALL)
 
 
 class TerminalResponse(AgentMiddleware[Any, Turn, Any]):
@@ -38,9 +36,9 @@ class TerminalResponse(AgentMiddleware[Any, Turn, Any]):
         if not _tried(turn):
             turn.decide(self.name, "continued", "the answer was empty", note=AGAIN, again=True)
             return response
-        turn.decide(self.name, "explained", "the answer was empty again")
-        said = answer.model_copy(update={"content": noted(answer.content, EXPLANATION)})
-        return ModelResponse(result=[*response.result[:-1], said])
+        raise VisibleFailure(
+            "the model's answer was empty, twice", error="EmptyAnswer", said=EXPLANATION, reason="empty"
+        )
 
 
 def is_empty(message: AIMessage) -> bool:
@@ -52,7 +50,7 @@ def speaks(content: Any) -> bool:
     """Whether there is anything in a message's content but thoughts."""
     if isinstance(content, str):
         if "<think>" in content[:100]:
-            content = _THOUGHTS.sub("", content)
+            content = without_thoughts(content)
         return bool(content) and not content.isspace()
     return any(map(_block_speaks, content or ()))
 

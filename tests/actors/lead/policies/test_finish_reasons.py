@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from langchain_core.messages import AIMessage
 
-from actors.lead.policies.finish_reasons import CUT_OFF, LengthFinish, SafetyFinish, finish_reason
+from actors.lead.policies.finish_reasons import CUT_OFF, CUT_SHORT, LengthFinish, SafetyFinish, finish_reason
 from core.events import Decision
 from tests.actors.lead.turns import Asked, model_call, turn
 
@@ -87,9 +87,10 @@ async def test_a_truncated_answer_calls_nothing_and_says_why(about: dict[str, An
 
 
 @pytest.mark.parametrize("about", LENGTHS, ids=named)
-async def test_a_truncated_answer_without_calls_stays_as_it_is(about: dict[str, Any]) -> None:
-    on, message = turn(), said(about)
-    assert await model_call(LengthFinish(), on, Asked(message)) is message
+async def test_a_truncated_answer_without_calls_says_so(about: dict[str, Any]) -> None:
+    on, message, empty = turn(), said(about), said(about, "")
+    assert (await model_call(LengthFinish(), turn(), Asked(empty))) is empty
+    assert (await model_call(LengthFinish(), on, Asked(message))).content == f"Let me\n\n{CUT_SHORT}"
     reason = finish_reason(message)
     text = f"the answer ended at its length limit ({reason})"
     assert on.decided() == [Decision(policy="length_finish", action="cut_off", text=text)]

@@ -9,7 +9,7 @@ from langchain_core.messages import AIMessage
 
 from actors.lead.messages import dump
 from actors.lead.policies.terminal_response import AGAIN, EXPLANATION, TerminalResponse
-from actors.lead.turn import Turn
+from actors.lead.turn import Turn, VisibleFailure
 from core.events import ModelCompleted, RunCompleted, RunRequested, RunStarted
 from core.state import fold
 from tests.actors.lead.turns import RUN, Asked, Kept, model_call, turn
@@ -71,18 +71,17 @@ async def test_when_it_is_empty_again_the_person_is_told(name: str) -> None:
     on = turn([human("h")])
     await answered(on, said(EMPTY[name]))
     assert on.state.runs[RUN].again
-    found = await answered(on, said(EMPTY[name]))
-    assert found.text.endswith(EXPLANATION)
-    assert not on.state.runs[RUN].again
-    assert on.notes() == []
+    with pytest.raises(VisibleFailure) as failure:
+        await answered(on, said(EMPTY[name]))
+    assert (failure.value.error, failure.value.message()["content"]) == ("EmptyAnswer", EXPLANATION)
 
 
 async def test_it_is_one_try_a_run() -> None:
     on = turn([human("h")])
     await answered(on, said(""))
     await answered(on, said("", **CALLING["structured"]))
-    found = await answered(on, said(""))
-    assert found.text == EXPLANATION
+    with pytest.raises(VisibleFailure, match="empty, twice"):
+        await answered(on, said(""))
 
 
 async def test_empty_answers_of_others_do_not_count() -> None:
