@@ -71,7 +71,8 @@ class Planner:
     async def plan(self, request: RunRequested, user: str, model: str | None = None) -> Plan:
         """`model`: the one it was begun with. Raises `Invalid` and `NotFound` where the agent is not there."""
         config, wanted = self._config.current(), options(request)
-        roster = await self._rosters.load(user)
+        profiled = config.agents_api.enabled
+        roster = await self._rosters.load(user) if wanted.agent or profiled else Roster()
         agent = find(roster, wanted)
         name = model or self._name(config, wanted.model or (agent.model if agent else None))
         settings = {one.name: one for one in config.models}
@@ -83,7 +84,7 @@ class Planner:
             wanted,
             agent,
             soul=default_soul(self._home),
-            profile=roster.profile if config.agents_api.enabled else None,
+            profile=roster.profile if profiled else None,
             deferred=[one.name for one in deferred],
             mounts=mounted(config),
         )
