@@ -64,6 +64,8 @@ class Http(Section, frozen=True, kw_only=True):
     public_url: str | None = None
     trusted_proxies: tuple[str, ...] = ()
     docs: bool = True
+    request_timeout_seconds: Seconds = 20
+    max_connections_per_address: Positive = 512
 
     def __post_init__(self) -> None:
         for proxy in self.trusted_proxies:

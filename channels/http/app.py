@@ -12,7 +12,7 @@ from typing import Any, Literal
 import msgspec
 from aiohttp import web
 
-from channels.http import access, auth, errors, guard, metrics, native, openapi
+from channels.http import access, auth, connections, errors, guard, metrics, native, openapi
 from channels.http.accounts.oidc import Oidc
 from channels.http.bodies import plain
 from channels.http.gateway import agents as own_agents
@@ -85,7 +85,11 @@ def build(services: Services, *, trusted: bool = False) -> web.Application:
     gate = access.Gate(services)
     rules = guard.Rules(lambda: services.config().http, trusted=trusted, accounts=lambda: gate.accounts)
     app = web.Application(
-        middlewares=[errors.middleware(rules, http.max_body_bytes), access.middleware()],
+        middlewares=[
+            errors.middleware(rules, http.max_body_bytes),
+            connections.middleware(lambda: services.config().http),
+            access.middleware(),
+        ],
         client_max_size=http.max_body_bytes,
     )
     live = app[LIVE] = Live(services)
@@ -113,10 +117,10 @@ async def serve(services: Services, host: str, port: int) -> AsyncIterator[int]:
     """
     check_host(services.config(), host)
     app = build(services, trusted=_trusted())
-    runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=STOP_SECONDS)
+    runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=STOP_SECONDS)
     await runner.setup()
     try:
-        await _listen(runner, host, port)
+        await _listen(runner, host, port, connections.Places(lambda: services.config().http))
         yield int(runner.addresses[0][1])
     finally:
         app[LIVE].stop()
@@ -136,9 +140,9 @@ def _trusted() -> bool:
     return os.environ.get("SIKA_TRUSTED_NETWORK") == "1"
 
 
-async def _listen(runner: web.AppRunner, host: str, port: int) -> None:
+async def _listen(runner: web.AppRunner, host: str, port: int, places: connections.Places) -> None:
     try:
-        await web.TCPSite(runner, host, port).start()
+        await connections.Site(runner, host, port, places).start()
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             raise Refused(f"port {port} is in use; stop what uses it, or choose another with --port") from None

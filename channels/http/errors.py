@@ -32,6 +32,10 @@ class Forbidden(SikaError):
     code = "forbidden"
 
 
+class SlowBody(TimeoutError):
+    """The body did not arrive in time (HTTP 408). A `TimeoutError`: aiohttp expects one while it drains a body."""
+
+
 _STATUS: Mapping[type[SikaError], int] = {
     BadRequest: 400,
     Forbidden: 403,
@@ -61,9 +65,12 @@ def middleware(rules: guard.Rules, max_body_bytes: int) -> Middleware:
                 request[guard.ORIGIN] = origin
                 if guard.is_preflight(request):
                     return guard.preflight(origin, request)
-            response = await handler(request)
+            response = _encoded(request) or await handler(request)
         except guard.Rejected as error:
             return answer(403, str(error), error.code)
+        except SlowBody as error:
+            response = answer(408, str(error), "slow_body")
+            response.force_close()
         except SikaError as error:
             response = _known(error)
         except web.HTTPRequestEntityTooLarge:
@@ -80,6 +87,20 @@ def middleware(rules: guard.Rules, max_body_bytes: int) -> Middleware:
         return response
 
     return handle
+
+
+def _encoded(request: web.Request) -> web.Response | None:
+    """The answer to a body that would have to be inflated: a megabyte may be a gigabyte, and nobody needs it."""
+    codings = {
+        part.strip().lower() for value in request.headers.getall("Content-Encoding", []) for part in value.split(",")
+    }
+    if codings <= {"", "identity"}:
+        return None
+    response = answer(
+        415, f"Content-Encoding: send the body as it is, got {', '.join(sorted(codings))[:80]!r}", "content_encoding"
+    )
+    response.force_close()
+    return response
 
 
 def _known(error: SikaError) -> web.Response:

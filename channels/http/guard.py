@@ -7,6 +7,12 @@ so only names that an attacker cannot own are accepted there. With accounts the 
 addresses are accepted, too: names only if they are configured. *Forged forwarding*: anybody can send `X-Forwarded-For`,
 so such headers count only if the peer is a configured proxy. Proxies rewrite some of them and pass on others: if two
 contradict each other, neither is believed.
+
+One header counts without that, for one question. A web server on this machine that passes `/api` on (Next.js' rewrites,
+Vite's proxy) replaces `Host` by ours and puts the page's host into `X-Forwarded-Host`. So from loopback peers it says
+whose pages are ours. No page of another site can send it: a header of its own needs a preflight, which is refused; and
+a name that an attacker can own is accepted there no more than in `Host`, so that rebinding such a name to that web
+server gains nothing.
 """
 
 from __future__ import annotations
@@ -24,9 +30,10 @@ from core.settings import Http
 ORIGIN: web.RequestKey[str] = web.RequestKey("origin", str)
 """Set on requests of configured foreign origins: streamed responses need it before they are returned."""
 
-EXPOSED = "Content-Location, Location, Retry-After, X-Pagination-Total, X-Pagination-Next"
+EXPOSED = "Content-Location, Location, Retry-After, X-Pagination-Total, X-Pagination-Next, X-Trace-Id"
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
-_PORT = re.compile(r"[0-9]{1,5}")
+_HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9._-]+))(?::([0-9]{1,5}))?")
+"""RFC 9112's `Host`, as browsers and proxies send it."""
 _PORTS = {"http": 80, "https": 443}
 _LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 
@@ -56,10 +63,17 @@ class Seen(NamedTuple):
     secure: bool
     host: str
     """As in `Host`."""
+    page: str
+    """The host whose pages are ours: the same, unless a web server on this machine passed the request on."""
 
     @property
     def origin(self) -> str:
         return f"{'https' if self.secure else 'http'}://{self.host}"
+
+    @property
+    def private(self) -> bool:
+        """Whether nobody on the way can read it: encrypted, or on this machine."""
+        return self.secure or _name(self.page) in _LOOPBACK_NAMES
 
 
 SEEN: web.RequestKey[Seen] = web.RequestKey("seen", Seen)
@@ -93,7 +107,9 @@ class Rules:
             if _changes(request) and request.headers.get("Sec-Fetch-Site") == "cross-site":
                 raise Rejected("origin_not_allowed", "Another site may not change anything here")
             return None
-        if _same(origin, seen) or origin == http.public_url:
+        if _same(origin, seen.secure, seen.host) or origin == http.public_url:
+            return None
+        if not is_preflight(request) and self._host_allowed(seen.page, http) and _same(origin, seen.secure, seen.page):
             return None
         if origin in http.cors_origins and origin != "null":
             return origin
@@ -105,6 +121,8 @@ class Rules:
 
     def _host_allowed(self, host: str, http: Http) -> bool:
         name = _name(host)
+        if not name:
+            return False
         if name in _LOOPBACK_NAMES:
             return True
         if self._trusted and ("." not in name or _is_address(name)):
@@ -117,11 +135,12 @@ class Rules:
 
 def observe(request: web.Request, proxies: Sequence[str]) -> Seen:
     """What the connection says, or what a trusted proxy says of the one behind it."""
-    peer = _peer(request)
-    seen = Seen(peer, request.scheme == "https", request.headers.get("Host", ""))
-    if not _trusts(tuple(proxies), peer):
+    headers, peer = request.headers, _peer(request)
+    host = headers.get("Host", "")
+    page = (_last(headers.getall("X-Forwarded-Host", [])) if is_loopback(peer) else "") or host
+    seen = Seen(peer, request.scheme == "https", host, page)
+    if not trusts(tuple(proxies), peer):
         return seen
-    headers = request.headers
     chain = [part.strip() for value in headers.getall("X-Forwarded-For", []) for part in value.split(",")]
     listed = _behind(chain, proxies)
     forwarded = request.forwarded
@@ -130,7 +149,8 @@ def observe(request: web.Request, proxies: Sequence[str]) -> Seen:
     nearest = forwarded[-1] if forwarded else {}
     scheme = _agreed(_last(headers.getall("X-Forwarded-Proto", [])), nearest.get("proto", "")).lower()
     host = _agreed(_last(headers.getall("X-Forwarded-Host", [])), nearest.get("host", ""))
-    return Seen(ip or peer, scheme == "https" if scheme else seen.secure, host or seen.host)
+    host = host or seen.host
+    return Seen(ip or peer, scheme == "https" if scheme else seen.secure, host, host)
 
 
 def _peer(request: web.Request) -> str:
@@ -142,7 +162,7 @@ def _behind(chain: Sequence[str], proxies: Sequence[str]) -> str:
     """The last address in a list of hops that is not a proxy of ours; "" if there is none, or something else."""
     for hop in reversed(chain):
         address = _address(hop)
-        if not address or not _trusts(tuple(proxies), address):
+        if not address or not trusts(tuple(proxies), address):
             return address
     return ""
 
@@ -171,7 +191,8 @@ def _address(text: str) -> str:
 
 
 @lru_cache(maxsize=1024)
-def _trusts(proxies: tuple[str, ...], ip: str) -> bool:
+def trusts(proxies: tuple[str, ...], ip: str) -> bool:
+    """Whether this is the address of a proxy that counts."""
     address = _address(ip)
     return bool(address) and any(
         ipaddress.ip_address(address) in ipaddress.ip_network(proxy, strict=False) for proxy in proxies
@@ -186,12 +207,12 @@ def _changes(request: web.Request) -> bool:
     return request.method not in _SAFE_METHODS or "action" in request.query or upgraded
 
 
-def _same(origin: str, seen: Seen) -> bool:
+def _same(origin: str, secure: bool, host: str) -> bool:
     """Whether a page of this origin is ours. A proxy that is not configured may hide that we are behind https."""
     scheme, name, port = _place(origin)
-    if scheme == "http" and seen.secure:
+    if not name or (scheme == "http" and secure):
         return False
-    return scheme in _PORTS and (name, port) == _split(seen.host, _PORTS[scheme])
+    return scheme in _PORTS and (name, port) == _split(host, _PORTS[scheme])
 
 
 def _place(origin: str) -> tuple[str, str, int]:
@@ -200,8 +221,11 @@ def _place(origin: str) -> tuple[str, str, int]:
 
 
 def _split(host: str, default: int) -> tuple[str, int]:
-    _, colon, port = host.rpartition("]")[2].partition(":")
-    return _name(host), int(port) if _PORT.fullmatch(port) else -1 if colon else default
+    """Name and port; no name if it has not the form of `Host`."""
+    parts = _HOST.fullmatch(host)
+    if parts is None:
+        return "", -1
+    return (parts[1] or parts[2]).lower(), int(parts[3]) if parts[3] else default
 
 
 def is_preflight(request: web.Request) -> bool:
@@ -227,9 +251,7 @@ def preflight(origin: str, request: web.Request) -> web.Response:
 
 
 def _name(host: str) -> str:
-    if host.startswith("["):
-        return host[1:].partition("]")[0].lower()
-    return host.partition(":")[0].lower()
+    return _split(host, 0)[0]
 
 
 def _is_address(name: str) -> bool:

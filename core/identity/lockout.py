@@ -111,15 +111,24 @@ class Lockout:
 
 
 def of_address(ip: str) -> str:
-    """The name of an address: one of IPv4, a network of 64 bits of IPv6, which is what one person gets."""
+    """The name of an address."""
+    return _name("ip", network(ip))
+
+
+def of_registration(ip: str) -> str:
+    """The name of an address from which accounts are made."""
+    return _name("registration", network(ip))
+
+
+def network(ip: str) -> str:
+    """What one person gets: an address of IPv4, a network of 64 bits of IPv6."""
     try:
         address = ipaddress.ip_address(ip)
-        if isinstance(address, ipaddress.IPv6Address):
-            address = address.ipv4_mapped or ipaddress.ip_network((address, 64), strict=False).network_address
-        ip = str(address)
     except ValueError:
-        pass
-    return _name("ip", ip)
+        return ip
+    if isinstance(address, ipaddress.IPv6Address):
+        return str(address.ipv4_mapped or ipaddress.ip_network((address, 64), strict=False).network_address)
+    return str(address)
 
 
 def of_account(email: str) -> str:

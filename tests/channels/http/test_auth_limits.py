@@ -127,3 +127,10 @@ def test_whom_a_request_is_from(peer: str, headers: dict[str, str], ip: str) -> 
     """Two headers that contradict each other: one was rewritten by the proxy, the other one sent by the person."""
     request = make_mocked_request("GET", "/", headers=CIMultiDict(headers), transport=Peer(peer))
     assert guard.observe(request, ("10.0.0.0/8", CDN)).ip == ip
+
+
+@pytest.mark.parametrize(("peer", "page"), [("127.0.0.1", "localhost:3000"), ("::1", "localhost:3000"), (PERSON, "us")])
+def test_only_this_machine_says_whose_pages_are_ours(peer: str, page: str) -> None:
+    headers = CIMultiDict({"Host": "us", "X-Forwarded-Host": "localhost:3000"})
+    request = make_mocked_request("GET", "/", headers=headers, transport=Peer(peer))
+    assert (guard.observe(request, ()).page, guard.observe(request, ()).host) == (page, "us")

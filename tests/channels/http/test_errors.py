@@ -146,7 +146,8 @@ async def test_ready(services: Services, parts: tuple[str, ...], status: int, wo
     [
         ("localhost:1", 200), ("127.0.0.1", 200), ("[::1]:80", 200), ("LOCALHOST", 200), ("ui.example", 200),
         ("evil.example", 403), ("127.0.0.1.evil.example", 403), ("localhost.evil.example:2026", 403),
-        ("", 403), ("sika", 403),
+        ("", 403), ("sika", 403), ("[::1].evil.example", 403), ("[::1]evil", 403), ("[::1", 403), ("[localhost]", 403),
+        ("localhost:80:evil", 403), ("localhost:evil", 403), ("localhost:", 403), ("evil@localhost", 403),
     ],
 )  # fmt: skip
 async def test_hosts(api: Api, config: Settings, host: str, status: int) -> None:
@@ -177,6 +178,44 @@ async def test_origins(api: Api, config: Settings, origin: str, method: str, sta
         exposed = response.headers.get("Access-Control-Expose-Headers", "")
     assert allowed == ("https://ui.example" if origin == "https://ui.example" else None)
     assert ("Content-Location" in exposed) == bool(allowed)
+
+
+@pytest.mark.parametrize(
+    ("origin", "forwarded", "status"),
+    [
+        ("http://localhost:3000", "localhost:3000", 200),
+        ("https://localhost", "localhost", 200),
+        ("https://ui.example", "ui.example", 200),
+        ("http://localhost:3000", None, 403),
+        ("http://localhost:3000", "localhost:3001", 403),
+        ("http://evil.example", "localhost:3000", 403),
+        ("http://evil.example", "evil.example", 403),
+        ("http://evil.example:3000", "evil.example:3000", 403),
+        ("http://localhost.evil.example", "localhost.evil.example", 403),
+        ("null", "null", 403),
+    ],
+)
+async def test_pages_behind_a_web_server_of_this_machine(
+    api: Api, config: Settings, origin: str, forwarded: str | None, status: int
+) -> None:
+    """Next.js passes `/api` on with our `Host` and its own in `X-Forwarded-Host`. Names that somebody else can own are
+    not believed: such a name may have been made to lead to that web server.
+    """
+    config.http = Http(public_url="https://ui.example")
+    headers = {"Origin": origin, **({"X-Forwarded-Host": forwarded} if forwarded else {})}
+    async with api.session.post(f"{api.url}/api/threads", headers=headers) as response:
+        assert response.status == status
+
+
+async def test_another_site_cannot_say_that_its_pages_were_passed_on(api: Api) -> None:
+    """A header of one's own needs a preflight, which is refused, whatever it brings itself."""
+    asks = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "x-forwarded-host"}
+    for origin in ("http://evil.example", "http://localhost:3000"):
+        for brought in ({}, {"X-Forwarded-Host": origin.partition("://")[2]}):
+            headers = {"Origin": origin, **asks, **brought}
+            async with api.session.options(f"{api.url}/api/threads", headers=headers) as response:
+                assert response.status == 403
+                assert "Access-Control-Allow-Headers" not in response.headers
 
 
 async def test_preflight_and_streams_have_cors_headers(api: Api, config: Settings) -> None:
