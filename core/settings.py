@@ -98,7 +98,7 @@ class Auth(Section, frozen=True, kw_only=True):
     """Accounts. `registration`: people may make accounts for themselves."""
 
     enabled: bool = False
-    registration: bool = True
+    registration: bool = False
     session_days: Annotated[float, msgspec.Meta(gt=0, le=365)] = 7
     oidc: tuple[OidcProvider, ...] = ()
 

@@ -24,7 +24,7 @@ from channels.http.live import PRINCIPAL, Services
 from channels.http.routes import ROUTE, Handler, Route
 from channels.http.shapes import Refusal, Unauthorized
 from core.errors import SikaError, Unavailable
-from core.identity import keys, sessions
+from core.identity import sessions
 from core.identity.accounts import ACCOUNTS
 from core.identity.directory import Directory
 from core.identity.errors import TooMany, Unauthenticated
@@ -136,10 +136,10 @@ class Gate:
                 return Entry(principal)
         if not self.accounts:
             return Entry(LOCAL)
-        if (key := _key(request)) is not None:
-            if key.startswith(keys.PREFIX):
-                return Entry(await self.directory.of_key(key))
-            return Entry(*await self.directory.of_session(key))
+        if (key := presented(request)) is not None:
+            if key.count(".") == 2:  # a JSON Web Token
+                return Entry(*await self.directory.of_session(key))
+            return Entry(await self.directory.of_key(key))
         if token := request.cookies.get(cookies.SESSION):
             return Entry(*await self.directory.of_session(token), browser=True)
         raise Unauthenticated("not_authenticated", "Sign in, or send an API key")
@@ -236,8 +236,8 @@ def unauthenticated(error: SikaError, status: int = 401) -> web.Response:
     return web.Response(status=status, body=body, content_type="application/json", headers=headers)
 
 
-def _key(request: web.Request) -> str | None:
-    """The API key of a request: never from its address, which ends up in logs and histories."""
+def presented(request: web.Request) -> str | None:
+    """A request's API key, or the token of a session in its place. Never from its address: those get into logs."""
     if (key := request.headers.get("X-Api-Key")) is not None:
         return key.strip()
     kind, _, value = request.headers.get("Authorization", "").partition(" ")

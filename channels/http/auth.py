@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import re
+import time
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -13,7 +15,7 @@ from aiohttp import web
 from aiohttp.http import HttpProcessingError
 
 from channels.http import live as alive
-from channels.http.access import ENTRY, GATE, Gate, unauthenticated
+from channels.http.access import ENTRY, GATE, Gate, presented, unauthenticated
 from channels.http.accounts import cookies
 from channels.http.accounts.oidc import Oidc, Pending, Rejection, UnknownProvider
 from channels.http.bodies import body, plain
@@ -22,9 +24,10 @@ from channels.http.guard import SEEN
 from channels.http.routes import API, Form, Handler, Param, Route
 from channels.http.shapes import Unauthorized
 from core.errors import Invalid, NotFound, Refused, SikaError
-from core.identity import lockout, sessions
+from core.identity import accounts, lockout, sessions
 from core.identity.accounts import Account
 from core.identity.errors import EmailTaken, Unauthenticated, WrongPassword
+from core.identity.passwords import strong
 from core.identity.principal import LOCAL
 from core.settings import Auth, OidcProvider
 
@@ -32,6 +35,7 @@ log = structlog.get_logger("sika.http")
 
 OIDC: web.AppKey[Oidc] = web.AppKey("oidc", Oidc)
 DAY = 24 * 3600
+"""Seconds; also the longest that a session lasts which the browser is not to keep."""
 MOST_OF_PATH = 1000
 SETUP_CACHE = "private, max-age=60"
 _PATH = re.compile(r"/(?![/\\])[\x21-\x5b\x5d-\x7e]*")
@@ -45,18 +49,26 @@ class Disabled(Refused):
 
 
 class Credentials(msgspec.Struct):
+    """`remember_me`: false ends the session with the browser."""
+
     email: str
     password: str
+    remember_me: bool | None = None
 
 
 class ChangeBody(msgspec.Struct):
+    """`remember_me`: null leaves it as it was."""
+
     current_password: str
     new_password: str
     new_email: str | None = None
+    remember_me: bool | None = None
 
 
 class SignedIn(msgspec.Struct):
-    """`needs_setup`: the password was made for the person, who should choose another."""
+    """`expires_in`: seconds until the session ends, whatever the browser does. `needs_setup`: the password was made for
+    the person, who should choose another.
+    """
 
     expires_in: int
     needs_setup: bool
@@ -116,9 +128,9 @@ def _contract(handler: Handler) -> Handler:
 
 @_contract
 async def login(request: web.Request) -> web.Response:
-    """Sign in with an address and a password. Sets the cookies `access_token` and `csrf_token`; with `remember_me` off
-    the session ends with the browser. After five failures nobody may try from there, or as that account, for five
-    minutes.
+    """Sign in with an address and a password. Sets the cookies `access_token` and `csrf_token`. With `remember_me` off
+    the session ends with the browser, and after a day; over plain HTTP from another machine browsers never keep it.
+    After five failures nobody may try from there, or as that account, for five minutes.
     """
     gate = _gate(request)
     form = await _form(request)
@@ -135,19 +147,26 @@ async def login(request: web.Request) -> web.Response:
         raise Unauthenticated("invalid_credentials", "Incorrect email or password")
     await gate.lockout.succeeded(tried[1])
     remember = form.get("remember_me", "true").lower() not in ("false", "0", "off", "no")
-    response = plain(SignedIn(_seconds(request), account.temporary))
+    response = plain(SignedIn(_seconds(request, remember), account.temporary))
     _sign_in(request, response, account, remember=remember)
     return response
 
 
 @_contract
 async def register(request: web.Request) -> web.Response:
-    """Make an account for oneself, and sign in with it. The operator may have closed this."""
+    """Make an account for oneself, and sign in with it. Closed, unless the operator has opened it
+    (`auth.registration`). After five nobody may make another one from there for five minutes.
+    """
     gate, given = _gate(request), await body(request, Credentials)
     if not _config(request).registration:
-        raise Closed("Accounts are made by the administrator here")
+        raise Closed("Registration is closed here; ask an administrator for an account")
+    tried = lockout.of_registration(request[SEEN].ip)
+    await gate.lockout.check(tried)
+    accounts.email(given.email)
+    strong(given.password)
+    await gate.lockout.failed(tried)
     account = await gate.directory.create(given.email, given.password)
-    return _created(request, account)
+    return _created(request, account, given.remember_me)
 
 
 @_contract
@@ -156,13 +175,20 @@ async def initialize(request: web.Request) -> web.Response:
     gate, given = _gate(request), await body(request, Credentials)
     account = await gate.directory.initialize(given.email, given.password)
     log.info("first administrator", user=account.id)
-    return _created(request, account)
+    return _created(request, account, given.remember_me)
 
 
 @_contract
 async def change_password(request: web.Request) -> web.Response:
-    """Choose another password, and perhaps another address. All sessions end but this one, which gets a new cookie."""
+    """Choose another password, and perhaps another address. All sessions end but this one, which gets a new cookie.
+
+    API keys stay, and may not do this: only the operator makes and revokes them (`sika key`), so whoever knew the old
+    password could not have made one.
+    """
     gate, given = _gate(request), await body(request, ChangeBody)
+    session = request[ENTRY].session
+    if session is None:
+        raise Forbidden("An API key may not change the password; sign in")
     user = alive.user(request)
     account = (await gate.directory.accounts(now=True)).by_id.get(user)
     if account is None:
@@ -178,15 +204,18 @@ async def change_password(request: web.Request) -> web.Response:
     changed = await gate.directory.change_password(checked, given.new_password, given.new_email)
     response = plain(Note("Password changed"))
     if request[ENTRY].browser:
-        _sign_in(request, response, changed)
+        _sign_in(request, response, changed, remember=session.kept if given.remember_me is None else given.remember_me)
     return response
 
 
 @_contract
 async def logout(request: web.Request) -> web.Response:
-    """Forget the session in this browser."""
+    """End this session: its token works nowhere any more."""
     gate, response = request.app[GATE], plain(Note("Signed out"))
     if gate.accounts:
+        for token in (presented(request), request.cookies.get(cookies.SESSION)):
+            with contextlib.suppress(Unauthenticated):  # it is over already, or no session
+                await gate.directory.end_session(token or "", actor="http")
         cookies.end_session(request, response, gate.directory)
     return response
 
@@ -201,7 +230,9 @@ async def me(request: web.Request) -> web.Response:
         return plain(User(principal.user, f"{principal.user}@localhost", shown, False))
     response = plain(_user(account))
     if request[ENTRY].browser and not cookies.is_of(gate.directory, request.cookies.get(cookies.CSRF, ""), account.id):
-        cookies.set_csrf(request, response, gate.directory, account.id, _seconds(request))
+        session = request[ENTRY].session
+        left = int(session.exp - time.time()) if session is not None and session.kept else None
+        cookies.set_csrf(request, response, gate.directory, account.id, left)
     return response
 
 
@@ -275,8 +306,9 @@ def _config(request: web.Request) -> Auth:
     return alive.of(request).services.config().auth
 
 
-def _seconds(request: web.Request) -> int:
-    return int(_config(request).session_days * DAY)
+def _seconds(request: web.Request, remember: bool) -> int:
+    seconds = int(_config(request).session_days * DAY)
+    return seconds if remember else min(seconds, DAY)
 
 
 def _provider(request: web.Request) -> OidcProvider:
@@ -298,15 +330,15 @@ def _redirect(where: str) -> web.Response:
 
 def _sign_in(request: web.Request, response: web.Response, account: Account, *, remember: bool = True) -> None:
     """Always a new token, whatever the browser brought."""
-    directory, seconds = request.app[GATE].directory, _seconds(request)
-    token = directory.session(account, seconds)
+    directory, seconds = request.app[GATE].directory, _seconds(request, remember)
+    token = directory.session(account, seconds, kept=remember)
     cookies.set_session(request, response, directory, account.id, token, seconds if remember else None)
 
 
-def _created(request: web.Request, account: Account) -> web.Response:
+def _created(request: web.Request, account: Account, remember: bool | None) -> web.Response:
     response = plain(_user(account))
     response.set_status(201)
-    _sign_in(request, response, account)
+    _sign_in(request, response, account, remember=remember is not False)
     return response
 
 

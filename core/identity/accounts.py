@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Literal
 
 import msgspec
@@ -11,6 +12,8 @@ import msgspec
 from core.errors import Invalid, NotFound, Refused
 from core.events import Aggregate, Event, Record
 from core.identity.errors import EmailTaken, Initialized
+from core.identity.sessions import Session
+from core.ids import stamp
 from core.settings import Secret
 
 KIND = "identity"
@@ -79,6 +82,16 @@ class PasswordSet(Event, frozen=True):
         return f"PasswordSet(user={self.user!r})"
 
 
+class SessionEnded(Event, frozen=True):
+    """The person signed out: the token of this session is worth nothing any more."""
+
+    user: str
+    session: str
+    """Its id, which is no secret."""
+    expires_at: str
+    """ISO 8601; the token is worth nothing after it, anyway."""
+
+
 class KeyCreated(Event, frozen=True):
     """An API key of a user. The key itself is shown once and kept nowhere."""
 
@@ -142,6 +155,8 @@ class Accounts(msgspec.Struct, frozen=True, kw_only=True):
     keys: Mapping[str, Key] = {}
     subjects: Mapping[tuple[str, str], str] = {}
     """(issuer, subject) → user."""
+    ended: Mapping[str, str] = {}
+    """Sessions that were ended before they expired, and when they do."""
 
     @property
     def has_admin(self) -> bool:
@@ -161,7 +176,7 @@ EMPTY = Accounts()
 def fold(records: Iterable[Record], start: Accounts = EMPTY) -> Accounts:
     """The accounts after these records. Pure and total."""
     by_id, by_email = dict(start.by_id), dict(start.by_email)
-    keys, subjects = dict(start.keys), dict(start.subjects)
+    keys, subjects, ended = dict(start.keys), dict(start.subjects), start.ended
     for record in records:
         match record.event:
             case AccountCreated() as made if made.user not in by_id:
@@ -182,6 +197,8 @@ def fold(records: Iterable[Record], start: Accounts = EMPTY) -> Accounts:
                 keys[name] = msgspec.structs.replace(keys[name], revoked=True)
             case SubjectLinked() as link:
                 subjects[link.issuer, link.subject] = link.user
+            case SessionEnded(session=name, expires_at=until):
+                ended = {one: end for one, end in ended.items() if end > record.at} | {name: until}
             case (
                 AccountRenamed() | AccountAppointed() | AccountDisabled() | AccountEnabled() | PasswordSet() as event
             ) if event.user in by_id:
@@ -190,7 +207,7 @@ def fold(records: Iterable[Record], start: Accounts = EMPTY) -> Accounts:
                 if after.email != before.email:
                     by_email.pop(before.email, None)
                     by_email[after.email] = after.id
-    return Accounts(by_id=by_id, by_email=by_email, keys=keys, subjects=subjects)
+    return Accounts(by_id=by_id, by_email=by_email, keys=keys, subjects=subjects, ended=ended)
 
 
 def _changed(
@@ -282,6 +299,13 @@ def disable(state: Accounts, name: str) -> Sequence[Event]:
 def enable(state: Accounts, name: str) -> Sequence[Event]:
     account = state.find(name)
     return [AccountEnabled(user=account.id)] if account.disabled else []
+
+
+def end_session(state: Accounts, session: Session) -> Sequence[Event]:
+    if session.id in state.ended:
+        return []
+    until = stamp(datetime.fromtimestamp(session.exp, UTC))
+    return [SessionEnded(user=session.sub, session=session.id, expires_at=until)]
 
 
 def revoke(state: Accounts, key: str) -> Sequence[Event]:

@@ -195,11 +195,15 @@ class Directory:
 
     # ── sessions ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def session(self, account: Account, seconds: int) -> str:
+    def session(self, account: Account, seconds: int, *, kept: bool = True) -> str:
         """The token of a new session."""
-        now = int(time.time())
-        claims = sessions.Session(account.id, account.version, now, now + seconds)
-        return sessions.sign(claims, self.installation.sessions)
+        session = sessions.begin(account.id, account.version, seconds, kept=kept)
+        return sessions.sign(session, self.installation.sessions)
+
+    async def end_session(self, token: str, *, actor: str) -> None:
+        """Its token is worth nothing from now on. Raises `Unauthenticated` if it is worth nothing already."""
+        _, session = await self.of_session(token)
+        await self._decide(lambda now: accounts.end_session(now, session), actor)
 
     async def _one(self, name: str, decision: Callable[[Accounts], Sequence[Event]], actor: str) -> Account:
         return (await self._decide(decision, actor)).find(name)
@@ -219,7 +223,7 @@ def _of_session(session: sessions.Session, state: Accounts) -> Principal:
     account = state.by_id.get(session.sub)
     if account is None:
         raise Unauthenticated("user_not_found", "The account of this session does not exist")
-    if account.disabled or account.version != session.ver:
+    if account.disabled or account.version != session.ver or session.id in state.ended:
         raise Unauthenticated("token_invalid", "The session was ended; sign in again")
     return Principal(account.id, account.role)
 

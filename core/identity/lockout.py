@@ -29,11 +29,11 @@ LOCKED = timedelta(seconds=300)
 
 
 class SigninFailed(Event, frozen=True):
-    """A password was wrong."""
+    """A password was wrong; of an address's registrations: another account was asked for."""
 
 
 class SigninLocked(Event, frozen=True):
-    """A password was wrong once too often: until then, none is looked at."""
+    """That was once too often: until then, none is looked at."""
 
     until: str
 

@@ -5,6 +5,8 @@ Only HS256 is accepted, whatever a token says of itself.
 
 from __future__ import annotations
 
+import hashlib
+import secrets
 import time
 from typing import Any, TypeVar
 
@@ -18,17 +20,32 @@ LONGEST = 4096
 """Characters of a token: longer ones are not looked at."""
 
 
-class Session(msgspec.Struct, frozen=True):
+class Session(msgspec.Struct, frozen=True, omit_defaults=True):
     """Whose session it is. `ver` is the version of the account it was made for; times are Unix seconds."""
 
     sub: str
     ver: int
     iat: int
     exp: int
+    jti: str = ""
+    """Tells it from the others of its user."""
+    kept: bool = True
+    """Whether the browser keeps it when it is closed, if it can."""
+
+    @property
+    def id(self) -> str:
+        """What it is called when it is ended; tokens of earlier versions have no `jti`."""
+        return self.jti or hashlib.sha256(f"{self.sub} {self.ver} {self.iat} {self.exp}".encode()).hexdigest()[:32]
 
 
 class _Lifetime(msgspec.Struct):
     exp: int
+
+
+def begin(user: str, version: int, seconds: int, *, kept: bool) -> Session:
+    """A new session of an account."""
+    now = int(time.time())
+    return Session(user, version, now, now + seconds, secrets.token_hex(16), kept)
 
 
 def sign(claims: Any, secret: Secret) -> str:

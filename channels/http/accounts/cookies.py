@@ -27,9 +27,8 @@ PENDING_SECONDS = 600
 def set_session(
     request: web.Request, response: web.Response, directory: Directory, user: str, token: str, seconds: int | None
 ) -> None:
-    """Sign a browser in. `seconds`: None ends it with the browser. Over plain HTTP it always does."""
-    secure = request[SEEN].secure
-    lasting = seconds if secure else None
+    """Sign a browser in. `seconds`: None ends it with the browser, and so does plain HTTP to another machine."""
+    secure, lasting = request[SEEN].secure, _lasting(request, seconds)
     response.set_cookie(SESSION, token, max_age=lasting, httponly=True, samesite="Lax", secure=secure, path="/")
     set_csrf(request, response, directory, user, seconds)
 
@@ -38,8 +37,7 @@ def set_csrf(
     request: web.Request, response: web.Response, directory: Directory, user: str, seconds: int | None = None
 ) -> None:
     """A new token for a user ("": for nobody yet)."""
-    secure = request[SEEN].secure
-    lasting = seconds if secure else None
+    secure, lasting = request[SEEN].secure, _lasting(request, seconds)
     response.set_cookie(
         CSRF,
         _signed(directory, secrets.token_hex(16), user),
@@ -48,6 +46,10 @@ def set_csrf(
         secure=secure,
         path="/",
     )
+
+
+def _lasting(request: web.Request, seconds: int | None) -> int | None:
+    return seconds if request[SEEN].private else None
 
 
 def end_session(request: web.Request, response: web.Response, directory: Directory) -> None:

@@ -33,7 +33,7 @@ class WithAccounts:
     """The configuration in force; tests may change it while the server runs."""
 
     http: Http = field(default_factory=lambda: Http(heartbeat_seconds=0.2, max_body_bytes=100_000))
-    auth: Auth = field(default_factory=lambda: Auth(enabled=True))
+    auth: Auth = field(default_factory=lambda: Auth(enabled=True, registration=True))
     limits: Limits = field(default_factory=Limits)
 
     def __call__(self) -> Config:

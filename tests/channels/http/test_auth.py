@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import base64
 import re
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from core.system import System
 from tests.channels.http.people import ADA, ADMIN, AUTH, BOB, PASSWORD, Place, WithAccounts, place
 from tests.channels.http.people import fixture_config as fixture_config
 from tests.channels.http.people import fixture_here as fixture_here
+from tests.support.nats import eventually
 
 
 def cookie(answer: Any, name: str) -> str:
@@ -59,9 +62,30 @@ async def test_registration(here: Place, config: WithAccounts) -> None:
     assert re.fullmatch(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f-]{21}", (await ada.me()).body["id"])
     again = await here.browser().register(ADA.upper())
     assert (again.status, again.code) == (400, "email_already_exists")
-    config.auth = Auth(enabled=True, registration=False)
+    config.auth = Auth(enabled=True)
     closed = await here.browser().register(BOB)
-    assert (closed.status, closed.code) == (403, "registration_closed")
+    assert (closed.status, closed.code) == (403, "registration_closed"), "by default"
+    assert "ask an administrator" in closed.body["detail"], "a text: DeerFlow's page shows no other form of this code"
+    assert (await here.admin()).cookies["access_token"], "which is not in the way of the first administrator"
+
+
+async def test_accounts_are_not_made_in_series(here: Place, config: WithAccounts) -> None:
+    """From one address; what is refused before any work does not count, what tells of an account does."""
+    config.http = Http(trusted_proxies=("127.0.0.1",))
+
+    async def register(email: str, password: str = PASSWORD, ip: str = "192.0.2.1") -> tuple[int, str]:
+        answer = await here.browser(**{"X-Real-IP": ip}).register(email, password)
+        return answer.status, "" if answer.status == 201 else answer.code
+
+    for _ in range(6):
+        assert (await register(ADA, "short"))[0] == 422
+    statuses = await asyncio.gather(*(register(f"{n}@example.org") for n in range(8)))
+    assert sorted(statuses) == [(201, "")] * 5 + [(429, "too_many_attempts")] * 3
+    assert await register(ADA, ip="198.51.100.7") == (201, "")
+    assert [await register(ADA, ip="198.51.100.7") for _ in range(5)] == [(400, "email_already_exists")] * 4 + [
+        (429, "too_many_attempts")
+    ]
+    assert (await here.browser(**{"X-Real-IP": "192.0.2.1"}).sign_in(ADA)).status == 200
 
 
 @pytest.mark.parametrize(
@@ -133,14 +157,63 @@ async def test_an_address_is_not_taken_over(here: Place) -> None:
     assert (await bob.sign_in(BOB)).status == 200, "and the password is as it was"
 
 
+async def test_signing_out_ends_the_session(system: System, here: Place, config: WithAccounts, tmp_path: Path) -> None:
+    """Whoever has a copy of its token, and on every replica; the person's other sessions go on."""
+    ada, other = await here.person(ADA), here.browser()
+    await other.sign_in(ADA)
+    copy = here.browser(Authorization=f"Bearer {ada.cookies['access_token']}")
+    async with place(system, config, tmp_path / "home") as replica:
+        there = replica.browser(Authorization=copy.headers["Authorization"])
+        assert ((await copy.me()).status, (await there.me()).status) == (200, 200)
+        assert (await ada.ask("POST", f"{AUTH}/logout")).status == 200
+
+        async def ended() -> bool:
+            answer = await there.me()
+            return (answer.status, answer.status == 401 and answer.code) == (401, "token_invalid")
+
+        assert (await copy.me()).code == "token_invalid"
+        await eventually(ended)
+        assert (await other.me()).status == 200
+        for browser, status in ((ada, 200), (copy, 200)):
+            assert (await browser.ask("POST", f"{AUTH}/logout")).status == status, "it is over already"
+
+
+async def test_signing_out_by_token(here: Place) -> None:
+    ada = await here.person(ADA)
+    program = here.browser(Authorization=f"Bearer {ada.cookies['access_token']}")
+    assert (await program.ask("POST", f"{AUTH}/logout")).status == 200
+    assert (await ada.me()).code == "token_invalid"
+
+
+async def test_only_people_change_passwords(here: Place) -> None:
+    """Keys may not, and outlive it: only the operator makes them."""
+    ada = await here.person(ADA)
+    program = here.browser(**{"X-Api-Key": await here.key(ADA)})
+    body = {"current_password": PASSWORD, "new_password": "another good one"}
+    refused = await program.ask("POST", f"{AUTH}/change-password", body)
+    assert (refused.status, refused.code) == (403, "forbidden")
+    assert (await ada.ask("POST", f"{AUTH}/change-password", body)).status == 200
+    assert (await program.me()).status == 200
+
+
 # ── cookies ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("secure", [False, True])
-async def test_cookies(here: Place, config: WithAccounts, secure: bool) -> None:
-    """Over https, as a trusted proxy says, they are Secure and last."""
-    config.http = Http(trusted_proxies=("127.0.0.1",))
-    browser = here.browser(**({"X-Forwarded-Proto": "https"} if secure else {}))
+PLAIN, HTTPS, NEXT = (
+    {"X-Forwarded-Host": "192.0.2.7"},
+    {"X-Forwarded-Proto": "https"},
+    {"X-Forwarded-Host": "localhost"},
+)
+
+
+@pytest.mark.parametrize(
+    ("headers", "secure", "lasting"),
+    [({}, False, True), (NEXT, False, True), (PLAIN, False, False), (HTTPS, True, True)],
+)
+async def test_cookies(here: Place, config: WithAccounts, headers: dict[str, str], secure: bool, lasting: bool) -> None:
+    """Over https, as a trusted proxy says, they are Secure; they last there and on this machine."""
+    config.http = Http(trusted_proxies=("127.0.0.1",) if headers is HTTPS else ())
+    browser = here.browser(**headers)
     answer = await browser.register(ADA)
     session, csrf = cookie(answer, "access_token"), cookie(answer, "csrf_token")
     assert "HttpOnly" in session
@@ -149,13 +222,34 @@ async def test_cookies(here: Place, config: WithAccounts, secure: bool) -> None:
     assert "SameSite=Strict" in csrf
     for found in (session, csrf):
         assert "Path=/" in found
-        assert ("Secure" in found, "Max-Age=604800" in found) == (secure, secure)
+        assert ("Secure" in found, "Max-Age=604800" in found) == (secure, lasting)
     assert answer.headers["Cache-Control"] == "no-store"
-    brief = await browser.sign_in(ADA)
-    assert ("Max-Age" in cookie(brief, "access_token")) == secure
-    form = {"username": ADA, "password": PASSWORD, "remember_me": "false"}
-    brief = await browser.ask("POST", f"{AUTH}/login/local", data=form)
-    assert "Max-Age" not in cookie(brief, "access_token")
+    again = await browser.sign_in(ADA)
+    assert ("Max-Age" in cookie(again, "access_token"), again.body["expires_in"]) == (lasting, 604_800)
+
+
+async def test_sessions_that_are_not_kept(here: Place) -> None:
+    """However they begin; a new password leaves it as it was, and they end after a day."""
+    ada, admin, bob = here.browser(), here.browser(), here.browser()
+    forget = {"password": PASSWORD, "remember_me": False}
+    made = [
+        await ada.ask("POST", f"{AUTH}/register", {"email": ADA, **forget}),
+        await admin.ask("POST", f"{AUTH}/initialize", {"email": ADMIN, **forget}),
+        await bob.ask("POST", f"{AUTH}/login/local", data={"username": ADA, **forget, "remember_me": "false"}),
+        await ada.ask("POST", f"{AUTH}/change-password", {"current_password": PASSWORD, "new_password": "another one"}),
+    ]
+    assert made[2].body["expires_in"] == 24 * 3600
+    ada.plant("csrf_token", "lost")
+    made.append(await ada.me())
+    for answer in made:
+        assert answer.status in (200, 201)
+        assert cookie(answer, "csrf_token")
+        assert "Max-Age" not in cookie(answer, "access_token") + cookie(answer, "csrf_token")
+    claims = msgspec.json.decode(base64.urlsafe_b64decode(ada.cookies["access_token"].split(".")[1] + "==="))
+    assert claims["exp"] - claims["iat"] == 24 * 3600
+    body = {"current_password": "another one", "new_password": "yet another one", "remember_me": True}
+    kept = await ada.ask("POST", f"{AUTH}/change-password", body)
+    assert "Max-Age=604800" in cookie(kept, "access_token")
 
 
 async def test_a_lost_csrf_token_is_given_again(here: Place) -> None:

@@ -31,7 +31,7 @@ def known(idp: Provider, **more: Any) -> OidcProvider:
 
 @pytest.fixture
 def config(idp: Provider) -> WithAccounts:
-    return WithAccounts(auth=Auth(enabled=True, oidc=(known(idp, display_name="The company"),)))
+    return WithAccounts(auth=Auth(enabled=True, registration=True, oidc=(known(idp, display_name="The company"),)))
 
 
 async def begin(browser: Browser, after: str = "") -> str:
@@ -233,7 +233,7 @@ async def test_keys_are_not_fetched_for_every_forgery(here: Place, idp: Provider
 
 async def test_a_provider_that_does_not_answer(here: Place, config: WithAccounts) -> None:
     dead = OidcProvider(name="dead", issuer="http://127.0.0.1:9", client_id="x")
-    config.auth = Auth(enabled=True, oidc=(dead,))
+    config.auth = Auth(enabled=True, registration=True, oidc=(dead,))
     answer = await here.browser().ask("GET", f"{AUTH}/oauth/dead")
     assert (answer.status, answer.code) == (503, "unavailable")
     for path in ("oauth", "callback"):

@@ -249,6 +249,7 @@ def other_secret(key: str) -> str:
         lambda key: keys.make()[2].reveal(),
         lambda key: "sk-",
         lambda key: "",
+        lambda key: key.removeprefix("sk-"),
         lambda key: "sk-" + "0" * 16 + "-" + "A" * 43,
     ],
 )
@@ -259,6 +260,7 @@ async def test_wrong_keys(here: Place, change: Callable[[str], str]) -> None:
     for headers in ({"X-Api-Key": wrong}, {"Authorization": f"Bearer {wrong}"}):
         answer = await ada.ask("GET", f"{AUTH}/me", headers=headers)
         assert (answer.status, answer.code) == (401, "token_invalid")
+        assert answer.body["detail"]["message"] == "The API key is not valid"
         assert not wrong or wrong not in answer.raw.decode()
 
 
@@ -620,7 +622,7 @@ async def test_searches_find_only_ones_own(here: Place) -> None:
 async def test_no_secret_is_in_the_log_or_in_a_line(
     here: Place, capsys: pytest.CaptureFixture[str], config: WithAccounts
 ) -> None:
-    config.auth = Auth(enabled=True)
+    config.auth = Auth(enabled=True, registration=True)
     ada = await here.person(ADA)
     await ada.sign_in(ADA, "a wrong password!")
     key = await here.key(ADA, ["threads"])

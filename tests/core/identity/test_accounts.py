@@ -23,6 +23,7 @@ from core.identity.accounts import (
     KeyCreated,
     KeyRevoked,
     PasswordSet,
+    SessionEnded,
     SubjectLinked,
     fold,
 )
@@ -42,6 +43,8 @@ EVENTS: list[Event] = [
     KeyRevoked(key="k"),
     KeyRevoked(key="unknown"),
     SubjectLinked(user="ada", issuer="i", subject="s"),
+    SessionEnded(user="ada", session="one", expires_at="2000-01-01T00:00:00.000000+00:00"),
+    SessionEnded(user="ada", session="two", expires_at="9000-01-01T00:00:00.000000+00:00"),
 ]
 
 
@@ -87,6 +90,14 @@ def test_what_ends_sessions() -> None:
         )
     ]
     assert versions == [0, 1, 2, 1, 0, 0]
+
+
+def test_ended_sessions_are_forgotten_when_they_expire() -> None:
+    short, long = (
+        SessionEnded(user="ada", session=y, expires_at=f"{y}-01-01T00:00:00.000000+00:00") for y in ("2000", "9000")
+    )
+    assert set(of(short, long).ended) == {"9000"}
+    assert set(of(long, short).ended) == {"2000", "9000"}, "looked at when another one ends"
 
 
 def test_hashes_do_not_print_themselves() -> None:
