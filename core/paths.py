@@ -11,11 +11,16 @@ import contextlib
 import errno
 import os
 import re
+import stat
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import structlog
+
 from core.errors import Invalid
+
+log = structlog.get_logger("sika.paths")
 
 USER_DATA = "/mnt/user-data"
 WORKSPACE = f"{USER_DATA}/workspace"
@@ -43,6 +48,39 @@ class Mount:
     host: Path
     virtual: str
     writable: bool = False
+
+
+def make_home(home: Path) -> None:
+    """Make the data directory, and close it to other users of the machine, also one that was there (0700).
+
+    A volume that belongs to somebody else cannot be closed: that is said, and what lies in it is closed instead, as far
+    as it is ours. Raises `Invalid` for a directory that everybody shares, as `/tmp`.
+    """
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    about = home.stat()
+    if about.st_mode & stat.S_ISVTX:
+        raise Invalid(f"data directory {home}: everybody writes there; use a directory of its own")
+    try:
+        if about.st_mode & 0o077:
+            home.chmod(0o700)
+    except OSError:
+        log.warning(
+            "other users of this machine can enter the data directory",
+            home=str(home),
+            mode=f"{stat.S_IMODE(about.st_mode):04o}",
+            owner=about.st_uid,
+            fix=f"`chown {os.geteuid()} {home}` (of a Docker volume: as root, once), or `chmod 700` by its owner",
+        )
+    for entry in os.scandir(home):
+        found = entry.stat(follow_symlinks=False)
+        if found.st_uid == os.geteuid() and found.st_mode & 0o077 and not entry.is_symlink():
+            os.chmod(entry.path, stat.S_IMODE(found.st_mode) & 0o700)
+
+
+def private_file(path: Path) -> None:
+    """Make sure of a file that only its owner can open (0600)."""
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    path.chmod(0o600)
 
 
 def thread_root(home: Path, user: str, thread: str) -> Path:

@@ -27,6 +27,7 @@ from core.errors import Invalid, Refused, Unavailable
 from core.events import Record
 from core.ids import stamp
 from core.log import EventLog
+from core.paths import make_home, private_file
 
 log = structlog.get_logger("sika.projections")
 
@@ -58,7 +59,7 @@ def own_file(home: Path) -> Iterator[tuple[Path, int]]:
     for number in range(1, MOST_PROCESSES + 1):
         name = "views" if number == 1 else f"views-{number}"
         try:
-            home.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_home(home)
             descriptor = os.open(home / f"{name}.lock", os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as error:
             raise Invalid(f"data directory {home} cannot be used: {error.strerror}") from error
@@ -287,8 +288,12 @@ class Views:
 
     async def _open(self) -> aiosqlite.Connection:
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        fresh = not self.path.exists()
+        fresh = not self.path.exists() or not self.path.stat().st_size
         await self.close()
+        with suppress(OSError):  # SQLite says what is wrong
+            private_file(self.path)  # what SQLite makes beside it gets its mode
+            for beside in self.path.parent.glob(f"{self.path.name}-*"):
+                private_file(beside)
         db = await self._connect(str(self.path))
         await db.execute("PRAGMA journal_mode = WAL")
         await db.execute("PRAGMA synchronous = NORMAL")
