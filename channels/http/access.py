@@ -191,7 +191,7 @@ ENTRY: web.RequestKey[Entry] = web.RequestKey("entry", Entry)
 
 
 def limits(request: web.Request) -> Limits:
-    """What users may ask for: `await access.limits(request).admit_run(alive.principal(request), thread_id, run_id)`."""
+    """What users may ask for: `async with access.limits(request).admitted(principal, thread_id, run_id): …`."""
     return request.app[GATE].limits
 
 

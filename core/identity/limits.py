@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict, deque
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 
 import msgspec
@@ -19,7 +20,7 @@ import structlog
 
 from core import settings
 from core.aggregates import Aggregates
-from core.errors import SikaError
+from core.errors import SikaError, Unavailable
 from core.events import Aggregate, Event, Record
 from core.identity.errors import TooMany
 from core.identity.principal import Principal
@@ -34,7 +35,7 @@ MINUTE = 60.0
 RETRY_SECONDS = 5.0
 """What is told to who has too many runs: nobody knows when one ends."""
 REQUESTED_WITHIN = timedelta(seconds=30)
-"""An admission whose run is not in the log after this was never used: its server died, or the request was refused."""
+"""An admission whose run is not in the log after this was never used: its server died, or nobody knows."""
 KEPT = 50
 """Admissions of a user until the older ones, which say nothing any more, are purged."""
 USERS = 10_000
@@ -53,6 +54,12 @@ class RunAdmitted(Event, frozen=True):
     open: list[Admission]
 
 
+class RunRefused(Event, frozen=True):
+    """A run that was admitted was not to be had for another reason; `open` are the others."""
+
+    open: list[Admission]
+
+
 class Admitted(msgspec.Struct, frozen=True):
     open: tuple[Admission, ...] = ()
     count: int = 0
@@ -62,7 +69,7 @@ class Admitted(msgspec.Struct, frozen=True):
 def fold(records: Iterable[Record], start: Admitted) -> Admitted:
     """Pure and total."""
     for record in records:
-        if isinstance(record.event, RunAdmitted):
+        if isinstance(record.event, RunAdmitted | RunRefused):
             start = Admitted(tuple(record.event.open), start.count + 1)
     return start
 
@@ -118,6 +125,30 @@ class Limits:
         if limits.max_concurrent_runs is not None:
             wanted = Admission(thread_id, run_id, now())
             await self._take_place(principal.user, wanted, limits.max_concurrent_runs, replaces, actor)
+
+    @asynccontextmanager
+    async def admitted(
+        self, principal: Principal, thread_id: str, run_id: str, *, replaces: bool = False, actor: str = "http"
+    ) -> AsyncIterator[None]:
+        """As `admit_run`, for a block that asks for the run: if the run is refused, its place is free again at once."""
+        await self.admit_run(principal, thread_id, run_id, replaces=replaces, actor=actor)
+        try:
+            yield
+        except Unavailable:
+            raise  # perhaps it is in the log all the same
+        except SikaError:
+            await self._give_back(principal.user, run_id, actor)
+            raise
+
+    async def _give_back(self, user: str, run_id: str, actor: str) -> None:
+        def decide(state: Admitted) -> Sequence[Event]:
+            others = [one for one in state.open if one.run != run_id]
+            return [RunRefused(open=others)] if len(others) < len(state.open) else []
+
+        try:
+            await self._admitted.decide(user, decide, actor=actor)
+        except SikaError as error:
+            log.info("place of a refused run not given back yet", error=str(error))
 
     async def _within_budget(self, user: str, most: int) -> None:
         moment = datetime.now(UTC)

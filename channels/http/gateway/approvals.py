@@ -82,9 +82,9 @@ async def decide(request: web.Request) -> web.Response:
         return plain(Decided(_object(thread_id, current, approval), earlier))
     _check(thread_id, current, approval, answer["decision"])
     run_id, wanted = uuid7(), traced(request, approvals.going_on(current, {identity: answer}))
-    await access.limits(request).admit_run(alive.principal(request), thread_id, run_id)
     intake = alive.of(request).services.intake
-    after, _ = await intake.request_run(thread_id, run_id, wanted, user=alive.user(request))
+    async with access.limits(request).admitted(alive.principal(request), thread_id, run_id):
+        after, _ = await intake.request_run(thread_id, run_id, wanted, user=alive.user(request))
     response = plain(Decided(_object(thread_id, after, after.approvals.get(identity, approval)), run_id))
     response.set_status(202)
     return response

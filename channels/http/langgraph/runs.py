@@ -248,8 +248,8 @@ async def admit(request: web.Request, thread_id: str, run_id: str, asked: Asked)
     if asked.create and not (await services.threads.load(thread_id, at_least=0)).exists:
         await services.intake.create_thread(thread_id, user=user, metadata=asked.metadata)
     replaces = asked.request.multitask in ("interrupt", "rollback")
-    await access.limits(request).admit_run(alive.principal(request), thread_id, run_id, replaces=replaces)
-    return await services.intake.request_run(thread_id, run_id, traced(request, asked.request), user=user)
+    async with access.limits(request).admitted(alive.principal(request), thread_id, run_id, replaces=replaces):
+        return await services.intake.request_run(thread_id, run_id, traced(request, asked.request), user=user)
 
 
 async def _asked(request: web.Request) -> Asked:

@@ -39,6 +39,18 @@ async def test_requests_per_minute(here: Place, config: WithAccounts) -> None:
     assert (await ada.ask("GET", "/health")).status == 200
 
 
+async def test_a_refused_run_takes_no_place(here: Place, config: WithAccounts) -> None:
+    ada = await here.person(ADA)
+    one, other = [(await ada.ask("POST", "/api/threads", {})).body["thread_id"] for _ in range(2)]
+
+    async def run(thread: str) -> int:
+        return (await ada.ask("POST", f"/api/threads/{thread}/runs", {"input": {"messages": []}})).status
+
+    config.limits = Limits(max_concurrent_runs=2)
+    assert [await run(thread) for thread in ("unknown", one, one, one, other)] == [404, 200, 409, 409, 200]
+    assert await run("unknown") == 429, "and the places that are taken stay so"
+
+
 async def test_tokens_are_counted_from_the_log(
     here: Place, worker: Worker, system: System, config: WithAccounts
 ) -> None:

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from core import settings
+from core.errors import Refused, Unavailable
 from core.events import Aggregate, Event, RunCompleted, RunRequested, RunStarted, ThreadCreated, ThreadErased
 from core.identity import limits
 from core.identity.errors import TooMany
@@ -101,6 +102,23 @@ async def test_erased_threads_and_unused_admissions_make_room(world: World, monk
         await here.admit_run(ADA, "t", "r2")
     monkeypatch.setattr(limits, "REQUESTED_WITHIN", limits.REQUESTED_WITHIN * 0)
     await here.admit_run(ADA, "t", "r2")
+
+
+async def test_the_place_of_a_refused_run(world: World) -> None:
+    """Is given back for what was certainly not asked for, and only its own."""
+    world.config = settings.Limits(max_concurrent_runs=2)
+    here = world.process()
+    await world.run(here)
+    for _ in range(3):
+        with pytest.raises(Refused):
+            async with here.admitted(ADA, "t", uuid7()):
+                raise Refused("busy")
+    with pytest.raises(Unavailable):
+        async with here.admitted(ADA, "t", "perhaps"):
+            raise Unavailable("no answer")
+    with pytest.raises(TooMany):
+        async with world.process().admitted(ADA, "t", uuid7()):
+            raise AssertionError
 
 
 async def test_little_is_kept_of_admissions(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
