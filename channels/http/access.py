@@ -40,6 +40,8 @@ INTERNAL_HEADERS = ("X-Sika-Internal-Token", "X-DeerFlow-Internal-Token")
 USER_HEADER = "X-Sika-User"
 EXPIRY_SECONDS = 30.0
 """How often open answers are checked for sessions and keys that have expired meanwhile."""
+PAUSE_SECONDS = 1.0
+"""Until the accounts are read again, if they could not be."""
 _TOKENS = """
 SELECT coalesce(sum(input_tokens + output_tokens), 0)
 FROM used u JOIN all_runs r ON r.seq = u.run JOIN threads t ON t.id = r.thread
@@ -89,7 +91,7 @@ class Gate:
         """For `Application.cleanup_ctx`. Raises `Invalid` if there are accounts and the secrets cannot be used."""
         if self.accounts:
             await self._prepare()
-        watching = asyncio.create_task(self._watch())
+        watching = asyncio.create_task(self._keep_watching())
         yield
         watching.cancel()
         await asyncio.gather(watching, return_exceptions=True)
@@ -157,20 +159,25 @@ class Gate:
     def leave(self, request: web.Request) -> None:
         self._inside.pop(id(request), None)
 
+    async def _keep_watching(self) -> None:
+        """Runs for as long as the application: whatever ends the watch, it begins again."""
+        while True:
+            try:
+                await self._watch()
+            except SikaError as error:
+                log.warning("accounts not read", error=str(error))
+            except Exception as error:
+                log.error("watch of the accounts failed", again_in=PAUSE_SECONDS, error=str(error), exc_info=True)
+            await asyncio.sleep(PAUSE_SECONDS)
+
     async def _watch(self) -> None:
-        """Runs for as long as the application: ends what is still being sent to those who may not have it any more."""
+        """Ends what is still being sent to those who may not have it any more."""
         with self._log.listen(ACCOUNTS) as ear:
             while True:
+                await self._sweep()
                 with suppress(TimeoutError):
                     async with asyncio.timeout(EXPIRY_SECONDS):
                         await ear.take()
-                while True:
-                    try:
-                        await self._sweep()
-                        break
-                    except SikaError as error:
-                        log.warning("accounts not read", error=str(error))
-                        await asyncio.sleep(1)
 
     async def _sweep(self) -> None:
         if not self._inside:

@@ -16,6 +16,7 @@ import pytest
 from joserfc import jwt
 from joserfc.jwk import OctKey
 
+from channels.http.access import Gate
 from channels.http.app import all_routes
 from channels.http.routes import Form, Route
 from core.events import Aggregate, thread
@@ -32,7 +33,7 @@ from tests.support.oidc import by_hand
 # ── nobody gets in without a credential ──────────────────────────────────────────────────────────────────────────────
 
 PUBLIC = {
-    "/ok", "/info", "/health", "/ready", "/docs", "/redoc", "/openapi.json",
+    "/ok", "/info", "/health", "/ready", "/docs", "/redoc", "/openapi.json", "/",
     *(f"/v1/auth/{name}" for name in ("login/local", "register", "initialize", "logout", "setup-status", "providers")),
     "/v1/auth/oauth/{provider}", "/v1/auth/callback/{provider}",
 }  # fmt: skip
@@ -375,6 +376,26 @@ async def test_what_is_revoked_elsewhere_ends_here(
         await until(browser, 401)
     for browser in others:
         assert (await browser.me()).status == 200
+
+
+async def test_whatever_ends_the_watch_revocation_goes_on(here: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    ada = await here.person(ADA)
+    thread_id = (await ada.ask("POST", "/api/threads", {})).body["thread_id"]
+    sweep, failures = Gate._sweep, 1
+
+    async def failing(gate: Gate) -> None:
+        nonlocal failures
+        failures -= 1
+        if failures >= 0:
+            raise RuntimeError("a defect")
+        await sweep(gate)
+
+    async with ada.session.get(f"{here.url}/api/threads/{thread_id}/log?follow=1") as stream:
+        assert stream.status == 200
+        monkeypatch.setattr(Gate, "_sweep", failing)
+        await here.directory.disable(ADA, actor="test")
+        with pytest.raises(aiohttp.ClientError):
+            await asyncio.wait_for(stream.read(), 20)
 
 
 async def test_a_disabled_account_comes_back_without_its_old_sessions(here: Place) -> None:
