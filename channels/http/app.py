@@ -12,7 +12,7 @@ from typing import Any, Literal
 import msgspec
 from aiohttp import web
 
-from channels.http import access, auth, connections, errors, guard, metrics, native, openapi
+from channels.http import access, auth, connections, errors, guard, metrics, native, openapi, traces
 from channels.http.accounts.oidc import Oidc
 from channels.http.bodies import plain
 from channels.http.gateway import agents as own_agents
@@ -97,6 +97,7 @@ def build(services: Services, *, trusted: bool = False) -> web.Application:
     app[access.GATE], oidc = gate, Oidc()
     app[auth.OIDC] = oidc
     app.cleanup_ctx.extend((live.running, gate.running, oidc.running, metrics.running))
+    app.on_response_prepare.extend((guard.protect, traces.answer))
     app[access.MOUNTED] = mount(app.router, all_routes())
     return app
 

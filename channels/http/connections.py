@@ -128,7 +128,7 @@ class Connection(web.RequestHandler):
             return super().handle_error(request, status, exc, message)
         text = (message or "").partition("\n")[0].strip(" :") or "it is no HTTP"
         log.debug("malformed request", ip=request.remote, error=text)
-        response = answer(400, f"malformed request: {text}", "bad_request")
+        response = answer(400, f"malformed request: {text}", "bad_request", {"Server": "Sika"})
         response.force_close()
         return response
 

@@ -9,7 +9,7 @@ import structlog
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
-from channels.http import guard
+from channels.http import guard, traces
 from channels.http.routes import Handler
 from core.errors import Conflict, Invalid, NotFound, Refused, SikaError, Unavailable
 from core.redaction import redactor
@@ -59,6 +59,8 @@ def middleware(rules: guard.Rules, max_body_bytes: int) -> Middleware:
     @web.middleware
     async def handle(request: web.Request, handler: Handler) -> web.StreamResponse:
         origin = None
+        trace = request[traces.TRACE] = traces.name(request)
+        structlog.contextvars.bind_contextvars(trace=trace)
         try:
             origin = rules.check(request)
             if origin:

@@ -30,6 +30,9 @@ from core.settings import Http
 ORIGIN: web.RequestKey[str] = web.RequestKey("origin", str)
 """Set on requests of configured foreign origins: streamed responses need it before they are returned."""
 
+SHARED: web.RequestKey[bool] = web.RequestKey("shared", bool)
+"""Whether a page of a configured foreign origin asks, or shows what is asked for: `<img>` sends no `Origin`."""
+
 EXPOSED = "Content-Location, Location, Retry-After, X-Pagination-Total, X-Pagination-Next, X-Trace-Id"
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9._-]+))(?::([0-9]{1,5}))?")
@@ -103,6 +106,7 @@ class Rules:
                 f"Host {seen.host!r} is not served here; use localhost, or configure http.public_url",
             )
         origin = request.headers.get("Origin")
+        request[SHARED] = (origin or _origin(request.headers.get("Referer", ""))) in http.cors_origins
         if origin is None:
             if _changes(request) and request.headers.get("Sec-Fetch-Site") == "cross-site":
                 raise Rejected("origin_not_allowed", "Another site may not change anything here")
@@ -215,6 +219,10 @@ def _same(origin: str, secure: bool, host: str) -> bool:
     return scheme in _PORTS and (name, port) == _split(host, _PORTS[scheme])
 
 
+def _origin(url: str) -> str:
+    return "/".join(url.split("/", 3)[:3])
+
+
 def _place(origin: str) -> tuple[str, str, int]:
     scheme, _, host = origin.partition("://")
     return (scheme, *_split(host, _PORTS.get(scheme, 0)))
@@ -226,6 +234,14 @@ def _split(host: str, default: int) -> tuple[str, int]:
     if parts is None:
         return "", -1
     return (parts[1] or parts[2]).lower(), int(parts[3]) if parts[3] else default
+
+
+async def protect(request: web.Request, response: web.StreamResponse) -> None:
+    """For `Application.on_response_prepare`: headers of every answer."""
+    response.headers["Server"] = "Sika"
+    response.headers.setdefault("X-Content-Type-Options", "nosniff")
+    if not request.get(SHARED, False):
+        response.headers.setdefault("Cross-Origin-Resource-Policy", "same-origin")
 
 
 def is_preflight(request: web.Request) -> bool:

@@ -234,6 +234,8 @@ class Outlet:
         """Raises `ConnectionError` if the client is gone, or has not read for a minute."""
         if not self.response.prepared:
             await self.response.prepare(self._request)
+        if self._request.method == "HEAD":
+            return
         try:
             for begin in range(0, len(data), PIECE_BYTES):
                 async with asyncio.timeout(STALLED_SECONDS):

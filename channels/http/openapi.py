@@ -113,7 +113,8 @@ def _operation(route: Route, schemas: _Schemas) -> Json:
 def operation_id(route: Route) -> str:
     """Method and path as one word; it stays as long as they do."""
     words = re.findall(r"\w+", _VARIABLE.sub(r"\1", route.path))
-    return "_".join((route.method.lower(), *words))
+    slash = ("slash",) if route.path.endswith("/") else ()
+    return "_".join((route.method.lower(), *words, *slash))
 
 
 def tag(route: Route) -> str:
@@ -330,6 +331,14 @@ async def get_page(request: web.Request) -> web.Response:
     return _file(request, "index.html", "text/html")
 
 
+async def get_root(request: web.Request) -> web.Response:
+    """Redirects to the page, from where people look for it."""
+    if request.path == "/" and not alive.of(request).services.config().http.docs:
+        return web.Response(text="This is Sika, a server for agents. Its API is under /api.\n")
+    _enabled(request)
+    return web.Response(status=302, headers={"Location": "../docs" if request.path == "/docs/" else "docs"})
+
+
 async def get_script(request: web.Request) -> web.Response:
     """The script of the page."""
     return _file(request, "page.js", "text/javascript")
@@ -367,6 +376,9 @@ _PUBLIC: Any = {"errors": (404,), "public": True, "mounts": ROOT, "tag": "docume
 ROUTES = (
     Route("GET", "/openapi.json", get_document, {200: Json}, **_PUBLIC),
     Route("GET", "/docs", get_page, {200: "text/html"}, **_PUBLIC),
+    Route("GET", "/", get_root, {200: "text/plain", 302: None}, **_PUBLIC),
+    Route("GET", "/docs/", get_root, {302: None}, **_PUBLIC),
+    Route("GET", "/redoc", get_root, {302: None}, **_PUBLIC),
     Route("GET", "/docs/page.js", get_script, {200: "text/javascript"}, **_PUBLIC),
     Route("GET", "/docs/page.css", get_style, {200: "text/css"}, **_PUBLIC),
 )

@@ -98,12 +98,20 @@ ROUTE: web.RequestKey[Route] = web.RequestKey("route", Route)
 
 
 def mount(router: web.UrlDispatcher, routes: Iterable[Route]) -> dict[web.AbstractRoute, Route]:
-    """Add routes to a router, fixed segments first; which of ours each of its routes is."""
+    """Add routes to a router, fixed segments first; which of ours each of its routes is. What GET answers at once, HEAD
+    answers too: streams would have no end, and some change something.
+    """
     mounted: dict[web.AbstractRoute, Route] = {}
     for route in sorted(routes, key=_specific):
         for prefix in route.mounts:
-            mounted[router.add_route(route.method, prefix + route.path, route.handler)] = route
+            for method in (route.method, "HEAD") if _has_head(route) else (route.method,):
+                mounted[router.add_route(method, prefix + route.path, route.handler)] = route
     return mounted
+
+
+def _has_head(route: Route) -> bool:
+    sent = route.answers.get(200, ())
+    return route.method == "GET" and not route.endless and SSE not in (sent if isinstance(sent, tuple) else (sent,))
 
 
 def _specific(route: Route) -> list[tuple[int, str]]:

@@ -44,13 +44,19 @@ MAX_CONTENTS = 1 << 20
 MAX_EDIT = 2 << 20
 """Bytes of a text that is replaced."""
 MEMBER_CACHE = "private, max-age=300"
-_ACTIVE = re.compile(r"text/html|(application|text)/xml|.*\+xml|multipart/.*|message/.*")
-"""What can run scripts in the name of the server it comes from."""
+_ACTIVE = re.compile(
+    r"text/html|(application|text)/xml|.*\+xml|multipart/.*|message/.*|(application|text)/javascript|text/css"
+    r"|application/(wasm|x-shockwave-flash)"
+)
+"""What can run in the name of the server it comes from, or in a page of it. PDF does not: viewers keep it apart, and
+people read it in the page (contract runtime §19).
+"""
 _TYPES = mimetypes.MimeTypes(filenames=())  # the same on every machine
 for _kind, _suffixes in {
     "application/xhtml+xml": (".xhtml", ".xht"),
     "image/webp": (".webp",),
     "message/rfc822": (".mhtml",),
+    "text/javascript": (".js", ".mjs"),
     "text/markdown": (".md",),
     "text/yaml": (".yaml", ".yml"),
 }.items():
@@ -256,7 +262,7 @@ def _member(file: _Frugal, member: str) -> bytes:
 
 async def _send(request: web.Request, content: Content, cache: str) -> web.StreamResponse:
     kind, shown = _type(content), not flag(request, "download")
-    active = _ACTIVE.fullmatch(kind.partition(";")[0]) is not None
+    active = any(_ACTIVE.fullmatch(one) for one in (kind.partition(";")[0], _guessed(content)[0] or ""))
     headers = {
         "Accept-Ranges": "bytes",
         "Cache-Control": cache,
@@ -286,7 +292,7 @@ async def _send(request: web.Request, content: Content, cache: str) -> web.Strea
 
 async def _write(request: web.Request, outlet: Outlet, content: Content, begin: int, end: int) -> None:
     await outlet.response.prepare(request)
-    while begin < end:
+    while begin < end and request.method != "HEAD":
         data = await to_thread.run_sync(content.read, begin, min(CHUNK_BYTES, end - begin))
         if not data:  # it was made shorter while we read it: what was promised cannot be kept
             outlet.abort()
@@ -298,7 +304,7 @@ async def _write(request: web.Request, outlet: Outlet, content: Content, begin: 
 
 def _type(content: Content) -> str:
     """By the name; what has no known one is text if it looks like it. Text says so if it is UTF-8."""
-    guessed, encoding = _TYPES.guess_type(f"file:///{quote(content.name)}")
+    guessed, encoding = _guessed(content)
     if encoding is not None:
         return "application/octet-stream"
     text = b"\0" not in content.head
@@ -306,6 +312,10 @@ def _type(content: Content) -> str:
     if not kind.startswith("text/") or not _utf8(content.head):
         return kind
     return f"{kind}; charset=utf-8"
+
+
+def _guessed(content: Content) -> tuple[str | None, str | None]:
+    return _TYPES.guess_type(f"file:///{quote(content.name)}")
 
 
 def _utf8(head: bytes) -> bool:

@@ -67,6 +67,13 @@ async def get(api: Api, path: str, **headers: str) -> Answer:
         ("a.png", b"\x89PNG\0", "image/png", "inline"),
         ("a.pdf", b"%PDF-", "application/pdf", "inline"),
         ("a.tar.gz", b"\x1f\x8b", "application/octet-stream", "inline"),
+        ("a.tgz", b"\x1f\x8b", "application/octet-stream", "inline"),
+        ("a.svgz", b"\x1f\x8b", "application/octet-stream", "attachment"),
+        ("a.js", b"x()", "text/javascript; charset=utf-8", "attachment"),
+        ("a.mjs", b"x()", "text/javascript; charset=utf-8", "attachment"),
+        ("a.css", b"a{}", "text/css; charset=utf-8", "attachment"),
+        ("a.swf", b"FWS\0", "application/x-shockwave-flash", "attachment"),
+        ("a.wasm", b"\0asm", "application/wasm", "attachment"),
         ("a.html", b"<script>", "text/html; charset=utf-8", "attachment"),
         ("a.HTM", b"<script>", "text/html; charset=utf-8", "attachment"),
         ("a.xhtml", b"<script/>", "application/xhtml+xml", "attachment"),
@@ -119,6 +126,21 @@ async def test_ranges(
     found = await get(api, f"{OUT}/a.txt", Range=wanted)
     assert (found.status, found.headers.get("Content-Range")) == (status, place)
     assert content is None or found.body == content
+
+
+async def test_a_head_has_no_body(api: Api, outputs: Path) -> None:
+    """Not even on the wire, where it would be taken for the next answer."""
+    (outputs / "a.txt").write_bytes(b"0123456789")
+    port = int(api.url.rpartition(":")[2])
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    path = f"/api/threads/t/artifacts/{OUT}/a.txt"
+    writer.write(f"HEAD {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
+    async with asyncio.timeout(20):
+        head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+    writer.close()
+    assert head.startswith(b"HTTP/1.1 200 ")
+    assert b"\r\nContent-Length: 10" in head
+    assert body == b""
 
 
 async def test_tags(api: Api, outputs: Path) -> None:

@@ -138,6 +138,67 @@ async def test_ready(services: Services, parts: tuple[str, ...], status: int, wo
             assert response.status == 200
 
 
+@pytest.mark.parametrize("path", ["/health", "/openapi.json", "/docs", "/api/threads/{thread}", "/api/models"])
+async def test_head_is_get_without_the_body(api: Api, path: str) -> None:
+    url = api.url + path.format(thread=await api.thread())
+    seen = []
+    for method in ("GET", "HEAD"):
+        async with api.session.request(method, url) as response:
+            varying = ("Date", "X-Trace-Id")
+            headers = {name: value for name, value in response.headers.items() if name not in varying}
+            seen.append((response.status, headers))
+            assert bool(await response.read()) == (method == "GET")
+    assert seen[0] == seen[1]
+
+
+async def test_streams_have_no_head(api: Api) -> None:
+    """They might never end, and end a run."""
+    thread = await api.thread()
+    run = await api.run(thread)
+    for path in (f"/runs/{run}/stream?action=interrupt", f"/runs/{run}/join", "/log", "/stream"):
+        async with api.session.head(f"{api.url}/api/threads/{thread}{path}") as response:
+            assert (response.status, "HEAD" in response.headers["Allow"]) == (405, False)
+    assert (await api.ask("GET", f"/threads/{thread}/runs/{run}"))["status"] == "pending"
+
+
+async def test_headers_of_every_answer(api: Api, config: Settings) -> None:
+    config.http = Http(cors_origins=("https://ui.example",), heartbeat_seconds=0.2)
+    thread = await api.thread()
+    asked = [("GET", "/ok"), ("GET", "/nothing"), ("PUT", "/threads"), ("GET", f"/threads/{thread}/log?follow=1")]
+    for given, shared in (
+        ({}, False),
+        ({"Referer": "https://evil.example/ui.example"}, False),
+        ({"Referer": "https://ui.example.evil.example/"}, False),
+        ({"Origin": "https://evil.example"}, False),
+        ({"Origin": "https://ui.example"}, True),
+        ({"Referer": "https://ui.example/chats"}, True),
+        ({"Host": "evil.example"}, False),
+    ):
+        for method, path in asked:
+            async with api.session.request(method, f"{api.url}/api{path}", headers=given) as response:
+                found = response.headers
+            assert (found["Server"], found["X-Content-Type-Options"]) == ("Sika", "nosniff")
+            assert found.get("Cross-Origin-Resource-Policy") == (None if shared else "same-origin")
+            assert len(found["X-Trace-Id"]) == 32
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"X-Trace-Id": "page-7:a.b_c"}, "page-7:a.b_c"),
+        ({"traceparent": f"00-{'a' * 32}-{'b' * 16}-01"}, "a" * 32),
+        ({"X-Trace-Id": "mine", "traceparent": f"00-{'a' * 32}-{'b' * 16}-01"}, "mine"),
+        ({"X-Trace-Id": "x" * 129}, None),
+        ({"X-Trace-Id": "a b"}, None),
+        ({"traceparent": "nonsense"}, None),
+    ],
+)
+async def test_traces_are_named(api: Api, given: dict[str, str], expected: str | None) -> None:
+    async with api.session.get(f"{api.url}/ok", headers=given) as response:
+        found = response.headers["X-Trace-Id"]
+    assert found == expected or (expected is None and len(found) == 32)
+
+
 # ── who may knock ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -275,7 +275,20 @@ async def test_page_needs_nobody_else(api: Api) -> None:
         assert not re.search(r"innerHTML|\beval\b|<script>|style=|\son\w+=", text), "what the policy forbids"
 
 
-@pytest.mark.parametrize("path", ["/openapi.json", "/docs", "/docs/page.js", "/docs/page.css"])
+@pytest.mark.parametrize("path", ["/", "/docs/", "/redoc"])
+async def test_where_people_look_for_the_page(api: Api, path: str) -> None:
+    async with api.session.get(f"{api.url}{path}") as response:
+        assert (response.status, str(response.url)) == (200, f"{api.url}/docs")
+
+
+async def test_without_docs_the_root_says_what_this_is(api: Api, config: Settings) -> None:
+    config.http = configuration.parse("http: {docs: false}").http
+    async with api.session.get(f"{api.url}/") as response:
+        assert (response.status, response.content_type) == (200, "text/plain")
+        assert "/api" in await response.text()
+
+
+@pytest.mark.parametrize("path", ["/docs/", "/redoc", "/openapi.json", "/docs", "/docs/page.js", "/docs/page.css"])
 async def test_docs_can_be_switched_off(api: Api, config: Settings, path: str) -> None:
     config.http = configuration.parse("http: {docs: false}").http
     async with api.session.get(f"{api.url}{path}") as response:
