@@ -14,6 +14,9 @@ function make(name, attributes = {}, ...children) {
   return made;
 }
 
+// Text in which `names` are set apart.
+const prose = (text) => (text || "").split("`").map((part, index) => (index % 2 ? make("code", {}, part) : part));
+
 // Fills a <details> when it is first opened: a long document stays quick.
 function folded(title, fill, attributes = {}) {
   const inside = make("div");
@@ -48,7 +51,7 @@ function row(name, schema, required, text) {
   return make("tr", {},
     make("td", {}, make("code", {}, name), required ? " *" : ""),
     make("td", { class: "type" }, ...type(schema), start),
-    make("td", { class: "quiet" }, text || schema.description || ""));
+    make("td", { class: "quiet" }, ...prose(text || schema.description)));
 }
 
 function shape(schema) {
@@ -76,13 +79,13 @@ function example(schema, depth = 0) {
 
 function operation(method, path, given) {
   const title = [make("span", { class: `method ${method}` }, method.toUpperCase()),
-    make("span", { class: "path" }, path), make("span", { class: "quiet" }, `  ${given.summary}`)];
+    make("span", { class: "path" }, path), make("span", { class: "quiet" }, "  ", ...prose(given.summary))];
   const words = `${method} ${path} ${given.summary} ${given.description || ""} ${given.tags}`.toLowerCase();
   return folded(title, () => [...described(given), trial(method, path, given)], { id: given.operationId, "data-words": words });
 }
 
 function described(given) {
-  const parts = [make("p", { class: "text" }, given.description || "")];
+  const parts = [make("p", { class: "text" }, ...prose(given.description))];
   if (given["x-endless"]) parts.push(make("p", {}, `The answer has no end: ${given["x-endless"]}.`));
   if (given.parameters) {
     const rows = given.parameters.map((one) => row(`${one.name} (${one.in})`, one.schema, one.required, one.description));
@@ -99,8 +102,8 @@ function answer([status, given]) {
   const kinds = Object.entries(found.content || {}).flatMap(([media, { schema }]) => [
     make("div", {}, `${media}: `, make("span", { class: "type" }, ...type(schema)))]);
   const headers = Object.entries(found.headers || {}).map(([name, { description }]) =>
-    make("div", { class: "quiet" }, `${name}: ${description}`));
-  return make("tr", {}, make("td", {}, status), make("td", {}, found.description, ...kinds, ...headers));
+    make("div", { class: "quiet" }, `${name}: `, ...prose(description)));
+  return make("tr", {}, make("td", {}, status), make("td", {}, ...prose(found.description), ...kinds, ...headers));
 }
 
 // ── trying it ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -181,7 +184,7 @@ async function send(method, path, media, values, signal, said, shown) {
 function show(given) {
   api = given;
   document.title = byId("title").textContent = `${api.info.title} API ${api.info.version}`;
-  byId("introduction").textContent = api.info.description;
+  byId("introduction").replaceChildren(...prose(api.info.description));
   const groups = new Map(api.tags.map((tag) => [tag.name, []]));
   for (const [path, methods] of Object.entries(api.paths))
     for (const method of METHODS)
@@ -189,12 +192,12 @@ function show(given) {
   for (const { name, description } of api.tags) {
     byId("tags").append(make("a", { href: `#tag-${name}` }, name));
     byId("operations").append(make("section", {}, make("h2", { id: `tag-${name}` }, name),
-      make("p", { class: "quiet" }, description), ...groups.get(name)));
+      make("p", { class: "quiet" }, ...prose(description)), ...groups.get(name)));
   }
   byId("tags").append(make("a", { href: "#schemas" }, "Schemas"));
   for (const [name, schema] of Object.entries(api.components.schemas))
     byId("types").append(folded([make("code", {}, name)],
-      () => [make("p", { class: "text" }, schema.description || ""), shape(schema)], { id: `schema-${name}` }));
+      () => [make("p", { class: "text" }, ...prose(schema.description)), shape(schema)], { id: `schema-${name}` }));
   filter();
   openNamed();
 }

@@ -343,4 +343,4 @@ def _routes() -> list[Route]:
     ]
 
 
-ROUTES = (*_routes(), Route("GET", "/channels/", channels, {200: Channels}, scope=ADMIN, mounts=API))
+ROUTES = (*_routes(), Route("GET", "/channels/", channels, {200: Channels}, scope=ADMIN, mounts=API, tag="channels"))

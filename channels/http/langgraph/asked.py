@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 
@@ -37,28 +37,75 @@ OPTIONS: Mapping[str, Any] = {
 CONFIG: Mapping[str, Any] = {"recursion_limit": float | None, "tags": list[str] | None, "run_name": str | None}
 
 
+def _says(text: str) -> msgspec.Meta:
+    return msgspec.Meta(description=text)
+
+
 class RunBody(msgspec.Struct, kw_only=True):
     """`config.tags` and `config.run_name` are kept and shown with the run; they change nothing."""
 
-    assistant_id: str | None = None
-    input: dict[str, Any] | None = None
-    command: Command | None = None
-    stream_mode: str | list[str] | None = None
-    stream_subgraphs: bool | None = None
-    config: dict[str, Any] | None = None
-    context: dict[str, Any] | None = None
-    metadata: dict[str, Any] | None = None
-    checkpoint: dict[str, Any] | None = None
-    checkpoint_id: str | None = None
-    interrupt_before: str | list[str] | None = None
-    interrupt_after: str | list[str] | None = None
-    webhook: str | None = None
-    multitask_strategy: Literal["reject", "enqueue", "interrupt", "rollback"] | None = None
-    on_disconnect: Literal["cancel", "continue"] | None = None
-    on_completion: Literal["delete", "keep"] | None = None
-    if_not_exists: Literal["reject", "create"] | None = None
-    after_seconds: float | None = None
-    feedback_keys: list[str] | None = None
+    assistant_id: Annotated[str | None, _says("An assistant's id, or its name; `lead_agent` by default.")] = None
+    input: Annotated[
+        dict[str, Any] | None,
+        _says('The state to write before the run, as `{"messages": [{"role": "user", "content": "Hi"}]}`.'),
+    ] = None
+    command: Annotated[Command | None, _says("Instead of an input: answers an interrupt, or writes to the state.")] = (
+        None
+    )
+    stream_mode: Annotated[
+        str | list[str] | None,
+        _says(
+            "One or several of `values` (the default), `updates`, `messages`, `messages-tuple`, `custom`, `tasks`, "
+            "`checkpoints`, `debug`, `events`."
+        ),
+    ] = None
+    stream_subgraphs: Annotated[bool | None, _says("Whether to stream what subagents do, too; false by default.")] = (
+        None
+    )
+    config: Annotated[
+        dict[str, Any] | None,
+        _says("`configurable` and `context` (see the latter), and `recursion_limit`, the most steps of the run."),
+    ] = None
+    context: Annotated[
+        dict[str, Any] | None,
+        _says(
+            "Options of the agent: `model_name`, `mode` (`flash`, `thinking`, `pro`, `ultra`), `thinking_enabled`, "
+            "`reasoning_effort`, `is_plan_mode`, `subagent_enabled`, `max_concurrent_subagents`, `agent_name`, "
+            "`is_bootstrap`. Other keys are passed on to tools. What `config` says in `context`, or else in "
+            "`configurable`, counts more."
+        ),
+    ] = None
+    metadata: Annotated[dict[str, Any] | None, _says("What the run is annotated with.")] = None
+    checkpoint: Annotated[dict[str, Any] | None, _says("`checkpoint_id` within an object, as the SDKs send it.")] = None
+    checkpoint_id: Annotated[str | None, _says("The checkpoint to go on from; by default the newest.")] = None
+    interrupt_before: Annotated[
+        str | list[str] | None, _says("Nodes before which to pause, or `*`; none by default.")
+    ] = None
+    interrupt_after: Annotated[
+        str | list[str] | None, _says("Nodes after which to pause, or `*`; none by default.")
+    ] = None
+    webhook: Annotated[str | None, _says("An address that is sent the run when it has ended.")] = None
+    multitask_strategy: Annotated[
+        Literal["reject", "enqueue", "interrupt", "rollback"] | None,
+        _says(
+            "What to do if the thread has a run at work: `reject` this one (409, the default), `enqueue` it, or end "
+            "the other by `interrupt` or `rollback`."
+        ),
+    ] = None
+    on_disconnect: Annotated[
+        Literal["cancel", "continue"] | None,
+        _says("Whether the run ends with the client's connection (`cancel`) or not (`continue`, the default)."),
+    ] = None
+    on_completion: Annotated[
+        Literal["delete", "keep"] | None,
+        _says("Whether the thread of a run without one stays (`keep`) or goes with it (`delete`, the default)."),
+    ] = None
+    if_not_exists: Annotated[
+        Literal["reject", "create"] | None,
+        _says("What a run on a thread does if there is none: `reject` (404, the default), or `create` it."),
+    ] = None
+    after_seconds: Annotated[float | None, _says("How long to wait before the run begins; 0 by default.")] = None
+    feedback_keys: Annotated[list[str] | None, _says("Kept with the run; without effect.")] = None
 
 
 class Command(msgspec.Struct):

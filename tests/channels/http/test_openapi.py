@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import inspect
 import re
+import shutil
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
+import anyio
 import jsonschema_rs
 import msgspec
 import pytest
 import schemathesis
 from aiohttp import web
 
+from actors.lead import options
 from channels.http.app import all_routes
+from channels.http.langgraph.asked import RunBody, checked
 from channels.http.openapi import DIALECT, document, operation_id
 from channels.http.routes import API, BYTES, MOUNTS, PAGING, ROOT, SSE, Form, Param, Route
 from core import config as configuration
-from core.events import Json
+from core.assistants import Settings as Assistant
+from core.assistants import built_in
+from core.events import Json, RunRequested
 from tests.channels.http.conftest import Api, Settings
 
 ROUTES = all_routes()
@@ -248,6 +254,30 @@ async def test_structs_of_one_name_are_told_apart() -> None:
     assert {"TestOpenapiWish", "BigWishesWish"} <= set(found)
 
 
+async def test_the_defaults_of_a_run_are_told(described: Json) -> None:
+    """Those that the texts name are in force; so is every key of the context."""
+    fields = described["components"]["schemas"]["RunBody"]["properties"]
+    assert [name for name, field in fields.items() if not field.get("description")] == []
+    made = checked(RunBody(), built_in(Assistant(graph_id="lead_agent", name="lead_agent")), "ada").request
+    for name, value in (
+        ("multitask_strategy", made.multitask),
+        ("on_disconnect", made.on_disconnect),
+        ("stream_mode", made.stream_modes[0]),
+        ("assistant_id", made.assistant),
+    ):
+        assert re.search(rf"`{value}`[^`]*default", fields[name]["description"]), name
+    modes = set(options.MODES)
+    keys = set(re.findall(r"`(\w+)`", fields["context"]["description"])) - modes - {"config", "context", "configurable"}
+    assert len(keys) == 9
+    for key in keys:
+        said = [options.options(RunRequested(context={key: value})) for value in (True, 5, "ultra")]
+        assert any(one != options.Options() for one in said), key
+
+
+async def test_every_group_is_one_of_the_subject(described: Json) -> None:
+    assert "pending" not in {tag["name"] for tag in described["tags"]}
+
+
 # ── as it is served ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -273,6 +303,17 @@ async def test_page_needs_nobody_else(api: Api) -> None:
     for text in texts:
         assert "//" not in re.sub(r"^\s*//.*$", "", text, flags=re.MULTILINE), "an address elsewhere"
         assert not re.search(r"innerHTML|\beval\b|<script>|style=|\son\w+=", text), "what the policy forbids"
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="needs node")
+async def test_the_page_sets_code_apart(api: Api) -> None:
+    async with api.session.get(f"{api.url}/docs/page.js") as response:
+        [prose] = [line for line in (await response.text()).splitlines() if line.startswith("const prose =")]
+    script = (
+        f"const make = (name, _, text) => ({{[name]: text}}); {prose} console.log(JSON.stringify(prose('a `b` c')))"
+    )
+    result = await anyio.run_process(["node", "-e", script])
+    assert msgspec.json.decode(result.stdout) == ["a ", {"code": "b"}, " c"]
 
 
 @pytest.mark.parametrize("path", ["/", "/docs/", "/redoc"])
