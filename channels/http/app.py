@@ -117,11 +117,14 @@ async def serve(services: Services, host: str, port: int) -> AsyncIterator[int]:
     Raises `Invalid` for an address that may not or cannot be bound to, `Refused` if the port is in use.
     """
     check_host(services.config(), host)
-    app = build(services, trusted=_trusted())
+    trusted = _trusted()
+    app = build(services, trusted=trusted)
+    # On a container network all of the host's clients have one address.
+    places = connections.Places(lambda: services.config().http, counted=(lambda _: False) if trusted else None)
     runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=STOP_SECONDS)
     await runner.setup()
     try:
-        await _listen(runner, host, port, connections.Places(lambda: services.config().http))
+        await _listen(runner, host, port, places)
         yield int(runner.addresses[0][1])
     finally:
         app[LIVE].stop()

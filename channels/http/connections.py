@@ -39,7 +39,7 @@ _LATE = b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0
 
 class Places:
     """Counts the connections of each address. Proxies that count and this machine are not limited: behind them are
-    many. `counted` is for tests.
+    many. `counted` says otherwise whose are.
     """
 
     def __init__(self, http: Callable[[], Http], counted: Callable[[str], bool] | None = None) -> None:

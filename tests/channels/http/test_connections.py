@@ -14,6 +14,7 @@ import pytest
 import structlog.testing
 from aiohttp import web
 
+from channels.http import connections
 from channels.http.app import Services, build
 from channels.http.connections import Places, Site
 from core.settings import Http
@@ -98,6 +99,17 @@ async def test_headers_must_arrive_in_time(url: str, config: Settings) -> None:
             assert await one.ended()
         idle.send(HEAD + b"\r\n")
         assert (await idle.answer())[0] == 200
+
+
+async def test_idle_connections_end(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that never sent anything, and those that were answered; a proxy's, which lasts a minute, is not cut off."""
+    assert connections.IDLE_SECONDS == 75
+    monkeypatch.setattr(connections, "IDLE_SECONDS", 0.2)
+    async with line(url) as silent, line(url) as answered:
+        answered.send(HEAD + b"\r\n")
+        assert (await answered.answer())[0] == 200
+        assert await silent.ended()
+        assert await answered.ended()
 
 
 async def test_bodies_must_arrive_in_time(url: str, config: Settings) -> None:
