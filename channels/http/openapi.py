@@ -35,6 +35,7 @@ _ERRORS: Mapping[int, str] = {
     403: "Not allowed: the scope, the role, the origin or the CSRF token",
     404: "There is no such thing, or it is somebody else's",
     405: "The route has no such method",
+    408: "The body did not arrive in time",
     409: "The state of the thing forbids it",
     410: "It was there once",
     412: "A condition of the request does not hold",
@@ -48,7 +49,9 @@ _ERRORS: Mapping[int, str] = {
     503: "A part of the system does not answer; try again after `Retry-After` seconds",
 }
 _ALWAYS = (403, 422, 429, 500, 503)
-"""What any route may answer; 401 comes with those that are not public, 413 with those that take a body."""
+"""What any route may answer; 401 comes with those that are not public."""
+_WITH_BODY = (408, 413, 415)
+"""What routes that take a body may answer besides."""
 _RETRYING = frozenset({429, 503})
 
 _SECURITY: Json = {
@@ -218,7 +221,7 @@ def _answers(route: Route, schemas: _Schemas) -> Json:
 
 
 def _errors(route: Route) -> set[int]:
-    common = {*_ALWAYS, *(() if route.public else (401,)), *((413,) if route.body is not None else ())}
+    common = {*_ALWAYS, *(() if route.public else (401,)), *(_WITH_BODY if route.body is not None else ())}
     return (common | set(route.errors)) - set(route.answers)
 
 
