@@ -52,7 +52,7 @@ async def test_the_views_are_private(home: Path, log: EventLog) -> None:
         (home / name).touch(mode=0o644)
     (home / "open.txt").touch(mode=0o644)
     (home / "users").mkdir(mode=0o755)
-    with own_file(home) as path:
+    with own_file(home) as (path, _):
         assert (mode(home), mode(home / "open.txt"), mode(home / "users")) == (0o700, 0o600, 0o700)
         home.chmod(0o755)
         (home / "views.db").chmod(0o644)
