@@ -457,6 +457,12 @@ async def sandbox_provider(home: Path, config: Config) -> SandboxProvider:
         "memory_mb": wanted.memory_mb,
         "max_processes": wanted.max_processes,
         "max_file_mb": wanted.max_file_mb,
+        "quota": {
+            "thread_bytes": wanted.max_thread_mb << 20,
+            "thread_files": wanted.max_thread_files,
+            "user_bytes": wanted.max_user_mb << 20,
+            "user_files": wanted.max_user_files,
+        },
     }
     host = Host(**shared, allow_host_bash=wanted.allow_host_bash)
     if wanted.provider == "host":

@@ -208,6 +208,10 @@ class Sandbox(Section, frozen=True, kw_only=True):
     memory_mb: Positive = 2048
     max_processes: Positive = 256
     max_file_mb: Positive = 1024
+    max_thread_mb: Count = 4096
+    max_thread_files: Count = 200_000
+    max_user_mb: Count = 20_480
+    max_user_files: Count = 1_000_000
     mounts: tuple[Mount, ...] = ()
     environment: Mapping[str, Secret] = {}
     bash_output_max_chars: Count = 20_000

@@ -20,7 +20,7 @@ import structlog
 from anyio import to_thread
 
 from adapters.documents import convert
-from adapters.sandboxes.bubblewrap import binary
+from adapters.sandboxes.confinement import binary
 from core.documents import KINDS, OLD, Converted, Outcome, Rejected
 from core.errors import Invalid, NotFound
 from core.files import Draft, Folder, digest, open_plain

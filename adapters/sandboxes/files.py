@@ -18,7 +18,7 @@ from typing import Any, Literal
 import msgspec
 from anyio import to_thread
 
-from adapters.sandboxes import search
+from adapters.sandboxes import quota, search
 from adapters.sandboxes.changes import once
 from adapters.sandboxes.record import Calls
 from core.errors import Invalid
@@ -40,8 +40,8 @@ class Files:
     nothing. Non-guarantees: hard links are cut by a write, because it replaces the file.
     """
 
-    def __init__(self, root: Path, tree: Tree, max_file_mb: int) -> None:
-        self.tree = tree
+    def __init__(self, root: Path, tree: Tree, max_file_mb: int, most: quota.Quota = quota.UNLIMITED) -> None:
+        self.root, self.tree, self._quota = root, tree, most
         self.calls = Calls(root / "calls")
         self._lock = root / "files.lock"
         self._max_file = max_file_mb * 1024 * 1024
@@ -153,7 +153,27 @@ class Files:
                 raise Invalid(f"{path}: is read-only")
             if place.name == "." or place.fd is None:
                 raise Invalid(f"{path}: is a directory")
-            _replace_file(place, place.fd, content)
+            with self._within_quota(path, place.stat(), len(content)):
+                _replace_file(place, place.fd, content)
+
+    @contextlib.contextmanager
+    def _within_quota(self, path: str, old: os.stat_result | None, size: int) -> Iterator[None]:
+        """Around a write of one file. Over the limits, only what makes files smaller is done."""
+        root = str(self.root)
+        if not any(self._quota.values()):
+            yield
+            return
+        if quota.stale(root):
+            quota.record(root, quota.count(root))
+        known = quota.recorded(root)
+        assert known is not None
+        (total, number), counted = known
+        grown = size - (old.st_blocks * 512 if old else 0)
+        usage = (max(0, total + grown), number + (old is None))
+        if grown > 0 and (reason := quota.excess(usage, quota.others(root), self._quota)) is not None:
+            raise Invalid(f"{path}: was not written, because {reason}; delete what is not needed")
+        yield
+        quota.record(root, usage, counted)
 
     def _list(self, path: str, depth: int) -> Paths:
         found: Paths = []

@@ -11,9 +11,11 @@ from pathlib import Path
 
 import msgspec
 
+from adapters.sandboxes import seccomp
 from adapters.sandboxes.files import Files, Found
 from adapters.sandboxes.hostrules import refuse
 from adapters.sandboxes.provider import Threads, environment, limits
+from adapters.sandboxes.quota import Quota
 from adapters.sandboxes.record import Job
 from core.errors import Invalid
 from core.paths import SKILLS, WORKSPACE, Mount, Tree
@@ -28,12 +30,12 @@ class HostSandbox(Files):
     translated, and translated back when it is read, but only in files that it wrote (`written`)."""
 
     def __init__(self, root: Path, tree: Tree, provider: Host) -> None:
-        super().__init__(root, tree, provider.max_file_mb)
+        super().__init__(root, tree, provider.max_file_mb, provider.quota)
         self._provider = provider
         self._written = _Written(root / "written")
 
     async def exec(self, call_id: str, command: str, *, timeout: float, on_output: Callable[[str], None]) -> ExecResult:
-        job = self._provider.job(command, timeout, self.tree)
+        job = self._provider.job(command, timeout, self.tree, self.root)
         lines = _Lines(lambda text: on_output(self.tree.to_virtual(text)))
         result = await self.calls.exec(call_id, command, job, lines.put)
         lines.flush()
@@ -80,9 +82,10 @@ class Host:
         memory_mb: int,
         max_processes: int,
         max_file_mb: int,
+        quota: Quota,
         allow_host_bash: bool,
     ) -> None:
-        self.max_file_mb = max_file_mb
+        self.max_file_mb, self.quota = max_file_mb, quota
         self._home, self._environment, self._allowed = home, environment, allow_host_bash
         self._memory_mb, self._max_processes = memory_mb, max_processes
         self._roots = (SKILLS, *(mount.virtual for mount in mounts))
@@ -96,7 +99,7 @@ class Host:
     async def acquire(self, user: str, thread: str) -> HostSandbox:
         return await self._threads.acquire(user, thread)
 
-    def job(self, command: str, timeout: float, tree: Tree) -> Job:
+    def job(self, command: str, timeout: float, tree: Tree, root: Path) -> Job:
         if not self._allowed:
             raise Invalid("bash: is off, because this sandbox runs commands on the host (sandbox.allow_host_bash)")
         if reason := refuse(command, self._roots):
@@ -105,12 +108,17 @@ class Host:
         path = os.environ.get("PATH", os.defpath)
         shell = shutil.which("bash") or shutil.which("sh") or "/bin/sh"
         return Job(
+            program=shell,
             argv=[shell, "-c", tree.to_host(command)],
             env=environment(workspace, path, self._environment),
             cwd=workspace,
             timeout=timeout,
             limits=limits(self._memory_mb, self.max_file_mb),
             max_processes=self._max_processes,
+            max_bytes=self._memory_mb << 20,
+            thread=str(root),
+            quota=self.quota,
+            keyctl=seccomp.number("keyctl"),
         )
 
 

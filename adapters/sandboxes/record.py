@@ -45,6 +45,7 @@ import atexit
 import contextlib
 import fcntl
 import hashlib
+import marshal
 import os
 import re
 import shutil
@@ -60,6 +61,7 @@ import msgspec
 from anyio import to_thread
 
 from adapters.sandboxes import supervisor
+from adapters.sandboxes.quota import Quota
 from adapters.sandboxes.tail import Tail
 from core.errors import Invalid, Unavailable
 from core.redaction import redactor
@@ -75,6 +77,9 @@ PATIENCE = 5.0
 """Seconds a supervisor has to end its tree before it is killed itself."""
 
 _PLAIN = re.compile(r"[A-Za-z0-9_-]{1,100}\Z")
+_CODE = str(Path(supervisor.__file__).parents[2])
+_BOOT = """import sys; sys.path.append(sys.argv[1])
+from adapters.sandboxes.supervisor import main; main(sys.argv[2], int(sys.argv[3]))"""
 _supervisors: list[subprocess.Popen[bytes]] = []
 
 
@@ -88,13 +93,26 @@ def _let_go() -> None:
 class Job(msgspec.Struct, frozen=True, kw_only=True):
     """What to run: the supervisor's orders."""
 
+    program: str
     argv: list[str]
+    """The first word is the name that the program goes by."""
     env: dict[str, str]
     cwd: str
     timeout: float
     limits: dict[str, int]
     """RLIMIT_… names and values."""
     max_processes: int
+    max_bytes: int
+    """Of memory, all processes together."""
+    thread: str
+    """The directory whose files the quota is about."""
+    quota: Quota
+    files: list[bytes] = []
+    """What the command finds at the descriptors from `supervisor.FIRST_FD` on."""
+    keyctl: int | None = None
+    """Number of the system call by which the command gets a session keyring of its own."""
+    forks: tuple[int, bytes] | None = None
+    """Number of the system call `seccomp`, and the filter by which the kernel asks about new processes."""
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -181,10 +199,10 @@ class Record:
     def _start(self, command: str, job: Job, lock: int) -> None:
         publish(self.path / "command.json", msgspec.json.encode(Asked(command, time.time(), job.timeout)))
         _supervisors[:] = [process for process in _supervisors if process.poll() is None]  # buries the dead
-        orders = msgspec.json.encode(msgspec.structs.replace(job, env=job.env | {"SIKA_CALL": self.mark}))
+        orders = marshal.dumps(msgspec.structs.asdict(job) | {"env": job.env | {"SIKA_CALL": self.mark}})
         with open(self.path / "log", "ab") as log:
             process = subprocess.Popen(
-                [sys.executable, "-I", "-S", supervisor.__file__, str(self.path), str(lock)],
+                supervising(self.path, lock),
                 env={"SIKA_CALL": self.mark},  # nothing of ours: the keys of the server stay in the server
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
@@ -213,6 +231,11 @@ class Record:
         if (clean := redactor.data(raw)) is not raw:
             publish(place, clean)
         return clean.decode(errors="replace")
+
+
+def supervising(record: Path, lock: int) -> list[str]:
+    """The words that start a supervisor. It is imported, not run as a file, so that it is compiled once."""
+    return [sys.executable, "-I", "-S", "-c", _BOOT, _CODE, str(record), str(lock)]
 
 
 class Calls:

@@ -1,32 +1,57 @@
 """Runs the command of one call, ends its whole tree and records how it ended. A program of its own: see `record.py`.
 
-Only the standard library and nothing of ours: it starts with `python -I -S` in a few milliseconds and imports no user
-code.
+It starts with `python -I -S` in a few milliseconds: of the standard library it imports what is small, and of ours only
+the two modules beside it.
 """
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
-import json
+import marshal
 import os
 import resource
 import select
 import signal
 import sys
 import time
-from typing import Any
 
-HEAD = TAIL = 256 * 1024
-"""Kept of each stream: the first and the last bytes. What lies between is counted and dropped, so a record stays
+from adapters.sandboxes import processes, quota
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    Orders = Mapping[str, Any]
+    """A `record.Job`."""
+
+HEAD, TAIL = 4 << 20, 256 << 10
+"""Bytes kept of each stream: the first and the last. What lies between is counted and dropped, so a record stays
 small."""
 TICK = 0.25
-"""Seconds between two counts of the processes."""
+"""Seconds between two looks at what the command takes."""
+NEWS = 2.0
+"""Seconds after which its memory is summed up, also if the machine's has hardly changed."""
+COUNTING_SHARE = 20
+"""Counting files takes at most one part in so many of the time."""
+COUNT_EVERY = 10.0
+"""Seconds after which files are counted, also if the disk has hardly changed."""
+MUCH_BYTES, MUCH_FILES = 64 << 20, 2000
+"""A change of the disk's free space that makes a count due."""
 LAST_WAIT = 10.0
 """Seconds to wait for killed processes; one that hangs in the kernel must not keep the record open for ever."""
-PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
+FIRST_FD = 100
+"""The command finds what it is given at this descriptor and those that follow."""
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 36, 38  # linux/prctl.h
+KEYCTL_JOIN_SESSION_KEYRING = 1
+SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_NEW_LISTENER = 1, 8
+SECCOMP_IOCTL_NOTIF_RECV, SECCOMP_IOCTL_NOTIF_SEND, SECCOMP_USER_NOTIF_FLAG_CONTINUE = 0xC0502100, 0xC0182101, 1
+PIDFD_GETFD = 438
+"""The same on every architecture, as all system calls since 2019."""
+EAGAIN = 11
 
 _libc = ctypes.CDLL(None, use_errno=True)
+_linux = sys.platform == "linux"
 
 
 class Spool:
@@ -72,21 +97,24 @@ class Spool:
 
 def main(record: str, lock: int) -> None:
     os.set_inheritable(lock, False)  # the command must not keep the record locked
-    spec = json.load(sys.stdin)  # raises if the server died before it had written all: then nothing was started
+    orders: Orders = marshal.load(sys.stdin.buffer)  # raises if the server died before it had written all
     os.chdir(record)
-    if sys.platform == "linux":
+    if _linux:
         _libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     stop = _listen()
     publish("pid", str(os.getpid()))
     out, err = Spool("stdout"), Spool("stderr")
-    child = start(spec, out.write_end, err.write_end)
+    child, forks = start(orders, out.write_end, err.write_end)
     os.close(out.write_end)
     os.close(err.write_end)
-    outcome = watch(child, spec, (out, err), stop)
+    disk = Disk(orders, lock)
+    ended, code = watch(child, orders, (out, err), stop, forks, disk)
     end_tree(child)
     out.finish()
     err.finish()
-    publish("exit", json.dumps(outcome))
+    publish("exit", f'{{"ended":"{ended}","exit_code":{"null" if code is None else code}}}')
+    os.close(lock)
+    disk.finish()
 
 
 def publish(name: str, text: str) -> None:
@@ -114,32 +142,55 @@ def _listen() -> int:
     return read_end
 
 
-def start(spec: dict[str, Any], stdout: int, stderr: int) -> int:
+# ── starting ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def start(orders: Orders, stdout: int, stderr: int) -> tuple[int, Forks | None]:
+    """The command's process, and what answers for its new processes if the kernel does not limit them."""
     supervisor = os.getpid()
+    tell_read, tell_write = os.pipe()
+    taken_read, taken_write = os.pipe()
     child = os.fork()
     if child:
-        return child
+        os.close(tell_write)
+        os.close(taken_read)
+        told = os.read(tell_read, 16)
+        forks = Forks(_take(child, int(told)), orders["max_processes"]) if told else None
+        os.close(tell_read)
+        os.close(taken_write)
+        return child, forks
     try:
+        os.close(taken_write)
         os.setsid()
-        if sys.platform == "linux":
+        if _linux:
             _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
             if os.getppid() != supervisor:
                 os._exit(1)
+            _expose_to_the_killer()
+            if orders["keyctl"]:  # else it has the keys of the session that the server was started in
+                _libc.syscall(orders["keyctl"], KEYCTL_JOIN_SESSION_KEYRING, None)
         for number in (signal.SIGTERM, signal.SIGCHLD, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE, signal.SIGXFSZ):
             signal.signal(number, signal.SIG_DFL)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(stdout, 1)
         os.dup2(stderr, 2)
-        limit(spec["limits"])
-        os.chdir(spec["cwd"])
-        os.execve(spec["argv"][0], spec["argv"], spec["env"])
+        _give(orders["files"])
+        limit(orders["limits"])
+        os.chdir(orders["cwd"])
+        if orders["forks"]:
+            number, program = orders["forks"]
+            if (listener := _filter(number, program)) >= 0:
+                os.write(tell_write, b"%d" % listener)
+                os.close(tell_write)
+                os.read(taken_read, 1)  # the descriptor closes when the command starts: it must have been taken
+        os.execve(orders["program"], orders["argv"], orders["env"])
     except BaseException as error:
         os.write(2, f"cannot start: {error}\n".encode())
     finally:
         os._exit(126)
 
 
-def limit(limits: dict[str, int]) -> None:
+def limit(limits: Mapping[str, int]) -> None:
     for name, value in limits.items():
         kind = getattr(resource, f"RLIMIT_{name}")
         hard = resource.getrlimit(kind)[1]
@@ -147,82 +198,249 @@ def limit(limits: dict[str, int]) -> None:
         resource.setrlimit(kind, (value, value))
 
 
-def watch(child: int, spec: dict[str, Any], spools: tuple[Spool, ...], stop: int) -> dict[str, Any]:
+def _give(files: list[bytes]) -> None:
+    """Open what the command is given at the descriptors from `FIRST_FD` on, where none of ours are."""
+    for number, content in enumerate(files, FIRST_FD):
+        fd = os.memfd_create("given")
+        os.write(fd, content)
+        os.lseek(fd, 0, os.SEEK_SET)
+        os.dup2(fd, number)
+        os.close(fd)
+
+
+def _expose_to_the_killer() -> None:
+    """If the machine runs out of memory, the command goes first and not the server."""
+    try:
+        fd = os.open("/proc/self/oom_score_adj", os.O_WRONLY)
+        os.write(fd, b"1000")
+        os.close(fd)
+    except OSError:
+        pass
+
+
+def _filter(number: int, program: bytes) -> int:
+    """Have the kernel ask about new processes; the descriptor where it does, or less than 0 if it cannot."""
+
+    class Program(ctypes.Structure):
+        _fields_ = [("length", ctypes.c_ushort), ("filter", ctypes.c_char_p)]
+
+    _libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+    whole = Program(len(program) // 8, program)
+    listener: int = _libc.syscall(
+        number, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_NEW_LISTENER, ctypes.byref(whole)
+    )
+    return listener
+
+
+def _take(child: int, fd: int) -> int:
+    """A descriptor of the child as one of ours."""
+    process = os.pidfd_open(child)
+    try:
+        own: int = _libc.syscall(PIDFD_GETFD, process, fd, 0)
+        return own
+    finally:
+        os.close(process)
+
+
+class Forks:
+    """Answers the kernel's question whether a process may start another: as long as there are not too many.
+
+    For a server that is root, which the kernel exempts from RLIMIT_NPROC.
+    """
+
+    def __init__(self, listener: int, limit: int) -> None:
+        self.fd, self._limit, self._room = listener, limit, 0
+
+    def answer(self) -> None:
+        import fcntl
+
+        question = bytearray(80)
+        try:
+            fcntl.ioctl(self.fd, SECCOMP_IOCTL_NOTIF_RECV, question)
+        except OSError:  # it died meanwhile
+            return
+        if self._room <= 0:
+            self._room = self._limit - len(processes.descendants())
+        allowed = self._room > 0
+        self._room -= 1
+        flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE if allowed else 0
+        answer = bytes(question[:8]) + bytes(8) + (0 if allowed else -EAGAIN).to_bytes(4, sys.byteorder, signed=True)
+        try:
+            fcntl.ioctl(self.fd, SECCOMP_IOCTL_NOTIF_SEND, answer + flags.to_bytes(4, sys.byteorder))
+        except OSError:
+            return
+
+
+# ── watching ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def watch(
+    child: int, orders: Orders, spools: tuple[Spool, ...], stop: int, forks: Forks | None, disk: Disk
+) -> tuple[str, int | None]:
     """Wait for the end of the command, its time or its welcome; how it ended."""
-    deadline = time.monotonic() + spec["timeout"]
+    deadline = time.monotonic() + orders["timeout"]
     poll = select.poll()
     poll.register(stop, select.POLLIN)
     streams = {spool.read_end: spool for spool in spools}
     for fd in streams:
         poll.register(fd, select.POLLIN)
-    counted = time.monotonic()
+    if forks is not None:
+        poll.register(forks.fd, select.POLLIN)
+    greed, looked = Greed(orders), time.monotonic()
     while (now := time.monotonic()) < deadline:
         for fd, event in poll.poll(min(deadline - now, TICK) * 1000):
             if fd == stop:
                 if signal.SIGTERM in os.read(stop, 512):
-                    return {"ended": "interrupted"}
+                    return "interrupted", None
+            elif forks is not None and fd == forks.fd:
+                if event & select.POLLIN:
+                    forks.answer()
+                else:
+                    poll.unregister(fd)
             elif not streams[fd].pump() and event & select.POLLHUP:
                 poll.unregister(fd)
         if (code := reap(child)) is not None:
-            return {"ended": "exited", "exit_code": code}
-        if time.monotonic() - counted > TICK:
-            counted = time.monotonic()
-            if crowded(spec["max_processes"]):
-                spools[1].put(b"\nstopped: more than %d processes\n" % spec["max_processes"])
-                return {"ended": "exited", "exit_code": 128 + signal.SIGKILL}
-    return {"ended": "timeout"}
+            return "exited", code
+        if time.monotonic() - looked > TICK and _linux:
+            looked = time.monotonic()
+            if (reason := greed.look() or disk.look()) is not None:
+                spools[1].put(b"\nstopped: %s\n" % reason.encode())
+                return "exited", 128 + signal.SIGKILL
+    return "timeout", None
+
+
+class Greed:
+    """Processes and memory of the command."""
+
+    def __init__(self, orders: Orders) -> None:
+        self._most_processes, self._most_bytes = orders["max_processes"], orders["max_bytes"]
+        self._summed, self._bytes, self._machine = time.monotonic(), 0, processes.machine()
+
+    def look(self) -> str | None:
+        """What is exceeded. Only when something may be, the command's own processes are looked for."""
+        crowded = os.stat("/proc").st_nlink > self._most_processes  # all of the machine's, and a few more
+        grown = self._bytes + processes.machine() - self._machine > self._most_bytes
+        if not crowded and not grown and time.monotonic() - self._summed < NEWS:
+            return None
+        found = processes.descendants()
+        if len(found) > self._most_processes:
+            return f"more than {self._most_processes} processes"
+        self._summed, self._machine = time.monotonic(), processes.machine()
+        self._bytes = processes.memory(found, self._most_bytes)
+        if self._bytes > self._most_bytes:
+            return f"more than {self._most_bytes >> 20} MB of memory in all (sandbox.memory_mb)"
+        return None
+
+
+class Disk:
+    """Files of the thread. They are counted by a process of its own, because it may take seconds."""
+
+    def __init__(self, orders: Orders, lock: int) -> None:
+        self._root, self._lock = orders["thread"], lock
+        known = quota.recorded(self._root)
+        self._known: quota.Usage = known[0] if known else (0, 0)
+        size, number = self._known
+        limits: quota.Quota = orders["quota"]
+        # Above the limit already: it may run, to delete what is too much, but not grow.
+        self._quota: quota.Quota = {
+            **limits,
+            "thread_bytes": limits["thread_bytes"] and max(limits["thread_bytes"], size),
+            "thread_files": limits["thread_files"] and max(limits["thread_files"], number),
+        }
+        self._much = (_part(limits["thread_bytes"], MUCH_BYTES), _part(limits["thread_files"], MUCH_FILES))
+        self._free = self._room()
+        self._counter = self._answer = 0
+        self._counted, self._cost = float("-inf"), 0.0
+        self._since = time.monotonic()
+
+    def look(self) -> str | None:
+        """What is exceeded, as soon as it is known."""
+        now = time.monotonic()
+        if self._counter:
+            return self._read(now)
+        changed = self._changed(1)
+        pause = max(COUNT_EVERY if not changed else 2 * TICK, COUNTING_SHARE * self._cost)
+        if now - max(self._counted, self._since if not changed else self._counted) >= pause:
+            self._begin(now)
+        return None
+
+    def finish(self) -> None:
+        """Count what a command that has ended left behind, if that is worth it."""
+        if self._counter or self._changed(8) or quota.stale(self._root):
+            os.nice(19)
+            quota.record(self._root, quota.count(self._root))
+
+    def _begin(self, now: float) -> None:
+        self._free, self._counted = self._room(), now
+        self._answer, write_end = os.pipe()
+        self._counter = os.fork()
+        if self._counter:
+            os.close(write_end)
+            os.set_blocking(self._answer, False)
+            return
+        try:
+            started = time.process_time()
+            signal.set_wakeup_fd(-1)
+            os.close(self._lock)
+            os.nice(19)
+            usage = quota.count(self._root)
+            quota.record(self._root, usage)
+            text = quota.excess(usage, quota.others(self._root), self._quota)
+            os.write(write_end, f"{time.process_time() - started} {text or ''}".encode())
+        finally:
+            os._exit(0)
+
+    def _read(self, now: float) -> str | None:
+        try:
+            cost, _, text = os.read(self._answer, 4096).decode().partition(" ")
+        except BlockingIOError:
+            return None
+        os.close(self._answer)
+        self._counter, self._cost = 0, float(cost or now - self._counted)
+        return text or None
+
+    def _changed(self, part: int) -> bool:
+        free = self._room()
+        return any(abs(now - then) * part >= much for now, then, much in zip(free, self._free, self._much, strict=True))
+
+    def _room(self) -> tuple[int, int]:
+        try:
+            about = os.statvfs(self._root)
+        except OSError:
+            return 0, 0
+        return about.f_bfree * about.f_frsize, about.f_ffree
+
+
+def _part(limit: int, most: int) -> int:
+    return min(most, limit // 8) if limit else most
 
 
 def reap(child: int) -> int | None:
     """Bury everybody who died, also the orphans that came to us; the command's exit code if it was among them."""
     code = None
-    with contextlib.suppress(ChildProcessError):
+    try:
         while (found := os.waitpid(-1, os.WNOHANG))[0]:
             if found[0] == child:
                 status = os.waitstatus_to_exitcode(found[1])
                 code = status if status >= 0 else 128 - status  # as shells report signals
+    except ChildProcessError:
+        pass
     return code
-
-
-def descendants() -> list[int]:
-    """All processes below this one. Orphans are ours (subreaper), so nobody is missed by forking twice."""
-    children: dict[int, list[int]] = {}
-    for name in filter(str.isdigit, os.listdir("/proc") if os.path.isdir("/proc") else []):
-        with contextlib.suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:
-            parent = int(file.read().rpartition(b")")[2].split()[1])
-            children.setdefault(parent, []).append(int(name))
-    found, queue = [], [os.getpid()]
-    while queue:
-        below = children.get(queue.pop(), [])
-        found += below
-        queue += below
-    return found
-
-
-def crowded(limit: int) -> bool:
-    """Counting everybody is cheap and an upper bound; only when it is exceeded do we look who is ours."""
-    if sys.platform != "linux" or sum(map(str.isdigit, os.listdir("/proc"))) <= limit:
-        return False
-    return len(descendants()) > limit
 
 
 def end_tree(child: int) -> None:
     """Kill until there are no children: with a subreaper that means no descendants either."""
     deadline = time.monotonic() + LAST_WAIT
     while time.monotonic() < deadline:
-        if sys.platform != "linux":  # no subreaper and no /proc: the command's process group must do
-            with contextlib.suppress(OSError):
-                os.killpg(child, signal.SIGKILL)
-        for pid in descendants():
-            with contextlib.suppress(OSError):
+        # Without a subreaper and /proc, the command's process group must do.
+        for pid in processes.descendants() if _linux else [-child]:
+            try:
                 os.kill(pid, signal.SIGKILL)
+            except OSError:
+                continue
         reap(0)
         try:
             os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         except ChildProcessError:
             return
         time.sleep(0.002)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]))

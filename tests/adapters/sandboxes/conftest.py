@@ -33,6 +33,7 @@ def settings(tmp_path: Path) -> dict[str, Any]:
         "memory_mb": 1024,
         "max_processes": 100,
         "max_file_mb": 8,
+        "quota": {"thread_bytes": 64 << 20, "thread_files": 5000, "user_bytes": 96 << 20, "user_files": 8000},
     }
 
 

