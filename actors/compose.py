@@ -341,7 +341,7 @@ def _load(running: System, source: ConfigSource, options: Options, provider: San
         "views": running.views,
         "home": options.home,
         "poster": Poster(),
-        "documents": LocalDocuments(options.home),
+        "documents": LocalDocuments(options.home, unconfined=lambda: source.current().uploads.convert_unconfined),
         "workspace": LocalWorkspace(options.home),
         "provider": provider,
         "limits": _limits(source.current()),

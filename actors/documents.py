@@ -11,7 +11,7 @@ import structlog
 
 from core.actor import Actor, Context, Progress
 from core.config import ConfigSource
-from core.documents import KINDS, OLD, Converted, Outcome
+from core.documents import KINDS, OLD, UNCONFINED, Converted, Outcome
 from core.documents import Documents as Port
 from core.errors import Conflict, Invalid, NotFound, Unavailable
 from core.events import Event, FileConverted, FileRejected, FileUploaded, Record, thread
@@ -62,7 +62,7 @@ class Documents(Actor[FileUploaded]):
         self, thread_id: str, name: str, known: Upload | None, progress: Progress, cause: str | None = None
     ) -> Upload:
         """Convert a file unless that was done; what the log says of it then."""
-        if known is not None and known.settled:
+        if known is not None and known.settled and known.reason != UNCONFINED:
             return known
         user = (await self._threads.existing(thread_id)).user
         own = known.markdown if known else None
@@ -88,7 +88,9 @@ class Documents(Actor[FileUploaded]):
             after = records[-1].seq if records else 0
             records += [record async for record in source.read(thread(thread_id), after=after, upto=state.seq)]
             known = uploads(records).get(name)
-            if (known is None and not new) or (known is not None and known.of == made.sha256):
+            if known is None and not new:
+                return None
+            if known is not None and known.of == made.sha256 and not _better(made, known):
                 return known
             fact = _fact(name, made)
             try:
@@ -102,6 +104,11 @@ class Documents(Actor[FileUploaded]):
 
     async def _known(self, thread_id: str, name: str) -> Upload | None:
         return uploads([record async for record in self._threads.log.read(thread(thread_id))]).get(name)
+
+
+def _better(made: Outcome, known: Upload) -> bool:
+    """Whether a file that the server could not convert once can be by now."""
+    return known.reason == UNCONFINED and (isinstance(made, Converted) or made.reason != UNCONFINED)
 
 
 def _fact(name: str, made: Outcome) -> Event:

@@ -25,6 +25,13 @@ OLD: Mapping[str, str] = {".doc": ".docx", ".ppt": ".pptx"}
 """What cannot, though people expect it to, and what to save it as."""
 
 
+UNCONFINED = (
+    "cannot be converted on this server: converters of documents need bubblewrap, which does not work here "
+    "(`sika doctor` says why; uploads.convert_unconfined does without)"
+)
+"""The reason of a rejection that is the server's, not the file's: the next try may end otherwise."""
+
+
 class Converted(msgspec.Struct, frozen=True):
     """The text of the content `sha256` lies in the uploads as `markdown`."""
 

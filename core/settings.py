@@ -238,6 +238,7 @@ class Uploads(Section, frozen=True, kw_only=True):
     max_file_size: Positive = 50 * 1024 * 1024
     max_total_size: Positive = 100 * 1024 * 1024
     auto_convert_documents: bool = False
+    convert_unconfined: bool = False
     pdf_converter: Literal["auto", "pymupdf4llm", "markitdown"] = "auto"
 
 

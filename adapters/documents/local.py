@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -20,8 +19,9 @@ import structlog
 from anyio import to_thread
 
 from adapters.documents import convert
-from adapters.sandboxes.confinement import binary
-from core.documents import KINDS, OLD, Converted, Outcome, Rejected
+from adapters.sandboxes import seccomp
+from adapters.sandboxes.confinement import binary, in_memory, kernel_files, namespaces, sealed
+from core.documents import KINDS, OLD, UNCONFINED, Converted, Outcome, Rejected
 from core.errors import Invalid, NotFound
 from core.files import Draft, Folder, digest, open_plain
 
@@ -33,6 +33,8 @@ CPU_SECONDS = 150
 MEMORY_BYTES = 2 << 30
 """Address space. The libraries alone take a quarter of a gigabyte."""
 TEXT_BYTES = 16 << 20
+TEMPORARY_BYTES = 64 << 20
+"""What a converter may put into /tmp, which is memory."""
 OPEN_FILES = 128
 AT_ONCE = max(1, (os.cpu_count() or 2) // 2)
 """Conversions at a time: half of the processors stay for those who wait for something else."""
@@ -45,12 +47,20 @@ _DAMAGED = "cannot be read; it is damaged, or not complete"
 
 class LocalDocuments:
     """Guarantees: whatever the document does, it costs at most the limits, and the process and everything it started
-    are gone when `convert` returns or is cancelled. Where bubblewrap works the process has no network and sees none of
-    the host's files but the libraries. Non-guarantees: the kernel is shared.
+    are gone when `convert` returns or is cancelled. The process is confined as the agent's commands are: it has no
+    network and sees none of the host's files but the libraries. Where bubblewrap does not work, nothing is converted,
+    unless `unconfined` says so. Non-guarantees: the kernel is shared.
     """
 
-    def __init__(self, home: Path, *, wall_seconds: int = WALL_SECONDS, memory_bytes: int = MEMORY_BYTES) -> None:
-        self._home = home
+    def __init__(
+        self,
+        home: Path,
+        *,
+        unconfined: Callable[[], bool] = lambda: False,
+        wall_seconds: int = WALL_SECONDS,
+        memory_bytes: int = MEMORY_BYTES,
+    ) -> None:
+        self._home, self._unconfined = home, unconfined
         self._limits = {
             "AS": memory_bytes,
             "CPU": min(CPU_SECONDS, wall_seconds),
@@ -105,17 +115,24 @@ class LocalDocuments:
         """The last word of the process: `converted` or `rejected`."""
         if self._confined is None:
             self._confined = await to_thread.run_sync(_confinement_works)
-        command = [*(_confinement() if self._confined else ()), *_python(), kind, json.dumps(self._limits)]
-        process = await asyncio.create_subprocess_exec(
-            *command,
-            stdin=source,
-            stdout=out,
-            stderr=subprocess.PIPE,
-            env=_environment(),
-            cwd="/",
-            start_new_session=True,
-            limit=LINE_BYTES,
-        )
+        if not self._confined and not self._unconfined():
+            return _Word(rejected=UNCONFINED)
+        walls, given = await to_thread.run_sync(_confinement) if self._confined else ([], [])
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *(*walls, *_python(), kind, json.dumps(self._limits)),
+                stdin=source,
+                stdout=out,
+                stderr=subprocess.PIPE,
+                env=_environment(),
+                cwd="/",
+                start_new_session=True,
+                limit=LINE_BYTES,
+                pass_fds=given,
+            )
+        finally:
+            for fd in given:
+                os.close(fd)
         try:
             async with asyncio.timeout(self._limits["WALL"]):
                 return await self._listen(process, name, progress)
@@ -227,10 +244,12 @@ def _environment() -> dict[str, str]:
     return {"PATH": os.defpath, "LANG": "C.UTF-8", "HOME": "/tmp", "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
 
-def _confinement() -> list[str]:
-    """bubblewrap around the process: no network, no other process, of the disk only what Python needs to run."""
-    words = [binary() or "bwrap", "--unshare-all", "--die-with-parent", "--cap-drop", "ALL"]
-    words += ["--proc", "/proc", "--dev", "/dev", "--size", str(64 << 20), "--tmpfs", "/tmp", "--chdir", "/tmp"]
+def _confinement() -> tuple[list[str], list[int]]:
+    """bubblewrap around the process, and the descriptors it reads."""
+    words = [binary() or "bwrap", *namespaces(network=False)]
+    for name, value in _environment().items():
+        words += ["--setenv", name, value]
+    words += kernel_files(temporary_bytes=TEMPORARY_BYTES)
     words += ["--ro-bind", "/usr", "/usr", "--ro-bind-try", "/etc/ld.so.cache", "/etc/ld.so.cache"]
     for top in ("bin", "lib", "lib32", "lib64"):
         if os.path.islink(f"/{top}"):
@@ -239,7 +258,11 @@ def _confinement() -> list[str]:
             words += ["--ro-bind-try", f"/{top}", f"/{top}"]
     for path in _libraries():
         words += ["--ro-bind", path, path]
-    return [*words, "--remount-ro", "/"]
+    words += ["--chdir", "/tmp", *sealed()]
+    given = [in_memory(seccomp.program())] if seccomp.available() else []
+    for fd in given:
+        words += ["--seccomp", str(fd)]
+    return words, given
 
 
 def _libraries() -> list[str]:
@@ -251,13 +274,22 @@ def _libraries() -> list[str]:
 
 
 def _confinement_works() -> bool:
-    if sys.platform != "linux" or not (binary() or shutil.which("bwrap")):
+    if sys.platform != "linux" or binary() is None:
+        log.warning("documents are not confined: there is no bubblewrap")
         return False
+    walls, given = _confinement()
     try:
-        command = [*_confinement(), sys.executable, "-I", "-c", ""]
-        done = subprocess.run(command, env=_environment(), capture_output=True, timeout=_TRY_SECONDS, check=False)
-    except (OSError, subprocess.TimeoutExpired):
+        command = [*walls, sys.executable, "-I", "-c", ""]
+        done = subprocess.run(
+            command, env=_environment(), capture_output=True, timeout=_TRY_SECONDS, check=False, pass_fds=given
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        log.warning("documents are not confined: bubblewrap does not work", reason=str(error)[:300])
         return False
+    finally:
+        for fd in given:
+            os.close(fd)
     if done.returncode:
-        log.warning("documents are converted without bubblewrap", reason=done.stderr.decode(errors="replace")[:300])
+        reason = done.stderr.decode(errors="replace")[:300]
+        log.warning("documents are not confined: bubblewrap does not work", reason=reason)
     return done.returncode == 0

@@ -16,7 +16,7 @@ import pytest
 from actors.documents import Documents
 from core import system as core
 from core.config import ConfigSource
-from core.documents import Converted, Outcome, Rejected
+from core.documents import UNCONFINED, Converted, Outcome, Rejected
 from core.errors import Invalid, NotFound
 from core.events import Event, FileConverted, FileRejected, FileRemoved, FileUploaded, thread
 from core.files import Upload, uploads
@@ -55,6 +55,7 @@ class Shelf:
         self.files = dict(files)
         self.asked: list[str] = []
         self.discarded: list[str] = []
+        self.confined = True
         self.meanwhile: Callable[[], Awaitable[object]] | None = None
 
     async def convert(self, user: str, thread: str, name: str, own: str | None, progress: Progress) -> Outcome:
@@ -68,6 +69,8 @@ class Shelf:
             await self.meanwhile()
         if content == "bad":
             return Rejected(content, "is damaged")
+        if self.confined is False:
+            return Rejected(content, UNCONFINED)
         return Converted(content, text, 1)
 
     async def discard(self, user: str, thread: str, name: str) -> None:
@@ -125,6 +128,21 @@ async def test_an_upload_is_converted_once(system: System, config: ConfigSource)
 async def _settled(system: System, *names: str) -> bool:
     found = await known(system)
     return all(name in found and found[name].settled for name in names)
+
+
+async def test_what_the_server_could_not_convert_is_converted_when_it_can(system: System, config: ConfigSource) -> None:
+    shelf = Shelf(**{"a.pdf": "1"})
+    shelf.confined = False
+    async with served(system, config, shelf):
+        await write(system, uploaded("a.pdf", "1"))
+        await eventually(lambda: _settled(system, "a.pdf"))
+        for _ in range(2):
+            with pytest.raises(Invalid, match=r"a\.pdf cannot be converted on this server.*convert_unconfined"):
+                await system.call("documents", ask("a.pdf"))
+        assert len(await written(system)) == 1
+        shelf.confined = True
+        assert (await system.call("documents", ask("a.pdf")))["pages"] == 1
+    assert (await known(system))["a.pdf"].reason is None
 
 
 async def test_what_was_uploaded_while_nobody_was_there(system: System, config: ConfigSource) -> None:

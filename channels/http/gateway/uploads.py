@@ -51,7 +51,9 @@ Unset = msgspec.UnsetType
 
 
 class File(msgspec.Struct):
-    """An upload. `size` in bytes; `path` as the agent sees it. `markdown_…`: its text, if it was converted by now."""
+    """An upload. `size` in bytes; `path` as the agent sees it. `markdown_…`: its text, if it was converted by now;
+    `markdown_error`: why it could not be.
+    """
 
     filename: str
     size: str
@@ -63,6 +65,7 @@ class File(msgspec.Struct):
     markdown_path: str | Unset = msgspec.UNSET
     markdown_virtual_path: str | Unset = msgspec.UNSET
     markdown_artifact_url: str | Unset = msgspec.UNSET
+    markdown_error: str | Unset = msgspec.UNSET
 
 
 class Uploaded(msgspec.Struct):
@@ -504,6 +507,8 @@ def _file(thread_id: str, fact: FileUploaded, text: FileConverted | FileRejected
         file.markdown_file = text.markdown
         file.markdown_path = file.markdown_virtual_path = virtual(text.markdown)
         file.markdown_artifact_url = url(thread_id, text.markdown)
+    elif text is not None:
+        file.markdown_error = text.reason
     return file
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 from pathlib import Path
+from unittest.mock import ANY
 
 import pytest
 
 from adapters.documents import convert, local
 from adapters.documents.local import LocalDocuments
-from core.documents import Converted, Rejected
+from core.documents import UNCONFINED, Converted, Rejected
 from core.errors import Invalid, NotFound
 from core.files import Folder
 from tests.support import documents as build
@@ -133,7 +134,9 @@ async def test_a_large_pdf(documents: LocalDocuments, uploads: Path) -> None:
 async def test_limits(tmp_path: Path, uploads: Path, limits: dict[str, int], make: object, reason: str) -> None:
     assert callable(make)
     (uploads / "big.csv").write_bytes(make())
-    found = await LocalDocuments(tmp_path, **limits).convert("ada", "t1", "big.csv", None, _silent)
+    found = await LocalDocuments(tmp_path, **limits).convert(  # type: ignore[arg-type]
+        "ada", "t1", "big.csv", None, _silent
+    )
     assert isinstance(found, Rejected)
     assert reason in found.reason
     assert os.listdir(uploads) == ["big.csv"]
@@ -146,6 +149,7 @@ async def test_nothing_is_left_when_it_is_cancelled(
     if confined and not local._confinement_works():
         pytest.skip("no bubblewrap here")
     monkeypatch.setattr(local, "_confinement_works", lambda: confined)
+    documents = LocalDocuments(tmp_path, unconfined=lambda: not confined)
     script = tmp_path / "endless.py"
     script.write_text('import os, time\nos.write(2, b\'{"page": 1, "of": 2}\\n\')\ntime.sleep(600)\n')
     monkeypatch.setattr(convert, "__file__", str(script))
@@ -167,6 +171,51 @@ async def test_nothing_is_left_when_it_is_cancelled(
 
     await eventually(buried)
     assert os.listdir(uploads) == ["a.csv"]
+
+
+async def test_converter_of_documents(
+    monkeypatch: pytest.MonkeyPatch, documents: LocalDocuments, uploads: Path, tmp_path: Path
+) -> None:
+    """What a document that took over its converter can open for writing, and what else it can reach."""
+    if not local._confinement_works():
+        pytest.skip("no bubblewrap here")
+    script = tmp_path / "script" / "captured.py"
+    script.parent.mkdir()
+    script.write_text(
+        "import ctypes, errno, json, os, socket\n"
+        "libc, seen = ctypes.CDLL(None, use_errno=True), []\n"
+        "for path in ('/proc/sys/kernel/core_pattern', '/proc/sys/vm/drop_caches', '/proc/slabinfo'):\n"
+        "    try:\n"
+        "        os.close(os.open(path, os.O_WRONLY if 'sys/' in path else os.O_RDONLY))\n"
+        "        seen.append(path)\n"
+        "    except OSError:\n"
+        "        pass\n"
+        "try:\n"
+        "    seen.append(socket.socket(socket.AF_VSOCK).family.name)\n"
+        "except OSError:\n"
+        "    pass\n"
+        "seen.append(libc.unshare(0x10000000))\n"
+        "os.write(2, json.dumps({'rejected': repr(seen)}).encode() + b'\\n')\n"
+    )
+    monkeypatch.setattr(convert, "__file__", str(script))
+    (uploads / "a.csv").write_bytes(build.csv(("x",)))
+    assert await documents.convert("ada", "t1", "a.csv", None, _silent) == Rejected(ANY, "[-1]")
+
+
+async def test_nothing_is_converted_without_walls(
+    monkeypatch: pytest.MonkeyPatch, documents: LocalDocuments, uploads: Path, tmp_path: Path
+) -> None:
+    broken = tmp_path / "bwrap"
+    broken.write_text("#!/bin/sh\necho 'bwrap: No permissions to create new namespace' >&2\nexit 1\n")
+    broken.chmod(0o755)
+    (uploads / "a.csv").write_bytes(build.csv(("x",)))
+    for absent in (lambda: None, lambda: str(broken)):
+        monkeypatch.setattr(local, "binary", absent)
+        documents = LocalDocuments(tmp_path)
+        assert await documents.convert("ada", "t1", "a.csv", None, _silent) == Rejected(ANY, UNCONFINED)
+    assert os.listdir(uploads) == ["a.csv"]
+    allowed = LocalDocuments(tmp_path, unconfined=lambda: True)
+    assert isinstance(await allowed.convert("ada", "t1", "a.csv", None, _silent), Converted)
 
 
 async def test_the_process_sees_nothing_of_ours(

@@ -441,6 +441,9 @@ async def test_hostile_documents(api: Api, services: Services, system: System, n
     made = await send(api, thread_id, *((name, build.HOSTILE[name][0]()) for name in names))
     assert [file["filename"] for file in made["files"]] == names
     assert [file for file in made["files"] if "markdown_file" in file] == []
+    assert [build.HOSTILE[file["filename"]][1] in file["markdown_error"] for file in made["files"]] == [True] * len(
+        names
+    )
     known = uploads(await facts(system, thread_id))
     for name in names:
         assert build.HOSTILE[name][1] in (known[name].reason or "")
