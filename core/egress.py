@@ -38,18 +38,62 @@ def check_url(url: str, where: str, *, private: bool) -> None:
 
 
 def is_public(address: str) -> bool:
-    """Whether an IP address is reachable from everywhere, and so is nobody's inside."""
-    found: ipaddress.IPv4Address | ipaddress.IPv6Address = ipaddress.ip_address(address.partition("%")[0])
-    if isinstance(found, ipaddress.IPv6Address):
-        if (inner := found.ipv4_mapped or found.sixtofour) is not None:
-            return is_public(str(inner))
-        if found in _NAT64:
-            return is_public(str(ipaddress.IPv4Address(int(found) & 0xFFFFFFFF)))
-    return found.is_global and not found.is_multicast
+    """Whether an IP address is reachable from everywhere, and so is nobody's inside.
+
+    By our own tables: Python's change from release to release. An address that wraps an IPv4 address is as public as
+    that.
+    """
+    parsed = ipaddress.ip_address(address.partition("%")[0])
+    if isinstance(parsed, ipaddress.IPv4Address):
+        return not any(parsed in network for network in _SPECIAL_4)
+    if (inner := _wrapped(parsed)) is not None:
+        return is_public(str(inner))
+    return parsed in _GLOBAL_6 and not any(parsed in network for network in _SPECIAL_6)
 
 
-_NAT64 = ipaddress.ip_network("64:ff9b::/96")
+def _wrapped(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
+    if address.ipv4_mapped is not None or address.sixtofour is not None:
+        return address.ipv4_mapped or address.sixtofour
+    return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF) if address in _NAT64 else None
+
+
+_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 """IPv4 addresses as IPv6-only networks write them (RFC 6052)."""
+_SPECIAL_4 = tuple(
+    ipaddress.IPv4Network(network)
+    for network in (
+        "0.0.0.0/8",  # this network
+        "10.0.0.0/8",  # private
+        "100.64.0.0/10",  # shared, of carriers
+        "127.0.0.0/8",  # loopback
+        "169.254.0.0/16",  # link-local; clouds keep their metadata there
+        "172.16.0.0/12",  # private
+        "192.0.0.0/24",  # protocols; some clouds keep their metadata there
+        "192.0.2.0/24",  # documentation
+        "192.31.196.0/24",  # AS112
+        "192.52.193.0/24",  # AMT
+        "192.88.99.0/24",  # 6to4 relays
+        "192.168.0.0/16",  # private
+        "192.175.48.0/24",  # AS112
+        "198.18.0.0/15",  # benchmarks
+        "198.51.100.0/24",  # documentation
+        "203.0.113.0/24",  # documentation
+        "224.0.0.0/4",  # multicast
+        "240.0.0.0/4",  # reserved, and broadcast
+    )
+)
+"""IANA's registry of special-purpose addresses, and multicast."""
+_GLOBAL_6 = ipaddress.IPv6Network("2000::/3")
+"""All that IANA has given out; the rest is special or nobody's."""
+_SPECIAL_6 = tuple(
+    ipaddress.IPv6Network(network)
+    for network in (
+        "2001::/23",  # protocols: Teredo, ORCHID, benchmarks
+        "2001:db8::/32",  # documentation
+        "2620:4f:8000::/48",  # AS112
+        "3fff::/20",  # documentation
+    )
+)
 
 
 def may_be_public(host: str) -> bool:

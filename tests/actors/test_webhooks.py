@@ -189,6 +189,38 @@ async def test_failed_and_paused_runs_are_told(tmp_path: Path) -> None:
         assert there.bodies[1]["status"] == "success"
 
 
+SPECIAL = [
+    "192.0.0.192",
+    "192.0.0.8",
+    "192.88.99.1",
+    "fec0::1",
+    "::10.0.0.1",
+    "64:ff9b:1::7f00:1",
+    "3fff::1",
+    "5f00::1",
+    "::ffff:0:127.0.0.1",
+    "0.0.0.1",
+    "100.64.0.1",
+    "169.254.169.254",
+    "192.0.2.1",
+    "192.175.48.1",
+    "198.18.0.1",
+    "203.0.113.1",
+    "224.0.0.1",
+    "255.255.255.255",
+    "::",
+    "100::1",
+    "2001::1",
+    "2001:db8::1",
+    "2620:4f:8000::1",
+    "4000::1",
+    "fd00:ec2::254",
+    "ff02::1",
+    "::ffff:192.0.0.192",
+    "2002:a9fe:a9fe::",
+]
+
+
 @pytest.mark.parametrize(
     ("address", "public"),
     [
@@ -206,6 +238,11 @@ async def test_failed_and_paused_runs_are_told(tmp_path: Path) -> None:
         ("::ffff:127.0.0.1", False),
         ("2002:7f00:1::", False),
         ("64:ff9b::7f00:1", False),
+        ("64:ff9b::808:808", True),
+        ("2002:808:808::1", True),
+        ("2606:4700:4700::1111", True),
+        ("2a00:1450:4001::8a", True),
+        *((special, False) for special in SPECIAL),
     ],
 )
 def test_public_addresses(address: str, public: bool) -> None:
