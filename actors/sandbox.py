@@ -13,13 +13,21 @@ from anyio import to_thread
 from core.actor import Actor, Progress
 from core.errors import Invalid, ungrouped
 from core.images import image_of, place_of
-from core.sandbox import ExecResult, SandboxProvider
+from core.sandbox import ExecResult, SandboxProvider, result_path
 from core.sandbox import Sandbox as Port
 
 GLOB_CAP, GREP_CAP = 1000, 500
 """Most results of one search, whatever was asked or configured (contract §6)."""
+MOST_OUTPUT = 100_000
+"""Characters of a command's output that are answered: they fit a message of the bus, however they are escaped."""
 MAX_ERROR = 2000
 """Characters of a refusal (contract §6, write_file)."""
+
+
+FIRST_ONLY = (
+    "OK, but the text was in {} places and only the first was replaced. If another was meant, undo it and give more "
+    "of the text around it; for all of them set replace_all."
+)
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -140,7 +148,8 @@ class Sandbox(Actor[Never]):
             case Write(path=path, content=content, append=append):
                 await sandbox.write(path, content, append=append, call_id=asked.key)
             case Replace(path=path, old=old, new=new, every=every):
-                await sandbox.replace(path, old, new, every=every, call_id=asked.key)
+                places = await sandbox.replace(path, old, new, every=every, call_id=asked.key)
+                return "OK" if every or places < 2 else FIRST_ONLY.format(places)
             case List(path=path):
                 return cut_tail("\n".join(await sandbox.list(path)) or "(empty)", self._limits.ls_output_max_chars)
             case Read(path=path):
@@ -173,12 +182,24 @@ class Sandbox(Actor[Never]):
                 return await sandbox.version(path)
         return "OK"
 
-    async def _exec(self, asked: Exec, sandbox: Port, progress: Progress) -> str:
+    async def _exec(self, asked: Exec, sandbox: Port, progress: Progress) -> Answer:
         timeout = self._limits.bash_timeout
         result = await shown(
             progress, lambda show: sandbox.exec(asked.key, asked.command, timeout=timeout, on_output=show)
         )
-        return cut_middle(outcome(result, timeout), self._limits.bash_output_max_chars)
+        text, limit = outcome(result, timeout), min(self._limits.bash_output_max_chars or MOST_OUTPUT, MOST_OUTPUT)
+        if len(text) > limit:
+            text = cut_middle(text, limit, await self._kept(asked, sandbox, text))
+        return text if result.ended == "exited" else {"error": text}
+
+    async def _kept(self, asked: Exec, sandbox: Port, text: str) -> str:
+        """Puts a whole output into a file where the model can read it. Returns what to say of that."""
+        path = result_path("bash", asked.call_id)
+        try:
+            await sandbox.write(path, text)
+        except Invalid as error:
+            return f"; the whole output could not be kept: {cut_middle(str(error), MAX_ERROR // 4)}"
+        return f"; the whole output is in {path}"
 
     def _read(self, asked: Read, content: bytes) -> str:
         text = content.decode("utf-8", "replace")
@@ -211,11 +232,9 @@ async def shown(progress: Progress, work: Callable[[Callable[[str], None]], Awai
 def outcome(result: ExecResult, timeout: float) -> str:
     lines = []
     if result.ended == "timeout":
-        lines.append(f"Error: the command was stopped after {timeout:g} seconds.")
+        lines.append(f"the command was stopped after {timeout:g} seconds.")
     elif result.ended == "interrupted":
-        lines.append(
-            "Error: the command was interrupted. What it did until then stays done: look before you run it again."
-        )
+        lines.append("the command was interrupted. What it did until then stays done: look before you run it again.")
     if result.stdout:
         lines.append(result.stdout.rstrip("\n"))
     if result.stderr:
@@ -246,19 +265,19 @@ def truncated(more: bool) -> list[str]:
     return ["(There are more. Narrow the pattern or the path to see them.)"] if more else []
 
 
-def cut_middle(text: str, limit: int) -> str:
+def cut_middle(text: str, limit: int, note: str = "") -> str:
     """Head and tail in equal parts, and how much lies between. Never longer than `limit`; 0 is no limit."""
     if limit <= 0 or len(text) <= limit:
         return text
-    room = limit - len(_skipped(len(text)))
+    room = limit - len(_skipped(len(text), note))
     if room <= 0:
         return text[:limit]
     head, tail = room - room // 2, room // 2
-    return text[:head] + _skipped(len(text) - head - tail) + text[len(text) - tail :]
+    return text[:head] + _skipped(len(text) - head - tail, note) + text[len(text) - tail :]
 
 
-def _skipped(count: int) -> str:
-    return f"\n... [{count} characters skipped] ...\n"
+def _skipped(count: int, note: str) -> str:
+    return f"\n... [{count} characters skipped{note}] ...\n"
 
 
 def cut_tail(text: str, limit: int, hint: str = "") -> str:

@@ -273,6 +273,9 @@ class _Walk:
 
     def _virtual(self, name: str) -> None:
         if (*self._gone, name) not in self._tree.above:
+            if self._gone:
+                names = ", ".join(self._tree.below(tuple(self._gone)))
+                raise Invalid(f"{self._path}: not found; in {join(self._gone)} there are only: {names}")
             raise Invalid(f"{self._path}: outside of the directories of this thread")
         self._enter(name, None, False)
 

@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections.abc import Callable
 from typing import Protocol
 
 import msgspec
+
+from core.paths import WORKSPACE
+
+RESULTS = f"{WORKSPACE}/.tool-results"
+"""Where long results of tools lie."""
+_NOT_PLAIN = re.compile(r"[^A-Za-z0-9_-]")
+
+
+def result_path(tool: str, key: str) -> str:
+    """Where the result of a call lies; `key` names the call in its thread."""
+    digest = hashlib.blake2b(key.encode("utf-8", "replace"), digest_size=6).hexdigest()
+    return f"{RESULTS}/{_NOT_PLAIN.sub('_', tool)[:60]}-{digest}.txt"
 
 
 class ExecResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -52,11 +66,13 @@ class Sandbox(Protocol):
         """With a call id: done once, however often it is asked for."""
         ...
 
-    async def replace(
-        self, path: str, old: str, new: str, *, every: bool = False, call_id: str | None = None
-    ) -> None: ...
+    async def replace(self, path: str, old: str, new: str, *, every: bool = False, call_id: str | None = None) -> int:
+        """Replace the first place, or every one. Returns how many there were, 0 if that is not known (any more)."""
+        ...
 
-    async def list(self, path: str, *, depth: int = 2) -> Names: ...
+    async def list(self, path: str, *, depth: int = 2) -> Names:
+        """Raises `Invalid` if there is no such directory."""
+        ...
 
     async def glob(self, path: str, pattern: str, *, dirs: bool, limit: int) -> tuple[Names, bool]: ...
 

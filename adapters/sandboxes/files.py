@@ -59,17 +59,22 @@ class Files:
         else:
             await to_thread.run_sync(self._write, path, data)
 
-    async def replace(self, path: str, old: str, new: str, *, every: bool = False, call_id: str | None = None) -> None:
+    async def replace(self, path: str, old: str, new: str, *, every: bool = False, call_id: str | None = None) -> int:
+        places = 0
+
         def change(content: bytes) -> bytes:
+            nonlocal places
             text = self._shown(path, content)
             if not text:
                 return content
             if not old or old.encode() not in text:
                 raise Invalid(f"{path}: the text to replace was not found")
+            places = text.count(old.encode())
             changed = text.replace(old.encode(), new.encode(), -1 if every else 1)
             return self._stored(path, changed.decode("utf-8", "surrogateescape"))
 
         await to_thread.run_sync(lambda: self._change(path, call_id, change, create=False))
+        return places
 
     async def list(self, path: str, *, depth: int = 2) -> Paths:
         return await to_thread.run_sync(self._list, path, depth)
@@ -177,7 +182,7 @@ class Files:
 
     def _list(self, path: str, depth: int) -> Paths:
         found: Paths = []
-        with refusals(path), contextlib.suppress(Missing), self.tree.walk(path) as place:
+        with refusals(path), self.tree.walk(path) as place:
             self._collect(place.parts, depth, found)
         return sorted(found)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
+from core.errors import Invalid
 from core.tools import ToolContext, tool
 
 
@@ -20,4 +22,7 @@ async def bash(ctx: ToolContext, description: str, command: str) -> Any:
         command: The bash command to run.
     """
     asked = {"op": "exec", "user": ctx.user, "thread": ctx.thread, "run": ctx.run, "call_id": ctx.call_id}
-    return await ctx.call("sandbox", asked | {"command": command})
+    answer = await ctx.call("sandbox", asked | {"command": command})
+    if isinstance(answer, Mapping):
+        raise Invalid(answer["error"])
+    return answer

@@ -19,6 +19,7 @@ from adapters.tools.read_file import read_file
 from adapters.tools.str_replace import str_replace
 from adapters.tools.write_file import write_file
 from core.errors import Invalid
+from core.sandbox import result_path
 from core.tools import Tool
 from tests.adapters.sandboxes.conftest import settings
 
@@ -69,17 +70,37 @@ async def test_bash_cuts_the_middle(ask: Asking) -> None:
     assert len(result) <= 20_000
     assert result.startswith("1\n2\n")
     assert result.endswith("\n100000")
-    assert "characters skipped" in result
+    path = result_path("bash", "c1")
+    assert f"characters skipped; the whole output is in {path}]" in result
+    assert await ask.use(read_file, path=path, start_line=50_000, end_line=50_001) == "50000\n50001"
+
+
+async def test_output_that_cannot_be_kept_is_cut_and_says_so(ask: Asking) -> None:
+    await ask.use(write_file, path=f"{W}/.tool-results", content="in the way")
+    result = await ask.use(bash, command="seq 1 100000")
+    assert len(result) <= 20_000
+    assert "; the whole output could not be kept: " in result
+
+
+async def test_replacing_one_of_several_places_says_so(ask: Asking) -> None:
+    await ask.use(write_file, path="a", content="x x x")
+    assert (await ask.use(str_replace, path="a", old_str="x", new_str="y")).startswith(
+        "OK, but the text was in 3 places"
+    )
+    assert await ask.use(read_file, path="a") == "y x x"
+    assert await ask.use(str_replace, path="a", old_str="x", new_str="y", replace_all=True) == "OK"
 
 
 async def test_a_timeout_is_an_error(ask: Asking, tmp_path: Path) -> None:
     ask.actor = Sandbox(Host(**settings(tmp_path), allow_host_bash=True), Limits(bash_timeout=0.5))
-    assert await ask.use(bash, command="echo a; sleep 60") == "Error: the command was stopped after 0.5 seconds.\na"
+    with pytest.raises(Invalid, match=r"^the command was stopped after 0.5 seconds\.\na$"):
+        await ask.use(bash, command="echo a; sleep 60")
 
 
 async def test_a_killed_call_says_so(ask: Asking) -> None:
     await ask.call("sandbox", {"op": "kill", "user": "ada", "thread": "t1", "run": "r1", "call_id": "c1"})
-    assert (await ask.use(bash, command="echo a")).startswith("Error: the command was interrupted")
+    with pytest.raises(Invalid, match=r"^the command was interrupted"):
+        await ask.use(bash, command="echo a")
 
 
 async def test_the_same_call_id_in_two_runs_is_two_calls(ask: Asking) -> None:

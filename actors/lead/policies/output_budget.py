@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import re
 from typing import Any, cast
 
 from langchain.agents.middleware import AgentMiddleware
@@ -14,19 +12,17 @@ from actors.lead.content import messages_of, text_of, with_messages, with_text
 from actors.lead.synopsis import Ends, how_to_read, kind_of, shortened, size_of
 from actors.lead.turn import ToolHandler, ToolResult, Turn, unseen
 from core.errors import Invalid, Unavailable
-from core.paths import WORKSPACE
+from core.sandbox import result_path
 from core.settings import ToolOutput
 
-FOLDER = f"{WORKSPACE}/.tool-results"
 PIECE = 100_000
 """Characters that are written at once: they fit a message of the bus, however they are escaped."""
 AROUND = 1500
 """What is said between head and tail has fewer characters than this."""
-_NOT_PLAIN = re.compile(r"[^A-Za-z0-9_-]")
 
 
 class OutputBudget(AgentMiddleware[Any, Turn, Any]):
-    """Contract runtime §23.1 (ToolOutputBudget). What names the call's own file was shortened before: it stays."""
+    """Contract runtime §23.1 (ToolOutputBudget). What names the call's own file is in it already."""
 
     name = "output_budget"
 
@@ -57,10 +53,16 @@ class OutputBudget(AgentMiddleware[Any, Turn, Any]):
     async def _fit(self, turn: Turn, request: ToolCallRequest, message: BaseMessage, least: int) -> BaseMessage:
         call_id, text = str(request.tool_call["id"]), text_of(message.content)
         key = f"{turn.journal.said_seq()}-{call_id}"
-        path = path_of(request.tool_call["name"], key)
-        if not _is_long(message, least) or path in text:
+        path = result_path(request.tool_call["name"], key)
+        if not _is_long(message, least):
             return message
         ends = Ends(self._settings.preview_head_chars, self._settings.preview_tail_chars).within(least)
+        if path in text:
+            if len(text) <= ends.head + ends.tail + AROUND:
+                return message
+            return _with(
+                message, shortened(text, ends, f"The rest is left out. All of it is in {path}. {how_to_read(text)}")
+            )
         try:
             await _write(turn, key, path, text)
         except (Invalid, Unavailable) as error:
@@ -74,12 +76,6 @@ class OutputBudget(AgentMiddleware[Any, Turn, Any]):
             return message
         turn.decide(self.name, "cut", why, call_id=call_id)
         return _with(message, shortened(text, self._fallback, f"{_left(text, self._fallback)}; {path} was not written"))
-
-
-def path_of(tool: str, key: str) -> str:
-    """Where the result of a call lies; `key` names the call in its thread."""
-    digest = hashlib.blake2b(key.encode("utf-8", "replace"), digest_size=6).hexdigest()
-    return f"{FOLDER}/{_NOT_PLAIN.sub('_', tool)[:60]}-{digest}.txt"
 
 
 async def _write(turn: Turn, key: str, path: str, text: str) -> None:

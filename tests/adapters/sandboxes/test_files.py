@@ -33,7 +33,7 @@ async def test_write_read_append_replace(sandbox: Local) -> None:
     await sandbox.write("a/b/c.txt", "one one")
     await sandbox.write(f"{W}/a/b/c.txt", "\ntwo", append=True)
     assert await sandbox.read("a/b/c.txt") == b"one one\ntwo"
-    await sandbox.replace("a/b/c.txt", "one", "1")
+    assert await sandbox.replace("a/b/c.txt", "one", "1") == 2
     assert await sandbox.read("a/b/c.txt") == b"1 one\ntwo"
     await sandbox.replace("a/b/c.txt", "o", "0", every=True)
     assert await sandbox.read("a/b/c.txt") == b"1 0ne\ntw0"
@@ -217,7 +217,9 @@ async def test_list_goes_two_levels_and_leaves_out_the_noise(sandbox: Local) -> 
     for path in ("a/b/c/d", "node_modules/x", "a/__pycache__/y", "z.log", "top"):
         await sandbox.write(path, "")
     assert await sandbox.list(W) == [f"{W}/a/", f"{W}/a/b/", f"{W}/top"]
-    assert await sandbox.list(f"{W}/nothing") == []
+    for missing in (f"{W}/nothing", f"{W}/nothing/below", "/mnt/user-data/nothing"):
+        with pytest.raises(Invalid, match=f"{missing}: not found"):
+            await sandbox.list(missing)
 
 
 async def test_names_that_are_no_text(sandbox: Local, workspace: Path) -> None:

@@ -11,13 +11,14 @@ import pytest
 from langchain_core.messages import ToolMessage
 from langgraph.types import Command
 
-from actors.lead.policies.output_budget import AROUND, FOLDER, PIECE, OutputBudget, path_of
+from actors.lead.policies.output_budget import AROUND, PIECE, OutputBudget
 from actors.lead.synopsis import Ends, kind_of
 from actors.sandbox import Limits, Sandbox
 from adapters.sandboxes.files import Files
 from core.errors import Divergence, Invalid, SikaError, Unavailable
 from core.events import Json
 from core.paths import Mount, Tree
+from core.sandbox import RESULTS, result_path
 from core.settings import ToolOutput
 from tests.actors.lead.turns import nobody, tool_call, turn
 
@@ -59,7 +60,7 @@ async def test_a_long_result_goes_to_a_file() -> None:
     on = turn(call=disk)
     result, _ = await tool_call(budget(), on, "bash", result=gave(LONG, artifact={"a": 1}))
     assert isinstance(result, ToolMessage)
-    path = path_of("bash", "0-c1")
+    path = result_path("bash", "0-c1")
     assert disk.asked == [
         {
             "op": "write",
@@ -72,7 +73,7 @@ async def test_a_long_result_goes_to_a_file() -> None:
             "append": False,
         }
     ]
-    assert path.startswith(f"{FOLDER}/bash-")
+    assert path.startswith(f"{RESULTS}/bash-")
     text = str(result.content)
     assert text[:2000] == LONG[:2000]
     assert text[-1000:] == LONG[-1000:]
@@ -172,7 +173,7 @@ async def test_writing_twice_is_writing_once(tmp_path: Path) -> None:
     for text in (LONG, LONG * 10):
         for _ in range(2):
             await tool_call(budget(), turn(call=call), "web_fetch", call_id=f"c{len(text)}", result=gave(text))
-        path = path_of("web_fetch", f"0-c{len(text)}")
+        path = result_path("web_fetch", f"0-c{len(text)}")
         assert (await files.read(path)).decode() == text
 
 
@@ -182,7 +183,7 @@ async def test_without_a_file_it_is_cut(failure: SikaError) -> None:
     result, _ = await tool_call(budget(), on, "bash", result=gave(text))
     assert isinstance(result, ToolMessage)
     cut = str(result.content)
-    about = f"40000 characters are left out; {path_of('bash', '0-c1')} was not written"
+    about = f"40000 characters are left out; {result_path('bash', '0-c1')} was not written"
     assert cut == "a" * 8000 + f"\n\n... [{about}] ...\n\n" + "c" * 3000
     assert len(cut) <= 30_000
     [decision] = on.decided("c1")
@@ -211,10 +212,10 @@ async def test_other_failures_pass_through() -> None:
 
 
 def test_paths_are_plain_and_each_call_has_its_own() -> None:
-    paths = {path_of(tool, key) for tool in ("bash", "../x y") for key in ("1-c", "2-c")}
+    paths = {result_path(tool, key) for tool in ("bash", "../x y") for key in ("1-c", "2-c")}
     assert len(paths) == 4
     assert all(
-        path.removeprefix(f"{FOLDER}/").replace("-", "").replace("_", "").removesuffix(".txt").isalnum()
+        path.removeprefix(f"{RESULTS}/").replace("-", "").replace("_", "").removesuffix(".txt").isalnum()
         for path in paths
     )
 
@@ -270,3 +271,16 @@ def test_ends_within_a_limit(most: int) -> None:
     assert 0 <= head <= 2000
     assert 0 <= tail <= 1000
     assert head + tail == min(most, 3000)
+
+
+async def test_an_output_that_is_kept_already_is_shortened_and_not_written(tmp_path: Path) -> None:
+    disk = Disk()
+    path = result_path("bash", "0-c1")
+    text = LONG[:9000] + f"[skipped; the whole output is in {path}]" + LONG[:9000]
+    result, _ = await tool_call(budget(), turn(call=disk), "bash", result=gave(text))
+    assert isinstance(result, ToolMessage)
+    assert disk.asked == []
+    assert len(str(result.content)) < 12_000
+    assert f"All of it is in {path}." in str(result.content)
+    again, _ = await tool_call(budget(), turn(call=disk), "bash", result=result)
+    assert again == result
