@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import difflib
+import fcntl
 import fnmatch
 import os
 import re
 import stat
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -221,24 +222,36 @@ class _Look:
         if not self.folder.root.is_dir():
             return
         self._shelf.mkdir(mode=0o700, exist_ok=True)
-        wanted = {entry.sha256 for entry in self.files.values()}
-        room = KEPT_BYTES
-        for kept in list(self._shelf.iterdir()):
-            if kept.name not in wanted:
-                kept.unlink(missing_ok=True)
-            else:
-                room -= kept.stat().st_size
-        for sha256, text in self.texts.items():
-            place = self._shelf / sha256
-            if len(text) <= room and not _binary(text) and not place.exists():
-                room -= len(text)
-                draft = place.with_suffix(".part")
-                draft.write_bytes(redactor.data(text))
-                draft.replace(place)
+        with _alone(self._shelf):
+            wanted = {entry.sha256 for entry in self.files.values()}
+            room = KEPT_BYTES
+            for kept in list(self._shelf.iterdir()):
+                if kept.name not in wanted:
+                    kept.unlink(missing_ok=True)
+                else:
+                    room -= kept.stat().st_size
+            for sha256, text in self.texts.items():
+                place = self._shelf / sha256
+                if len(text) <= room and not _binary(text) and not place.exists():
+                    room -= len(text)
+                    draft = place.with_suffix(".part")
+                    draft.write_bytes(redactor.data(text))
+                    draft.replace(place)
 
     @property
     def _shelf(self) -> Path:
         return self.folder.root / "texts"
+
+
+@contextmanager
+def _alone(directory: Path) -> Iterator[None]:
+    """One at a time, across processes: a scan takes the drafts of another for what a crash left behind."""
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)
 
 
 def _same(before: Entry, after: Entry) -> bool:

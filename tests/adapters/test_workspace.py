@@ -1,0 +1,39 @@
+"""Scans of one thread's files at the same time."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from adapters import workspace
+from core.files import Folder
+
+
+def test_scans_of_one_thread_do_not_take_each_others_drafts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = Folder(tmp_path, "ada", "t1")
+    folder.make()
+    (folder.root / "user-data/workspace/a.txt").write_text("text")
+    (folder.root / "user-data/workspace/b.txt").write_text("other text")
+    write, others, failures = Path.write_bytes, list[threading.Thread](), list[BaseException]()
+
+    def scan() -> None:
+        try:
+            workspace._Look(folder, {}, {}, range(0, 1 << 63)).scan()
+        except BaseException as error:
+            failures.append(error)
+
+    def written(self: Path, data: bytes) -> int:
+        count = write(self, data)
+        if not others:  # another scan, from here until it ends or waits for this one
+            others.append(threading.Thread(target=scan))
+            others[0].start()
+            others[0].join(0.3)
+        return count
+
+    monkeypatch.setattr(Path, "write_bytes", written)
+    scan()
+    others[0].join()
+    assert failures == []
+    assert len(list((folder.root / "texts").iterdir())) == 2
