@@ -41,6 +41,7 @@ thing to supervise).
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import contextlib
 import fcntl
@@ -133,7 +134,8 @@ class Record:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._started = False
+        self.supervisor: subprocess.Popen[bytes] | None = None
+        """The one that was started here."""
 
     def outcome(self) -> ExecResult | None:
         try:
@@ -157,7 +159,7 @@ class Record:
                 return result
             if (self.path / "pid").exists():
                 return self._settle()
-            if self._started:
+            if self.supervisor is not None:
                 raise Unavailable(f"the command could not be started; see {self.path.name}/log in the thread's calls")
             self._start(command, job, lock)
             return None
@@ -212,7 +214,7 @@ class Record:
                 start_new_session=True,
             )
         _supervisors.append(process)
-        self._started = True
+        self.supervisor = process
         assert process.stdin is not None
         with contextlib.suppress(BrokenPipeError), process.stdin as stdin:
             stdin.write(orders)
@@ -258,9 +260,12 @@ class Calls:
         record = self.record(call_id)
         await to_thread.run_sync(lambda: record.path.mkdir(parents=True, exist_ok=True))
         tail = Tail(record.path / "stdout", record.path / "stderr")
-        pause = FIRST_PAUSE
+        pause, buried = FIRST_PAUSE, False
         while True:
             result = await to_thread.run_sync(record.advance, command, job)
+            if record.supervisor is not None and not buried:
+                buried = True
+                bury(record.supervisor)
             if text := await to_thread.run_sync(tail.more):
                 on_output(text)
             if result is not None:
@@ -297,6 +302,24 @@ def _lock(fd: int, wait: bool) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+def bury(process: subprocess.Popen[bytes]) -> None:
+    """Reaps a child when it ends, whatever became of the call by then. Without pidfds the next command does."""
+    if not hasattr(os, "pidfd_open") or process.returncode is not None:
+        return
+    loop = asyncio.get_running_loop()
+    try:
+        fd = os.pidfd_open(process.pid)
+    except OSError:
+        return
+
+    def ended() -> None:
+        loop.remove_reader(fd)
+        os.close(fd)
+        process.poll()
+
+    loop.add_reader(fd, ended)
 
 
 def publish(path: Path, content: bytes) -> None:

@@ -13,6 +13,7 @@ from adapters.sandboxes import supervisor, tail
 from adapters.sandboxes.host import Host
 from core.errors import Invalid
 from tests.adapters.sandboxes.conftest import SECRET, Local, run, running, settings, wait_for
+from tests.support.nats import eventually
 
 pytestmark = pytest.mark.anyio
 
@@ -196,3 +197,13 @@ async def test_ids_are_plain(tmp_path: Path, bad: str) -> None:
         await host.acquire(bad, "t1")
     with pytest.raises(Invalid):
         await host.acquire("ada", bad)
+
+
+async def test_a_supervisor_is_reaped_without_another_command(sandbox: Local, tmp_path: Path) -> None:
+    await run(sandbox, "true")
+    pid = int((tmp_path / "home/users/ada/threads/t1/calls/c1/pid").read_text())
+
+    async def gone() -> bool:
+        return not Path(f"/proc/{pid}").exists()
+
+    await eventually(gone)
