@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
-from anyio import to_thread
+from anyio import CapacityLimiter, to_thread
+from anyio.lowlevel import RunVar
 
 from adapters.sandboxes import quota, search
 from adapters.sandboxes.changes import once
@@ -32,6 +33,21 @@ SEARCH_SECONDS = 10.0
 
 Paths = list[str]  # the port has a method called `list`, which hides the type within the class
 Found = tuple[Paths, bool]
+
+
+_limiter: RunVar[CapacityLimiter] = RunVar("searches")
+
+
+def _searches() -> CapacityLimiter:
+    """As many searches at a time as there are processors. They wait among themselves: the threads that all else needs
+    stay free.
+    """
+    try:
+        return _limiter.get()
+    except LookupError:
+        limiter = CapacityLimiter(os.cpu_count() or 2)
+        _limiter.set(limiter)
+        return limiter
 
 
 class Files:
@@ -82,15 +98,15 @@ class Files:
     async def glob(self, path: str, pattern: str, *, dirs: bool, limit: int) -> Found:
         if pattern.startswith("/") or ".." in pattern.split("/"):
             raise Invalid(f"pattern: {pattern!r} must be relative to the path and without '..'")
-        return await to_thread.run_sync(
-            lambda: self._search(path, {"op": "glob", "pattern": pattern, "dirs": dirs, "limit": limit})
-        )
+        request = {"op": "glob", "pattern": pattern, "dirs": dirs, "limit": limit}
+        return await to_thread.run_sync(lambda: self._search(path, request), limiter=_searches())
 
     async def grep(
         self, path: str, pattern: str, *, glob: str | None, literal: bool, case_sensitive: bool, limit: int
     ) -> Found:
-        request = {"op": "grep", "pattern": pattern, "glob": glob, "literal": literal, "limit": limit}
-        return await to_thread.run_sync(lambda: self._search(path, request | {"case_sensitive": case_sensitive}))
+        request: dict[str, Any] = {"op": "grep", "pattern": pattern, "glob": glob, "literal": literal, "limit": limit}
+        request["case_sensitive"] = case_sensitive
+        return await to_thread.run_sync(lambda: self._search(path, request), limiter=_searches())
 
     def _stored(self, path: str, content: str) -> bytes:
         """Text of the agent as it goes into the file. `host` puts its own paths in."""

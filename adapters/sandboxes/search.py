@@ -124,6 +124,7 @@ def lines(directory: int, name: str) -> list[str]:
 
 
 def main() -> None:
+    os.nice(10)
     resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY, MAX_MEMORY))
     request = json.load(sys.stdin)
     found: list[str] = []

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import ctypes
 import os
+import signal
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 import anyio
 import pytest
+from anyio import to_thread
 
-from adapters.sandboxes import changes, quota
+from adapters.sandboxes import changes, quota, search
 from adapters.sandboxes.bubblewrap import Bubblewrap
 from adapters.sandboxes.host import Host
 from adapters.sandboxes.record import Record
 from core.errors import Invalid
-from tests.adapters.sandboxes.conftest import SECRET, Local, run, wait_for
+from tests.adapters.sandboxes.conftest import SECRET, Local, run, running, wait_for
+from tests.support.nats import eventually
 
 pytestmark = pytest.mark.anyio
 W = "/mnt/user-data/workspace"
@@ -311,3 +315,25 @@ async def test_the_quota_of_a_user_counts_all_threads(provider: Bubblewrap | Hos
         await other.write("b", "x" * (2 << 20))
     await other.write("b", "x")
     await (await provider.acquire("grace", "t2")).write("b", "x" * (2 << 20))
+
+
+async def test_many_slow_searches_hold_up_others(sandbox: Local) -> None:
+    await sandbox.write("slow.txt", "a" * 40 + "b")
+    mine = str(search.__file__)
+
+    async def slow() -> None:
+        with suppress(Invalid):
+            await sandbox.grep(W, "(a+)+$", glob=None, literal=False, case_sensitive=True, limit=1)
+
+    async def begun() -> bool:
+        return [os.getpriority(os.PRIO_PROCESS, pid) >= 10 for pid in running(mine)] == [True] * (os.cpu_count() or 2)
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(20):
+            tasks.start_soon(slow)
+        await eventually(begun)
+        assert to_thread.current_default_thread_limiter().borrowed_tokens == 0
+        assert await sandbox.read("slow.txt")
+        tasks.cancel_scope.cancel()
+        for pid in running(mine):
+            os.kill(pid, signal.SIGKILL)
