@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import struct
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
-from adapters.sandboxes import bubblewrap
+from adapters.sandboxes import bubblewrap, confinement, seccomp
 from adapters.sandboxes.bubblewrap import Bubblewrap, BubblewrapSandbox
 from tests.adapters.sandboxes.conftest import SECRET, run, settings
 
@@ -101,3 +103,35 @@ async def test_secrets_of_the_server_are_not_in_the_environment(
     result = await run(jail, "cat /proc/*/environ /proc/*/cmdline 2>/dev/null | tr '\\0' '\\n'")
     assert "CONFIGURED=yes" in result.stdout
     assert SECRET not in result.stdout
+
+
+async def test_an_unknown_machine_or_an_old_bwrap_is_no_obstacle_and_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = tmp_path / "bwrap"
+    old.write_text(
+        "#!/bin/sh\n"
+        'for word; do [ "$word" != --disable-userns ] || { echo "unknown" >&2; exit 1; }; done\n'
+        f'exec {confinement.binary()} "$@"\n'
+    )
+    old.chmod(0o755)
+    for module in (bubblewrap, confinement):
+        monkeypatch.setattr(module, "binary", lambda: str(old))
+    monkeypatch.setattr(seccomp, "available", lambda: False)
+    with capture_logs() as lines:
+        assert await Bubblewrap(**settings(tmp_path)).check() is None
+    reasons = " ".join(line["reason"] for line in lines)
+    assert "cannot refuse nested user namespaces" in reasons
+    assert "no filter of system calls for" in reasons
+    weak = await Bubblewrap(**settings(tmp_path)).acquire("ada", "t1")
+    assert (await run(weak, "echo fine")).stdout == "fine\n"
+
+
+def test_filters_of_all_machines_end_in_a_verdict() -> None:
+    """Each jump stays within the program, and the last instruction returns: else the kernel takes none of it."""
+    for machine in seccomp.ARCHITECTURES:
+        for program in (seccomp.program(machine), seccomp.notifying(machine)):
+            words = [struct.unpack_from("=HBBI", program, place) for place in range(0, len(program), 8)]
+            jumps = [place + 1 + max(word[1:3]) for place, word in enumerate(words) if word[0] & 7 == 5]
+            assert max(jumps) < len(words)
+            assert words[-1][0] == 0x06

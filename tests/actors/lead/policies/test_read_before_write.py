@@ -163,9 +163,9 @@ async def test_a_new_file_is_written_and_its_writer_knows_it(agent: Agent) -> No
 @EVERY_CHANGE
 async def test_what_somebody_else_changed_is_read_again(agent: Agent, file: Path, change: str) -> None:
     await agent.use(read_file, path=F)
-    file.write_text("older than old")
+    file.write_text("old and new")
     assert await agent.change(change) == f"Error: {changed()}, then change it."
-    assert await agent.use(read_file, path=F) == "older than old"
+    assert await agent.use(read_file, path=F) == "old and new"
     assert await agent.change(change) == "OK"
 
 
