@@ -35,7 +35,7 @@ from core.events import (
     ToolCompleted,
     ToolRequested,
 )
-from core.state import REMOVE_ALL, ThreadState, fold, next_nodes, unanswered
+from core.state import REMOVE_ALL, Folding, ThreadState, fold, next_nodes, unanswered
 from tests.support.records import call, log_of, opaque, record
 
 RUNS = st.sampled_from(["r1", "r2", "r3"])
@@ -140,6 +140,25 @@ def same(left: ThreadState, right: ThreadState) -> bool:
 def test_it_is_total_and_deterministic(log: list[Record]) -> None:
     again = [Record(r.seq, r.raw) for r in log]
     assert same(fold(log), fold(again))
+
+
+@given(logs(), st.data())
+@settings(max_examples=40)
+def test_one_by_one_it_is_the_same(log: list[Record], data: st.DataObject) -> None:
+    """In place, from any cut on; each fact tells what was before it, and the state it began with stays."""
+    cut = data.draw(st.integers(0, len(log)))
+    start = fold(log[:cut])
+    kept = copy.deepcopy(start)
+    folding = Folding(start)
+    for index, fact in enumerate(log[cut:], cut):
+        then = fold(log[:index])
+        before = folding.apply(fact)
+        assert folding.apply(fact) == before
+        assert (before.head, before.commits[: before.length]) == (then.head, then.commits)
+        assert (before.paused, before.answers) == (then.paused, then.answers)
+        assert before.runs.get(fact.run or "") == then.runs.get(fact.run or "")
+        assert same(folding.state, fold(log[: index + 1]))
+    assert same(start, kept)
 
 
 @given(logs(), st.data())

@@ -7,6 +7,7 @@ have. In place of a run's `end` comes `metadata` with `run_done`: here `end` wou
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterable, AsyncIterator, Collection, Iterator, Sequence
 from contextlib import suppress
 from typing import Literal, NamedTuple
@@ -31,7 +32,7 @@ from core.bus import Handler
 from core.errors import Invalid
 from core.events import ContextCompacted, Record, RunRequested, StatePatched, ThreadErased, thread
 from core.previews import Preview, Progress
-from core.state import ThreadState, fold
+from core.state import Folding, ThreadState, fold
 
 log = structlog.get_logger("sika.http")
 
@@ -53,7 +54,7 @@ class ThreadFrames:
     def __init__(
         self, state: ThreadState, thread_id: str, modes: Collection[str], *, after: Cursor | None = None
     ) -> None:
-        self._state = state
+        self._folding = Folding(state)
         self._thread = thread_id
         self._modes = frozenset(modes)
         self._after = after or Cursor(0)
@@ -61,11 +62,12 @@ class ThreadFrames:
         """Of the run at work."""
         self.ended = state.erased
         if state.active is not None:
-            self._run = self._frames(state.active.id, state)
+            self._run = self._frames(state.active.id)
 
     @property
     def state(self) -> ThreadState:
-        return self._run.state if self._run else self._state
+        """The newest state; the next fact changes it."""
+        return self._folding.state
 
     @property
     def audible(self) -> set[str]:
@@ -83,16 +85,16 @@ class ThreadFrames:
         return self._run is not None and self._run.is_open(call_id)
 
     def fact(self, record: Record) -> list[Frame]:
-        before, event = self.state, record.event
-        if self.ended or record.seq <= before.seq:
+        event = record.event
+        if self.ended or record.seq <= self.state.seq:
             return []
         frames: list[Frame] = []
-        speaker = self._speaker(record, before)
+        speaker = self._speaker(record)
+        self._folding.apply(record)
         if self._run is not None and self._run is not speaker:
             self._run.advance(record)
         if speaker is not None:
             frames = [self._placed(frame) for frame in self._chosen(speaker, speaker.advance(record))]
-        self._state = speaker.state if speaker else self._run.state if self._run else fold((record,), before)
         if speaker is not None and not speaker.ended and self._is_running(speaker.run_id):
             self._run = speaker
         if self._run is not None and self._run.ended:
@@ -100,27 +102,27 @@ class ThreadFrames:
         self.ended = isinstance(event, ThreadErased)
         outside = isinstance(event, StatePatched) or (isinstance(event, ContextCompacted) and record.run is None)
         if outside and "state_update" in self._modes and self._after.is_before(record.seq, STATE_UPDATE):
-            shown = {"state": snapshot(self._thread, self._state, self._state.head), "thread_id": self._thread}
+            shown = {"state": snapshot(self._thread, self.state, self.state.head), "thread_id": self._thread}
             frames.append(self._placed(Frame("state_update", dumps.encode(shown), f"{record.seq}-0-{STATE_UPDATE}")))
         return frames + (self._run.flush() if self._run is not None else [])
 
     def preview(self, run_id: str, preview: Preview | Progress) -> list[Frame]:
         return self._run.preview(preview) if self._run is not None and self._run.run_id == run_id else []
 
-    def _speaker(self, record: Record, before: ThreadState) -> Frames | None:
+    def _speaker(self, record: Record) -> Frames | None:
         """Who has to say something about a fact: the run at work, or another one whose fact it is."""
         run_id = record.run
         if run_id is None or (self._run is not None and self._run.run_id == run_id):
             return self._run
-        run = before.runs.get(run_id)
+        run = self.state.runs.get(run_id)
         if isinstance(record.event, RunRequested) if run is None else run.open:
-            return self._frames(run_id, before, record.event)
+            return self._frames(run_id, record.event)
         return None
 
-    def _frames(self, run_id: str, state: ThreadState, event: object = None) -> Frames:
-        request = event if isinstance(event, RunRequested) else state.runs[run_id].request
+    def _frames(self, run_id: str, event: object = None) -> Frames:
+        request = event if isinstance(event, RunRequested) else self.state.runs[run_id].request
         modes = request.stream_modes if "run_modes" in self._modes else []
-        return Frames(state, self._thread, run_id, modes, after=self._after)
+        return Frames(self._folding, self._thread, run_id, modes, after=self._after)
 
     def _chosen(self, run: Frames, frames: Sequence[Frame]) -> Iterator[Frame]:
         """Those that are asked for."""
@@ -140,7 +142,7 @@ class ThreadFrames:
         return frame._replace(id=self._run.place(cursor.seq, cursor.slot))
 
     def _is_running(self, run_id: str) -> bool:
-        run = self._state.runs.get(run_id)
+        run = self.state.runs.get(run_id)
         return run is not None and run.status == "running"
 
 
@@ -198,7 +200,7 @@ async def _begin(
         frames = ThreadFrames(await live.services.threads.load(thread_id), thread_id, modes)
         return frames, _missed(live, previews, frames, [], resumed=False)
     records = [record async for record in live.services.log.read(thread(thread_id))]
-    frames, start = resumed(records, thread_id, modes, last_event_id)
+    frames, start = await asyncio.to_thread(resumed, records, thread_id, modes, last_event_id)
     return frames, _missed(live, previews, frames, records[start:], resumed=start > 0)
 
 

@@ -38,9 +38,19 @@ from typing import NamedTuple
 
 from channels.http.langgraph import dumps
 from channels.http.langgraph.modes import END_TYPES, Emit, Modes, Slot
-from core.events import ModelCompleted, ModelFailed, Record, RunRequested, RunStarted, ThreadErased
+from core.events import (
+    ContextCompacted,
+    MessageAdded,
+    ModelCompleted,
+    ModelFailed,
+    Record,
+    RunRequested,
+    RunStarted,
+    StatePatched,
+    ThreadErased,
+)
 from core.previews import Piece, Preview, Progress, Reader, line_of, rest_of, tag
-from core.state import ThreadState, fold
+from core.state import Before, Folding, ThreadState
 
 HELD = 256
 """Previews kept while they cannot be shown yet; what is dropped comes with the fact."""
@@ -48,6 +58,8 @@ HELD = 256
 _CURSOR = re.compile(r"(\d{1,18})-(\d{1,12})-(\d{1,4})(?:-([0-9a-f]{8}))?")
 _TURNS = (RunStarted, ModelCompleted, ModelFailed)
 """After these another message is made."""
+_OUTSIDE = (StatePatched, MessageAdded, ContextCompacted)
+"""What can change the state under a run and is not the run's own."""
 _BREAKS = ((b"\xe2\x80\xa8", rb"\u2028"), (b"\xe2\x80\xa9", rb"\u2029"), (b"\xc2\x85", rb"\u0085"))
 
 
@@ -95,19 +107,22 @@ class Frame(NamedTuple):
 
 
 class Frames:
-    """Translates one run. Feed it every fact of the thread after `state`, in order, and previews as they come."""
+    """Translates one run. Feed it every fact of the thread after `state`, in order, and previews as they come.
+
+    A folding is shared: whoever gave it may apply a fact first.
+    """
 
     def __init__(
         self,
-        state: ThreadState,
+        state: ThreadState | Folding,
         thread_id: str,
         run_id: str,
         modes: Collection[str],
         *,
         after: Cursor | None = None,
     ) -> None:
-        run = state.runs.get(run_id)
-        self.state = state
+        self._folding = state if isinstance(state, Folding) else Folding(state)
+        run = self.state.runs.get(run_id)
         self.run_id = run_id
         self.ended = run is not None and not run.open
         """Whether the last frame has been made."""
@@ -116,7 +131,12 @@ class Frames:
         self._running = run is not None and run.status == "running"
         self._reader = Reader()
         self._held: list[Preview] = []
-        self._seq = state.seq
+        self._seq = self.state.seq
+
+    @property
+    def state(self) -> ThreadState:
+        """The newest state; the next fact changes it."""
+        return self._folding.state
 
     @property
     def seq(self) -> int:
@@ -146,9 +166,7 @@ class Frames:
         """The frames of a fact, without previews that waited for it."""
         if self.ended:
             return []
-        before = self.state
-        if record.seq > before.seq:
-            self.state = fold((record,), before)
+        before = self._folding.apply(record)
         previous, self._seq = self._seq, record.seq
         frames: list[Frame] = []
         resumes = record.seq == self._after.seq
@@ -159,7 +177,7 @@ class Frames:
         elif isinstance(record.event, ThreadErased):
             self.ended = True
             frames = self._framed(record.seq, [(Slot.END, "end", b"null")])
-        elif self._running and record.run is None:
+        elif self._running and record.run is None and isinstance(record.event, _OUTSIDE):
             frames = self._told(record, before)
         if resumes:
             self._resume(record)
@@ -204,7 +222,7 @@ class Frames:
         self._reader = Reader(None, after.offset, after.message)
         self.modes.announced = after.offset > 0
 
-    def _of_run(self, record: Record, before: ThreadState, previous: int) -> list[Frame]:
+    def _of_run(self, record: Record, before: Before, previous: int) -> list[Frame]:
         event = record.event
         frames: list[Frame] = []
         if isinstance(event, RunRequested):
@@ -229,7 +247,7 @@ class Frames:
         data = {"run_id": self.run_id, "thread_id": record.head.aggregate, "attempt": attempt}
         return Slot.METADATA, "metadata", dumps.encode(data)
 
-    def _rest(self, event: ModelCompleted, before: ThreadState, previous: int) -> list[Frame]:
+    def _rest(self, event: ModelCompleted, before: Before, previous: int) -> list[Frame]:
         """The text that previews did not bring."""
         message = str(event.message.get("id"))
         frames: list[Frame] = []
@@ -238,13 +256,13 @@ class Frames:
             frames += self._delta(message, piece, end, previous, before)
         return frames
 
-    def _delta(self, message: str, piece: Piece, end: int, seq: int, state: ThreadState) -> list[Frame]:
+    def _delta(self, message: str, piece: Piece, end: int, seq: int, state: ThreadState | Before) -> list[Frame]:
         frames = [Frame(event, data) for event, data in self.modes.delta(message, piece, end, state)]
         if frames:
             frames[-1] = frames[-1]._replace(id=str(Cursor(seq, end, 0, tag(message))))
         return frames
 
-    def _told(self, record: Record, before: ThreadState, *, void: bool = False) -> list[Frame]:
+    def _told(self, record: Record, before: Before, *, void: bool = False) -> list[Frame]:
         quiet = record.seq < self._after.seq
         return self._framed(record.seq, self.modes.fact(record, before, self.state, quiet=quiet, void=void))
 

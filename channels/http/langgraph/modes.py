@@ -29,7 +29,7 @@ from core.events import (
 )
 from core.previews import Piece, Preview, Progress
 from core.runs import retry_text
-from core.state import COMPACTED, Run, ThreadState, next_nodes, unanswered
+from core.state import COMPACTED, Before, Run, ThreadState, next_nodes, unanswered
 
 MODES = ("values", "updates", "messages", "messages-tuple", "custom", "tasks", "checkpoints", "debug", "events")
 END_TYPES = (RunCompleted, RunPaused, RunFailed, RunCancelled, RunRolledBack)
@@ -94,7 +94,7 @@ class Modes:
 
     # ── pieces of a message ─────────────────────────────────────────────────────────────────────────────────────────
 
-    def delta(self, message: str, piece: Piece, end: int, state: ThreadState) -> list[tuple[str, bytes]]:
+    def delta(self, message: str, piece: Piece, end: int, state: ThreadState | Before) -> list[tuple[str, bytes]]:
         """A piece of a message that is made on `state`; `end` is the offset after it."""
         made = []
         if self._events:
@@ -117,7 +117,7 @@ class Modes:
     # ── facts ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def fact(
-        self, record: Record, before: ThreadState, state: ThreadState, *, quiet: bool = False, void: bool = False
+        self, record: Record, before: Before, state: ThreadState, *, quiet: bool = False, void: bool = False
     ) -> list[Emit]:
         """The frames of a fact of the run, or of one that changed the state under it.
 
@@ -155,10 +155,10 @@ class Modes:
                 made = self._ended(record, event, state, void=void)
         return list(made)
 
-    def _started(self, record: Record, before: ThreadState, state: ThreadState) -> Iterator[Emit]:
+    def _started(self, record: Record, before: Before, state: ThreadState) -> Iterator[Emit]:
         if self._events:
             yield Slot.EVENT_END, "events", self._events.chain_start(state)
-        yield from self._step(record, state, committed=len(state.commits) > len(before.commits))
+        yield from self._step(record, state, committed=len(state.commits) > before.length)
         yield from self._model_next(record, state)
 
     def _model_next(self, record: Record, state: ThreadState) -> Iterator[Emit]:
@@ -175,7 +175,7 @@ class Modes:
             yield from self._values(state)
 
     def _model_completed(
-        self, record: Record, event: ModelCompleted, task: str, before: ThreadState, state: ThreadState
+        self, record: Record, event: ModelCompleted, task: str, before: Before, state: ThreadState
     ) -> Iterator[Emit]:
         message = event.message
         identity = str(message.get("id"))
@@ -201,7 +201,7 @@ class Modes:
             yield Slot.EVENT_START, "events", self._events.tool_start(record.id, event.name, args, state)
 
     def _tool_completed(
-        self, record: Record, event: ToolCompleted, before: ThreadState, state: ThreadState, done: bool
+        self, record: Record, event: ToolCompleted, before: Before, state: ThreadState, done: bool
     ) -> Iterator[Emit]:
         message = event.message
         intent = before.runs[self._run].intents.get(event.call_id)
@@ -316,7 +316,7 @@ class Modes:
 
     # ── metadata ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _of_answer(self, message: str, state: ThreadState) -> bytes:
+    def _of_answer(self, message: str, state: ThreadState | Before) -> bytes:
         """What goes with the model's answer to `state`, wherever it is sent."""
         return self._metadata(message, _answer_step(state, self._run))
 
@@ -348,7 +348,7 @@ def _announced(message: str, metadata: bytes) -> bytes:
     return b'{%b:{"metadata":%b}}' % (dumps.encode(message), metadata)
 
 
-def _answer_step(state: ThreadState, run_id: str) -> int:
+def _answer_step(state: ThreadState | Before, run_id: str) -> int:
     """The step of the model's answer. What others write while it is made does not count: an answer has one step."""
     run = state.runs.get(run_id)
     index = state.head

@@ -32,6 +32,8 @@ HEARTBEAT = b": heartbeat\n\n"
 BATCH_BYTES = 256 * 1024
 """How much is gathered for one write when much is ready."""
 STORED_PAGE = 1000
+PAUSE_EVERY = 50
+"""Facts that are translated at a time, before others get a turn."""
 
 
 class Stopped(Exception):
@@ -122,7 +124,8 @@ async def late(
     end = next((i for i, record in enumerate(records) if record.seq == run.ended_seq), len(records))
     if cursor is not None and all(record.seq != cursor.seq for record in records[start : end + 1]):
         cursor = None  # not an id of this run: from the beginning
-    frames = Frames(fold(records[:start]), thread_id, run.id, modes, after=cursor)
+    state = await asyncio.to_thread(fold, records[:start])
+    frames = Frames(state, thread_id, run.id, modes, after=cursor)
     return frames, _missed(live, frames, modes, records[start:], resumed=cursor is not None)
 
 
@@ -152,15 +155,18 @@ async def _told(source: AsyncIterable[Record | bytes], frames: Frames) -> AsyncI
 
 
 async def gathered(pieces: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
-    """What is ready, in few writes, and never much of it in memory."""
+    """What is ready, in few writes, and never much of it in memory. Others get their turn in between."""
     ready: list[bytes] = []
-    size = 0
+    size = count = 0
     async for piece in pieces:
         ready.append(piece)
         size += len(piece)
+        count += 1
         if size > BATCH_BYTES:
             yield b"".join(ready)
             ready, size = [], 0
+        if not ready or count % PAUSE_EVERY == 0:
+            await asyncio.sleep(0)
     if size:
         yield b"".join(ready)
 

@@ -34,7 +34,7 @@ from nats.aio.subscription import Subscription
 from channels.http.langgraph.events.filters import Filter
 from channels.http.langgraph.events.tape import Tape, milliseconds
 from channels.http.langgraph.events.wire import Namespace, Slot, Told, place
-from channels.http.langgraph.stream import Stopped
+from channels.http.langgraph.stream import PAUSE_EVERY, Stopped
 from channels.http.langgraph.stream import stored as stored
 from channels.http.live import BEAT, STOP, Ear, Live
 from core.errors import NotFound
@@ -47,8 +47,6 @@ log = structlog.get_logger("sika.http")
 SNAPSHOTS = 100
 """Values and checkpoints of the past that a client without `since` gets."""
 RECALL_SECONDS = 1.0
-PAUSE_EVERY = 50
-"""Facts that are told at a time, before others get a turn: folding a long thread costs up to a millisecond each."""
 
 RECALL = b"recall"
 
@@ -111,7 +109,8 @@ class Feed:
                     for told in self._fact(record):
                         yield told
         else:
-            self._tape = Tape(fold(records), self._wants, clock=_clock(records))
+            state, clock = await asyncio.to_thread(_folded, records)
+            self._tape = Tape(state, self._wants, clock=clock)
             self._check()
         self._filters[name] = wanted
         others = {key: one for key, one in self._filters.items() if key != name}
@@ -140,9 +139,13 @@ class Feed:
         if lost:
             if self._live.stopping:
                 raise Stopped
+            count = 0
             async for record in self._live.services.log.read(thread(self._thread), after=self._tape.seq):
                 for told in self._fact(record):
                     yield told
+                count += 1
+                if count % PAUSE_EVERY == 0:
+                    await asyncio.sleep(0)
         for item in [RECALL] if lost else items:
             if isinstance(item, Record):
                 if item.seq > self._tape.seq:
@@ -200,11 +203,12 @@ class Feed:
     ) -> AsyncIterator[Told]:
         """What the facts tell after a number."""
         first = next((i for i, record in enumerate(records) if place(record.seq, Slot.ENDED) > after), len(records))
+        state, clock = await asyncio.to_thread(_folded, records[:first])
         tape = Tape(
-            fold(records[:first]),
+            state,
             wanted.wants,
             after=after,
-            clock=_clock(records[:first]),
+            clock=clock,
             gone=self._tape.state.undone,
             snapshots_from=snapshots_from,
         )
@@ -268,11 +272,12 @@ def _since(state: ThreadState) -> int:
     return min((run.requested_seq for run in runs), default=state.seq + 1)
 
 
-def _clock(records: Sequence[Record]) -> int:
+def _folded(records: Sequence[Record]) -> tuple[ThreadState, int]:
+    """The state after these records and the time then. For a thread of its own: a long log takes a while."""
     clock = 0
     for record in records:
         clock = milliseconds(record, clock)
-    return clock
+    return fold(records), clock
 
 
 def _first_open(state: ThreadState) -> Run | None:

@@ -38,7 +38,7 @@ from core.events import (
 from core.ids import checkpoint_id
 from core.previews import Piece, Preview, Progress, Reader
 from core.runs import retry_text
-from core.state import COMPACTED, Run, ThreadState, answered, fold, next_nodes, unanswered
+from core.state import COMPACTED, Before, Folding, Run, ThreadState, answered, next_nodes, unanswered
 
 HELD = 256
 """Previews kept while they cannot be shown yet; what is dropped comes with the fact."""
@@ -64,7 +64,7 @@ class Tape:
         gone: frozenset[str] = frozenset(),
         snapshots_from: int = 0,
     ) -> None:
-        self.state = state
+        self._folding = Folding(state)
         self.behind: str | None = None
         """A message of which previews were missed, if any: its run's stored ones may help."""
         self._wants = wants
@@ -77,13 +77,17 @@ class Tape:
         self._held: list[tuple[str, Preview]] = []
 
     @property
+    def state(self) -> ThreadState:
+        """The newest state; the next fact changes it."""
+        return self._folding.state
+
+    @property
     def seq(self) -> int:
         """The newest fact that was fed."""
         return self.state.seq
 
     def fact(self, record: Record) -> list[Told]:
-        before = self.state
-        self.state = fold((record,), before)
+        before = self._folding.apply(record)
         self._clock = milliseconds(record, self._clock)
         told = list(self._tell(record, before))
         held, self._held = self._held, []
@@ -120,7 +124,7 @@ class Tape:
 
     # ── what a fact tells ───────────────────────────────────────────────────────────────────────────────────────────
 
-    def _tell(self, record: Record, before: ThreadState) -> Iterator[Told]:
+    def _tell(self, record: Record, before: Before) -> Iterator[Told]:
         event = record.event
         if isinstance(event, ThreadForked | ThreadPruned | StatePatched):
             yield from self._step(record, before, whole=True)
@@ -172,7 +176,7 @@ class Tape:
                     yield from self._step(record, before, whole=True)
                 yield from self._lifecycle(record, run, Slot.ENDED, "interrupted")
 
-    def _started(self, record: Record, run: Run, before: ThreadState) -> Iterator[Told]:
+    def _started(self, record: Record, run: Run, before: Before) -> Iterator[Told]:
         yield from self._lifecycle(record, run, Slot.RUNNING, "running")
         if run.request.resume and before.paused and self._wants("input", ROOT):
             told = answered(before, run.request.resume)
@@ -197,7 +201,7 @@ class Tape:
             given = dumps.values(self.state.values)
             yield from self._task_start(record, _model_task(self.state), "model", given)
 
-    def _model_completed(self, record: Record, event: ModelCompleted, before: ThreadState) -> Iterator[Told]:
+    def _model_completed(self, record: Record, event: ModelCompleted, before: Before) -> Iterator[Told]:
         identity = str(event.message.get("id"))
         if self._body is not None and self._body.message != identity:
             yield from self._broken_off()
@@ -218,7 +222,7 @@ class Tape:
             call = {"type": "tool_call", "id": event.call_id, "name": event.name, "args": args}
             yield from self._task_start(record, record.id, "tools", call)
 
-    def _tool_completed(self, record: Record, event: ToolCompleted, run: Run, before: ThreadState) -> Iterator[Told]:
+    def _tool_completed(self, record: Record, event: ToolCompleted, run: Run, before: Before) -> Iterator[Told]:
         message = event.message
         error = str(message.get("content")) if message.get("status") == "error" else None
         outcome = (
@@ -255,12 +259,12 @@ class Tape:
         data = {"name": name, "payload": payload}
         yield from self._event(record, Slot.CUSTOM, f"custom:{name}", data, method="custom")
 
-    def _step(self, record: Record, before: ThreadState, *, whole: bool | None = None) -> Iterator[Told]:
+    def _step(self, record: Record, before: Before, *, whole: bool | None = None) -> Iterator[Told]:
         """The state after a fact that changed it. `whole`: whether the step it belongs to is over."""
         if record.seq < self._snapshots_from:
             return
         state = self.state
-        committed = len(state.commits) > len(before.commits)
+        committed = len(state.commits) > before.length
         if committed and self._wants("checkpoints", ROOT):
             commit = state.commits[state.head]
             data: Json = {"id": checkpoint_id(commit.seq), "step": commit.step, "source": commit.source}
@@ -326,7 +330,7 @@ def milliseconds(record: Record, newest: int = 0) -> int:
         return newest
 
 
-def _model_task(state: ThreadState) -> str:
+def _model_task(state: ThreadState | Before) -> str:
     """Id of the model's task: after the commit that led to it."""
     index = state.head
     while index >= 0 and (state.commits[index].source == "update" or state.commits[index].node not in _LEADING):
