@@ -33,7 +33,7 @@ from channels.http.gateway import (
     usage,
 )
 from channels.http.langgraph import assistants as agents
-from channels.http.langgraph import branches, crons, follow, runs, search, states, store, threads
+from channels.http.langgraph import branches, crons, erasure, follow, runs, search, states, store, threads
 from channels.http.langgraph.events import routes as thread_events
 from channels.http.live import LIVE, Live, Services
 from channels.http.routes import MOUNTS, ROOT, Route, mount
@@ -96,7 +96,7 @@ def build(services: Services, *, trusted: bool = False) -> web.Application:
     app[agents.ASSISTANTS] = agents.Assistants(services.assistants)
     app[access.GATE], oidc = gate, Oidc()
     app[auth.OIDC] = oidc
-    app.cleanup_ctx.extend((live.running, gate.running, oidc.running, metrics.running))
+    app.cleanup_ctx.extend((live.running, erasure.running, gate.running, oidc.running, metrics.running))
     app.on_response_prepare.extend((guard.protect, traces.answer))
     app[access.MOUNTED] = mount(app.router, all_routes())
     return app

@@ -36,6 +36,8 @@ STALLED_SECONDS = 60.0
 """How long a client may not read before it is disconnected. It can resume."""
 PIECE_BYTES = 256 * 1024
 """The most that is written under one such deadline: a big frame on a slow line is not a client that does not read."""
+AGAIN_SECONDS = 1.0
+"""After how long work that is never done is begun again when it failed."""
 BEAT = b"beat"
 STOP = b"stop"
 
@@ -119,10 +121,28 @@ class Live:
                         await sub.unsubscribe()
 
     def background(self, work: Coroutine[Any, Any, None]) -> None:
-        """Work that goes on when its request is over; cancelled when the application stops."""
-        task = asyncio.create_task(work)
+        """Work that goes on when its request is over; cancelled when the application stops. A failure is logged."""
+        task = asyncio.create_task(work, name=getattr(work, "__qualname__", "work"))
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("background work failed", work=task.get_name(), exc_info=error)
+
+    def keep_up(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Work that is never done while the application runs: a failure is logged, and it is begun again."""
+
+        async def again() -> None:
+            while True:
+                try:
+                    await work()
+                except Exception:
+                    log.exception("background work failed, and is begun again", work=work.__qualname__)
+                await asyncio.sleep(AGAIN_SECONDS)
+
+        self.background(again())
 
     async def to_its_end(self, work: Coroutine[Any, Any, T]) -> T:
         """What comes of work that goes on also if its client leaves."""
@@ -132,8 +152,9 @@ class Live:
             try:
                 found = await work
             except Exception as error:
-                if not done.cancelled():
-                    done.set_exception(error)
+                if done.cancelled():
+                    raise
+                done.set_exception(error)
             else:
                 if not done.cancelled():
                     done.set_result(found)
@@ -156,7 +177,7 @@ class Live:
 
     async def running(self, _: web.Application) -> AsyncIterator[None]:
         """For `Application.cleanup_ctx`."""
-        self.background(self.beat())
+        self.keep_up(self.beat)
         yield
         tasks = list(self._tasks)
         for task in tasks:

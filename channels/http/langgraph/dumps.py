@@ -44,6 +44,13 @@ def raw(message: Message, run: Run | None = None) -> msgspec.Raw:
     return made
 
 
+def forget() -> None:
+    """Drop what is kept."""
+    global _size
+    _kept.clear()
+    _size = 0
+
+
 def values(state_values: Mapping[str, Any]) -> Json:
     """State values, ready to be encoded."""
     messages: Sequence[Message] | None = state_values.get("messages")

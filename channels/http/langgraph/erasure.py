@@ -1,0 +1,45 @@
+"""What was erased, here or by another process, does not stay in this one's memory."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import structlog
+from aiohttp import web
+
+from channels.http.langgraph import dumps
+from channels.http.live import LIVE, Services
+from core.errors import SikaError
+
+log = structlog.get_logger("sika.http")
+
+_FORGET = frozenset({"thread.erased", "thread.pruned"})
+
+
+async def running(app: web.Application) -> AsyncIterator[None]:
+    """For `Application.cleanup_ctx`, after `Live.running`."""
+    services = app[LIVE].services
+
+    async def forgetting() -> None:
+        await _forgetting(services)
+
+    app[LIVE].keep_up(forgetting)
+    yield
+
+
+async def _forgetting(services: Services) -> None:
+    """Drop all encoded messages when a thread is erased (they do not know theirs), and its kept state."""
+    dumps.forget()
+    with services.log.listen(None, bodies=False) as ear:
+        while True:
+            records, lost = await ear.take()
+            erased = {record.head.aggregate: record.seq for record in records if record.type in _FORGET}
+            if erased or lost:
+                dumps.forget()
+            for thread_id, seq in erased.items():
+                if services.threads.kept(thread_id) is None:
+                    continue
+                try:
+                    await services.threads.load(thread_id, at_least=seq)
+                except SikaError as error:
+                    log.warning("not forgotten yet", thread=thread_id, reason=str(error))
