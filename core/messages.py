@@ -24,10 +24,11 @@ RESERVED = frozenset({REMINDER, UPLOADS_BLOCK, "dynamic_context_reminder"})
 
 
 def full(message: Message) -> Json:
-    """The message with every field of its type."""
-    dump = {**_OF_TYPE.get(message["type"], _COMMON), **message}
+    """The message with every field of its type. What is no tool call is left out, whoever wrote it."""
+    dump = {**_OF_TYPE.get(str(message.get("type")), _COMMON), **message}
     if calls := message.get("tool_calls"):
-        dump["tool_calls"] = [{"type": "tool_call", **call} for call in calls]
+        calls = calls if isinstance(calls, list) else []
+        dump["tool_calls"] = [{"type": "tool_call", **call} for call in calls if isinstance(call, dict)]
     return dump
 
 
@@ -35,7 +36,11 @@ def timed(message: Message, run: Run | None) -> Message:
     """The message; if it is the last one that an ended run said, with the run's life in whole seconds."""
     if run is None or message.get("id") != run.answer or (seconds := _life(run)) is None:
         return message
-    return {**message, "additional_kwargs": {**message.get("additional_kwargs", {}), "turn_duration": seconds}}
+    extra = message.get("additional_kwargs")
+    return {
+        **message,
+        "additional_kwargs": {**(extra if isinstance(extra, dict) else {}), "turn_duration": seconds},
+    }
 
 
 def last_answers(state: ThreadState) -> dict[str, Run]:

@@ -351,13 +351,24 @@ def unanswered(messages: Sequence[Message]) -> list[Json]:
     """Tool calls of the last assistant message that have no tool message yet."""
     answered = set()
     for message in reversed(messages):
-        if message["type"] == "tool":
-            answered.add(message.get("tool_call_id"))
-        elif message["type"] == "ai":
-            return [call for call in message.get("tool_calls", ()) if call["id"] not in answered]
+        if message.get("type") == "tool":
+            answered.add(str(message.get("tool_call_id")))
+        elif message.get("type") == "ai":
+            return [call for call in tool_calls(message) if call["id"] not in answered]
         else:
             return []
     return []
+
+
+def tool_calls(message: Message) -> list[Json]:
+    """The tool calls of a message, each with `id`, `name` and `args`. What has no id is no call, whoever wrote it."""
+    return [
+        call
+        if isinstance(call.get("name"), str) and isinstance(call.get("args"), dict)
+        else {**call, "name": str(call.get("name") or ""), "args": {}}
+        for call in _dicts(message.get("tool_calls"))
+        if isinstance(call.get("id"), str)
+    ]
 
 
 def next_nodes(messages: Sequence[Message]) -> list[str]:
@@ -366,13 +377,13 @@ def next_nodes(messages: Sequence[Message]) -> list[str]:
         return []
     if unanswered(messages):
         return ["tools"]
-    return [] if messages[-1]["type"] == "ai" or asks_person(messages) else ["model"]
+    return [] if messages[-1].get("type") == "ai" or asks_person(messages) else ["model"]
 
 
 def asks_person(messages: Sequence[Message]) -> bool:
     """Whether the agent has asked the person something, and waits for the next message (contract runtime §5.19)."""
     for message in reversed(messages):
-        if message["type"] != "tool":
+        if message.get("type") != "tool":
             return False
         if str(message.get("id")).startswith(CLARIFICATION):
             return True
@@ -403,9 +414,9 @@ def with_prepared(given: Json, prepared: Json) -> Json:
     """A run's input with what the server adds to it, or says differently: of messages by id, field by field."""
     if not prepared:
         return given
-    changes = {one.get("id"): one for one in _dicts(prepared.get("messages"))}
+    changes = {str(one.get("id")): one for one in _dicts(prepared.get("messages"))}
     messages = [
-        {**one, **changes[one.get("id")]} if one.get("type") != "remove" and one.get("id") in changes else one
+        {**one, **changes[str(one.get("id"))]} if one.get("type") != "remove" and str(one.get("id")) in changes else one
         for one in _dicts(given.get("messages"))
     ]
     return {**given, **prepared, "messages": messages}
@@ -417,7 +428,7 @@ def _dicts(given: Any) -> list[Message]:
 
 def _compacted(state: ThreadState, event: ContextCompacted) -> list[Message]:
     """The conversation after it was compacted, as a patch that replaces it. What was added meanwhile stays."""
-    changed = {message.get("id"): message for message in event.messages}
+    changed = {str(message.get("id")): message for message in event.messages}
     kept = [changed.get(one, state.messages[state.places[one]]) for one in event.kept if one in state.places]
     last = max((state.places[one] for one in event.kept if one in state.places), default=len(state.messages) - 1)
     return [{"type": "remove", "id": REMOVE_ALL}, event.summary, *kept, *state.messages[last + 1 :]]
@@ -673,7 +684,8 @@ def _promoted(old: Any, new: Any) -> Any:
     """Names of one catalogue add up; another catalogue begins anew."""
     if not (isinstance(old, dict) and isinstance(new, dict) and old.get("catalog_hash") == new.get("catalog_hash")):
         return new
-    names = [name for one in (old, new) for name in one.get("names") or () if isinstance(name, str)]
+    lists = [one["names"] for one in (old, new) if isinstance(one.get("names"), list)]
+    names = [name for names in lists for name in names if isinstance(name, str)]
     return {**new, "names": sorted(set(names))}
 
 

@@ -6,6 +6,7 @@ import copy
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -35,6 +36,7 @@ from core.events import (
     ToolCompleted,
     ToolRequested,
 )
+from core.messages import full, timed
 from core.state import REMOVE_ALL, Folding, ThreadState, fold, next_nodes, unanswered
 from tests.support.records import call, log_of, opaque, record
 
@@ -140,6 +142,55 @@ def same(left: ThreadState, right: ThreadState) -> bool:
 def test_it_is_total_and_deterministic(log: list[Record]) -> None:
     again = [Record(r.seq, r.raw) for r in log]
     assert same(fold(log), fold(again))
+
+
+ANY = st.none() | st.integers(0, 9) | st.text(max_size=2) | st.lists(JSON, max_size=2) | OBJECT
+"""What nobody should have written into a field."""
+ODD_CALL = st.fixed_dictionaries({}, optional={"id": ANY | CALLS, "name": ANY, "args": ANY})
+ODD_MESSAGE = st.fixed_dictionaries(
+    {"type": st.sampled_from(["ai", "tool", "human", "remove"]) | ANY},
+    optional={
+        "id": ANY | IDS,
+        "tool_calls": ANY | st.lists(ANY | ODD_CALL, max_size=2),
+        "tool_call_id": ANY | CALLS,
+        "additional_kwargs": ANY,
+    },
+)
+ODD_PROMOTED = st.fixed_dictionaries({}, optional={"catalog_hash": ANY, "names": ANY})
+ODD_VALUES = st.fixed_dictionaries(
+    {},
+    optional={
+        "messages": ANY | st.lists(ANY | ODD_MESSAGE, max_size=3),
+        "promoted": ANY | ODD_PROMOTED,
+        "artifacts": ANY,
+        "viewed_images": ANY,
+        "todos": ANY,
+    },
+)
+
+
+@given(st.lists(ODD_VALUES, min_size=1, max_size=3), ODD_VALUES)
+@example([{"promoted": {"names": 5}}] * 2, {})
+@example([{"messages": [{"type": "ai", "id": "m1", "tool_calls": [7, {}, {"id": []}, {"id": "c1"}]}]}], {})
+@example([{"messages": [{"type": "ai", "tool_calls": 7}, {"type": "tool", "tool_call_id": []}]}], {})
+@example([{"messages": [{"type": "human", "id": []}]}], {"messages": [{"id": []}]})
+def test_whatever_was_written_can_be_read(written: list[dict[str, Any]], prepared: dict[str, Any]) -> None:
+    """Also by who shows messages, and by who asks what is next."""
+    first: list[Event] = [ThreadCreated(user="ada"), *[StatePatched(values=values) for values in written]]
+    begin = RunStarted(attempt=1, worker="w", lease=1, prepared=prepared)
+    run: list[tuple[Event, str | None]] = [
+        (RunRequested(input=written[0]), "r1"),
+        (begin, "r1"),
+        (RunCompleted(), "r1"),
+    ]
+    state = fold(log_of(*first, *run))
+    next_nodes(state.messages)
+    for message in state.messages:
+        full(message)
+        ended = msgspec.structs.replace(state.runs["r1"], answer=message.get("id"))
+        timed(message, ended)
+    for one in unanswered(state.messages):
+        assert (type(one["id"]), type(one["name"]), type(one["args"])) == (str, str, dict)
 
 
 @given(logs(), st.data())

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from channels.http.errors import BadRequest
+from core.errors import Invalid
 from core.events import Json, Message
 from core.ids import uuid7
 from core.messages import RESERVED
@@ -29,11 +30,31 @@ _KEPT_OF_TYPE: Mapping[str, tuple[str, ...]] = {
 }
 
 
+class _Promoted(msgspec.Struct):
+    catalog_hash: str | None = None
+    names: list[str] | None = None
+
+
+_FIELDS: Mapping[str, Any] = {"promoted": _Promoted, "artifacts": list[str], "viewed_images": dict[str, Any]}
+
+
 def with_messages(values: Json, where: str) -> Json:
-    """The values with their `messages` normalised. Raises `BadRequest` naming `<where>.messages[<index>]`."""
+    """The values with their `messages` normalised. Raises `BadRequest` naming `<where>.messages[<index>]`, and
+    `Invalid` naming another field with a reducer that cannot take what is in it.
+    """
+    _check_fields(values, where)
     if values.get("messages") is None:
         return {key: value for key, value in values.items() if key != "messages"}
     return {**values, "messages": messages(values["messages"], f"{where}.messages")}
+
+
+def _check_fields(values: Json, where: str) -> None:
+    for name, kind in _FIELDS.items():
+        try:
+            msgspec.convert(values.get(name), kind | None)
+        except msgspec.ValidationError as error:
+            text, _, path = str(error).partition(" - at `$")
+            raise Invalid(f"{where}.{name}{path.rstrip('`')}: {text}") from None
 
 
 def messages(given: Any, where: str) -> list[Message]:
@@ -100,13 +121,16 @@ def _content(content: Any, kind: str, where: str) -> str | list[Any]:
 
 
 def _check(message: Message, where: str) -> None:
-    for field in ("additional_kwargs", "response_metadata"):
+    for field in ("additional_kwargs", "response_metadata", "usage_metadata"):
         if not isinstance(message.get(field, {}), dict):
             raise BadRequest(f"{where}.{field}: expected an object")
     if not isinstance(message.get("name", ""), str):
         raise BadRequest(f"{where}.name: expected a string")
     if "tool_calls" in message:
         message["tool_calls"] = _calls(message["tool_calls"], f"{where}.tool_calls")
+    invalid = message.get("invalid_tool_calls", [])
+    if not (isinstance(invalid, list) and all(isinstance(call, dict) for call in invalid)):
+        raise BadRequest(f"{where}.invalid_tool_calls: expected a list of objects")
     if message["type"] == "tool" and not isinstance(message.get("tool_call_id"), str):
         raise BadRequest(f"{where}: a tool message needs a tool_call_id")
 

@@ -190,7 +190,7 @@ BAD = {"type": "ai", "id": "bad", "content": "x", "tool_calls": ["no call"]}
 """What an extension may write, and no client understands."""
 
 
-async def test_a_checkpoint_that_cannot_be_shown_takes_no_other_along(api: Api, worker: Worker) -> None:
+async def test_a_message_that_no_client_understands_is_shown_without_what_is_wrong(api: Api, worker: Worker) -> None:
     thread = await api.thread()
     await worker.perform(thread, await api.run(thread))
     before = await api.ask("POST", f"/threads/{thread}/history", {})
@@ -198,7 +198,8 @@ async def test_a_checkpoint_that_cannot_be_shown_takes_no_other_along(api: Api, 
     await worker.system.threads.decide(thread, lambda _: [StatePatched(values=bad)], actor="plugin")
     newest, *others = await api.ask("POST", f"/threads/{thread}/history", {})
     assert others == before
-    assert (newest["values"], newest["metadata"]["problem"]) == ({}, "unreadable: TypeError")
+    assert (newest["values"]["messages"][-1]["id"], newest["values"]["messages"][-1]["tool_calls"]) == ("bad", [])
+    assert newest["next"] == []
     assert newest["parent_checkpoint_id"] == before[0]["checkpoint_id"]
 
 
@@ -487,3 +488,27 @@ async def test_a_cancelled_thread_has_nothing_to_resume(api: Api, worker: Worker
     await worker.write(thread, run, started(), RunCancelled())
     found = await api.ask("GET", f"/threads/{thread}")
     assert (found["status"], found["interrupts"]) == ("interrupted", {})
+
+
+@pytest.mark.parametrize(
+    ("values", "status", "where"),
+    [
+        ({"promoted": 5}, 422, "values.promoted: "),
+        ({"promoted": {"names": 5}}, 422, "values.promoted.names: "),
+        ({"promoted": {"names": ["a", 5]}}, 422, "values.promoted.names[1]: "),
+        ({"promoted": {"catalog_hash": []}}, 422, "values.promoted.catalog_hash: "),
+        ({"artifacts": "a"}, 422, "values.artifacts: "),
+        ({"viewed_images": ["a"]}, 422, "values.viewed_images: "),
+        ({"messages": [{"type": "ai", "tool_calls": [7]}]}, 400, "values.messages[0].tool_calls[0]: "),
+        ({"messages": [{"type": "ai", "tool_calls": 7}]}, 400, "values.messages[0].tool_calls: "),
+        ({"messages": [{"type": "ai", "invalid_tool_calls": [7]}]}, 400, "values.messages[0].invalid_tool_calls: "),
+        ({"messages": [{"type": "ai", "usage_metadata": 7}]}, 400, "values.messages[0].usage_metadata: "),
+    ],
+)
+async def test_what_no_reducer_takes_is_refused(api: Api, values: Any, status: int, where: str) -> None:
+    thread = await api.thread()
+    await api.ask("POST", f"/threads/{thread}/state", {"values": {"promoted": {"catalog_hash": "h", "names": ["a"]}}})
+    error = await api.ask("POST", f"/threads/{thread}/state", {"values": values}, status=status)
+    assert error["detail"].startswith(where)
+    state = await api.ask("GET", f"/threads/{thread}/state")
+    assert state["values"] == {"promoted": {"catalog_hash": "h", "names": ["a"]}}
