@@ -43,6 +43,13 @@ class Interrupt(msgspec.Struct):
     value: Any
 
 
+class Problem(msgspec.Struct):
+    """An event that cannot be read, by its sequence in the log, and why."""
+
+    seq: int
+    text: str
+
+
 class Thread(msgspec.Struct):
     thread_id: str
     created_at: str
@@ -54,6 +61,8 @@ class Thread(msgspec.Struct):
     values: Json
     interrupts: dict[str, list[Interrupt]]
     error: Json | None
+    problems: list[Problem] | msgspec.UnsetType = msgspec.UNSET
+    """What of the thread's log cannot be read, if there is such: it is passed over."""
 
 
 class Checkpoint(msgspec.Struct):

@@ -216,6 +216,7 @@ def thread_object(thread_id: str, state: ThreadState) -> Json:
         "values": dumps.timed_values(state.values, state),
         "interrupts": state.interrupts,
         "error": {"error": failed.error, "message": failed.text} if failed else None,
+        **({"problems": [problem._asdict() for problem in state.problems]} if state.problems else {}),
     }
 
 

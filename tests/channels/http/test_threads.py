@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from channels.http.langgraph import snapshots
@@ -17,6 +18,7 @@ from core.events import (
     StatePatched,
     thread,
 )
+from core.ids import uuid7
 from core.settings import Http
 from core.state import ThreadState, fold, reduce
 from core.system import System
@@ -50,6 +52,27 @@ async def test_create_get_patch_delete(api: Api) -> None:
         await api.ask("DELETE", "/threads/t-1", status=204)
     await api.ask("GET", "/threads/t-1", status=404)
     await api.ask("POST", "/threads", {"thread_id": "t-1"}, status=409)
+
+
+async def test_an_event_that_cannot_be_read_is_a_problem_of_its_thread_only(api: Api, system: System) -> None:
+    """As an extension's of an earlier version may be: lists, states, runs and the deletion go on."""
+    poisoned, other = await api.thread(), await api.thread()
+    tip = await system.log.tip(thread(poisoned))
+    head = {"id": uuid7(), "kind": "thread", "aggregate": poisoned, "actor": "x", "at": "2026-11-22T00:00:00+00:00"}
+    mistyped = msgspec.json.encode({**head, "type": "thread.annotated", "metadata": 17})
+    expected = {"Nats-Expected-Last-Subject-Sequence": str(tip), "Sika-Type": "thread.annotated"}
+    await system.bus.ask(system.bus.names.log(thread(poisoned)), mistyped, expected)
+    [problem] = (await api.ask("GET", f"/threads/{poisoned}"))["problems"]
+    assert problem["seq"] == await system.log.tip(thread(poisoned))
+    assert "Expected `object`, got `int`" in problem["text"]
+    assert "problems" not in await api.ask("GET", f"/threads/{other}")
+    found = {row["thread_id"] for row in await api.ask("POST", "/threads/search", {"limit": 100})}
+    assert {poisoned, other} <= found
+    await api.ask("GET", f"/threads/{poisoned}/state")
+    await api.ask("POST", f"/threads/{poisoned}/history", {})
+    await api.run(poisoned)
+    await api.ask("DELETE", f"/threads/{poisoned}", status=204)
+    await api.ask("GET", f"/threads/{poisoned}", status=404)
 
 
 async def test_create_with_supersteps(api: Api) -> None:
