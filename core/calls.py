@@ -21,7 +21,7 @@ import structlog
 from nats.aio.msg import Msg
 
 from core.bus import Bus
-from core.errors import Invalid, SikaError, Unavailable
+from core.errors import Exited, Invalid, SikaError, Unavailable, contained
 from core.redaction import redactor
 
 log = structlog.get_logger("sika.calls")
@@ -198,10 +198,15 @@ async def _frame(actor: str, answer: Answer, msg: Msg, progress: Callable[[str],
     try:
         request = msgspec.json.decode(msg.data, type=dict[str, Any])
         async with asyncio.timeout(ANSWER_SECONDS):
-            raw = redactor.json(msgspec.json.encode(await answer(request, progress)))
+            with contained():
+                answered = await answer(request, progress)
+            raw = redactor.json(msgspec.json.encode(answered))
         if len(raw) > ANSWER_BYTES:
             raise Invalid(f"{actor}: the answer has {len(raw)} bytes, more than {ANSWER_BYTES}")
         return _Frame(answer=msgspec.Raw(raw))
+    except Exited as error:
+        log.error("question failed", actor=actor, error=str(error))
+        return _Frame(error=(Invalid.code, f"{actor}: {error}"))
     except SikaError as error:
         return _Frame(error=(error.code, redactor.text(sendable(str(error)))))
     except msgspec.DecodeError as error:

@@ -59,6 +59,21 @@ class Unavailable(SikaError):
     code = "unavailable"
 
 
+class Exited(SikaError):
+    """Code of others called `sys.exit`: that is its failure, and must not end the process."""
+
+    code = "exited"
+
+
+@contextmanager
+def contained() -> Iterator[None]:
+    """Runs code of others (tools, policies, handlers). A `SystemExit` in a task would end the event loop."""
+    try:
+        yield
+    except SystemExit as error:
+        raise Exited(f"tried to end the process ({error.code})") from error
+
+
 @contextmanager
 def ungrouped() -> Iterator[None]:
     """Task groups wrap what their body raises.

@@ -22,7 +22,7 @@ from core import calls, traces
 from core.actor import Actor
 from core.bus import ApiError, Bus, Endpoint, connect
 from core.dispatch import Dispatcher, ensure_timers, forward_timers
-from core.errors import Conflict, Invalid, OwnershipLost, Refused, SikaError, Unavailable
+from core.errors import Conflict, Invalid, OwnershipLost, Refused, SikaError, Unavailable, contained
 from core.events import Aggregate, Event, Opaque, Record, thread
 from core.ids import now, uuid7
 from core.intake import Intake
@@ -164,7 +164,8 @@ class System:
     async def _work_on_event(self, actor: Actor[Any], wakeup: Wakeup) -> None:
         try:
             async with asyncio.timeout(actor.deadline_seconds) as deadline:
-                await self._handle(actor, wakeup)
+                with contained():
+                    await self._handle(actor, wakeup)
         except Unavailable as error:
             log.warning("handler waits", actor=actor.name, aggregate=str(wakeup.aggregate), reason=str(error))
             await self._again(wakeup, PAUSES[1])

@@ -26,6 +26,7 @@ from langsmith.utils import tracing_is_enabled
 
 from actors.lead.effects import tool_context
 from actors.lead.turn import Turn
+from core.errors import contained
 from core.tools import Result, Tool
 
 
@@ -55,7 +56,8 @@ def as_langchain(tool: Tool) -> BaseTool:
 
     async def run(**arguments: Any) -> Any:
         context = tool_context.get()
-        result = await tool.function(context, **arguments)
+        with contained():
+            result = await tool.function(context, **arguments)
         return _command(result, context.asked_as, tool.name) if isinstance(result, Result) else result
 
     signature = inspect.signature(tool.function, eval_str=True)

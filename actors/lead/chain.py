@@ -51,7 +51,7 @@ from actors.lead.summary import Models
 from actors.lead.turn import ModelHandler, ToolHandler, ToolResult, Turn
 from core import settings
 from core.config import reveal
-from core.errors import Invalid
+from core.errors import Invalid, contained
 from core.guardrails import Provider
 from core.images import Images
 from core.settings import MiddlewareEntry
@@ -131,7 +131,8 @@ class Chain(AgentMiddleware[Any, Turn, Any]):
 
 
 async def _call(wrap: Any, handler: Any, request: Any) -> Any:
-    return await wrap(request, handler)
+    with contained():
+        return await wrap(request, handler)
 
 
 def _normal(policy: Policy) -> Any:

@@ -32,6 +32,8 @@ class Nasty(Actor[RunRequested | RunCompleted]):
         match how(event) if isinstance(event, RunRequested) else "":
             case "handler raises":
                 raise RuntimeError("an extension's handler")
+            case "handler exits":
+                raise SystemExit(3)
             case "handler hangs":
                 await asyncio.sleep(FOREVER)
             case "mistyped event":
@@ -44,6 +46,8 @@ class Nasty(Actor[RunRequested | RunCompleted]):
         match request.get("how"):
             case "raises":
                 raise RuntimeError("an extension's answer")
+            case "exits":
+                raise SystemExit(3)
             case "hangs":
                 await asyncio.sleep(FOREVER)
             case "floods":
@@ -70,6 +74,8 @@ class Policy(AgentMiddleware[Any, Any, Any]):
         match str(request.messages[-1].content):
             case "policy raises":
                 raise RuntimeError("an extension's policy")
+            case "policy exits":
+                raise SystemExit(3)
             case "policy hangs":
                 await asyncio.sleep(FOREVER)
         return await handler(request)

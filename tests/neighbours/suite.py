@@ -199,7 +199,7 @@ async def mistyped_events(world: World) -> None:
 async def actors_asked(world: World) -> None:
     """Questions that are answered by an exception, by nothing, by a flood; and timers whose handler raises."""
     async with world.bus() as bus:
-        for how in ("raises", "hangs", "floods"):
+        for how in ("raises", "exits", "hangs", "floods"):
             await bus.publish("sika.call.nasty", json.dumps({"how": how}).encode(), reply=bus.new_inbox())
         await bus.publish("sika.wake.nasty.thread.x", b"{}")
         await bus.flush()
@@ -250,9 +250,9 @@ def conversation(model: str, text: str = "Go on.") -> Nasty:
 NASTY: dict[str, Nasty] = {
     **{name: conversation(name) for name in COMMANDS},
     **{f"tool {how}": conversation(f"tool {how}") for how in TOOL},
-    **{f"policy {how}": conversation("plain", f"policy {how}") for how in ("raises", "hangs")},
+    **{f"policy {how}": conversation("plain", f"policy {how}") for how in ("raises", "exits", "hangs")},
     "policy raises at the call": conversation("policy raises at the call"),
-    **{f"handler {how}": conversation("plain", f"handler {how}") for how in ("raises", "hangs")},
+    **{f"handler {how}": conversation("plain", f"handler {how}") for how in ("raises", "exits", "hangs")},
     "pattern that explodes": conversation("pattern that explodes"),
     "model fails": conversation("model fails"),
     "model breaks off": conversation("model breaks off"),
