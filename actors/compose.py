@@ -112,7 +112,7 @@ async def serve(options: Options) -> AsyncIterator[str]:
     await anyio.to_thread.run_sync(_check, source.current(), options, abandon_on_cancel=True)
     source.require(lambda changed: _check(changed, options))
     with ungrouped():
-        async with _server(options, source) as url:
+        async with source.watched(), _server(options, source) as url:
             yield url
 
 

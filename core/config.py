@@ -13,10 +13,13 @@ import operator
 import os
 import re
 import typing
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import anyio
+import anyio.to_thread
 import dotenv
 import msgspec
 import structlog
@@ -31,6 +34,8 @@ log = structlog.get_logger("sika.config")
 
 __all__ = ["Config", "ConfigSource", "Secret", "find", "home", "load", "parse", "restart_required", "reveal"]
 
+LOOK_SECONDS = 0.5
+"""How often a server looks whether the files have changed."""
 _DERIVED = {"extra", "hash", "warnings"}  # fields that we fill; as keys in a file they are unknown
 _ARGUMENTS_FOR_OTHERS = (Model, ToolEntry)  # no spelling advice: their unknown keys belong to the class they name
 _EMPTY_IF_MISSING = re.compile(r"^(sandbox\.environment|acp_agents\.[^.]+\.env)\.")
@@ -153,7 +158,8 @@ def restart_required(old: Config, new: Config) -> list[str]:
 
 
 class ConfigSource:
-    """The configuration as `config.yaml` and `.env` are now. Files that break later change nothing but `problem`.
+    """The configuration as `config.yaml` and `.env` are now, inside `watched` as they were a moment ago. Files that
+    break later change nothing but `problem`.
 
     Raises `Invalid` if they are broken at the start: then there is nothing to fall back to.
     """
@@ -166,11 +172,12 @@ class ConfigSource:
         self._problem: str | None = None
         self._check: Callable[[Config], object] = lambda _: None
         self._config = parse("")
+        self._watched = False
         self._refresh()
 
     @property
     def problem(self) -> str | None:
-        """Why the files as they are now are not in force; None if they are. Costs no more than `current`.
+        """Why the files as they are now are not in force; None if they are. Costs what `current` costs.
 
         A text for people, without secrets: it names the file and the key.
         """
@@ -182,19 +189,44 @@ class ConfigSource:
         self._check = check
 
     def current(self) -> Config:
-        """The last good configuration. Costs two `stat` while the files do not change."""
+        """The last good configuration. Costs nothing inside `watched`; elsewhere two `stat`, and a look at files that
+        changed.
+        """
+        if not self._watched:
+            self._look()
+        return self._config
+
+    @asynccontextmanager
+    async def watched(self) -> AsyncIterator[None]:
+        """For as long as the block lasts, changes are looked for and checked in a thread: a check imports modules."""
+        async with anyio.create_task_group() as tasks:
+            self._watched = True
+            tasks.start_soon(self._watch)
+            try:
+                yield
+            finally:
+                self._watched = False
+                tasks.cancel_scope.cancel()
+
+    async def _watch(self) -> None:
+        while True:
+            await anyio.sleep(LOOK_SECONDS)
+            await anyio.to_thread.run_sync(self._look, abandon_on_cancel=True)
+
+    def _look(self) -> None:
         before, problem = self._config, self._problem
         try:
             self._refresh()
         except Invalid as error:
             self._problem = str(error)
+        except Exception as error:  # of what the configuration names
+            self._problem = redactor.text(f"it could not be checked: {type(error).__name__}: {error}")
         if self._problem and self._problem != problem:
             log.error("configuration is broken, the last good one stays in force", problem=self._problem)
         if self._config is not before:
             log.info("configuration read again", hash=self._config.hash, warnings=list(self._config.warnings))
             if later := restart_required(before, self._config):
                 log.warning("these keys take effect at the next start", keys=later)
-        return self._config
 
     def _refresh(self) -> None:
         self._path = path = self._path or find(self._argument)

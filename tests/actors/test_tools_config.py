@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from core.events import ToolCompleted
 from core.tools import Tool, ToolContext, tool
 from tests.adapters.web.site import serving, world
 from tests.support.model_server import ToolCall, Turn
+from tests.support.nats import eventually
 from tests.support.workers import site
 
 pytestmark = pytest.mark.anyio
@@ -55,6 +57,17 @@ def wrong(settings: Mapping[str, Any]) -> str:
 
 def telling(settings: Mapping[str, Any]) -> Tool:
     raise ValueError(f"bad key {reveal(settings)['api_key']}")
+
+
+BEGUN, GO = threading.Event(), threading.Event()
+
+
+def slow(settings: Mapping[str, Any]) -> Tool:
+    """A factory that ends when the event loop has done something meanwhile."""
+    BEGUN.set()
+    if not GO.wait(5):
+        raise ValueError("the event loop waits for this")
+    return ring
 
 
 NUMBER = 5
@@ -270,14 +283,31 @@ async def test_a_change_that_cannot_be_loaded_is_not_in_force(tmp_path: Path) ->
                 async with client.get(f"{url}/api/suggestions/config") as response:
                     return int((await response.json())["max_suggestions"])
 
+            async def refused(key: str) -> bool:
+                return any(line.get("problem", "").startswith(key) for line in logs)
+
+            async def begun() -> bool:
+                await suggestions()
+                return BEGUN.is_set()
+
+            async def in_force(number: int) -> bool:
+                return await suggestions() == number
+
             while not any(line["event"] == "actors" for line in logs):
                 await suggestions()
             config.write_text("suggestions: {max_suggestions: 2}\ntools: [{name: x, use: 'adapters.tools.ls:nothing'}]")
+            await eventually(lambda: refused("tools[0].use"))
             assert await suggestions() == 1
             config.write_text("suggestions: {max_suggestions: 3}\napprovals: [{tool: bsh}]")
+            await eventually(lambda: refused("approvals[0].tool"))
             assert await suggestions() == 1
             config.write_text("suggestions: {max_suggestions: 3}\napprovals: [{tool: bash}]")
-            assert await suggestions() == 3
+            await eventually(lambda: in_force(3))
+            config.write_text(f"suggestions: {{max_suggestions: 4}}\ntools: [{{name: ring, use: '{HERE}:slow'}}]")
+            await eventually(begun)
+            assert await suggestions() == 3  # it is answered while the change is checked
+            GO.set()
+            await eventually(lambda: in_force(4))
     problems = [line["problem"] for line in logs if line["event"].startswith("configuration is broken")]
     assert [problem.partition(":")[0] for problem in problems] == ["tools[0].use", "approvals[0].tool"]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import threading
 import typing
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ from core import config
 from core.config import Config, ConfigSource, Secret, parse, restart_required, reveal
 from core.errors import Invalid
 from core.settings import Section
+from tests.support.nats import eventually
 
 EXAMPLE = Path(__file__).parents[2] / "config.example.yaml"
 
@@ -342,6 +344,45 @@ def test_a_change_that_a_check_refuses_changes_nothing(tmp_path: Path) -> None:
     assert (source.problem, source.current().http.port) == ("http.port: not this one", 1)
     file.write_text("http: {port: 3}")
     assert (source.problem, source.current().http.port) == (None, 3)
+
+
+async def test_a_change_is_checked_in_a_thread(tmp_path: Path) -> None:
+    begun, go = threading.Event(), threading.Event()
+
+    def check(changed: Config) -> None:
+        begun.set()
+        if not go.wait(5):
+            raise Invalid("the event loop waits for this")
+        if changed.http.port == 3:
+            raise ZeroDivisionError("a fault of the check")
+
+    async def has_begun() -> bool:
+        return begun.is_set()
+
+    async def port(number: int) -> bool:
+        return source.current().http.port == number
+
+    async def problem() -> bool:
+        return source.problem is not None
+
+    file = tmp_path / "config.yaml"
+    file.write_text("http: {port: 1}")
+    source = ConfigSource()
+    source.require(check)
+    async with source.watched():
+        file.write_text("http: {port: 2}")
+        await eventually(has_begun)
+        assert (source.problem, source.current().http.port) == (None, 1)
+        go.set()
+        await eventually(lambda: port(2))
+        file.write_text("http: {port: 3}")
+        await eventually(problem)
+        assert source.problem == "it could not be checked: ZeroDivisionError: a fault of the check"
+        (tmp_path / ".env").write_text("SIKA_TEST_KEY=4")
+        file.write_text("http: {port: $SIKA_TEST_KEY}")
+        await eventually(lambda: port(4))
+    file.write_text("http: {port: 5}")
+    assert source.current().http.port == 5
 
 
 def test_a_vanished_file_is_a_problem_not_a_reset(tmp_path: Path) -> None:
