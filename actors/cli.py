@@ -359,6 +359,7 @@ async def _doctor(arguments: argparse.Namespace) -> int:
         config = load(options.config)
     except Invalid:  # the check says so; what depends on the configuration cannot be checked
         return await doctor.examine(checks, print, style_of(sys.stdout))
+    checks.append(("loading", partial(doctor.loading, partial(compose.problems, config))))
     external = options.nats or config.nats.url
     address = compose.running_server(options.home) if running else None
     if external is None and address is not None and doctor.lock_holder(options.home) is None:

@@ -193,6 +193,15 @@ async def configuration(argument: Path | None, home: Path) -> list[Finding]:
     return found
 
 
+async def loading(problems: Callable[[], Sequence[str]]) -> list[Finding]:
+    """Whether a server would start with what the configuration names. `problems` imports all of it."""
+    found = await anyio.to_thread.run_sync(problems, abandon_on_cancel=True)
+    advice = "`sika serve` does not start with it; one that runs goes on with what it had"
+    return [Finding("loading", "fail", problem, advice) for problem in found] or [
+        Finding("loading", "ok", "everything that it names can be loaded")
+    ]
+
+
 async def server(url: str) -> list[Finding]:
     """What the running server of the data directory says is missing."""
     async with Client(url, notice=lambda text: None) as client:

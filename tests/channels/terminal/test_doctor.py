@@ -138,6 +138,19 @@ async def test_the_configuration(tmp_path: Path) -> None:
     assert "runs.lease_seconds" in finding.text
 
 
+async def test_a_configuration_that_cannot_be_loaded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What `serve` refuses, each problem on a line of its own."""
+    file = tmp_path / "config.yaml"
+    arguments = cli.parser().parse_args(["doctor", "--home", str(tmp_path), "--config", str(file), "--port", "0"])
+    file.write_text("actors: ['nope:X']\ntools: [{name: x, use: 'nope:x'}]")
+    assert await cli._doctor(arguments) == 1
+    failed = [line for line in capsys.readouterr().out.splitlines() if line.startswith("fail")]
+    assert [line.split(":")[0].split()[-1] for line in failed] == ["tools[0].use", "actors[0]"]
+    file.write_text("")
+    await cli._doctor(arguments)
+    assert "everything that it names can be loaded" in capsys.readouterr().out
+
+
 async def test_a_configuration_the_server_has_not_seen(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text("log_level: debug")
     async with healthy_server(tmp_path):
