@@ -447,10 +447,13 @@ async def sandbox_provider(home: Path, config: Config) -> SandboxProvider:
     from core.paths import Mount
 
     wanted = config.sandbox
+    for mount in wanted.mounts:
+        if not os.path.isdir(mount.host_path):
+            log.warning("a mount is left out: no such directory, or it cannot be looked at", host_path=mount.host_path)
     skills = Path(config.skills.path) if config.skills.path else Path(__file__).parent.parent / "skills"
     shared: dict[str, Any] = {
         "home": home,
-        "skills": skills if skills.is_dir() else None,
+        "skills": skills if os.path.isdir(skills) else None,
         "mounts": [Mount(Path(m.host_path), m.container_path, writable=not m.read_only) for m in wanted.mounts],
         "environment": {name: secret.reveal() for name, secret in wanted.environment.items()},
         "network": wanted.network,

@@ -100,12 +100,12 @@ def make_thread(root: Path) -> None:
 
 
 def mounts_of(root: Path, skills: Path | None, extra: Sequence[Mount]) -> list[Mount]:
-    """All mounts of a thread, the shortest virtual path first. Extra ones count only if their host side exists."""
+    """All mounts of a thread, the shortest virtual path first. Extra ones count only if their host side is there."""
     mounts = [Mount(root / "user-data" / name, f"{USER_DATA}/{name}", writable=True) for name in ROOTS]
     mounts.append(Mount(root / "acp-workspace", ACP))
     if skills is not None:
         mounts.append(Mount(skills, SKILLS))
-    mounts += [mount for mount in extra if mount.host.is_dir()]
+    mounts += [mount for mount in extra if os.path.isdir(mount.host)]
     resolved = [Mount(mount.host.resolve(), join(split(mount.virtual)), mount.writable) for mount in mounts]
     return sorted(resolved, key=lambda mount: len(mount.virtual))
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from actors.lead.options import Options
 from core import agents
 from core.agents import Definition, Roster
+from core.errors import Invalid
 from core.tools import Tool
 
 SETUP, UPDATE = "setup_agent", "update_agent"
@@ -28,11 +29,16 @@ def find(roster: Roster, wanted: Options) -> Definition | None:
 
 
 def default_soul(home: Path) -> str:
-    """The soul of the agent without a name: `SOUL.md` in the data directory (contract runtime §14), or none."""
+    """The soul of the agent without a name: `SOUL.md` in the data directory (contract runtime §14), or none.
+
+    Reads a file, so not for the event loop. Raises `Invalid` if it is there and cannot be read.
+    """
     try:
         return (home / "SOUL.md").read_text(errors="replace")[:MOST_CHARACTERS]
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError):
         return ""
+    except OSError as error:
+        raise Invalid(f"SOUL.md in the data directory cannot be read: {error.strerror}") from None
 
 
 def allowed(tools: Sequence[Tool], wanted: Options, agent: Definition | None) -> list[Tool]:

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+import anyio.to_thread
 from langchain_core.language_models import BaseChatModel
 
 from actors.lead.agents import allowed, default_soul, find
 from actors.lead.options import Options, options
-from actors.lead.prompt import build, mounted, parts_of
+from actors.lead.prompt import Mounted, build, mounted, parts_of
 from core.agents import Definition, Roster
 from core.aggregates import Aggregates
 from core.config import Config, ConfigSource
@@ -80,13 +81,14 @@ class Planner:
         vision = name in settings and settings[name].supports_vision
         tools = [one for one in allowed(self._tools(config), wanted, agent) if vision or one.name != VIEW_IMAGE]
         deferred = [one for one in tools if one.deferred] if config.tool_search.enabled else []
+        soul, mounts = await anyio.to_thread.run_sync(self._read, config, abandon_on_cancel=True)
         parts = parts_of(
             wanted,
             agent,
-            soul=default_soul(self._home),
+            soul=soul,
             profile=roster.profile if profiled else None,
             deferred=[one.name for one in deferred],
-            mounts=mounted(config),
+            mounts=mounts,
         )
         return Plan(
             config=config,
@@ -101,6 +103,10 @@ class Planner:
             vision=vision,
             blind=frozenset(n for n in candidates if vision and not settings[n].supports_vision),
         )
+
+    def _read(self, config: Config) -> tuple[str, Sequence[Mounted]]:
+        """What is told of this machine's files, which may be on a network volume."""
+        return default_soul(self._home), mounted(config)
 
     def _name(self, config: Config, wanted: str | None) -> str:
         """The configured name of the model that is wanted: not another one in its place."""

@@ -6,9 +6,9 @@ Sections and their order: contract runtime §3. What changes from day to day is 
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from pathlib import Path
 
 import msgspec
 
@@ -248,8 +248,8 @@ def parts_of(
 
 
 def mounted(config: Config) -> tuple[Mounted, ...]:
-    """The configured mounts whose directory there is on this machine."""
-    found = [mount for mount in config.sandbox.mounts if Path(mount.host_path).is_dir()]
+    """The configured mounts whose directory there is on this machine. Looks, so not for the event loop."""
+    found = [mount for mount in config.sandbox.mounts if os.path.isdir(mount.host_path)]
     return tuple(Mounted(mount.container_path, mount.read_only) for mount in found)
 
 

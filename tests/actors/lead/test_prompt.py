@@ -159,4 +159,5 @@ def test_parts_of_a_run_that_makes_an_agent() -> None:
 def test_only_mounts_that_are_there(tmp_path: Path) -> None:
     there = f"{{host_path: {tmp_path}, container_path: /mnt/a, read_only: true}}"
     gone = f"{{host_path: {tmp_path}/gone, container_path: /mnt/b}}"
-    assert mounted(parse(f"sandbox: {{mounts: [{there}, {gone}]}}")) == (Mounted("/mnt/a"),)
+    unreadable = f"{{host_path: {tmp_path}/{'x' * 300}, container_path: /mnt/c}}"
+    assert mounted(parse(f"sandbox: {{mounts: [{there}, {gone}, {unreadable}]}}")) == (Mounted("/mnt/a"),)

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import base64
 import json
+import os
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 from core import agents
 from core.agents import AgentDefined, ProfileWritten
-from core.events import Aggregate, Json, RunStarted, ToolCompleted
+from core.events import Aggregate, Json, RunFailed, RunStarted, ToolCompleted
 from core.paths import thread_root
 from core.state import next_nodes
 from tests.actors.lead.chains import PIXEL
 from tests.support.model_server import Failure, ModelServer, Script, ToolCall, Turn
+from tests.support.nats import eventually
 from tests.support.workers import Client, site
 
 pytestmark = pytest.mark.anyio
@@ -105,6 +109,42 @@ async def test_only_models_that_see_are_shown_images(tmp_path: Path) -> None:
     assert data in told(seeing.requests[1].body)
     assert data not in json.dumps(state.values), "images are not in the state"
     assert state.values["viewed_images"]["/mnt/user-data/uploads/dot.png"]["mime_type"] == "image/png"
+
+
+async def test_a_soul_on_a_slow_volume(tmp_path: Path) -> None:
+    """It is read in a thread, so the event loop is free to write it."""
+    soul = tmp_path / "SOUL.md"
+
+    async def write() -> bool:
+        try:
+            file = os.open(soul, os.O_WRONLY | os.O_NONBLOCK)
+        except OSError:  # nobody reads it yet
+            return False
+        os.write(file, b"Be in time.")
+        os.close(file)
+        return True
+
+    def rescue() -> None:
+        soul.write_bytes(b"Be late.")
+
+    async with site(tmp_path, {"main": [Turn(text="Hi.")]}) as (client, models):
+        os.mkfifo(soul)
+        late = threading.Timer(5, rescue)
+        late.start()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(eventually, write)
+            await client.said(await client.thread(), "Hi")
+            late.cancel()
+    assert "Be in time." in told(models.requests[0].body)
+
+
+async def test_a_soul_that_cannot_be_read_fails_the_run(tmp_path: Path) -> None:
+    async with site(tmp_path, {"main": []}) as (client, _):
+        (tmp_path / "SOUL.md").mkdir()
+        await client.ended("t1", await client.ask(await client.thread(), "Hi"))
+        [failed] = [r.event for r in await client.records("t1", RunFailed)]
+    assert isinstance(failed, RunFailed)
+    assert failed.text == "SOUL.md in the data directory cannot be read: Is a directory"
 
 
 async def test_a_custom_agent(tmp_path: Path) -> None:

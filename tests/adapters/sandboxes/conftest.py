@@ -27,7 +27,11 @@ def settings(tmp_path: Path) -> dict[str, Any]:
     return {
         "home": home,
         "skills": skills,
-        "mounts": (Mount(readonly, "/mnt/readonly"), Mount(shared, "/mnt/shared", writable=True)),
+        "mounts": (
+            Mount(readonly, "/mnt/readonly"),
+            Mount(shared, "/mnt/shared", writable=True),
+            Mount(tmp_path / ("x" * 300), "/mnt/unreadable"),  # the name is too long to be looked at
+        ),
         "environment": {"CONFIGURED": "yes"},
         "network": False,
         "memory_mb": 1024,
