@@ -248,7 +248,8 @@ async def endpoint(options: Options, config: Config) -> AsyncIterator[Endpoint]:
 
 @asynccontextmanager
 async def _system(options: Options, config: Config, endpoint: Endpoint) -> AsyncIterator[tuple[System, int]]:
-    """The system, and which of the processes on this data directory it is."""
+    """The system, and which of the processes on this data directory it is. Waits for a NATS that is not there yet."""
+    endpoint = replace(endpoint, patience=config.nats.start_seconds)
     with own_file(options.home) as (views, number):
         async with system.start(
             endpoint, views, lease_seconds=config.runs.lease_seconds, slots=config.runs.max_concurrent

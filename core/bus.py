@@ -31,6 +31,8 @@ ASK_SECONDS = 5.0
 """Deadline of one request to the server (its own API answers in milliseconds; a leader election takes up to 5 s)."""
 CONNECT_SECONDS = 10.0
 """How long a first connection may take before the start is given up with an error."""
+WORD_SECONDS = 5.0
+"""How often a start that waits for NATS says so."""
 SECOND = 1_000_000_000
 """Nanoseconds: the unit of durations in the JetStream API."""
 
@@ -127,6 +129,8 @@ class Endpoint:
     tls_key: str | None = None
     prefix: str = "sika"
     replicas: int = 1
+    patience: float | None = None
+    """How long a NATS that is not there yet is waited for; None: no longer than a working one may take."""
     trouble: Callable[[], str | None] = field(default=lambda: None, repr=False, compare=False)
     """Why this NATS does not work at the moment, if that is known."""
 
@@ -363,13 +367,22 @@ async def connect(endpoint: Endpoint, name: str = "sika") -> AsyncIterator[Bus]:
         bus.disconnected()
 
     said: deque[str] = deque(maxlen=1)
+    loop = asyncio.get_running_loop()
+    began = word = loop.time()
+    seconds = endpoint.patience or CONNECT_SECONDS
 
     async def trouble(error: Exception) -> None:
+        nonlocal word
         said.append(str(error) or type(error).__name__)
-        log.warning("nats", error=str(error) or type(error).__name__)
+        if ready:
+            log.warning("nats", error=said[-1])
+        elif (now := loop.time()) - word >= WORD_SECONDS:
+            word = now
+            log.warning("NATS is waited for", url=endpoint.url, seconds=round(now - began), error=said[-1])
 
+    ready = False
     try:
-        async with asyncio.timeout(CONNECT_SECONDS):
+        async with asyncio.timeout(seconds):
             await nc.connect(
                 servers=endpoint.url.split(","),
                 name=name,
@@ -390,12 +403,13 @@ async def connect(endpoint: Endpoint, name: str = "sika") -> AsyncIterator[Bus]:
                 reconnected_cb=reconnected,
                 disconnected_cb=disconnected,
             )
+        ready = True
         await bus.start()
         await bus.ensure_streams()
     except (nats.errors.Error, ApiError, OSError, TimeoutError, Unavailable) as error:
         with suppress(OSError, nats.errors.Error):
             await nc.close()
-        reason = str(error) or (f"no answer within {CONNECT_SECONDS:g} s" + (f" ({said[-1]})" if said else ""))
+        reason = str(error) or (f"no answer within {seconds:g} s" + (f" ({said[-1]})" if said else ""))
         raise Unavailable(f"NATS at {endpoint.url}: {reason}") from error
     try:
         yield bus

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
+import anyio
 import pytest
+import structlog.testing
 
 from actors import compose
 from core.actor import Actor
 from core.config import parse
-from core.errors import Invalid
+from core.errors import Invalid, Unavailable
 from core.events import RunCompleted
+from tests.support.nats import eventually, own
 
 HERE = "tests.actors.test_compose"
 
@@ -84,3 +90,32 @@ def test_an_actor_that_cannot_be_is_a_problem(named: list[str], problem: str) ->
 
 def test_one_actor_named_twice_is_one() -> None:
     assert compose.actor_classes([f"{HERE}:One", f"{HERE}:One"])["test_compose"] is One
+
+
+# --- a NATS of others that is not there yet
+
+
+async def test_a_server_waits_for_its_nats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And says so; other commands do not wait."""
+    monkeypatch.setattr("core.bus.CONNECT_SECONDS", 0.2)
+    monkeypatch.setattr("core.bus.WORD_SECONDS", 0.0)
+
+    async def heal() -> None:
+        await eventually(said)
+        await nats.restart()
+
+    async def said() -> bool:
+        return any(line["event"] == "NATS is waited for" for line in logs)
+
+    async with own(tmp_path / "nats") as nats:
+        options = compose.Options(tmp_path / "home", tmp_path / "config.yaml", port=0)
+        (tmp_path / "config.yaml").write_text(json.dumps({"nats": {"url": nats.url}}))
+        await nats.kill()
+        with pytest.raises(Unavailable, match=r"no answer within 0\.2 s"):
+            async with compose.attach(options):
+                pass
+        with structlog.testing.capture_logs() as logs, anyio.fail_after(60):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(heal)
+                async with compose.serve(options) as url:
+                    assert url.startswith("http://127.0.0.1:")
