@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 from aiohttp import web
 
@@ -46,13 +48,16 @@ class Limits(msgspec.Struct):
 
 
 class Changes(msgspec.Struct):
-    """`available`: whether the files were looked at after the run, which takes a moment."""
+    """`available`: whether the files were looked at after the run, which takes a moment. `unpresented`: what the run
+    wrote to the outputs and nobody was shown.
+    """
 
     available: bool
     version: int
     summary: Summary
     files: list[FileChange]
     limits: Limits
+    unpresented: list[str]
 
 
 async def get(request: web.Request) -> web.Response:
@@ -67,7 +72,7 @@ async def get(request: web.Request) -> web.Response:
     if run is None or run.removed:
         raise NotFound(f"Run {run_id} not found")
     scan = None if run.ended_seq is None else await _scan(alive.of(request).services.log, thread_id, run.ended_seq)
-    return plain(_shown(request, scan))
+    return plain(_shown(request, scan, state.values.get("artifacts", ())))
 
 
 async def _scan(log: EventLog, thread_id: str, upto: int) -> WorkspaceScanned | None:
@@ -77,8 +82,10 @@ async def _scan(log: EventLog, thread_id: str, upto: int) -> WorkspaceScanned | 
     return None
 
 
-def _shown(request: web.Request, found: WorkspaceScanned | None) -> Changes:
+def _shown(request: web.Request, found: WorkspaceScanned | None, presented: Sequence[str]) -> Changes:
     files = list(found.changes) if found else []
+    written = [file.path for file in files if file.root == "outputs" and file.status in ("created", "modified")]
+    unpresented = [path for path in written if path not in presented]
     summary = Summary(truncated=found.truncated if found else False)
     for file in files:
         setattr(summary, file.status, getattr(summary, file.status) + 1)
@@ -88,7 +95,7 @@ def _shown(request: web.Request, found: WorkspaceScanned | None) -> Changes:
         files = []
     elif not _wanted(request, "include_diff"):
         files = [msgspec.structs.replace(file, diff="") for file in files]
-    return Changes(found is not None, VERSION, summary, files, Limits())
+    return Changes(found is not None, VERSION, summary, files, Limits(), unpresented)
 
 
 def _wanted(request: web.Request, name: str) -> bool:

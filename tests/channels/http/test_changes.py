@@ -15,10 +15,11 @@ from actors.workspace import Workspace
 from adapters import workspace as adapter
 from adapters.workspace import LocalWorkspace
 from channels.http.app import Services
-from core.events import Aggregate, RunCompleted
+from core.events import Aggregate, ModelCompleted, RunCompleted, ToolCompleted
 from core.system import System
 from core.workspace import KIND, WorkspaceForgotten
 from tests.channels.http.conftest import Api, Worker
+from tests.channels.http.story import ai, answer, call
 from tests.channels.http.test_uploads import Settings, config, folder, send, services  # noqa: F401  fixtures
 from tests.support.nats import eventually
 
@@ -177,6 +178,22 @@ async def test_limits(api: Api, system: System, worker: Worker, files: Path, mon
     assert found["summary"]["truncated"] is True
     assert found["summary"]["deleted"] == 0  # what was not seen is not said to be gone
     assert {file["diff_unavailable_reason"] for file in found["files"]} == {"large"}
+
+
+async def test_outputs_that_nobody_was_shown(api: Api, system: System, worker: Worker, files: Path) -> None:
+    run_id = await api.run("t")
+    await worker.start("t", run_id)
+    for name in ("shown.md", "kept.md"):
+        (files / "outputs" / name).write_text(name)
+    (files / "workspace" / "draft.md").write_text("a draft")
+    shown = "/mnt/user-data/outputs/shown.md"
+    asked = ai("m1", "", call("c1", "present_files", filepaths=[shown]))
+    done = ToolCompleted(call_id="c1", message=answer("c1", "present_files", "shown"), update={"artifacts": [shown]})
+    await worker.write("t", run_id, ModelCompleted(message=asked), done)
+    await finish(system, run_id)
+    found = await changes(api, run_id)
+    assert found["summary"]["created"] == 3
+    assert found["unpresented"] == ["/mnt/user-data/outputs/kept.md"]
 
 
 async def test_whose_runs_they_are(api: Api, system: System, worker: Worker, files: Path) -> None:
