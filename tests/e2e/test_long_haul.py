@@ -217,6 +217,11 @@ async def test_a_long_haul(tmp_path: Path) -> None:
             assert await until_ended(server, client, thread_id, second) == "success"
 
             configure(tmp_path / "config.yaml", models, **SETTINGS, budgets={"run": {"tokens": 100}})
+
+            async def in_force() -> bool:
+                return "configuration read again" in server.said()
+
+            await wait_for(in_force, SECONDS)
             third = await client.run(server, thread_id, "And more.", "main")
             assert await until_ended(server, client, thread_id, third) == "error"
             state = await client.messages(server, thread_id)
