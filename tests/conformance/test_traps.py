@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from tests.conformance.python.lab import AGENT, Frame, Lab, contents, eventually, lab
+from tests.conformance.python.lab import AGENT, Frame, Lab, contents, eventually, lab, untimed
 from tests.conformance.python.streams import said
 from tests.conformance.site import Site, site
 from tests.support.nats import Node, running
@@ -74,7 +74,7 @@ async def test_01_the_end_is_visible_before_the_last_byte(there: Lab, model: str
         assert status == ("error" if model == "breaks" else "success")
         assert found["status"] == {"breaks": "error", "asks": "interrupted"}.get(model, "idle")
         assert last is not None
-        assert _untimed(history[0]["values"]["messages"]) == _untimed(last["messages"])
+        assert untimed(history[0]["values"]["messages"]) == untimed(last["messages"])
 
 
 async def test_01_of_a_cancelled_run(there: Lab) -> None:
@@ -478,15 +478,8 @@ async def test_15_the_last_values_are_the_state(there: Lab, model: str) -> None:
     again = await there.frames("GET", path, last="-1")
     state: Any = await there.client.threads.get_state(thread)
     for frames in (live, again):
-        assert _untimed(of(frames, "values")[-1]["messages"]) == _untimed(state["values"]["messages"])
+        assert untimed(of(frames, "values")[-1]["messages"]) == untimed(state["values"]["messages"])
     assert live == again
-
-
-def _untimed(messages: list[Any]) -> list[Any]:
-    """Without the life of the run, which is known once it has ended: values that came before are without it."""
-    for message in messages:
-        message["additional_kwargs"].pop("turn_duration", None)
-    return messages
 
 
 # ── 16 ──────────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -156,7 +156,7 @@ test("state.update", async (lab) => {
   const forked = await client.threads.getState(thread);
   assert.deepEqual(forked.parent_checkpoint, question.checkpoint);
   assert.deepEqual(lab.texts(forked.values), ["Hi", "other"]);
-  assert.equal((await client.threads.getHistory(thread)).length, 4);
+  assert.equal((await client.threads.getHistory(thread)).length, 5);
   assert.notDeepEqual(head.checkpoint, forked.checkpoint);
 });
 

@@ -205,6 +205,13 @@ def contents(values: Any, mark: str = "") -> list[Any]:
     return [text.replace(f" @{mark}", "") if isinstance(text, str) and mark else text for text in found]
 
 
+def untimed(messages: list[Any]) -> list[Any]:
+    """Without the life of their runs, which is known once they have ended: what was streamed before is without it."""
+    for message in messages:
+        message["additional_kwargs"].pop("turn_duration", None)
+    return messages
+
+
 def needs(owner: Any, name: str) -> None:
     """Skip where the release does not have this."""
     if not hasattr(owner, name):
