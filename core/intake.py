@@ -112,6 +112,7 @@ class Intake:
             try:
                 if not isinstance(last[-1], ThreadErased):
                     await log.append(aggregate, [ThreadErased(by=by)], expected=tip, actor=actor)
+                self.threads.forget(thread_id)
                 return await log.purge(aggregate)
             except Conflict:
                 continue

@@ -43,6 +43,10 @@ class Threads:
         """The thread as it was when it was last looked at here, if it is in memory."""
         return self._kept.get(thread_id)
 
+    def forget(self, thread_id: str) -> None:
+        """Keep nothing of the thread in memory."""
+        self._kept.drop(thread_id)
+
     async def existing(self, thread_id: str) -> ThreadState:
         """Like `load`, but raises `NotFound` if there is no such thread."""
         state = await self.load(thread_id)

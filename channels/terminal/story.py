@@ -53,7 +53,7 @@ from core.events import (
     WebhookFailed,
 )
 from core.identity import accounts as people
-from core.identity.limits import RunAdmitted
+from core.identity.limits import RunAdmitted, RunRefused
 from core.identity.lockout import SigninFailed, SigninLocked, SigninSucceeded
 from core.previews import text_of
 from core.schedules import (
@@ -65,6 +65,8 @@ from core.schedules import (
     ScheduleRemoved,
     ScheduleResumed,
     ScheduleRevised,
+    SchedulesFired,
+    SchedulesKept,
     ScheduleSkipped,
 )
 from core.store import ItemPut, ItemRemoved
@@ -266,7 +268,9 @@ _LINES: Mapping[type[Event], Callable[[Any], str]] = {
     people.KeyCreated: lambda e: f"{e.key} of {e.user}: {', '.join(e.scopes) if e.scopes else 'all'}",
     people.KeyRevoked: lambda e: e.key,
     people.SubjectLinked: lambda e: f"{e.user}: {e.subject} at {e.issuer}",
+    people.SessionEnded: lambda e: f"{e.user} signed out",
     RunAdmitted: lambda e: f"{len(e.open)} at a time",
+    RunRefused: lambda e: f"its place is free again; {len(e.open)} at a time",
     SigninFailed: lambda e: "",
     SigninLocked: lambda e: f"until {e.until}",
     SigninSucceeded: lambda e: "",
@@ -282,6 +286,8 @@ _LINES: Mapping[type[Event], Callable[[Any], str]] = {
     ScheduleResumed: lambda e: e.schedule,
     ScheduleFired: lambda e: f"{e.schedule}: {'triggered' if e.manual else f'due {e.due}'}, thread {e.thread_id}",
     ScheduleSkipped: lambda e: f"{e.schedule}: due {e.due}, {e.reason}",
+    SchedulesFired: lambda e: "; ".join(f"{decision.schedule}: due {decision.due}" for decision in e.decisions),
+    SchedulesKept: lambda e: f"{len(e.schedules)} schedules; what was before may be forgotten",
     ScheduleFailed: lambda e: f"{e.schedule}: {e.reason}",
     ScheduleRemoved: lambda e: e.schedule,
     WorkspaceScanned: lambda e: f"{len(e.changes)} files changed by the run",

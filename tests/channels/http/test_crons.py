@@ -108,7 +108,7 @@ async def test_a_thread_of_its_own(api: Api, system: System, wish: Any, kept: st
 
 
 async def test_of_an_assistant_of_ones_own(api: Api, system: System) -> None:
-    made = await api.ask("POST", "/assistants", {"graph_id": "lead_agent", "context": {"tone": "dry", "model": "m"}})
+    made = await api.ask("POST", "/assistants", {"graph_id": "lead_agent", "context": {"tone": "dry", "model": "demo"}})
     name = made["assistant_id"]
     body = {"assistant_id": name, "schedule": "0 0 1 1 *", "input": INPUT, "context": {"model": "n"}}
     cron = await api.ask("POST", "/runs/crons", body)
