@@ -6,7 +6,7 @@ import asyncio
 import gzip
 import json
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 
 import aiohttp.http_parser
@@ -165,6 +165,16 @@ def test_whose_connections_are_counted(addresses: tuple[str, ...], places: int) 
     assert len([one for one in map(counter.take, addresses) if one is not None]) == places
 
 
+@pytest.fixture
+def chatty() -> Iterator[None]:
+    """Debug lines are not dropped, whatever tests before have configured."""
+    before = structlog.get_config()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG))
+    yield
+    structlog.configure(**before)
+
+
+@pytest.mark.usefixtures("chatty")
 @pytest.mark.parametrize(
     "data",
     [b"GET /health HTTP/1.1\r\nBad Header\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\r\n\r\n", b"FETCH / HTTP/9.9\r\n\r\n"],
