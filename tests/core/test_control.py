@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -80,7 +82,8 @@ PIECES = st.sampled_from([*SIGNS, "system-", "reminder", "SYS", "INST", "im_star
 def test_once_is_enough(text: str) -> None:
     harmless = neutralised(text)
     assert neutralised(harmless) is harmless
-    assert "<system-reminder" not in "".join(harmless.split()).replace("\u200b", "").replace("\u200d", "").lower()
+    bare = "".join(harmless.split()).replace("\u200b", "").replace("\u200d", "").lower()
+    assert not re.search(r"<system-reminder(?![\w-])", bare)  # `<system-reminders` is no tag
     assert "\uff1c" in text or harmless.replace("&lt;", "<").replace("&#91;", "[") == text
 
 

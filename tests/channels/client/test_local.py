@@ -63,7 +63,7 @@ def test_clients_of_one_data_directory_share_a_server(tmp_path: Path, config: Pa
     with nothing_left(home):
         one, other = (SikaClient(config_path=config, home=home) for _ in range(2))
         one.chat("Hi", thread_id="t", model_name="hello")
-        assert len(other.get_thread("t")["checkpoints"]) == 2
+        assert len(other.get_thread("t")["checkpoints"]) == 3
         with pytest.raises(Invalid, match="another configuration"), SikaClient(home=home):
             pass
         one.close()

@@ -351,7 +351,7 @@ async def follow(lab: Lab) -> None:
                 listening.result()
             shown = [part.data for part in seen if part.event == "values"]
             begun = [part for part in seen if part.event == "metadata" and "attempt" in part.data]
-            return len(begun) == turn and bool(shown) and shown[-1]["messages"] == untimed(values["messages"])
+            return len(begun) == turn and bool(shown) and untimed(shown[-1]["messages"]) == untimed(values["messages"])
 
         await eventually(whole)
         assert not listening.done()
