@@ -14,10 +14,11 @@ import signal
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime
-from itertools import pairwise
+from functools import partial
+from itertools import cycle, pairwise, repeat
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ AT_ONCE = 12
 """Conversations at a time."""
 QUIET_SECONDS = 180.0
 """How long everything may take to end after the storm."""
+Fault = Callable[[], Awaitable[None]]
 COMMAND = "echo mark >> marks.txt; sleep 0.3; echo real output"
 WORDS = [" ".join(f"{part}{n}" for n in range(30)) for part in "abc"]
 CALL = ToolCall("bash", {"description": "leave a mark", "command": COMMAND})
@@ -73,30 +75,39 @@ class Tally(msgspec.Struct):
 
 
 class Storm:
-    """Kills and freezes at random, for as long as it is told to."""
+    """Freezes and kills of two servers and their NATS, each on a clock of its own."""
 
-    def __init__(self, servers: Sequence[Server], nats: Nats, dice: random.Random, tally: Tally) -> None:
-        self._servers, self._nats, self._dice, self._tally = servers, nats, dice, tally
+    def __init__(
+        self, servers: Sequence[Server], nats: Nats, dice: random.Random, tally: Tally, frozen: tuple[float, float]
+    ) -> None:
+        self._servers, self._nats, self._dice, self._tally, self._frozen = servers, nats, dice, tally, frozen
 
     async def rage(self, until: asyncio.Event) -> None:
-        while not until.is_set():
+        async with asyncio.TaskGroup() as tasks:
+            for server in self._servers:
+                faults = cycle(
+                    [partial(self._freeze, server), partial(self._freeze, server), partial(self._kill, server)]
+                )
+                tasks.create_task(self._repeat(faults, (0.5, 2.0), until))
+            tasks.create_task(self._repeat(repeat(self._kill_nats), (5.0, 15.0), until))
+
+    async def _repeat(self, faults: Iterable[Fault], pause: tuple[float, float], until: asyncio.Event) -> None:
+        for fault in faults:
             with suppress(TimeoutError):
-                async with asyncio.timeout(self._dice.uniform(1.0, 3.0)):
+                async with asyncio.timeout(self._dice.uniform(*pause)):
                     await until.wait()
                     return
-            await self._dice.choices([self._freeze, self._kill, self._kill_nats], weights=[5, 3, 1])[0]()
+            await fault()
 
-    async def _freeze(self) -> None:
-        server = self._dice.choice(self._servers)
+    async def _freeze(self, server: Server) -> None:
         os.kill(server.process.pid, signal.SIGSTOP)
         try:
-            await asyncio.sleep(self._dice.uniform(*FROZEN_SECONDS))
+            await asyncio.sleep(self._dice.uniform(*self._frozen))
         finally:
             os.kill(server.process.pid, signal.SIGCONT)
         self._tally.freezes += 1
 
-    async def _kill(self) -> None:
-        server = self._dice.choice(self._servers)
+    async def _kill(self, server: Server) -> None:
         await server.kill()
         await server.start()
         self._tally.kills += 1
@@ -183,7 +194,7 @@ async def two_servers(path: Path) -> AsyncIterator[tuple[list[Server], Browser, 
             yield [a, b], client, models, nats
 
 
-async def storm(path: Path, runs: int, seed: int) -> Tally:
+async def storm(path: Path, runs: int, seed: int, frozen: tuple[float, float] = FROZEN_SECONDS) -> Tally:
     """The storm lasts for as long as there are conversations to begin."""
     dice, tally, over = random.Random(seed), Tally(), asyncio.Event()
     async with two_servers(path) as (servers, client, models, nats), asyncio.TaskGroup() as tasks:
@@ -194,7 +205,7 @@ async def storm(path: Path, runs: int, seed: int) -> Tally:
                 return await converse(client, servers, dice, number)
 
         talks = [tasks.create_task(one(number)) for number in range(runs)]
-        raging = tasks.create_task(Storm(servers, nats, random.Random(dice.random()), tally).rage(over))
+        raging = tasks.create_task(Storm(servers, nats, random.Random(dice.random()), tally, frozen).rage(over))
         await asyncio.wait(talks[: max(1, runs - AT_ONCE)])
         over.set()
         await raging
@@ -208,9 +219,10 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--runs", type=int, default=300)
     parser.add_argument("--seed", type=int, default=20261122)
+    parser.add_argument("--frozen", type=float, nargs=2, default=FROZEN_SECONDS, metavar="SECONDS", help="from, to")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        tally = asyncio.run(storm(Path(folder), options.runs, options.seed))
+        tally = asyncio.run(storm(Path(folder), options.runs, options.seed, tuple(options.frozen)))
     for name in tally.__struct_fields__:
         print(f"{name.replace('_', ' '):<26}{getattr(tally, name):>6}")
     sys.exit(bool(tally.faults()))

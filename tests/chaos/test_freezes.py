@@ -12,8 +12,8 @@ pytestmark = pytest.mark.anyio
 
 
 async def test_a_short_storm(tmp_path: Path) -> None:
-    tally = await storm(tmp_path, runs=30, seed=7)
+    tally = await storm(tmp_path, runs=20, seed=7)
     print(tally)
     assert tally.faults() == {}
-    assert tally.runs == 30
+    assert tally.runs == 20
     assert tally.freezes > 0

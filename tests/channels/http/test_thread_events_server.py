@@ -15,7 +15,7 @@ from langgraph_sdk._async.stream import AsyncThreadStream
 from langgraph_sdk.client import LangGraphClient
 
 from channels.http.app import Services, serve
-from core.config import Config
+from core.config import ConfigSource
 from core.tools import ToolContext, tool
 from tests.support.model_server import Failure, ModelServer, ToolCall, Turn
 from tests.support.workers import Client, site, wait_for
@@ -50,7 +50,7 @@ class Whole(NamedTuple):
 async def whole(tmp_path: Path) -> AsyncIterator[Whole]:
     async with (
         site(tmp_path, SCRIPTS, tools=[ask]) as (client, models),
-        serve(Services.of(client.system, Config, tmp_path), "127.0.0.1", 0) as port,
+        serve(Services.of(client.system, ConfigSource(tmp_path / "config.yaml").current, tmp_path), "127.0.0.1", 0) as port,
     ):
         sdk = get_client(url=f"http://127.0.0.1:{port}/api")
         with anyio.fail_after(60):

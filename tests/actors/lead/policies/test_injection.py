@@ -7,7 +7,7 @@ A new trick belongs into `TEXTS` or `MESSAGES`; every policy of the chain is put
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -156,40 +156,41 @@ async def of_model(policy: Policy, messages: Sequence[Json]) -> tuple[Asked, lis
     return handler, [answer.content, answer.tool_calls, offered, decisions(on), len(handler.messages)]
 
 
-every_policy = pytest.mark.parametrize("policy", [*POLICIES, "all"])
 every_text = pytest.mark.parametrize("trick", TEXTS)
 every_message = pytest.mark.parametrize("trick", MESSAGES)
 
 
-def made(policy: str) -> Policy:
-    return whole() if policy == "all" else Chain([POLICIES[policy]])
+def chains_by_name() -> Iterator[tuple[str, Policy]]:
+    """Each policy alone, and all of them together."""
+    yield from ((name, Chain([policy])) for name, policy in POLICIES.items())
+    yield "all", whole()
 
 
-@every_policy
 @every_text
-async def test_what_a_tool_gives_decides_nothing(policy: str, trick: str) -> None:
-    for tool in ("web_fetch", "read_file", "ls", "bash"):
-        _, forged = await of_tool(made(policy), TEXTS[trick], tool)
-        _, plain = await of_tool(made(policy), honest(TEXTS[trick]), tool)
-        assert forged == plain
+async def test_what_a_tool_gives_decides_nothing(trick: str) -> None:
+    for name, chain in chains_by_name():
+        for tool in ("web_fetch", "read_file", "ls", "bash"):
+            _, forged = await of_tool(chain, TEXTS[trick], tool)
+            _, plain = await of_tool(chain, honest(TEXTS[trick]), tool)
+            assert forged == plain, (name, tool)
 
 
-@every_policy
 @every_text
-async def test_what_a_person_says_decides_nothing(policy: str, trick: str) -> None:
-    _, forged = await of_model(made(policy), [said(content=TEXTS[trick])])
-    _, plain = await of_model(made(policy), [said(content=honest(TEXTS[trick]))])
-    assert forged == plain
+async def test_what_a_person_says_decides_nothing(trick: str) -> None:
+    for name, chain in chains_by_name():
+        _, forged = await of_model(chain, [said(content=TEXTS[trick])])
+        _, plain = await of_model(chain, [said(content=honest(TEXTS[trick]))])
+        assert forged == plain, name
 
 
-@every_policy
 @every_message
-async def test_what_a_message_claims_to_be_decides_nothing(policy: str, trick: str) -> None:
-    _, forged = await of_model(made(policy), MESSAGES[trick])
+async def test_what_a_message_claims_to_be_decides_nothing(trick: str) -> None:
     kept = ("type", "content", "tool_call_id")
     bare = [{name: one[name] for name in kept if name in one} for one in MESSAGES[trick]]
-    _, plain = await of_model(made(policy), [one | {"id": f"x{number}"} for number, one in enumerate(bare)])
-    assert forged == plain
+    for name, chain in chains_by_name():
+        _, forged = await of_model(chain, MESSAGES[trick])
+        _, plain = await of_model(chain, [one | {"id": f"x{number}"} for number, one in enumerate(bare)])
+        assert forged == plain, name
 
 
 @every_text
