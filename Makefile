@@ -3,10 +3,12 @@
 SIKA_PYTHON ?= python3
 # Processes that tests run in: they wait more than they work. 0: all in one.
 WORKERS ?= 3
+# Whole files go to the next free process, the longest first (tests/durations.json).
+LANES := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: install run test check bench format lock clean
+.PHONY: install run test test-fast check bench format lock clean
 
 install: $(STAMP)
 
@@ -14,7 +16,10 @@ run: $(STAMP) ## make run ARGS="--port 8000"
 	$(BIN)/sika serve $(ARGS)
 
 test: check ## make test PYTEST="-k log -x"
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --durations=25 $(PYTEST)
+	$(BIN)/python -m pytest $(LANES) --durations=25 $(PYTEST)
+
+test-fast: $(STAMP) ## what takes no two seconds a file: for every save
+	$(BIN)/python -m pytest $(LANES) --fast $(PYTEST)
 
 check: $(STAMP)
 	$(BIN)/ruff format --check .

@@ -61,9 +61,10 @@ log = structlog.get_logger("sika.log")
 AUDIENCE = "Sika-Audience"
 """Header: the actors an event was appended for, joined by commas."""
 WRONG_LAST_SEQUENCE = frozenset({10071, 10164})
-SEND_AGAIN = frozenset({10201, 10176, 10008})
+SEND_AGAIN = frozenset({10201, 10176, 10158, 10008})
 """Answers that leave open what became of it: an id of the batch is there already; the server that had the beginning of
-the batch is gone; the server is not ready. The leader is asked, and if nothing is there, all is sent again.
+the batch is gone; what was sent before waits for a majority; the server is not ready. The leader is asked, and if
+nothing is there, all is sent again.
 """
 INLINE_BYTES = 64 * 1024
 """Bigger bodies go to the object store, the event holds the reference (claim check). The server's limit is 1 MiB."""

@@ -8,6 +8,8 @@ import pytest
 
 from core.redaction import redactor
 
+pytest_plugins = ["tests.support.budget"]
+
 
 @pytest.fixture
 def anyio_backend() -> str:

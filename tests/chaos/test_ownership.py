@@ -6,10 +6,10 @@ import asyncio
 import os
 import random
 import signal
-import sys
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,6 +18,7 @@ from core import embedded, system
 from core.bus import Endpoint
 from core.events import ModelCompleted, RunCompleted, RunRequested, RunStarted
 from core.ids import uuid7
+from tests.support import warm
 from tests.support.workers import LEASE, STEPS, Client
 
 pytestmark = pytest.mark.anyio
@@ -35,29 +36,26 @@ class Crew:
     def __init__(self, endpoint: Endpoint, home: Path) -> None:
         self._endpoint, self._home = endpoint, home
         self._count = 0
-        self.members: list[asyncio.subprocess.Process] = []
-        self.frozen: list[asyncio.subprocess.Process] = []
+        self.members: list[warm.Process] = []
+        self.frozen: list[warm.Process] = []
         self.kills = self.freezes = 0
 
     async def hire(self) -> None:
         self._count += 1
         views = self._home / f"views-{self._count}.db"
         with (self._home / f"worker-{self._count}.log").open("wb") as log:
-            process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "tests.support.workers", "--url", self._endpoint.url),
-                *("--token", str(self._endpoint.token), "--views", str(views), "--lease", str(LEASE)),
-                stdout=log,
-                stderr=log,
-            )
+            options = ("--url", self._endpoint.url, "--token", str(self._endpoint.token), "--views", str(views))
+            start = partial(warm.start, "tests.support.workers", *options, "--lease", str(LEASE))
+            process = await asyncio.to_thread(start, stdout=log.fileno(), stderr=log.fileno())
         self.members.append(process)
 
-    async def kill(self, process: asyncio.subprocess.Process) -> None:
+    async def kill(self, process: warm.Process) -> None:
         self.members.remove(process)
         process.kill()
-        await process.wait()
+        await process.waited()
         self.kills += 1
 
-    async def freeze(self, process: asyncio.subprocess.Process) -> None:
+    async def freeze(self, process: warm.Process) -> None:
         """Stop a worker for longer than its lease, then let it go on as a zombie that believes it owns its runs."""
         self.frozen.append(process)
         os.kill(process.pid, signal.SIGSTOP)
@@ -82,9 +80,8 @@ async def crew(endpoint: Endpoint, home: Path) -> AsyncIterator[Crew]:
         yield workers
     finally:
         for process in workers.members:
-            with suppress(ProcessLookupError):
-                process.kill()
-            await process.wait()
+            process.kill()
+            await process.waited()
 
 
 async def storm(workers: Crew, dice: random.Random) -> None:
@@ -137,7 +134,7 @@ async def test_runs_survive_their_workers(tmp_path: Path) -> None:
                 for run_id, thread_id in runs.items():
                     await client.ended(thread_id, run_id, PATIENCE)
                 await client.idle()
-            alive = [process.returncode for process in workers.members]
+            alive = [process.poll() for process in workers.members]
             takeovers = 0
             for thread_id in set(runs.values()):
                 takeovers += await assert_in_order(client, thread_id)

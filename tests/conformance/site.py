@@ -6,16 +6,14 @@ import json
 import os
 import re
 import select
-import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from core import embedded
 from tests.conformance.models import SCRIPTS
+from tests.support import warm
 from tests.support.nats import running
 
 ROOT = Path(__file__).parents[2]
@@ -68,19 +66,9 @@ def serve(home: Path, config: Path) -> Sequence[str]:
 
 @contextmanager
 def process(module: str, *arguments: str, log: Path) -> Iterator[tuple[int, str]]:
-    """A process of ours that names its address in its first line: its id and that address. On Linux it dies with us."""
-    command = [sys.executable, "-m", module, *arguments]
-    if sys.platform == "linux":
-        command = [sys.executable, "-I", "-S", "-c", embedded._LAUNCH_LINUX, str(os.getpid()), *command]
+    """A process of ours that names its address in its first line: its id and that address."""
     with log.open("wb") as errors:
-        made = subprocess.Popen(
-            command,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            text=True,
-            cwd=ROOT,
-            env={**os.environ, "PYTHONUNBUFFERED": "1"},
-        )
+        made = warm.start(module, *arguments, env={**os.environ, "PYTHONUNBUFFERED": "1"}, stderr=errors.fileno())
     try:
         yield made.pid, _address(made, log)
     finally:
@@ -90,15 +78,13 @@ def process(module: str, *arguments: str, log: Path) -> Iterator[tuple[int, str]
         finally:
             made.kill()
             made.wait()
-        assert made.stdout is not None
-        made.stdout.close()
 
 
-def _address(made: subprocess.Popen[str], log: Path) -> str:
+def _address(made: warm.Process, log: Path) -> str:
     assert made.stdout is not None
     deadline = time.monotonic() + READY_SECONDS
     while time.monotonic() < deadline and made.poll() is None:
         ready, _, _ = select.select([made.stdout], [], [], 0.5)
-        if ready and (found := _URL.search(made.stdout.readline())):
+        if ready and (found := _URL.search(made.stdout.readline().decode())):
             return found[0]
-    raise RuntimeError(f"{made.args!r} did not start:\n{log.read_text()[-4000:]}")
+    raise RuntimeError(f"process {made.pid} did not start:\n{log.read_text()[-4000:]}")

@@ -6,14 +6,15 @@ import asyncio
 import json
 import os
 import re
-import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import aiohttp
 
+from tests.support import warm
 from tests.support.workers import DEADLINE, wait_for
 
 MODES = ["values", "messages-tuple", "updates"]
@@ -29,30 +30,29 @@ class Server:
         self.ledger = home.parent / "ledger.txt"
         self._command = ["serve", "--home", str(home), "--config", str(config), "--port", "0", *more]
         self._stderr = home.parent / f"{name}.log"
-        self._process: asyncio.subprocess.Process | None = None
+        self._process: warm.Process | None = None
 
     @property
-    def process(self) -> asyncio.subprocess.Process:
+    def process(self) -> warm.Process:
         assert self._process is not None
         return self._process
 
     async def start(self) -> None:
         self._process = await sika(*self._command, ledger=self.ledger, stderr=self._stderr)
-        assert self._process.stdout is not None
         async with asyncio.timeout(DEADLINE):
-            line = await self._process.stdout.readline()
+            line = await self._process.line()
         found = _URL.search(line)
         assert found, f"{line!r}; {self._stderr.read_text()}"
         self.url = found[0].decode()
 
     async def kill(self) -> None:
         self.process.kill()
-        await self.process.wait()
+        await self.process.waited()
 
     async def terminate(self) -> int:
         self.process.terminate()
         async with asyncio.timeout(DEADLINE):
-            return await self.process.wait()
+            return await self.process.waited()
 
     def said(self) -> str:
         """What it wrote to stderr so far, in all its lives."""
@@ -62,14 +62,11 @@ class Server:
         return self.ledger.read_text().splitlines() if self.ledger.exists() else []
 
 
-async def sika(*arguments: str, ledger: Path, stderr: Path) -> asyncio.subprocess.Process:
+async def sika(*arguments: str, ledger: Path, stderr: Path) -> warm.Process:
     with stderr.open("ab") as errors:
-        return await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "tests.e2e.sika", *arguments),
-            stdout=asyncio.subprocess.PIPE,
-            stderr=errors,
-            env={**os.environ, "SIKA_TEST_LEDGER": str(ledger)},
-        )
+        environment = {**os.environ, "SIKA_TEST_LEDGER": str(ledger)}
+        start = partial(warm.start, "tests.e2e.sika", *arguments, env=environment, stderr=errors.fileno())
+        return await asyncio.to_thread(start)
 
 
 @asynccontextmanager
@@ -80,9 +77,8 @@ async def serving(home: Path, config: Path, *more: str, name: str = "sika") -> A
         yield server
     finally:
         if server._process is not None:
-            with suppress(ProcessLookupError):
-                server.process.kill()
-            await server.process.wait()
+            server.process.kill()
+            await server.process.waited()
 
 
 class Frame(NamedTuple):

@@ -256,11 +256,10 @@ async def refused(path: Path, *arguments: str) -> list[str]:
     second = await sika("serve", *arguments, ledger=path / "ledger.txt", stderr=stderr)
     try:
         async with asyncio.timeout(DEADLINE):
-            assert await second.wait() == 2, stderr.read_text()
+            assert await second.waited() == 2, stderr.read_text()
     finally:
-        if second.returncode is None:
-            second.kill()
-            await second.wait()
+        second.kill()
+        await second.waited()
     return stderr.read_text().splitlines()
 
 

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from tests.actors.lead.test_tools import assert_well_formed
-from tests.e2e.servers import Browser, Server, browser, serving, sika
+from tests.e2e.servers import Browser, Server, browser, serving
+from tests.support import warm
 from tests.support.model_server import Failure, ModelServer, Script, ToolCall, Turn
 from tests.support.workers import configure, wait_for
 
@@ -103,10 +104,8 @@ async def until_ended(server: Server, client: Browser, thread_id: str, run_id: s
 async def told(server: Server, config: Path, *command: str) -> tuple[int, str]:
     """What the command line says; its exit code."""
     arguments = (*command, "--home", str(server.home), "--config", str(config))
-    process = await sika(*arguments, ledger=server.ledger, stderr=server.home.parent / "cli.log")
-    async with asyncio.timeout(SECONDS):
-        out, _ = await process.communicate()
-    return process.returncode or 0, out.decode()
+    done = await asyncio.to_thread(warm.run, "tests.e2e.sika", *arguments, timeout=SECONDS)
+    return done.returncode, done.stdout
 
 
 async def history(server: Server, client: Browser, thread_id: str) -> list[Any]:

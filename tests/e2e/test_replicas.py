@@ -20,7 +20,6 @@ from tests.conformance.python.lab import AGENT, Lab, lab
 from tests.conformance.releases import NEWEST
 from tests.conformance.site import Site, site
 
-
 SHARED = [name for name in CASES if name.startswith(("interrupts.", "multitask.", "states.", "streams."))]
 """The other cases ask nothing that a second server could answer otherwise."""
 

@@ -50,5 +50,5 @@ async def test_a_tracing_library_whose_thread_is_dead(tmp_path: Path) -> None:
                 await asked.wait()
             server.process.send_signal(signal.SIGTERM)
             async with asyncio.timeout(KILLED_AFTER):
-                assert await server.process.wait() == 0
+                assert await server.process.waited() == 0
     assert "traces dropped: not taken in time" in server.said()

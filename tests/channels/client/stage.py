@@ -6,9 +6,9 @@ import asyncio
 import json
 import os
 import re
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
@@ -17,6 +17,7 @@ import httpx
 
 from channels.client import SikaClient, StreamEvent
 from channels.client.background import Background
+from tests.support import warm
 from tests.support.model_server import Failure, ModelServer, Script, ToolCall, Turn
 from tests.support.workers import DEADLINE
 
@@ -121,23 +122,18 @@ async def serving(home: Path, config: Path) -> AsyncIterator[str]:
     """A `sika serve`; its URL."""
     errors = home.with_suffix(".log")
     with errors.open("ab") as stderr:
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "tests.channels.client.sika", "serve"),
-            *("--home", str(home), "--config", str(config), "--port", "0"),
-            stdout=asyncio.subprocess.PIPE,
-            stderr=stderr,
-        )
+        options = ("--home", str(home), "--config", str(config), "--port", "0")
+        start = partial(warm.start, "tests.channels.client.sika", "serve", *options, stderr=stderr.fileno())
+        process = await asyncio.to_thread(start)
     try:
-        assert process.stdout is not None
         async with asyncio.timeout(DEADLINE):
-            line = await process.stdout.readline()
+            line = await process.line()
         found = re.search(rb"http://\S+", line)
         assert found, f"{line!r}; {errors.read_text()}"
         yield found[0].decode()
     finally:
-        with suppress(ProcessLookupError):
-            process.terminate()
-        await process.wait()
+        process.terminate()
+        await process.waited()
 
 
 class Line:

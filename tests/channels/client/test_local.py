@@ -16,6 +16,7 @@ import pytest
 from actors.compose import running_server
 from channels.client import Forbidden, Invalid, NotFound, Refused, SikaClient, Unauthenticated
 from tests.channels.client.stage import Models, Stage, processes, serving, written
+from tests.support import warm
 from tests.support.workers import DEADLINE
 
 HELLO = "Hello there, nice to meet you."
@@ -164,8 +165,7 @@ def test_a_key_is_its_user(tmp_path: Path, models: Models, stage: Stage) -> None
 
 
 def _sika(home: Path, *arguments: str, config: Path) -> str:
-    command = [sys.executable, "-m", "actors", *arguments, "--home", str(home), "--config", str(config)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE, check=False)
+    done = warm.run("actors", *arguments, "--home", str(home), "--config", str(config), timeout=DEADLINE)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -48,14 +48,13 @@ class Whole(NamedTuple):
 
 @pytest.fixture
 async def whole(tmp_path: Path) -> AsyncIterator[Whole]:
-    async with (
-        site(tmp_path, SCRIPTS, tools=[ask]) as (client, models),
-        serve(Services.of(client.system, ConfigSource(tmp_path / "config.yaml").current, tmp_path), "127.0.0.1", 0) as port,
-    ):
-        sdk = get_client(url=f"http://127.0.0.1:{port}/api")
-        with anyio.fail_after(60):
-            yield Whole(sdk, models, client)
-        await sdk.aclose()
+    async with site(tmp_path, SCRIPTS, tools=[ask]) as (client, models):
+        services = Services.of(client.system, ConfigSource(tmp_path / "config.yaml").current, tmp_path)
+        async with serve(services, "127.0.0.1", 0) as port:
+            sdk = get_client(url=f"http://127.0.0.1:{port}/api")
+            with anyio.fail_after(60):
+                yield Whole(sdk, models, client)
+            await sdk.aclose()
 
 
 async def start(stream: AsyncThreadStream, model: str) -> str:

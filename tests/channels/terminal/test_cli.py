@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from actors import cli
+from tests.support import warm
 
 ROOT = Path(__file__).parents[3]
 SECONDS = 200
@@ -29,28 +30,24 @@ def environment() -> dict[str, str]:
 
 
 def sika(*arguments: str, cwd: Path, stdin: str = "") -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "actors", *arguments]
-    return subprocess.run(
-        command, cwd=cwd, env=environment(), input=stdin, capture_output=True, text=True, timeout=SECONDS, check=False
-    )
+    return warm.run("actors", *arguments, cwd=cwd, env=environment(), stdin=stdin, timeout=SECONDS)
 
 
 class Running:
     """A server in a process of its own."""
 
     def __init__(self, folder: Path) -> None:
-        command = [sys.executable, "-m", "actors", "serve", "--home", str(folder / "home"), "--port", "0"]
-        self.process = subprocess.Popen(
-            command, cwd=folder, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-        )
+        options = ("serve", "--home", str(folder / "home"), "--port", "0")
+        self.process = warm.start("actors", *options, cwd=folder, env=environment())
         assert self.process.stdout is not None
-        self.line = self.process.stdout.readline()
+        self.line = self.process.stdout.readline().decode()
 
     def end(self, number: int = signal.SIGTERM) -> tuple[int, str]:
         """Exit code, and what else it wrote."""
         self.process.send_signal(number)
-        rest, _ = self.process.communicate(timeout=SECONDS)
-        return self.process.returncode, rest
+        assert self.process.stdout is not None
+        rest = self.process.stdout.readall().decode()
+        return self.process.wait(SECONDS), rest
 
 
 @pytest.fixture

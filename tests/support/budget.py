@@ -1,0 +1,70 @@
+"""How long each file of tests takes: what runs first, what `make test-fast` leaves out, what has become slower.
+
+`durations.json` beside the tests holds seconds per file, of one whole run. `--durations-write` replaces it. Machines
+differ, so a file is held against its share of the whole, and what is over it is printed, never failed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parents[1]
+RECORD = TESTS / "durations.json"
+FAST_SECONDS = 2.0
+"""A file that takes longer is left out by `--fast`."""
+OVER = 1.5
+"""A file is over its budget when its share of the whole is more than so many times what it was, and `OVER_SECONDS`."""
+OVER_SECONDS = 10.0
+
+
+def budgets() -> dict[str, float]:
+    return json.loads(RECORD.read_text()) if RECORD.exists() else {}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("durations by file")
+    group.addoption("--fast", action="store_true", help=f"leave out files that take longer than {FAST_SECONDS:g} s")
+    group.addoption("--durations-write", action="store_true", help=f"write {RECORD.name}")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """The longest files first, so that none of them is left alone at the end."""
+    seconds = budgets()
+    items.sort(key=lambda item: -seconds.get(_file(item.nodeid), 0.0))
+    if config.getoption("--fast"):
+        slow = [item for item in items if seconds.get(_file(item.nodeid), 0.0) > FAST_SECONDS]
+        config.hook.pytest_deselected(items=slow)
+        items[:] = items[len(slow) :]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    reports = [report for group in terminalreporter.stats.values() for report in group]
+    durations: dict[str, float] = defaultdict(float)
+    for report in reports:
+        if isinstance(report, pytest.TestReport):
+            durations[_file(report.nodeid)] += report.duration
+    if config.getoption("--durations-write"):
+        rounded = {file: round(seconds, 1) for file, seconds in sorted(durations.items())}
+        RECORD.write_text(json.dumps(rounded, indent=1) + "\n")
+    terminalreporter.section("files over their budget")
+    for line in over(durations, budgets()):
+        terminalreporter.write_line(line)
+
+
+def over(durations: dict[str, float], seconds: dict[str, float]) -> list[str]:
+    """The files that take a greater share of the run than they did."""
+    pace = sum(durations.get(file, 0.0) for file in seconds) / (sum(seconds[file] for file in durations if file in seconds) or 1)
+    lines = []
+    for file, spent in sorted(durations.items(), key=lambda item: -item[1]):
+        budget = seconds.get(file, 0.0) * pace
+        if spent > max(budget * OVER, budget + OVER_SECONDS):
+            lines.append(f"{spent:7.1f} s, budget {budget:.1f} s: {file}")
+    return lines
+
+
+def _file(nodeid: str) -> str:
+    return nodeid.partition("::")[0].removeprefix("tests/")

@@ -1,0 +1,266 @@
+"""Processes of the product that have imported everything before they begin: a server starts in a fraction of a second.
+
+Importing takes most of a start, and the tests start hundreds. A `zygote` per test process imports once and forks a
+child for each start: a process like any other, with an id, signals, streams and an end of its own. The starts that are
+tested themselves (`tests/channels/terminal/test_cli.py`, the benchmarks) go through the interpreter.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import ctypes
+import gc
+import importlib
+import io
+import json
+import os
+import pkgutil
+import runpy
+import selectors
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[2]
+END_SECONDS = 30.0
+_PR_SET_PDEATHSIG = 1
+"""From linux/prctl.h: the signal that a process gets when its parent dies."""
+
+
+# ── in the tests ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Process:
+    """A child of the zygote, with what the tests use of `subprocess.Popen`."""
+
+    def __init__(self, connection: socket.socket, pid: int, stdout: io.FileIO | None) -> None:
+        self.pid = pid
+        self.returncode: int | None = None
+        """Less than 0: the signal that ended it."""
+        self.stdout = stdout
+        self._connection = connection
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def poll(self) -> int | None:
+        try:
+            return self.wait(0)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def wait(self, timeout: float | None = None) -> int:
+        if self.returncode is None:
+            self._connection.settimeout(timeout)
+            try:
+                self._end(self._connection.recv(64))
+            except (BlockingIOError, TimeoutError):
+                raise subprocess.TimeoutExpired(f"process {self.pid}", timeout or 0) from None
+        assert self.returncode is not None
+        return self.returncode
+
+    async def waited(self) -> int:
+        """Like `wait`, without holding up the event loop."""
+        while self.poll() is None:  # noqa: ASYNC110 (no event tells of it)
+            await asyncio.sleep(0.01)
+        return self.wait()
+
+    def _end(self, status: bytes) -> None:
+        """Without a status the zygote is gone, and its children with it."""
+        self.returncode = int(status) if status else -signal.SIGKILL
+        self._connection.close()
+        if self.stdout is not None:
+            self.stdout.close()
+
+    async def line(self) -> bytes:
+        """The next line of its output."""
+        assert self.stdout is not None
+        return await asyncio.to_thread(self.stdout.readline)
+
+
+def start(
+    module: str,
+    *arguments: str,
+    cwd: Path = ROOT,
+    env: Mapping[str, str] | None = None,
+    stdin: int = subprocess.DEVNULL,
+    stdout: int = subprocess.PIPE,
+    stderr: int = subprocess.DEVNULL,
+) -> Process:
+    """`python -m module arguments…`. Of the streams, `stdout` may be `PIPE`; otherwise they are descriptors."""
+    order = {"module": module, "argv": arguments, "cwd": str(cwd), "env": dict(os.environ if env is None else env)}
+    ours, theirs = os.pipe() if stdout == subprocess.PIPE else (None, stdout)
+    connection = socket.socket(socket.AF_UNIX)
+    nothing = os.open(os.devnull, os.O_RDWR)
+    try:
+        connection.connect(_zygote())
+        streams = [nothing if stream == subprocess.DEVNULL else stream for stream in (stdin, theirs, stderr)]
+        socket.send_fds(connection, [b"-"], streams)
+        connection.sendall(json.dumps(order).encode() + b"\n")
+        pid = int(connection.recv(64))
+    finally:
+        os.close(nothing)
+        if ours is not None:
+            os.close(theirs)
+    return Process(connection, pid, None if ours is None else io.FileIO(ours))
+
+
+def run(
+    module: str,
+    *arguments: str,
+    cwd: Path = ROOT,
+    env: Mapping[str, str] | None = None,
+    stdin: str = "",
+    timeout: float | None = None,
+) -> subprocess.CompletedProcess[str]:
+    """Run a module to its end, and capture its output."""
+    with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        given.write(stdin.encode())
+        given.seek(0)
+        streams = {"stdin": given.fileno(), "stdout": out.fileno(), "stderr": err.fileno()}
+        process = start(module, *arguments, cwd=cwd, env=env, **streams)
+        try:
+            code = process.wait(timeout)
+        finally:
+            process.kill()
+        texts = []
+        for stream in (out, err):
+            stream.seek(0)
+            texts.append(stream.read().decode())
+    return subprocess.CompletedProcess([module, *arguments], code, *texts)
+
+
+@cache
+def _zygote() -> str:
+    """The address of this process's zygote, which ends when this process does: its standard input is at an end then."""
+    path = str(Path(tempfile.mkdtemp(prefix="sika-zygote-")) / "socket")
+    command = [sys.executable, "-m", "tests.support.warm", path]
+    process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    atexit.register(_end, process, Path(path))
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"ready\n"
+    return path
+
+
+def _end(zygote: subprocess.Popen[bytes], path: Path) -> None:
+    with zygote:
+        assert zygote.stdin is not None
+        zygote.stdin.close()
+        zygote.wait(END_SECONDS)
+    shutil.rmtree(path.parent)
+
+
+# ── the zygote ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Order(NamedTuple):
+    module: str
+    argv: list[str]
+    cwd: str
+    env: dict[str, str]
+
+
+def serve(path: str) -> Order | None:
+    """Fork a child for each order. Returns in the child, with its order; in the zygote when the tests are over."""
+    parent = os.getpid()
+    children: dict[int, socket.socket] = {}
+    ended, wakeup = socket.socketpair()
+    with socket.socket(socket.AF_UNIX) as listener, selectors.DefaultSelector() as selector, ended, wakeup:
+        for end in (ended, wakeup):
+            end.setblocking(False)
+        signal.set_wakeup_fd(wakeup.fileno())
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        listener.bind(path)
+        listener.listen()
+        for stream in (sys.stdin.buffer, listener, ended):
+            selector.register(stream, selectors.EVENT_READ)
+        print("ready", flush=True)
+        while True:
+            ready = [key.fileobj for key, _ in selector.select()]
+            if sys.stdin.buffer in ready:
+                return None
+            if ended in ready:
+                ended.recv(4096)
+                _reap(children)
+            if listener in ready:
+                connection, _ = listener.accept()
+                _, streams, _, _ = socket.recv_fds(connection, 1, 3)
+                order = Order(**json.loads(connection.makefile("rb").readline()))
+                pid = os.fork()
+                if pid == 0:
+                    _become(parent, streams, [connection, *children.values()])
+                    return order
+                for stream in streams:
+                    os.close(stream)
+                children[pid] = connection
+                connection.sendall(str(pid).encode())
+
+
+def _reap(children: dict[int, socket.socket]) -> None:
+    while children:
+        pid, status = os.waitpid(-1, os.WNOHANG)
+        if pid == 0:
+            return
+        with children.pop(pid) as connection:
+            connection.sendall(str(os.waitstatus_to_exitcode(status)).encode())
+
+
+def _become(parent: int, streams: list[int], others: list[socket.socket]) -> None:
+    """Make the child a process of its own: nothing of the zygote is open, no signal is handled."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(1)
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    for number, stream in enumerate(streams):
+        os.dup2(stream, number)
+        os.close(stream)
+    for connection in others:
+        connection.close()
+
+
+def obey(order: Order) -> None:
+    """Run the module as `python -m` does, in this process."""
+    os.chdir(order.cwd)
+    os.environ.clear()
+    os.environ.update(order.env)
+    sys.path[0] = order.cwd
+    sys.argv = [order.module, *order.argv]
+    if order.env.get("PYTHONUNBUFFERED"):
+        sys.stdout.reconfigure(write_through=True)  # type: ignore[union-attr]
+    runpy.run_module(order.module, run_name="__main__", alter_sys=True)
+
+
+def preload() -> None:
+    """Import the product, and what its first run loads."""
+    for name in ("actors", "adapters", "channels", "core"):
+        package = importlib.import_module(name)
+        for module in pkgutil.walk_packages(package.__path__, f"{name}."):
+            if not module.name.endswith("__main__") and not module.name.startswith("adapters.documents."):
+                importlib.import_module(module.name)
+    gc.collect()
+    gc.freeze()
+    assert threading.active_count() == 1, "a forked child has only the thread that forked it"
+
+
+if __name__ == "__main__":
+    preload()
+    if order := serve(sys.argv[1]):
+        obey(order)
