@@ -57,7 +57,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 def over(durations: dict[str, float], seconds: dict[str, float]) -> list[str]:
     """The files that take a greater share of the run than they did."""
-    pace = sum(durations.get(file, 0.0) for file in seconds) / (sum(seconds[file] for file in durations if file in seconds) or 1)
+    known = [file for file in durations if file in seconds]
+    pace = sum(durations[file] for file in known) / (sum(seconds[file] for file in known) or 1)
     lines = []
     for file, spent in sorted(durations.items(), key=lambda item: -item[1]):
         budget = seconds.get(file, 0.0) * pace
