@@ -20,7 +20,7 @@ from datetime import datetime
 from functools import partial
 from itertools import cycle, pairwise, repeat
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import aiohttp
 import msgspec
@@ -31,8 +31,6 @@ from tests.support.nats import Nats, own
 from tests.support.workers import configure
 
 LEASE = 2
-FROZEN_SECONDS = (1.2 * LEASE, 4.0 * LEASE)
-"""From just longer than a lease to several: 5 to 20 s at the default lease of 10."""
 AT_ONCE = 12
 """Conversations at a time."""
 QUIET_SECONDS = 180.0
@@ -48,6 +46,18 @@ SCRIPT = Script(
         Turn(text=WORDS[2], delay_ms=15),
     )
 )
+
+
+class Pace(NamedTuple):
+    """Seconds, from and to: between two faults of a server, between two deaths of NATS, of a freeze."""
+
+    server: tuple[float, float]
+    nats: tuple[float, float]
+    frozen: tuple[float, float]
+
+
+SHORT = Pace((0.5, 2.0), (5.0, 15.0), (1.2 * LEASE, 4.0 * LEASE))
+LONG = Pace((2.0, 6.0), (15.0, 40.0), (5.0, 20.0))
 
 
 class Tally(msgspec.Struct):
@@ -77,10 +87,8 @@ class Tally(msgspec.Struct):
 class Storm:
     """Freezes and kills of two servers and their NATS, each on a clock of its own."""
 
-    def __init__(
-        self, servers: Sequence[Server], nats: Nats, dice: random.Random, tally: Tally, frozen: tuple[float, float]
-    ) -> None:
-        self._servers, self._nats, self._dice, self._tally, self._frozen = servers, nats, dice, tally, frozen
+    def __init__(self, servers: Sequence[Server], nats: Nats, dice: random.Random, tally: Tally, pace: Pace) -> None:
+        self._servers, self._nats, self._dice, self._tally, self._pace = servers, nats, dice, tally, pace
 
     async def rage(self, until: asyncio.Event) -> None:
         async with asyncio.TaskGroup() as tasks:
@@ -88,8 +96,8 @@ class Storm:
                 faults = cycle(
                     [partial(self._freeze, server), partial(self._freeze, server), partial(self._kill, server)]
                 )
-                tasks.create_task(self._repeat(faults, (0.5, 2.0), until))
-            tasks.create_task(self._repeat(repeat(self._kill_nats), (5.0, 15.0), until))
+                tasks.create_task(self._repeat(faults, self._pace.server, until))
+            tasks.create_task(self._repeat(repeat(self._kill_nats), self._pace.nats, until))
 
     async def _repeat(self, faults: Iterable[Fault], pause: tuple[float, float], until: asyncio.Event) -> None:
         for fault in faults:
@@ -102,7 +110,7 @@ class Storm:
     async def _freeze(self, server: Server) -> None:
         os.kill(server.process.pid, signal.SIGSTOP)
         try:
-            await asyncio.sleep(self._dice.uniform(*self._frozen))
+            await asyncio.sleep(self._dice.uniform(*self._pace.frozen))
         finally:
             os.kill(server.process.pid, signal.SIGCONT)
         self._tally.freezes += 1
@@ -194,7 +202,7 @@ async def two_servers(path: Path) -> AsyncIterator[tuple[list[Server], Browser, 
             yield [a, b], client, models, nats
 
 
-async def storm(path: Path, runs: int, seed: int, frozen: tuple[float, float] = FROZEN_SECONDS) -> Tally:
+async def storm(path: Path, runs: int, seed: int, pace: Pace = SHORT) -> Tally:
     """The storm lasts for as long as there are conversations to begin."""
     dice, tally, over = random.Random(seed), Tally(), asyncio.Event()
     async with two_servers(path) as (servers, client, models, nats), asyncio.TaskGroup() as tasks:
@@ -205,7 +213,7 @@ async def storm(path: Path, runs: int, seed: int, frozen: tuple[float, float] = 
                 return await converse(client, servers, dice, number)
 
         talks = [tasks.create_task(one(number)) for number in range(runs)]
-        raging = tasks.create_task(Storm(servers, nats, random.Random(dice.random()), tally, frozen).rage(over))
+        raging = tasks.create_task(Storm(servers, nats, random.Random(dice.random()), tally, pace).rage(over))
         await asyncio.wait(talks[: max(1, runs - AT_ONCE)])
         over.set()
         await raging
@@ -219,10 +227,9 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--runs", type=int, default=300)
     parser.add_argument("--seed", type=int, default=20261122)
-    parser.add_argument("--frozen", type=float, nargs=2, default=FROZEN_SECONDS, metavar="SECONDS", help="from, to")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        tally = asyncio.run(storm(Path(folder), options.runs, options.seed, tuple(options.frozen)))
+        tally = asyncio.run(storm(Path(folder), options.runs, options.seed, LONG))
     for name in tally.__struct_fields__:
         print(f"{name.replace('_', ' '):<26}{getattr(tally, name):>6}")
     sys.exit(bool(tally.faults()))
