@@ -52,6 +52,17 @@ PARTS = {
     "epub": "META-INF/container.xml",
 }
 """The member that makes an archive what it is."""
+READERS = {
+    "pandas": ("xlsx", "xls"),
+    "pdfminer": ("pdf",),
+    "pdfplumber": ("pdf",),
+    "pptx": ("pptx",),
+    "mammoth": ("docx",),
+    "olefile": ("msg",),
+}
+"""The libraries that markitdown loads if they are there, and the kinds of documents each is for. All of them together
+take six times as long to load as what a web page needs.
+"""
 _ARCHIVE = re.compile(r"\.(zip|gz|tgz|bz2|xz|7z|rar|tar|jar|docx|pptx|xlsx|epub)\Z", re.IGNORECASE)
 _EMBEDDINGS = re.compile(r"\A(word|ppt|xl)/embeddings/")
 """Where Office keeps the workbooks behind its charts. Nothing here opens them."""
@@ -192,6 +203,9 @@ def convert(kind: str, document: BinaryIO, progress: Callable[[int, int], None])
     guesser = types.ModuleType("magika")
     guesser.Magika = object  # type: ignore[attr-defined]
     sys.modules["magika"] = guesser
+    for library, kinds in READERS.items():
+        if kind not in kinds:
+            sys.modules[library] = None  # type: ignore[assignment]  # an import of it fails, as if it were not there
     from markitdown import StreamInfo, converters
 
     info = StreamInfo(extension=f".{kind}", charset=_charset(document) if kind in ("html", "csv") else None)
