@@ -19,7 +19,7 @@ from channels.http.app import Services, serve
 from core import calls, embedded
 from core.bus import Endpoint
 from core.config import ConfigSource
-from core.errors import Invalid
+from core.errors import Invalid, NotFound
 from core.events import ContextCompacted, Message, RunRequested, StatePatched, thread
 from core.system import System
 from tests.channels.http.conftest import Api
@@ -187,8 +187,8 @@ async def test_only_ones_own_threads(tmp_path: Path) -> None:
         await here.running.intake.create_thread("theirs", user="somebody")
         for name in ("theirs", "never"):
             await here.api.ask("POST", f"/threads/{name}/compact", {}, status=404)
-            found = await here.running.call("compaction", {"op": "compact", "thread": name, "user": "default"})
-            assert found["error"] == "not_found"
+            with pytest.raises(NotFound, match=name):
+                await here.running.call("compaction", {"op": "compact", "thread": name, "user": "default"})
 
 
 async def test_odd_requests_are_refused(tmp_path: Path) -> None:
