@@ -64,7 +64,7 @@ class Janitor(
         self._home = home
 
     async def handle(self, event: _Of, ctx: Context) -> None:
-        aggregate = Aggregate(ctx.record.head.kind, ctx.record.head.aggregate)
+        aggregate = ctx.record.aggregate
         await self._attend(await self._threads.load(aggregate.id, at_least=ctx.record.seq), aggregate, ctx)
         if isinstance(event, ThreadErased):
             await ctx.wake_at(_now(ctx) + timedelta(seconds=SWEEP_SECONDS), KEY)

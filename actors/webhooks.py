@@ -66,7 +66,7 @@ class Webhooks(Actor[Ended]):
         self._poster = poster
 
     async def handle(self, event: Ended, ctx: Context) -> None:
-        aggregate = Aggregate(ctx.record.head.kind, ctx.record.head.aggregate)
+        aggregate = ctx.record.aggregate
         state = await self._threads.load(aggregate.id, at_least=ctx.record.seq)
         run = state.runs.get(ctx.record.run or "")
         if run is not None and run.request.webhook and run.webhook is None:

@@ -36,7 +36,7 @@ class Workspace(Actor[RunCompleted | RunPaused | RunFailed | RunCancelled | RunR
         self._scans = Aggregates(log, KIND, fold, Manifest())
 
     async def handle(self, event: Ended | ThreadErased, ctx: Context) -> None:
-        thread_id = ctx.record.head.aggregate
+        thread_id = ctx.record.aggregate.id
         if isinstance(event, ThreadErased):
             await self._forget(thread_id, ctx)
         elif ctx.record.run is not None:

@@ -19,7 +19,7 @@ import structlog
 from core.actor import Actor
 from core.bus import MESSAGE_NOT_FOUND, SECOND, ApiError, Bus
 from core.errors import Unavailable
-from core.events import Aggregate, Event, Record
+from core.events import Event, Record
 from core.log import EventLog
 from core.pull import Room, pull
 from core.work import Hint, WorkQueue
@@ -101,7 +101,7 @@ class Dispatcher:
 
     async def _wake(self, actor: str, record: Record) -> None:
         hint = Hint(seq=record.seq, type=record.type, id=record.id)
-        aggregate = Aggregate(record.head.kind, record.head.aggregate)
+        aggregate = record.aggregate
         while True:
             try:
                 await self._queue.wake(actor, aggregate, hint, key=record.id)
@@ -150,8 +150,8 @@ class _Subscriber:
         if self._summoned:
             found = [r for r in found if r.type not in self._summoned or self.name in r.audience.split(",")]
         if self.proof and found:
-            proven = {(r.head.kind, r.head.aggregate): r.seq for r in batch if r.type == self.proof}
-            found = [r for r in found if proven.get((r.head.kind, r.head.aggregate), 0) < r.seq]
+            proven = {r.aggregate: r.seq for r in batch if r.type == self.proof}
+            found = [r for r in found if proven.get(r.aggregate, 0) < r.seq]
         return found
 
 

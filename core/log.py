@@ -124,7 +124,7 @@ class EventLog:
         can say whether it was stored: read before deciding again).
         """
         deadline = asyncio.get_running_loop().time() + APPEND_SECONDS
-        fields = {"kind": aggregate.kind, "aggregate": aggregate.id, "actor": actor, "run": run, "cause": cause}
+        fields = {"kind": aggregate.kind, "aggregate_id": aggregate.id, "actor": actor, "run": run, "cause": cause}
         records = [self._readable(event, fields) for event in events]
         claims = [await self._claim(aggregate, record, deadline) for record in records]
         messages = [
@@ -496,7 +496,7 @@ class EventLog:
                 self.position = record.seq
 
     def _deliver(self, record: Record) -> None:
-        aggregate = Aggregate(record.head.kind, record.head.aggregate)
+        aggregate = record.aggregate
         for ear in self._ears.get(aggregate, ()):
             ear.put(record)
         for ear in self._ears.get(None, ()):
@@ -593,7 +593,7 @@ class _Blobs:
     async def get(self, record: Record) -> bytes:
         """A record's body. Raises `Invalid` if it is lost or damaged, `Unavailable`."""
         assert record.head.blob
-        name = _blob_name(Aggregate(record.head.kind, record.head.aggregate), record.head.blob)
+        name = _blob_name(record.aggregate, record.head.blob)
         body = self._recent.get(name)
         while body is None and (fetching := self._fetching.get(name)):
             await asyncio.wait([fetching])

@@ -266,7 +266,7 @@ class Batch:
         except Invalid as error:  # one event that cannot be read must not stop the others
             log.error("event skipped", id=record.id, error=str(error))
             return
-        name, run = record.head.aggregate, record.run or ""
+        name, run = record.aggregate.id, record.run or ""
         if isinstance(event, ThreadErased | ThreadPruned):
             self._threads[name] = _Thread(reset=True)
         thread = self._threads.setdefault(name, _Thread())

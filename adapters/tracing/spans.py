@@ -251,7 +251,7 @@ def _whole(run: _Run, record: Record, event: Any, end: int) -> Span:
     attributes: dict[str, Value] = {
         "gen_ai.operation.name": "invoke_agent",
         "gen_ai.agent.name": run.agent,
-        "gen_ai.conversation.id": record.head.aggregate,
+        "gen_ai.conversation.id": record.aggregate.id,
         "gen_ai.usage.input_tokens": run.tokens.input,
         "gen_ai.usage.output_tokens": run.tokens.output,
         "sika.run.id": record.run or "",
@@ -364,7 +364,7 @@ def _child(
     moments: Sequence[Moment] = (),
 ) -> Span:
     """Named by the event that ends it. Clocks of several machines may disagree: none ends before it begins."""
-    attributes["gen_ai.conversation.id"] = record.head.aggregate
+    attributes["gen_ai.conversation.id"] = record.aggregate.id
     span, begin = _span(record.id), min(begin, end)
     return Span(run.trace, span, run.span, name, kind, begin, end, attributes, error, tuple(moments))
 

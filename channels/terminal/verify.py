@@ -132,8 +132,8 @@ def _chain(stored: Sequence[Stored], records: Sequence[Record]) -> list[str]:
 def _envelope(message: Stored, record: Record, subject: str) -> list[str]:
     head = record.head
     problems = []
-    if not subject.endswith(f".{head.kind}.{head.aggregate}"):
-        problems.append(f"{record.seq}: the event belongs to {head.kind}/{head.aggregate}, its subject is {subject}")
+    if not subject.endswith(f".{head.kind}.{head.aggregate_id}"):
+        problems.append(f"{record.seq}: the event belongs to {record.aggregate}, its subject is {subject}")
     for name, value in (("Nats-Msg-Id", head.id), ("Sika-Type", head.type)):
         if (found := message.header(name)) != value:
             problems.append(f"{record.seq}: header {name} is {found}, the event says {value}")

@@ -181,7 +181,7 @@ async def test_other_runs_wake_nobody(system: System, monkeypatch: pytest.Monkey
     woken: list[str] = []
 
     async def handle(self: Janitor, event: Event, ctx: core._Context) -> None:
-        woken.append(ctx.record.head.aggregate)
+        woken.append(ctx.record.aggregate.id)
 
     monkeypatch.setattr(Janitor, "handle", handle)
     name, last = await made(system), await made(system)

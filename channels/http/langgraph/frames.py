@@ -244,7 +244,7 @@ class Frames:
         return frames
 
     def _metadata(self, record: Record, attempt: int) -> Emit:
-        data = {"run_id": self.run_id, "thread_id": record.head.aggregate, "attempt": attempt}
+        data = {"run_id": self.run_id, "thread_id": record.aggregate.id, "attempt": attempt}
         return Slot.METADATA, "metadata", dumps.encode(data)
 
     def _rest(self, event: ModelCompleted, before: Before, previous: int) -> list[Frame]:

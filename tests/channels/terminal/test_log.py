@@ -78,7 +78,7 @@ async def force(
     """Write to the thread past the log's own care."""
     target = aggregate or thread(T)
     identity = identity or uuid7()
-    fields = {"kind": target.kind, "aggregate": target.id, "actor": "forger", "at": now()}
+    fields = {"kind": target.kind, "aggregate_id": target.id, "actor": "forger", "at": now()}
     body = encode(event, written(event, id=identity, run=run, cause=cause, **fields))
     headers = {"Nats-Msg-Id": uuid7(), "Sika-Type": str(event.__struct_config__.tag)}
     if identity != "same":
