@@ -14,17 +14,15 @@ from core import fulltext
 from core.errors import Invalid
 from core.events import (
     ContextCompacted,
+    Event,
     Json,
     MessageAdded,
     ModelCompleted,
     Record,
-    RunCancelled,
-    RunCompleted,
     RunFailed,
     RunPaused,
     RunRemoved,
     RunRequested,
-    RunRolledBack,
     RunStarted,
     StatePatched,
     ThreadAnnotated,
@@ -35,6 +33,7 @@ from core.events import (
     ToolCompleted,
 )
 from core.ids import assistant_id
+from core.lifecycle import ENDS
 from core.state import REMOVE_ALL
 from core.usage import Tokens, tokens_of
 
@@ -160,13 +159,6 @@ RESET = (
     "DELETE FROM threads WHERE thread_id = ?1",
 )
 
-ENDED: Mapping[type, str] = {
-    RunCompleted: "success",
-    RunPaused: "success",
-    RunFailed: "error",
-    RunCancelled: "interrupted",
-    RunRolledBack: "rolled_back",
-}
 MIDDLEWARE = "middleware"
 CALLERS: Mapping[str, str] = {"lead": "lead_agent"}
 """Who asks models, as DeerFlow calls them; anybody else by the name of the actor."""
@@ -306,9 +298,9 @@ class Batch:
                 thread.models[run] = event.model or thread.models.get(run)
                 if event.attempt == 1:
                     thread.paused = (None,)
-            case RunCompleted() | RunPaused() | RunFailed() | RunCancelled() | RunRolledBack():
+            case Event() if end := ENDS.get(type(event)):
                 why = f"{event.error}: {event.text}" if isinstance(event, RunFailed) else None
-                thread.ended[run] = ENDED[type(event)], record.at, why
+                thread.ended[run] = end.status, record.at, why
                 if isinstance(event, RunPaused):
                     thread.paused = (run,)
             case RunRemoved():

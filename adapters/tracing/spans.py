@@ -29,16 +29,13 @@ from core.events import (
     ModelCompleted,
     ModelFailed,
     Record,
-    RunCancelled,
-    RunCompleted,
     RunFailed,
-    RunPaused,
     RunRequested,
-    RunRolledBack,
     RunStarted,
     ToolCompleted,
     ToolRequested,
 )
+from core.lifecycle import ENDS
 from core.usage import ANSWERED_BY, Tokens, tokens_of
 
 log = structlog.get_logger("sika.tracing")
@@ -51,13 +48,6 @@ MOST_NAME = 100
 MOST_MOMENTS = 128
 """Of a run (OpenTelemetry's own limit, `OTEL_SPAN_EVENT_COUNT_LIMIT`)."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_STATUS: Mapping[type, str] = {
-    RunCompleted: "success",
-    RunPaused: "paused",
-    RunFailed: "error",
-    RunCancelled: "interrupted",
-    RunRolledBack: "rolled_back",
-}
 
 Value = str | int | float | bool | list[str]
 
@@ -163,7 +153,7 @@ class Spans:
         if isinstance(event, RunStarted):
             run.ours = self._worker in (None, event.worker)
         found = _told(run, record, event, now)
-        if type(event) in _STATUS:
+        if type(event) in ENDS:
             del self._runs[name]
         return found if run.ours and run.sampled else []
 
@@ -210,7 +200,7 @@ def _told(run: _Run, record: Record, event: Any, now: int) -> list[Span]:
             _note(run, _compacted(event, now))
         case ApprovalRequested() | ApprovalResolved():
             _note(run, _approval(event, now))
-        case _ if type(event) in _STATUS:
+        case _ if type(event) in ENDS:
             return [_whole(run, record, event, now)]
     return []
 
@@ -255,7 +245,7 @@ def _whole(run: _Run, record: Record, event: Any, end: int) -> Span:
         "gen_ai.usage.input_tokens": run.tokens.input,
         "gen_ai.usage.output_tokens": run.tokens.output,
         "sika.run.id": record.run or "",
-        "sika.run.status": _STATUS[type(event)],
+        "sika.run.status": ENDS[type(event)].name,
         "sika.run.attempts": run.attempts,
     }
     if run.model:
