@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import types
 import typing
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
@@ -26,7 +26,12 @@ Progress = Callable[[str], Awaitable[None]]
 
 
 class Context(Protocol):
-    """What a handler may do. Time and ids come only from here, so that a handler can be replayed exactly."""
+    """The event being handled, and what the runtime offers while it is.
+
+    Guarantees: `append` of one handling happens once, also if the handler is run again. Non-guarantees: nothing else is
+    recorded. A handler that is run again decides again, at another time and with other ids, so an effect outside needs
+    a key that stays the same (the id of the event).
+    """
 
     @property
     def record(self) -> Record:
@@ -47,11 +52,17 @@ class Context(Protocol):
         replaces."""
         ...
 
-    async def call(self, actor: str, request: Mapping[str, Any]) -> Any: ...
+    async def call(self, actor: str, request: Mapping[str, Any]) -> Any:
+        """Asks an actor, wherever it runs. Raises what it raises (`core.calls.call`), and `Unavailable`."""
+        ...
 
-    def now(self) -> str: ...
+    def now(self) -> str:
+        """The time of the clock, as events have it."""
+        ...
 
-    def new_id(self) -> str: ...
+    def new_id(self) -> str:
+        """A new id, later in order than those before."""
+        ...
 
 
 class Actor(Generic[E]):
@@ -71,9 +82,10 @@ class Actor(Generic[E]):
     not needed.
     """
 
-    summoned: ClassVar[tuple[type[Event], ...]] = ()
-    """Events of the subscription that this actor hears of only if they were appended with its name in the `audience`:
-    most runs have no webhook, and nobody need be woken to find that out.
+    only: ClassVar[Collection[str | type[Event]]] = ()
+    """Selects events of the subscription: by labels, of which an event must carry one, and by event types, which need
+    none. Empty: all events. The ends of runs carry the labels of `core.lifecycle`; with `only = {"webhook"}` an actor
+    hears of the few runs that have a webhook.
     """
 
     deadline_seconds: ClassVar[float] = 900.0
@@ -88,6 +100,11 @@ class Actor(Generic[E]):
                 cls.subscription = tuple(m for m in members if isinstance(m, type) and issubclass(m, Event))
                 if len(cls.subscription) < len(members) and not _open(argument):
                     raise Invalid(f"actor {cls.__qualname__}: subscribes to {argument!r}, which is not an event type")
+        if isinstance(cls.only, str):
+            raise Invalid(f"actor {cls.__qualname__}: only: a set of labels and event types, not {cls.only!r}")
+        for selected in cls.only:
+            if not isinstance(selected, str) and selected not in cls.subscription:
+                raise Invalid(f"actor {cls.__qualname__}: selects {selected!r}, to which it does not subscribe")
         if not cls.subscription and cls.handle is not Actor.handle:
             raise Invalid(f"actor {cls.__qualname__}: handles events but subscribes to none; write Actor[EventType]")
 

@@ -483,7 +483,7 @@ class Opaque(msgspec.Struct, frozen=True):
 class Record:
     """An event as stored: its place in the log, its envelope, its body (decoded when first asked for)."""
 
-    __slots__ = ("_event", "audience", "head", "raw", "seq")
+    __slots__ = ("_event", "head", "labels", "raw", "seq")
 
     def __init__(
         self,
@@ -491,10 +491,10 @@ class Record:
         raw: bytes,
         head: Envelope | None = None,
         event: Event | Opaque | None = None,
-        audience: str = "",
+        labels: frozenset[str] = frozenset(),
     ) -> None:
-        self.audience = audience
-        """Actors it was appended for, joined by commas (see `EventLog.append`)."""
+        self.labels = labels
+        """What was true when it was appended, for actors that select by it (`Actor.only`)."""
         self.seq = seq
         self.raw = raw
         self.head = head or _peek(raw)

@@ -298,6 +298,15 @@ class ThreadState:
             index = self.commits[index].parent
         return self.commits[index].seq if index >= 0 else 0
 
+    def used_tools(self, run: Run) -> bool:
+        """Whether a run called any tool, which may have had effects."""
+        for commit in reversed(self.commits):
+            if run.started_seq is None or commit.seq < run.started_seq:
+                break
+            if commit.run == run.id and commit.node == "tools":
+                return True
+        return bool(run.intents)
+
     def values_at(self, index: int) -> Json:
         """The values at any commit, rebuilt from its chain."""
         if index == self.head:
@@ -348,6 +357,14 @@ class Folding:
         run = state.runs.get(run_id or "")
         runs = {run.id: run} if run else {}
         return Before(state.head, state.commits, len(state.commits), runs, state.paused, state.answers)
+
+
+def labels_of(state: ThreadState, run_id: str | None, events: Sequence[Event]) -> frozenset[str]:
+    """Returns the labels of events that are to be appended for a run: the end of a run has some."""
+    run = state.runs.get(run_id or "")
+    if run is None or not any(type(event) in ENDS for event in events):
+        return frozenset()
+    return lifecycle.labels(run.request, state.used_tools(run))
 
 
 def unanswered(messages: Sequence[Message]) -> list[Json]:
