@@ -90,8 +90,8 @@ def problem(event: Event, run_id: str, status: Status | None) -> str | None:
     """Says why the event may not follow in a run's status; None if it may."""
     if type(event) in FOLLOWS[status]:
         return None
-    name = event.__struct_config__.tag
-    return f"{name} of run {run_id}, which " + (f"is {status}" if status else "was not requested")
+    why = f"whose status is {status}" if status else "which was not requested"
+    return f"{event.__struct_config__.tag} of run {run_id}, {why}"
 
 
 # ── labels ───────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -91,8 +91,8 @@ def test_an_event_follows_or_is_a_problem(status: Status | None, event: Event) -
     if type(event) in FOLLOWS[status]:
         assert (after.problems, before.runs == after.runs) == ((), False)
         return
-    why = "was not requested" if status is None else f"is {status}"
-    assert after.problems == (Problem(records[-1].seq, f"{records[-1].type} of run r, which {why}"),)
+    why = "which was not requested" if status is None else f"whose status is {status}"
+    assert after.problems == (Problem(records[-1].seq, f"{records[-1].type} of run r, {why}"),)
     after.problems, after.seq, after.size = (), before.seq, before.size
     assert after == before
 

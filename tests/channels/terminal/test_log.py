@@ -301,9 +301,10 @@ async def test_what_runs_cannot_do_is_found(log: EventLog) -> None:
     await force(log.bus, RunCompleted(), expected=last + 1, run="r1")
     await force(log.bus, RunStarted(attempt=1, worker="w", lease=1), expected=last + 2, run="r9")
     assert (await verify(log, T)).problems == [
+        "9: tool.completed of run r1, whose status is success",
         "9: outcome of the tool call z, which nobody asked for",
-        "10: run.completed of run r1, which had ended",
-        "11: run.started of run r9, which nobody requested",
+        "10: run.completed of run r1, whose status is success",
+        "11: run.started of run r9, which was not requested",
     ]
 
 
