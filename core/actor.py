@@ -28,9 +28,9 @@ Progress = Callable[[str], Awaitable[None]]
 class Context(Protocol):
     """The event being handled, and what the runtime offers while it is.
 
-    Guarantees: `append` of one handling happens once, also if the handler is run again. Non-guarantees: nothing else is
+    Guarantees: what a handler appends is there once, also if the handler is run again. Non-guarantees: nothing else is
     recorded. A handler that is run again decides again, at another time and with other ids, so an effect outside needs
-    a key that stays the same (the id of the event).
+    a key that stays the same, such as the id of the event.
     """
 
     @property
@@ -43,8 +43,8 @@ class Context(Protocol):
         ...
 
     async def append(self, *events: Event, aggregate: Aggregate | None = None) -> None:
-        """Append, caused by the event being handled. If the handler is run again after a crash, events that are
-        already there are not appended twice."""
+        """Appends, caused by the event being handled: once per aggregate. A second call, or one of a handler that is
+        run again, finds the events of the first and appends nothing. In `Actor.wake` there is no cause to tell."""
         ...
 
     async def wake_at(self, when: datetime, key: str, aggregate: Aggregate | None = None) -> None:
@@ -69,10 +69,10 @@ class Actor(Generic[E]):
     """Base of every actor. `name` is the module's noun; `subscription` is derived from the type argument: one event
     type, a union of them, or `Never`. Anything else raises `Invalid` where the class is declared.
 
-    Guarantees to `handle`: every event of the subscribed types, at least once, also after crashes; events that this
-    actor already answered with an append are not handled again. Non-guarantees: no order between aggregates, and none
-    within one. A handler that raises is run again with growing pauses; after the last try the event goes to the dead
-    letters.
+    Guarantees to `handle`: every event of the subscribed types that `only` selects, at least once, also after crashes;
+    events that this actor already answered with an append are not handled again. Non-guarantees: no order between
+    aggregates, and none within one; events from before the actor was first run (but see `proof`). A handler that raises
+    is run again with growing pauses; after the last try the event goes to the dead letters.
     """
 
     name: ClassVar[str] = ""
@@ -113,8 +113,8 @@ class Actor(Generic[E]):
         raise NotImplementedError
 
     async def wake(self, aggregate: Aggregate, ctx: Context) -> None:
-        """A timer of this actor's (`WorkQueue.wake_at`) has fired for an aggregate. May happen more than once, and
-        late: read, see what is due, and decide under the guard. `ctx.record` cannot be asked for here."""
+        """A timer of this actor's (`Context.wake_at`) has fired for an aggregate. May happen more than once, and late:
+        read, see what is due, and decide under the guard. There is no event: `ctx.record` raises `Refused`."""
         raise NotImplementedError
 
     async def answer(self, request: Mapping[str, Any], progress: Progress) -> Any:

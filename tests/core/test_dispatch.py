@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Never, assert_type
+from typing import Any, ClassVar, Never, assert_type
 
 import anyio
 import msgspec
@@ -33,6 +33,7 @@ from core.events import (
     written,
 )
 from core.ids import now, uuid7
+from core.lifecycle import RunEnded
 from core.log import EventLog
 from core.run import OwnedRun, RunActor
 from core.state import ThreadState
@@ -356,6 +357,48 @@ async def test_events_of_older_logs_name_actors_instead_of_labels(endpoint: Endp
         assert {await picky.some.get(), await picky.some.get()} == {PebbleThrown(n=1), StoneThrown()}
         await queue_is_empty(running)
     assert len(picky.handled) == 2
+
+
+class Artifacts(Actor[RunEnded]):
+    """A plug-in: hears of runs that called tools, or have a webhook."""
+
+    only: ClassVar = {"used_tools", "webhook"}
+
+    def __init__(self) -> None:
+        self.runs: set[str | None] = set()
+
+    async def handle(self, event: RunEnded, ctx: Context) -> None:
+        self.runs.add(ctx.record.run)
+
+
+class ToolUser(Worker):
+    """Calls a tool in the runs that say so."""
+
+    name = "lead"
+
+    async def perform(self, run: OwnedRun) -> None:
+        if "tool" in run.request.metadata:
+            await run.tool_requested("c", "bash", "pure", {})
+
+
+async def test_a_plugin_selects_ends_by_what_is_true_of_the_run(endpoint: Endpoint, tmp_path: Path) -> None:
+    """Also of a run that was cancelled before it started."""
+    artifacts, name = Artifacts(), fresh().id
+    async with process(endpoint, tmp_path, artifacts, ToolUser()) as running:
+        await running.intake.create_thread(name, user="ada")
+        later = RunRequested(webhook="https://example.org", not_before="2999-01-01T00:00:00+00:00", multitask="enqueue")
+        await running.intake.request_run(name, "cancelled", later)
+        await running.intake.cancel(name, "cancelled")
+        for run, metadata in (("plain", {}), ("tools", {"tool": True})):
+            await running.intake.request_run(name, run, RunRequested(metadata=metadata, multitask="enqueue"))
+            await ended(running, name, run)
+
+        async def heard() -> bool:
+            return len(artifacts.runs) == 2
+
+        await eventually(heard)
+        await queue_is_empty(running)
+    assert artifacts.runs == {"cancelled", "tools"}
 
 
 @pytest.mark.parametrize("only", ["webhook", (StoneThrown, ThreadCreated)], ids=["a text", "another event"])
