@@ -15,12 +15,7 @@ from typing import NamedTuple
 import anyio.to_thread
 
 from core.actor import Actor, Context
-from core.events import (
-    Aggregate,
-    Event,
-    ThreadErased,
-    ThreadExpirySet,
-)
+from core.events import Aggregate, Event, ThreadErased, ThreadExpirySet
 from core.intake import Intake
 from core.lifecycle import TEMPORARY, RunEnded
 from core.paths import thread_root

@@ -23,12 +23,7 @@ from core import traces
 from core.actor import Actor, Context
 from core.config import ConfigSource
 from core.errors import Invalid, SikaError
-from core.events import (
-    Aggregate,
-    Json,
-    WebhookDelivered,
-    WebhookFailed,
-)
+from core.events import Aggregate, Json, WebhookDelivered, WebhookFailed
 from core.identity.installation import Installation
 from core.ids import now, stamp
 from core.lifecycle import WEBHOOK, RunEnded

@@ -6,11 +6,7 @@ from datetime import datetime
 
 from core.actor import Actor, Context
 from core.aggregates import Aggregates
-from core.events import (
-    Aggregate,
-    ThreadErased,
-    thread,
-)
+from core.events import Aggregate, ThreadErased, thread
 from core.lifecycle import USED_TOOLS, RunEnded
 from core.log import EventLog
 from core.threads import Threads

@@ -21,7 +21,7 @@ import structlog
 from nats.aio.msg import Msg
 
 from core.bus import Bus
-from core.errors import BY_CODE, Internal, Invalid, SikaError, Unavailable, contained, family
+from core.errors import BY_CODE, Internal, Invalid, SikaError, Unavailable, contained, family_of
 from core.redaction import redactor
 
 log = structlog.get_logger("sika.calls")
@@ -100,7 +100,7 @@ async def call(
 
 
 def _raised(code: str, text: str, family: str | None) -> SikaError:
-    """Returns the error that an answerer raised. A code of nobody's is the caller's fault, as it always was."""
+    """Returns the error that an answerer raised; `Invalid` for an unknown code of one that names no family."""
     cls = BY_CODE.get(family or code, Invalid)
     error = Declined(text) if cls is Unavailable else cls(text)
     error.code = code
@@ -109,7 +109,7 @@ def _raised(code: str, text: str, family: str | None) -> SikaError:
 
 def _refusal(error: SikaError) -> _Frame:
     """Returns the frame of an error."""
-    cls = family(error)
+    cls = family_of(error)
     code = Internal.code if cls is Internal else error.code
     return _Frame(error=(code, redactor.text(sendable(str(error)))), family=cls.code if cls.code != code else None)
 
@@ -222,7 +222,7 @@ async def _frame(actor: str, answer: Answer, msg: Msg, progress: Callable[[str],
             raise Invalid(f"{actor}: the answer has {len(raw)} bytes, more than {ANSWER_BYTES}")
         return _Frame(answer=msgspec.Raw(raw))
     except SikaError as error:
-        if family(error) is Internal:
+        if family_of(error) is Internal:
             log.error("question failed", actor=actor, error=str(error), kind=type(error).__name__)
         return _refusal(error)
     except msgspec.DecodeError as error:

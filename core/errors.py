@@ -70,13 +70,13 @@ class Exited(SikaError):
 
 
 BY_CODE: Mapping[str, type[SikaError]] = {cls.code: cls for cls in (Invalid, NotFound, Refused, Unavailable, Internal)}
-"""The errors that ask something of a caller wherever it is: they keep their class over the bus."""
+"""The errors that keep their class over the bus: each asks something of a caller in another process."""
 
 
-def family(error: SikaError) -> type[SikaError]:
+def family_of(error: SikaError) -> type[SikaError]:
     """Returns the class of `BY_CODE` that the error belongs to.
 
-    Others (`Conflict`, `OwnershipLost` …) are for the code that appends. One that gets out of it is a defect.
+    Other errors (`Conflict`, `OwnershipLost` …) are for the code that appends: one that an actor answers is a defect.
     """
     return next((cls for cls in type(error).__mro__ if cls in BY_CODE.values()), Internal)
 

@@ -14,7 +14,7 @@ Laws (tested): the fold is total (any sequence of events gives a state), determi
 Why patches and not snapshots: a turn writes what it adds to the thread, not what the thread holds.
 
 What may follow in the life of a run is a table (`core.lifecycle`). What an event changes is one function per type,
-below the tables `_OF_THREAD` and `_OF_RUN` that name it.
+named in the tables `_OF_THREAD` and `_OF_RUN`.
 """
 
 from __future__ import annotations

@@ -201,5 +201,14 @@ async def test_odd_requests_are_refused(tmp_path: Path) -> None:
         assert await here.facts() == []
 
 
+async def test_a_defect_of_the_actor_is_the_servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def broken(self: Compaction, compact: object) -> None:
+        raise KeyError("secret detail")
+
+    monkeypatch.setattr(Compaction, "_compact", broken)
+    async with site(tmp_path) as here:
+        assert await here.compact(status=500) == {"detail": "Internal server error", "code": "internal"}
+
+
 async def _nobody(text: str) -> None:
     """Nobody looks at the progress."""
