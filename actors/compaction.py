@@ -31,7 +31,7 @@ BELOW = "below_trigger"
 
 
 class Compact(msgspec.Struct, frozen=True, tag_field="op", tag="compact"):
-    """Answered with an `Outcome`, or a `Failure`. `force`: whatever its size. `keep`: instead of the configured."""
+    """Answered with an `Outcome`. `force`: whatever its size. `keep`: instead of the configured."""
 
     thread: str
     user: str
@@ -55,16 +55,8 @@ class Outcome(msgspec.Struct, frozen=True):
     checkpoint_id: str | None = None
 
 
-class Failure(msgspec.Struct, frozen=True):
-    """Why there is no outcome, as an answer: who asks over the bus asks again where something is `Unavailable`."""
-
-    error: str
-    """The code: of `NotFound`, `Refused` while a run is active, `NoSummary`."""
-    text: str
-
-
 class Compaction(Actor[Never]):
-    """Summarises outside of runs."""
+    """Summarises outside of runs. Answers `NotFound`, `Refused` (a run is active) or `NoSummary` where it cannot."""
 
     name = "compaction"
 
@@ -74,13 +66,12 @@ class Compaction(Actor[Never]):
         self._threads = threads
         self._rosters = aggregates(log)
 
-    async def answer(self, request: Mapping[str, Any], progress: Progress) -> Outcome | Failure:
+    async def answer(self, request: Mapping[str, Any], progress: Progress) -> Outcome:
         try:
-            return await self._compact(msgspec.convert(dict(request), type=Compact))
+            compact = msgspec.convert(dict(request), type=Compact)
         except msgspec.ValidationError as error:
             raise Invalid(f"compaction: {error}") from error
-        except (NotFound, Refused, NoSummary) as error:
-            return Failure(error.code, str(error))
+        return await self._compact(compact)
 
     async def _compact(self, asked: Compact) -> Outcome:
         config = self._config.current()

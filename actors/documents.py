@@ -36,7 +36,7 @@ class Documents(Actor[FileUploaded]):
         suffix = Path(event.name).suffix.lower()
         if not self._config.current().uploads.auto_convert_documents or suffix not in (*KINDS, *OLD):
             return
-        thread_id = ctx.record.head.aggregate
+        thread_id = ctx.record.aggregate.id
         known = await self._known(thread_id, event.name)
         if known is None or known.sha256 != event.sha256:
             return  # it was removed meanwhile, or replaced: then there is another event

@@ -15,18 +15,9 @@ from typing import NamedTuple
 import anyio.to_thread
 
 from core.actor import Actor, Context
-from core.events import (
-    Aggregate,
-    Event,
-    RunCancelled,
-    RunCompleted,
-    RunFailed,
-    RunPaused,
-    RunRolledBack,
-    ThreadErased,
-    ThreadExpirySet,
-)
+from core.events import Aggregate, Event, ThreadErased, ThreadExpirySet
 from core.intake import Intake
+from core.lifecycle import TEMPORARY, RunEnded
 from core.paths import thread_root
 from core.prune import prune
 from core.state import ThreadState
@@ -43,8 +34,6 @@ AGAIN_SECONDS = 60.0
 KEY = "due"
 """Of the one timer a thread has here: for whatever comes first."""
 
-_Of = ThreadExpirySet | ThreadErased | RunCompleted | RunPaused | RunFailed | RunCancelled | RunRolledBack
-
 
 class Due(NamedTuple):
     """When something is to happen to a thread. `erase`: all of it goes, not only its past."""
@@ -53,18 +42,16 @@ class Due(NamedTuple):
     erase: bool
 
 
-class Janitor(
-    Actor[ThreadExpirySet | ThreadErased | RunCompleted | RunPaused | RunFailed | RunCancelled | RunRolledBack]
-):
-    summoned = (RunCompleted, RunPaused, RunFailed, RunCancelled, RunRolledBack)
+class Janitor(Actor[ThreadExpirySet | ThreadErased | RunEnded]):
+    only = (TEMPORARY, ThreadExpirySet, ThreadErased)
 
     def __init__(self, threads: Threads, intake: Intake, home: Path) -> None:
         self._threads = threads
         self._intake = intake
         self._home = home
 
-    async def handle(self, event: _Of, ctx: Context) -> None:
-        aggregate = Aggregate(ctx.record.head.kind, ctx.record.head.aggregate)
+    async def handle(self, event: ThreadExpirySet | ThreadErased | RunEnded, ctx: Context) -> None:
+        aggregate = ctx.record.aggregate
         await self._attend(await self._threads.load(aggregate.id, at_least=ctx.record.seq), aggregate, ctx)
         if isinstance(event, ThreadErased):
             await ctx.wake_at(_now(ctx) + timedelta(seconds=SWEEP_SECONDS), KEY)

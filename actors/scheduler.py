@@ -34,7 +34,7 @@ class Scheduler(Actor[ScheduleCreated | ScheduleRevised | ScheduleResumed | Sche
         event: ScheduleCreated | ScheduleRevised | ScheduleResumed | ScheduleFired | SchedulesFired,
         ctx: Context,
     ) -> None:
-        user = ctx.record.head.aggregate
+        user = ctx.record.aggregate.id
         match event:
             case ScheduleFired():  # its next timer is set by the wake-up that it was fired at
                 await self._launch.launch(user, event.schedule, event.run_id)

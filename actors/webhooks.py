@@ -23,27 +23,16 @@ from core import traces
 from core.actor import Actor, Context
 from core.config import ConfigSource
 from core.errors import Invalid, SikaError
-from core.events import (
-    Aggregate,
-    Json,
-    RunCancelled,
-    RunCompleted,
-    RunFailed,
-    RunPaused,
-    RunRolledBack,
-    WebhookDelivered,
-    WebhookFailed,
-)
+from core.events import Aggregate, Json, WebhookDelivered, WebhookFailed
 from core.identity.installation import Installation
 from core.ids import now, stamp
+from core.lifecycle import WEBHOOK, RunEnded
 from core.runs import end_of, outcome
 from core.state import Run, ThreadState
 from core.threads import Threads
 
 PAUSES = (5, 30, 120, 600, 3600, 14400)
 """Seconds between the tries."""
-
-Ended = RunCompleted | RunPaused | RunFailed | RunCancelled | RunRolledBack
 
 
 class Poster(Protocol):
@@ -54,10 +43,10 @@ class Poster(Protocol):
     ) -> int: ...
 
 
-class Webhooks(Actor[Ended]):
+class Webhooks(Actor[RunEnded]):
     """Each ended run that has a webhook is delivered once."""
 
-    summoned = (RunCompleted, RunPaused, RunFailed, RunCancelled, RunRolledBack)
+    only = (WEBHOOK,)
 
     def __init__(self, config: ConfigSource, threads: Threads, home: Path, poster: Poster) -> None:
         self._config = config
@@ -65,8 +54,8 @@ class Webhooks(Actor[Ended]):
         self._home = home
         self._poster = poster
 
-    async def handle(self, event: Ended, ctx: Context) -> None:
-        aggregate = Aggregate(ctx.record.head.kind, ctx.record.head.aggregate)
+    async def handle(self, event: RunEnded, ctx: Context) -> None:
+        aggregate = ctx.record.aggregate
         state = await self._threads.load(aggregate.id, at_least=ctx.record.seq)
         run = state.runs.get(ctx.record.run or "")
         if run is not None and run.request.webhook and run.webhook is None:

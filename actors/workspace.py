@@ -6,37 +6,27 @@ from datetime import datetime
 
 from core.actor import Actor, Context
 from core.aggregates import Aggregates
-from core.events import (
-    Aggregate,
-    RunCancelled,
-    RunCompleted,
-    RunFailed,
-    RunPaused,
-    RunRolledBack,
-    ThreadErased,
-    thread,
-)
+from core.events import Aggregate, ThreadErased, thread
+from core.lifecycle import USED_TOOLS, RunEnded
 from core.log import EventLog
 from core.threads import Threads
 from core.workspace import KIND, Manifest, WorkspaceForgotten, WorkspaceScanned, fold, with_people
 from core.workspace import Workspace as Port
 
-Ended = RunCompleted | RunPaused | RunFailed | RunCancelled | RunRolledBack
 
-
-class Workspace(Actor[RunCompleted | RunPaused | RunFailed | RunCancelled | RunRolledBack | ThreadErased]):
+class Workspace(Actor[RunEnded | ThreadErased]):
     """There is no scan when a run begins: it could come too late. What a run did is told by the times of the files, by
     the scan after the run before, and by what people did in between, which the log knows.
     """
 
-    summoned = (RunCompleted, RunPaused, RunFailed, RunCancelled, RunRolledBack)
+    only = (USED_TOOLS, ThreadErased)
 
     def __init__(self, threads: Threads, log: EventLog, workspace: Port) -> None:
         self._threads, self._log, self._workspace = threads, log, workspace
         self._scans = Aggregates(log, KIND, fold, Manifest())
 
-    async def handle(self, event: Ended | ThreadErased, ctx: Context) -> None:
-        thread_id = ctx.record.head.aggregate
+    async def handle(self, event: RunEnded | ThreadErased, ctx: Context) -> None:
+        thread_id = ctx.record.aggregate.id
         if isinstance(event, ThreadErased):
             await self._forget(thread_id, ctx)
         elif ctx.record.run is not None:

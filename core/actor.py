@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import types
 import typing
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
@@ -26,7 +26,12 @@ Progress = Callable[[str], Awaitable[None]]
 
 
 class Context(Protocol):
-    """What a handler may do. Time and ids come only from here, so that a handler can be replayed exactly."""
+    """The event being handled, and what the runtime offers while it is.
+
+    Guarantees: what a handler appends is there once, also if the handler is run again. Non-guarantees: nothing else is
+    recorded. A handler that is run again decides again, at another time and with other ids, so an effect outside needs
+    a key that stays the same, such as the id of the event.
+    """
 
     @property
     def record(self) -> Record:
@@ -38,8 +43,8 @@ class Context(Protocol):
         ...
 
     async def append(self, *events: Event, aggregate: Aggregate | None = None) -> None:
-        """Append, caused by the event being handled. If the handler is run again after a crash, events that are
-        already there are not appended twice."""
+        """Appends, caused by the event being handled: once per aggregate. A second call, or one of a handler that is
+        run again, finds the events of the first and appends nothing. In `Actor.wake` there is no cause to tell."""
         ...
 
     async def wake_at(self, when: datetime, key: str, aggregate: Aggregate | None = None) -> None:
@@ -47,21 +52,27 @@ class Context(Protocol):
         replaces."""
         ...
 
-    async def call(self, actor: str, request: Mapping[str, Any]) -> Any: ...
+    async def call(self, actor: str, request: Mapping[str, Any]) -> Any:
+        """Asks an actor, wherever it runs. Raises what it raises (`core.calls.call`), and `Unavailable`."""
+        ...
 
-    def now(self) -> str: ...
+    def now(self) -> str:
+        """The time of the clock, as events have it."""
+        ...
 
-    def new_id(self) -> str: ...
+    def new_id(self) -> str:
+        """A new id, later in order than those before."""
+        ...
 
 
 class Actor(Generic[E]):
     """Base of every actor. `name` is the module's noun; `subscription` is derived from the type argument: one event
     type, a union of them, or `Never`. Anything else raises `Invalid` where the class is declared.
 
-    Guarantees to `handle`: every event of the subscribed types, at least once, also after crashes; events that this
-    actor already answered with an append are not handled again. Non-guarantees: no order between aggregates, and none
-    within one. A handler that raises is run again with growing pauses; after the last try the event goes to the dead
-    letters.
+    Guarantees to `handle`: every event of the subscribed types that `only` selects, at least once, also after crashes;
+    events that this actor already answered with an append are not handled again. Non-guarantees: no order between
+    aggregates, and none within one; events from before the actor was first run (but see `proof`). A handler that raises
+    is run again with growing pauses; after the last try the event goes to the dead letters.
     """
 
     name: ClassVar[str] = ""
@@ -71,9 +82,10 @@ class Actor(Generic[E]):
     not needed.
     """
 
-    summoned: ClassVar[tuple[type[Event], ...]] = ()
-    """Events of the subscription that this actor hears of only if they were appended with its name in the `audience`:
-    most runs have no webhook, and nobody need be woken to find that out.
+    only: ClassVar[Collection[str | type[Event]]] = ()
+    """Selects events of the subscription: by labels, of which an event must carry one, and by event types, which need
+    none. Empty: all events. The ends of runs carry the labels of `core.lifecycle`; with `only = {"webhook"}` an actor
+    hears of the few runs that have a webhook.
     """
 
     deadline_seconds: ClassVar[float] = 900.0
@@ -88,6 +100,11 @@ class Actor(Generic[E]):
                 cls.subscription = tuple(m for m in members if isinstance(m, type) and issubclass(m, Event))
                 if len(cls.subscription) < len(members) and not _open(argument):
                     raise Invalid(f"actor {cls.__qualname__}: subscribes to {argument!r}, which is not an event type")
+        if isinstance(cls.only, str):
+            raise Invalid(f"actor {cls.__qualname__}: only: a set of labels and event types, not {cls.only!r}")
+        for selected in cls.only:
+            if not isinstance(selected, str) and selected not in cls.subscription:
+                raise Invalid(f"actor {cls.__qualname__}: selects {selected!r}, to which it does not subscribe")
         if not cls.subscription and cls.handle is not Actor.handle:
             raise Invalid(f"actor {cls.__qualname__}: handles events but subscribes to none; write Actor[EventType]")
 
@@ -96,8 +113,8 @@ class Actor(Generic[E]):
         raise NotImplementedError
 
     async def wake(self, aggregate: Aggregate, ctx: Context) -> None:
-        """A timer of this actor's (`WorkQueue.wake_at`) has fired for an aggregate. May happen more than once, and
-        late: read, see what is due, and decide under the guard. `ctx.record` cannot be asked for here."""
+        """A timer of this actor's (`Context.wake_at`) has fired for an aggregate. May happen more than once, and late:
+        read, see what is due, and decide under the guard. There is no event: `ctx.record` raises `Refused`."""
         raise NotImplementedError
 
     async def answer(self, request: Mapping[str, Any], progress: Progress) -> Any:

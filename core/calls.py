@@ -21,7 +21,7 @@ import structlog
 from nats.aio.msg import Msg
 
 from core.bus import Bus
-from core.errors import Exited, Invalid, SikaError, Unavailable, contained
+from core.errors import BY_CODE, Internal, Invalid, SikaError, Unavailable, contained, family_of
 from core.redaction import redactor
 
 log = structlog.get_logger("sika.calls")
@@ -58,7 +58,9 @@ class _Frame(msgspec.Struct, omit_defaults=True):
     progress: str | None = None
     answer: msgspec.Raw = msgspec.Raw()
     error: tuple[str, str] | None = None
-    """Code and text of a refusal."""
+    """Code and text of an error."""
+    family: str | None = None
+    """Code of the error's class in `BY_CODE`, where it is not the error's own. Older answerers do not name it."""
 
 
 async def call(
@@ -68,8 +70,9 @@ async def call(
     on_progress: Callable[[str], Awaitable[None]] | None = None,
     on_sign: Callable[[], None] | None = None,
 ) -> Any:
-    """Ask an actor. `on_sign` is called at each sign of life. Raises `Invalid` with its words if it refuses,
-    `Declined` if it cannot help now, `Silent` if nothing is heard (any more), `Unavailable` if no such actor runs.
+    """Ask an actor. `on_sign` is called at each sign of life. Raises what the actor raises, with its code: `Invalid`,
+    `NotFound`, `Refused`, `Declined` (it cannot help now), `Internal` (a defect of the actor). Raises `Silent` if
+    nothing is heard (any more), `Unavailable` if no such actor runs.
     """
     subject = bus.names.call(actor)
     async with bus.ask_many(subject, msgspec.json.encode(request)) as replies:
@@ -89,12 +92,26 @@ async def call(
             if on_sign is not None:
                 on_sign()
             if frame.error is not None:
-                code, text = frame.error
-                raise Declined(text) if code == Unavailable.code else Invalid(text)
+                raise _raised(*frame.error, frame.family)
             if frame.answer:
                 return msgspec.json.decode(frame.answer)
             if frame.progress and on_progress is not None:
                 await on_progress(frame.progress)
+
+
+def _raised(code: str, text: str, family: str | None) -> SikaError:
+    """Returns the error that an answerer raised; `Invalid` for an unknown code of one that names no family."""
+    cls = BY_CODE.get(family or code, Invalid)
+    error = Declined(text) if cls is Unavailable else cls(text)
+    error.code = code
+    return error
+
+
+def _refusal(error: SikaError) -> _Frame:
+    """Returns the frame of an error."""
+    cls = family_of(error)
+    code = Internal.code if cls is Internal else error.code
+    return _Frame(error=(code, redactor.text(sendable(str(error)))), family=cls.code if cls.code != code else None)
 
 
 async def serve(bus: Bus, actor: str, answer: Answer) -> None:
@@ -114,8 +131,8 @@ async def serve(bus: Bus, actor: str, answer: Answer) -> None:
             try:
                 places.acquire_nowait()
             except anyio.WouldBlock:
-                busy = _Frame(error=(Unavailable.code, f"{actor}: {MAX_QUESTIONS} questions are being answered"))
-                await _send(bus, actor, msg, busy)
+                busy = Unavailable(f"{actor}: {MAX_QUESTIONS} questions are being answered")
+                await _send(bus, actor, msg, _refusal(busy))
                 return
             tasks.start_soon(guarded, msg)
 
@@ -204,13 +221,12 @@ async def _frame(actor: str, answer: Answer, msg: Msg, progress: Callable[[str],
         if len(raw) > ANSWER_BYTES:
             raise Invalid(f"{actor}: the answer has {len(raw)} bytes, more than {ANSWER_BYTES}")
         return _Frame(answer=msgspec.Raw(raw))
-    except Exited as error:
-        log.error("question failed", actor=actor, error=str(error))
-        return _Frame(error=(Invalid.code, f"{actor}: {error}"))
     except SikaError as error:
-        return _Frame(error=(error.code, redactor.text(sendable(str(error)))))
+        if family_of(error) is Internal:
+            log.error("question failed", actor=actor, error=str(error), kind=type(error).__name__)
+        return _refusal(error)
     except msgspec.DecodeError as error:
-        return _Frame(error=(Invalid.code, f"{actor}: not a JSON object: {error}"))
+        return _refusal(Invalid(f"{actor}: not a JSON object: {error}"))
     except Exception:
         log.exception("question failed", actor=actor)
-        return _Frame(error=(Invalid.code, f"{actor}: internal error; see the server's log"))
+        return _refusal(Internal(f"{actor}: internal error; see the server's log"))

@@ -19,7 +19,7 @@ import structlog
 from core.actor import Actor
 from core.bus import MESSAGE_NOT_FOUND, SECOND, ApiError, Bus
 from core.errors import Unavailable
-from core.events import Aggregate, Event, Record
+from core.events import Event, Record
 from core.log import EventLog
 from core.pull import Room, pull
 from core.work import Hint, WorkQueue
@@ -90,7 +90,7 @@ class Dispatcher:
         if not batch:
             return
         for subscriber in self._subscribers:
-            for record in subscriber.wanted(batch):
+            for record in subscriber.select(batch):
                 await self._wake(subscriber.name, record)
             subscriber.place = max(subscriber.place, batch[-1].seq)
         now = asyncio.get_running_loop().time()
@@ -101,13 +101,12 @@ class Dispatcher:
 
     async def _wake(self, actor: str, record: Record) -> None:
         hint = Hint(seq=record.seq, type=record.type, id=record.id)
-        aggregate = Aggregate(record.head.kind, record.head.aggregate)
         while True:
             try:
-                await self._queue.wake(actor, aggregate, hint, key=record.id)
+                await self._queue.wake(actor, record.aggregate, hint, key=record.id)
                 return
             except Unavailable as error:
-                log.warning("not dispatched yet", actor=actor, aggregate=str(aggregate), error=str(error))
+                log.warning("not dispatched yet", actor=actor, aggregate=str(record.aggregate), error=str(error))
                 await asyncio.sleep(RETRY_SECONDS)
 
     # ── places ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -141,18 +140,22 @@ class _Subscriber:
         self.name = actor.name
         self.place = 0
         self.proof = _name(actor.proof) if actor.proof else None
-        self._wanted = {_name(event) for event in actor.subscription}
-        self._summoned = {_name(event) for event in actor.summoned}
+        whole = {event for event in actor.only if not isinstance(event, str)}
+        self._labels = frozenset(label for label in actor.only if isinstance(label, str))
+        self._types = {_name(event): not actor.only or event in whole for event in actor.subscription}
+        """The types it subscribes to, and whether their events need no label."""
 
-    def wanted(self, batch: Sequence[Record]) -> list[Record]:
-        """The events it must be woken for."""
-        found = [record for record in batch if record.type in self._wanted and record.seq > self.place]
-        if self._summoned:
-            found = [r for r in found if r.type not in self._summoned or self.name in r.audience.split(",")]
-        if self.proof and found:
-            proven = {(r.head.kind, r.head.aggregate): r.seq for r in batch if r.type == self.proof}
-            found = [r for r in found if proven.get((r.head.kind, r.head.aggregate), 0) < r.seq]
-        return found
+    def select(self, batch: Sequence[Record]) -> list[Record]:
+        """Returns the events it must be woken for."""
+        records = [record for record in batch if record.seq > self.place and self._matches(record)]
+        if self.proof and records:
+            proven = {record.aggregate: record.seq for record in batch if record.type == self.proof}
+            records = [record for record in records if proven.get(record.aggregate, 0) < record.seq]
+        return records
+
+    def _matches(self, record: Record) -> bool:
+        unlabelled = self._types.get(record.type)
+        return unlabelled or (unlabelled is False and not self._labels.isdisjoint(record.labels))
 
 
 async def ensure_timers(bus: Bus) -> None:

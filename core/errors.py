@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 
@@ -10,6 +10,10 @@ class SikaError(Exception):
     """Base of every error raised on purpose. `code` is stable and safe to show to clients."""
 
     code = "internal"
+
+
+class Internal(SikaError):
+    """A defect of the part that was asked (HTTP 500). The caller can do nothing; the server's log says more."""
 
 
 class Invalid(SikaError):
@@ -63,6 +67,18 @@ class Exited(SikaError):
     """Code of others called `sys.exit`: that is its failure, and must not end the process."""
 
     code = "exited"
+
+
+BY_CODE: Mapping[str, type[SikaError]] = {cls.code: cls for cls in (Invalid, NotFound, Refused, Unavailable, Internal)}
+"""The errors that keep their class over the bus: each asks something of a caller in another process."""
+
+
+def family_of(error: SikaError) -> type[SikaError]:
+    """Returns the class of `BY_CODE` that the error belongs to.
+
+    Other errors (`Conflict`, `OwnershipLost` …) are for the code that appends: one that an actor answers is a defect.
+    """
+    return next((cls for cls in type(error).__mro__ if cls in BY_CODE.values()), Internal)
 
 
 @contextmanager

@@ -447,14 +447,15 @@ class Blob(msgspec.Struct, frozen=True):
     size: int
 
 
-class Envelope(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Envelope(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename={"aggregate_id": "aggregate"}):
     """What every event carries around its own fields; on the wire both are one flat JSON object."""
 
     id: str
     """UUIDv7; also the `Nats-Msg-Id`."""
     type: str
     kind: str
-    aggregate: str
+    aggregate_id: str
+    """`aggregate` on the wire."""
     actor: str
     at: str
     v: int = 1
@@ -482,7 +483,7 @@ class Opaque(msgspec.Struct, frozen=True):
 class Record:
     """An event as stored: its place in the log, its envelope, its body (decoded when first asked for)."""
 
-    __slots__ = ("_event", "audience", "head", "raw", "seq")
+    __slots__ = ("_event", "head", "labels", "raw", "seq")
 
     def __init__(
         self,
@@ -490,10 +491,10 @@ class Record:
         raw: bytes,
         head: Envelope | None = None,
         event: Event | Opaque | None = None,
-        audience: str = "",
+        labels: frozenset[str] = frozenset(),
     ) -> None:
-        self.audience = audience
-        """Actors it was appended for, joined by commas (see `EventLog.append`)."""
+        self.labels = labels
+        """What was true when it was appended, for actors that select by it (`Actor.only`)."""
         self.seq = seq
         self.raw = raw
         self.head = head or _peek(raw)
@@ -515,7 +516,7 @@ class Record:
 
     @property
     def aggregate(self) -> Aggregate:
-        return Aggregate(self.head.kind, self.head.aggregate)
+        return Aggregate(self.head.kind, self.head.aggregate_id)
 
     @property
     def id(self) -> str:
@@ -534,13 +535,13 @@ class Record:
         return self.head.at
 
     def __repr__(self) -> str:
-        return f"Record({self.seq}, {self.type}, {self.head.kind}/{self.head.aggregate})"
+        return f"Record({self.seq}, {self.type}, {self.aggregate})"
 
 
 def unreadable(seq: int, raw: bytes, aggregate: Aggregate, problem: str) -> Record:
     """Stands for something in the log that is no event: folds as nothing, stops nobody."""
     head = Envelope(
-        id=f"unreadable-{seq}", type="unreadable", kind=aggregate.kind, aggregate=aggregate.id, actor="?", at=""
+        id=f"unreadable-{seq}", type="unreadable", kind=aggregate.kind, aggregate_id=aggregate.id, actor="?", at=""
     )
     return Record(seq, raw, head, Opaque("unreadable", problem))
 

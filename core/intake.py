@@ -31,8 +31,6 @@ from core.work import Hint, WorkQueue
 
 log = structlog.get_logger("sika.intake")
 
-SUMMONED = ("webhooks", "janitor")
-"""Who may have something to do when a run has ended."""
 RUNS_BY = "lead"
 """The actor that works through the runs of a thread."""
 
@@ -163,7 +161,7 @@ class Intake:
                 return [RunRolledBack() if action == "rollback" else RunCancelled()]
             return [RunCancelRequested(action=action)]  # type: ignore[arg-type]
 
-        state, _ = await self.threads.decide(thread_id, decide, actor=actor, run=run_id, audience=SUMMONED)
+        state, _ = await self.threads.decide(thread_id, decide, actor=actor, run=run_id)
         return state
 
     async def steer(

@@ -53,13 +53,17 @@ from core.cache import ByteCache
 from core.errors import Conflict, Invalid, Unavailable
 from core.events import Aggregate, Blob, Event, Opaque, Record, decode, encode, unreadable, written
 from core.ids import now, uuid7
+from core.lifecycle import TEMPORARY, USED_TOOLS, WEBHOOK
 from core.redaction import redactor
 from core.traces import TRACEPARENT
 
 log = structlog.get_logger("sika.log")
 
+LABELS = "Sika-Labels"
+"""Header: what was true when an event was appended (`core.lifecycle.labels`), joined by commas."""
 AUDIENCE = "Sika-Audience"
-"""Header: the actors an event was appended for, joined by commas."""
+_LABEL_OF = {"webhooks": WEBHOOK, "janitor": TEMPORARY, "workspace": USED_TOOLS}
+"""Instead of labels, older logs name actors in the header `AUDIENCE`."""
 WRONG_LAST_SEQUENCE = frozenset({10071, 10164})
 SEND_AGAIN = frozenset({10201, 10176, 10158, 10008})
 """Answers that leave open what became of it: an id of the batch is there already; the server that had the beginning of
@@ -113,25 +117,25 @@ class EventLog:
         actor: str,
         run: str | None = None,
         cause: str | None = None,
-        audience: Sequence[str] = (),
+        labels: Collection[str] = (),
         traceparent: str | None = None,
     ) -> list[Record]:
-        """Append all or nothing, if `expected` (0: no event yet) is the aggregate's last sequence. `audience`: actors
-        that need to hear of it, where most events of the type concern nobody (`Actor.summoned`). `traceparent`: the
-        trace it is part of, as a header for others on the bus; our own readers find it in the log.
+        """Append all or nothing, if `expected` (0: no event yet) is the aggregate's last sequence. `labels`: what is
+        true of it, for actors that select by it (`Actor.only`). `traceparent`: the trace it is part of, as a header for
+        others on the bus; our own readers find it in the log.
 
         Returns the records as stored. Raises `Invalid` if an event does not fit its own schema (nothing is stored
         then); `Conflict` if somebody else was first; `Unavailable` if the log did not answer for 30 s (then nobody
         can say whether it was stored: read before deciding again).
         """
         deadline = asyncio.get_running_loop().time() + APPEND_SECONDS
-        fields = {"kind": aggregate.kind, "aggregate": aggregate.id, "actor": actor, "run": run, "cause": cause}
+        fields = {"kind": aggregate.kind, "aggregate_id": aggregate.id, "actor": actor, "run": run, "cause": cause}
         records = [self._readable(event, fields) for event in events]
         claims = [await self._claim(aggregate, record, deadline) for record in records]
         messages = [
             (record.id, record.type, claim or record.raw) for record, claim in zip(records, claims, strict=True)
         ]
-        extra = {AUDIENCE: ",".join(audience)} if audience else {}
+        extra = {LABELS: ",".join(sorted(labels))} if labels else {}
         if traceparent:
             extra[TRACEPARENT] = traceparent
         try:
@@ -375,12 +379,12 @@ class EventLog:
         """The record of a message, as the stream republished it or as direct get returned it."""
         headers = msg.headers
         assert headers
-        return self._stored(int(headers["Nats-Sequence"]), headers["Nats-Subject"], msg.data, headers.get(AUDIENCE, ""))
+        return self._stored(int(headers["Nats-Sequence"]), headers["Nats-Subject"], msg.data, _labels(headers))
 
-    def _stored(self, seq: int, subject: str, data: bytes, audience: str) -> Record:
+    def _stored(self, seq: int, subject: str, data: bytes, labels: frozenset[str]) -> Record:
         """What cannot be read as an event must not stop everybody else."""
         try:
-            return Record(seq, data, audience=audience)
+            return Record(seq, data, labels=labels)
         except Invalid as error:
             log.error("not an event", seq=seq, subject=subject, error=str(error))
             return unreadable(seq, data, self.bus.names.aggregate(subject), str(error))
@@ -392,10 +396,10 @@ class EventLog:
         if record.head.blob is None:
             return record
         try:
-            return Record(record.seq, await self._blobs.get(record), audience=record.audience)
+            return Record(record.seq, await self._blobs.get(record), labels=record.labels)
         except Invalid as error:
             log.error("an event without its body", seq=record.seq, error=str(error))
-            return Record(record.seq, record.raw, record.head, Opaque(record.type, str(error)), record.audience)
+            return Record(record.seq, record.raw, record.head, Opaque(record.type, str(error)), record.labels)
 
     # ── follow ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -491,13 +495,13 @@ class EventLog:
             stored = await self._from_leader({"seq": self.position + 1, "next_by_subj": self.bus.names.all_log})
             if stored is None or stored.seq > upto:
                 return
-            record = self._stored(stored.seq, stored.subject, stored.data, stored.audience)
+            record = self._stored(stored.seq, stored.subject, stored.data, stored.labels)
             if record.seq > self.position:
                 self._deliver(record)
                 self.position = record.seq
 
     def _deliver(self, record: Record) -> None:
-        aggregate = Aggregate(record.head.kind, record.head.aggregate)
+        aggregate = record.aggregate
         for ear in self._ears.get(aggregate, ()):
             ear.put(record)
         for ear in self._ears.get(None, ()):
@@ -554,9 +558,16 @@ class _Stored(msgspec.Struct):
     hdrs: bytes = b""
 
     @property
-    def audience(self) -> str:
-        found = re.search(rf"^{AUDIENCE}: *(.*?)\r$", self.hdrs.decode(), re.MULTILINE)
-        return found[1] if found else ""
+    def labels(self) -> frozenset[str]:
+        return _labels(dict(re.findall(r"^([\w-]+): *(.*?)\r$", self.hdrs.decode(), re.MULTILINE)))
+
+
+def _labels(headers: Mapping[str, str]) -> frozenset[str]:
+    """Returns the labels of a stored event."""
+    if labels := headers.get(LABELS):
+        return frozenset(labels.split(","))
+    audience = headers.get(AUDIENCE, "").split(",")
+    return frozenset(_LABEL_OF[name] for name in audience if name in _LABEL_OF)
 
 
 def _acknowledged(reply: Msg) -> int:
@@ -594,7 +605,7 @@ class _Blobs:
     async def get(self, record: Record) -> bytes:
         """A record's body. Raises `Invalid` if it is lost or damaged, `Unavailable`."""
         assert record.head.blob
-        name = _blob_name(Aggregate(record.head.kind, record.head.aggregate), record.head.blob)
+        name = _blob_name(record.aggregate, record.head.blob)
         body = self._recent.get(name)
         while body is None and (fetching := self._fetching.get(name)):
             await asyncio.wait([fetching])

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
@@ -20,6 +20,7 @@ from core.events import (
     ApprovalResolved,
     ContextCompacted,
     Decision,
+    Event,
     FileConverted,
     FileRejected,
     FileUploaded,
@@ -27,17 +28,13 @@ from core.events import (
     ModelCompleted,
     ModelFailed,
     Record,
-    RunCancelled,
-    RunCompleted,
-    RunFailed,
-    RunPaused,
     RunRequested,
-    RunRolledBack,
     RunStarted,
     ToolCompleted,
     WebhookDelivered,
     WebhookFailed,
 )
+from core.lifecycle import ENDS, End
 from core.usage import ANSWERED_BY, UNNAMED, tokens_of
 
 MOST = 100
@@ -90,14 +87,6 @@ UPLOADS = _counter("uploads", "Files uploaded.")
 UPLOADED = _counter("upload_bytes", "Bytes of files uploaded.")
 CONVERSIONS = _counter("conversions", "Files converted to Markdown, or rejected.", "result")
 WEBHOOKS = _counter("webhook_tries", "Tries to post an outcome; given_up is the last one that failed.", "result")
-
-_ENDED: Mapping[type, str] = {
-    RunCompleted: "success",
-    RunPaused: "paused",
-    RunFailed: "error",
-    RunCancelled: "interrupted",
-    RunRolledBack: "rolled_back",
-}
 
 
 class Histogram:
@@ -177,12 +166,6 @@ class Metrics:
                 self._run(record).due = max(_time(record.at), _time(event.not_before or record.at))
             case RunStarted():
                 self._started(record, event)
-            case RunCompleted() | RunPaused() | RunFailed() | RunCancelled() | RunRolledBack():
-                status = _ENDED[type(event)]
-                numbers.count(RUNS, status)
-                run = self._runs.pop(record.run or "", None)
-                if run and run.started is not None:
-                    numbers.observe(RUN_SECONDS, _since(run.started, record), status)
             case ModelFailed():
                 numbers.count(FAILURES, event.model or self._model(record), event.reason)
             case ContextCompacted():
@@ -203,6 +186,8 @@ class Metrics:
                 numbers.count(WEBHOOKS, "delivered")
             case WebhookFailed():
                 numbers.count(WEBHOOKS, "failed" if event.again_at else "given_up")
+            case Event() if end := ENDS.get(type(event)):
+                self._ended(record, end)
 
     def _started(self, record: Record, event: RunStarted) -> None:
         run = self._run(record)
@@ -213,6 +198,12 @@ class Metrics:
             self.numbers.observe(QUEUE_SECONDS, _since(run.due, record))
             run.started = _time(record.at)
         run.model = event.model or run.model
+
+    def _ended(self, record: Record, end: End) -> None:
+        self.numbers.count(RUNS, end.name)
+        run = self._runs.pop(record.run or "", None)
+        if run and run.started is not None:
+            self.numbers.observe(RUN_SECONDS, _since(run.started, record), end.name)
 
     def _answered(self, record: Record, event: ModelCompleted) -> None:
         model = _stand_in(event.message) or self._model(record)

@@ -14,17 +14,15 @@ from core import fulltext
 from core.errors import Invalid
 from core.events import (
     ContextCompacted,
+    Event,
     Json,
     MessageAdded,
     ModelCompleted,
     Record,
-    RunCancelled,
-    RunCompleted,
     RunFailed,
     RunPaused,
     RunRemoved,
     RunRequested,
-    RunRolledBack,
     RunStarted,
     StatePatched,
     ThreadAnnotated,
@@ -35,6 +33,7 @@ from core.events import (
     ToolCompleted,
 )
 from core.ids import assistant_id
+from core.lifecycle import ENDS
 from core.state import REMOVE_ALL
 from core.usage import Tokens, tokens_of
 
@@ -160,13 +159,6 @@ RESET = (
     "DELETE FROM threads WHERE thread_id = ?1",
 )
 
-ENDED: Mapping[type, str] = {
-    RunCompleted: "success",
-    RunPaused: "success",
-    RunFailed: "error",
-    RunCancelled: "interrupted",
-    RunRolledBack: "rolled_back",
-}
 MIDDLEWARE = "middleware"
 CALLERS: Mapping[str, str] = {"lead": "lead_agent"}
 """Who asks models, as DeerFlow calls them; anybody else by the name of the actor."""
@@ -266,7 +258,7 @@ class Batch:
         except Invalid as error:  # one event that cannot be read must not stop the others
             log.error("event skipped", id=record.id, error=str(error))
             return
-        name, run = record.head.aggregate, record.run or ""
+        name, run = record.aggregate.id, record.run or ""
         if isinstance(event, ThreadErased | ThreadPruned):
             self._threads[name] = _Thread(reset=True)
         thread = self._threads.setdefault(name, _Thread())
@@ -306,9 +298,9 @@ class Batch:
                 thread.models[run] = event.model or thread.models.get(run)
                 if event.attempt == 1:
                     thread.paused = (None,)
-            case RunCompleted() | RunPaused() | RunFailed() | RunCancelled() | RunRolledBack():
+            case Event() if end := ENDS.get(type(event)):
                 why = f"{event.error}: {event.text}" if isinstance(event, RunFailed) else None
-                thread.ended[run] = ENDED[type(event)], record.at, why
+                thread.ended[run] = end.status, record.at, why
                 if isinstance(event, RunPaused):
                     thread.paused = (run,)
             case RunRemoved():

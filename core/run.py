@@ -74,7 +74,7 @@ from core.events import (
 from core.log import Ear
 from core.previews import Previewer, Progress, Pump
 from core.redaction import redactor
-from core.state import Run, ThreadState, unanswered
+from core.state import Run, ThreadState, labels_of, unanswered
 from core.threads import Threads
 from core.tools import Effect
 from core.work import Wakeup, WorkQueue
@@ -229,24 +229,12 @@ class OwnedRun:
     def stopping(self) -> bool:
         return self.run.cancel is not None
 
-    @property
-    def used_tools(self) -> bool:
-        """Whether any tool was called, and so may have had effects."""
-        for commit in reversed(self.state.commits):
-            if commit.run != self.id:
-                break
-            if commit.node == "tools":
-                return True
-        return bool(self.run.intents)
-
     async def claim(self, event: RunStarted) -> None:
         """Append `run.started`. Raises `Conflict` if the thread has changed since it was folded."""
         self._took(await self._write(event, self.run.last_id))
         self.claimed = True
 
-    async def append(
-        self, event: Event, cause: str | None = None, *, unsteered: bool = False, audience: Sequence[str] = ()
-    ) -> bool:
+    async def append(self, event: Event, cause: str | None = None, *, unsteered: bool = False) -> bool:
         """Append one event of the run. Goes on when something else was written to the thread; raises `OwnershipLost`
         (also after the run's end), `Unavailable`. `unsteered`: not if somebody has a message for the agent; whether it
         was appended.
@@ -258,7 +246,7 @@ class OwnedRun:
                 if unsteered and self.run.steers:
                     return False
                 try:
-                    record = await self._write(event, cause or self.run.last_id, audience)
+                    record = await self._write(event, cause or self.run.last_id)
                 except Conflict:
                     self._adopt(await self._threads.load(self.thread_id))
                     continue
@@ -266,7 +254,7 @@ class OwnedRun:
                 return True
             raise Unavailable(f"run {self.id}: too many writers at once")
 
-    async def _write(self, event: Event, cause: str, audience: Sequence[str] = ()) -> Record:
+    async def _write(self, event: Event, cause: str) -> Record:
         try:
             [record] = await self._threads.log.append(
                 thread(self.thread_id),
@@ -275,7 +263,7 @@ class OwnedRun:
                 actor=self._actor,
                 run=self.id,
                 cause=cause,
-                audience=audience,
+                labels=labels_of(self.state, self.id, [event]),
                 traceparent=traces.header(self.request),
             )
         except Unavailable:
@@ -493,7 +481,7 @@ class RunActor(Actor[RunRequested]):
                     f"The run was started {run.stalled} times in a row and stopped its worker every time; "
                     "it is not tried again."
                 )
-                await owned.append(RunFailed(error="Stalled", text=text), audience=_audience(owned))
+                await owned.append(RunFailed(error="Stalled", text=text))
                 return owned.state
             begun = RunStarted(attempt=owned.attempt, worker=worker.name, lease=wakeup.seq, delivery=wakeup.order)
             try:
@@ -512,7 +500,7 @@ class RunActor(Actor[RunRequested]):
             if isinstance(outcome, RunFailed):
                 await self._close_calls(owned, "Error: the run failed before this was done.")
             end = outcome or await self._stop(owned)
-            if await owned.append(end, unsteered=isinstance(end, RunCompleted), audience=_audience(owned)):
+            if await owned.append(end, unsteered=isinstance(end, RunCompleted)):
                 return owned.state
 
     async def _attempt(self, owned: OwnedRun, ear: Ear) -> Event | None:
@@ -562,13 +550,6 @@ def _failed(owned: OwnedRun, error: Exception) -> RunFailed:
     expected = isinstance(error, SikaError)
     log.warning("run failed", run=owned.id, thread=owned.thread_id, error=str(error), exc_info=not expected)
     return RunFailed(error=type(error).__name__, text=redactor.text(sendable(str(error))) or type(error).__name__)
-
-
-def _audience(owned: OwnedRun) -> list[str]:
-    """Who has something to do when such a run has ended."""
-    request = owned.request
-    names = [*(["webhooks"] if request.webhook else []), *(["janitor"] if request.on_completion == "delete" else [])]
-    return [*names, "workspace"] if owned.used_tools else names
 
 
 def _seconds_until(moment: str) -> float:

@@ -11,20 +11,23 @@ head; the state at any other commit is rebuilt from its chain.
 Laws (tested): the fold is total (any sequence of events gives a state), deterministic, and incremental:
 `fold(a + b) == fold(b, fold(a))`. It never changes the state it is given.
 
-Why patches and not snapshots: a turn costs what it adds, not what the thread holds; a thousandth turn is as cheap as
-the first.
+Why patches and not snapshots: a turn writes what it adds to the thread, not what the thread holds.
+
+What may follow in the life of a run is a table (`core.lifecycle`). What an event changes is one function per type,
+named in the tables `_OF_THREAD` and `_OF_RUN`.
 """
 
 from __future__ import annotations
 
 import copy
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
+from core import lifecycle
 from core.events import (
     ApprovalRequested,
     ApprovalResolved,
@@ -41,9 +44,7 @@ from core.events import (
     Opaque,
     Record,
     Resume,
-    RunCancelled,
     RunCancelRequested,
-    RunCompleted,
     RunFailed,
     RunPaused,
     RunRemoved,
@@ -64,6 +65,9 @@ from core.events import (
     WebhookDelivered,
     WebhookFailed,
 )
+from core.lifecycle import ENDS, Status
+
+T = TypeVar("T")
 
 REMOVE_ALL = "__remove_all__"
 """Id of a `remove` message that clears the list (LangGraph's `REMOVE_ALL_MESSAGES`)."""
@@ -72,7 +76,6 @@ MAX_PROBLEMS = 100
 ROOT = 0
 """Sequence that stands for the checkpoint before the first input of a thread: there is no commit with it."""
 
-PENDING = ("pending", "running")
 CLARIFICATION = "clarification:"
 """How the id of a tool message begins that is a question to the person."""
 COMPACTED = "SummarizationMiddleware.before_model"
@@ -127,7 +130,7 @@ class Feedback(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """An event that cannot be read. It folds as nothing."""
+    """An event that cannot be read, or that may not follow in the life of its run. It folds as nothing."""
 
     seq: int
     text: str
@@ -141,15 +144,15 @@ class Expiry(NamedTuple):
     at: str
 
 
-class Run(msgspec.Struct, frozen=True, kw_only=True):
-    """What the log says about one run. `status` is the LangGraph Platform's word for it."""
+class Run(msgspec.Struct, kw_only=True):
+    """What the log says about one run. Treat as frozen: only `fold` makes new ones, and changes them while it does."""
 
     id: str
     request: RunRequested
     requested_seq: int
     created_at: str
     updated_at: str
-    status: str = "pending"
+    status: Status = "pending"
     attempt: int = 0
     stalled: int = 0
     """Attempts since the last one that got anything done, but for those that were suspended."""
@@ -194,7 +197,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def open(self) -> bool:
-        return self.status in PENDING
+        return self.status in lifecycle.OPEN
 
     @property
     def shown(self) -> bool:
@@ -229,7 +232,7 @@ class ThreadState:
     expiry: Expiry | None = None
     approvals: Mapping[str, Approval] = field(default_factory=dict)
     problems: tuple[Problem, ...] = ()
-    """Of the log's events, the first `MAX_PROBLEMS` that cannot be read."""
+    """The first `MAX_PROBLEMS` events of the log that fold as nothing, and why."""
     size: int = 0
     """Bytes of the events it is made of."""
 
@@ -295,6 +298,15 @@ class ThreadState:
             index = self.commits[index].parent
         return self.commits[index].seq if index >= 0 else 0
 
+    def used_tools(self, run: Run) -> bool:
+        """Whether a run called any tool, which may have had effects."""
+        for commit in reversed(self.commits):
+            if run.started_seq is None or commit.seq < run.started_seq:
+                break
+            if commit.run == run.id and commit.node == "tools":
+                return True
+        return bool(run.intents)
+
     def values_at(self, index: int) -> Json:
         """The values at any commit, rebuilt from its chain."""
         if index == self.head:
@@ -345,6 +357,14 @@ class Folding:
         run = state.runs.get(run_id or "")
         runs = {run.id: run} if run else {}
         return Before(state.head, state.commits, len(state.commits), runs, state.paused, state.answers)
+
+
+def labels_of(state: ThreadState, run_id: str | None, events: Sequence[Event]) -> frozenset[str]:
+    """Returns the labels of events that are to be appended for a run: the end of a run has some."""
+    run = state.runs.get(run_id or "")
+    if run is None or not any(type(event) in ENDS for event in events):
+        return frozenset()
+    return lifecycle.labels(run.request, state.used_tools(run))
 
 
 def unanswered(messages: Sequence[Message]) -> list[Json]:
@@ -451,165 +471,250 @@ def _apply(state: ThreadState, record: Record) -> None:
     state.seq, state.size = record.seq, state.size + len(record.raw)
     if state.erased and not isinstance(event, ThreadCreated):
         return
-    match event:
-        case Opaque(problem=str(problem)):
-            state.problems = (*state.problems, Problem(record.seq, problem))[:MAX_PROBLEMS]
-        case ThreadCreated():
-            state.exists, state.erased, state.user = True, False, event.user
-            state.created_at, state.metadata = record.at, dict(event.metadata)
-        case ThreadAnnotated():
-            state.metadata.update(event.metadata)
-        case ThreadForked():
-            for patch in event.patches:
-                _commit(state, record, patch, "fork", "__start__", state.head)
-        case ThreadExpirySet(minutes=minutes):
-            state.expiry = None if minutes is None else Expiry(minutes, event.strategy, record.at)
-        case ThreadPruned():
-            _forget(state)
-            state.exists, state.erased, state.user = True, False, event.user
-            state.created_at, state.metadata = event.created_at, dict(event.metadata)
-            _commit(state, record, event.values, "update", "__start__", -1)
-        case FeedbackRemoved():
-            state.feedback = {key: given for key, given in state.feedback.items() if key != event.feedback_id}
-        case FeedbackGiven():
-            given = Feedback(
-                event.feedback_id,
-                record.run or "",
-                event.user,
-                event.rating,
-                event.comment,
-                event.message_id,
-                record.at,
-            )
-            state.feedback = {**state.feedback, given.id: given}
-        case ThreadErased():
-            _forget(state)
-            state.user = event.by
-        case StatePatched():
-            patched = patch_of(record, state)
-            assert patched is not None
-            base = state.head if event.base is None else state.commit_at(event.base)
-            if base != state.head:
-                state.paused, state.answers = None, {}
-            _commit(state, record, *patched, base)
-        case ContextCompacted():
-            _commit(state, record, *(patch_of(record, state) or ({}, "", "")), state.head)
-        case ApprovalRequested():
-            asked = Approval(event, record.run or "", record.at)
-            state.approvals = {**state.approvals, event.approval: asked}
-        case ApprovalResolved() if event.approval in state.approvals:
-            known = state.approvals[event.approval]._replace(resolved=event)
-            state.approvals = {**state.approvals, event.approval: known}
-        case _ if record.run is not None:
-            _apply_to_run(state, record, record.run)
+    if isinstance(event, Opaque):
+        _report(state, record, event.problem)
+    elif change := _OF_THREAD.get(type(event)):
+        change(state, record, event)
+    elif record.run is not None and type(event) in lifecycle.EVENTS:
+        _apply_to_run(state, record, record.run, event)
     state.updated_at = record.at or state.updated_at
 
 
-def _apply_to_run(state: ThreadState, record: Record, run_id: str) -> None:
-    event = record.event
-    if isinstance(event, RunRequested):
-        if run_id not in state.runs:
-            if event.multitask in ("interrupt", "rollback"):
-                _cancel_open(state, event.multitask)
-            state.runs[run_id] = Run(
-                id=run_id,
-                request=event,
-                requested_seq=record.seq,
-                created_at=record.at,
-                updated_at=record.at,
-                last_id=record.id,
-            )
-        return
-    run = state.runs.get(run_id)
-    if run is not None and not run.open:
-        _apply_to_ended(state, run, event)
-    if run is None or not run.open:
-        return
-    changes: Json = {}
-    match event:
-        case RunStarted():
-            changes = _start(state, record, run, event)
-        case RunSuspended():
-            changes = {"stalled": max(0, run.stalled - 1), "suspensions": run.suspensions + 1}
-        case RunCancelRequested():
-            changes = {"cancel": event.action}
-        case RunCompleted():
-            changes = {"status": "success", "ended_seq": record.seq}
-        case RunPaused():
-            changes = {"status": "success", "ended_seq": record.seq}
-            state.paused, state.answers, state.steers = event, run.answers, run.steers
-        case RunSteered():
-            changes = {"steers": (*run.steers, event.message)}
-        case MessageAdded():
-            changes = {"steers": run.steers[len(event.messages) :]}
-            _commit(state, record, *(patch_of(record, state) or ({}, "", "")), state.head)
-        case RunFailed():
-            changes = {"status": "error", "error": event, "ended_seq": record.seq}
-            if event.message is not None and (patched := patch_of(record, state)):
-                changes["answer"] = str(event.message.get("id"))
-                _commit(state, record, *patched, state.head)
-        case RunCancelled():
-            changes = {"status": "interrupted", "ended_seq": record.seq}
-        case RunRolledBack():
-            changes = {"status": "rolled_back", "ended_seq": record.seq}
-            if run.attempt:
-                _checkout(state, run.before)
-                state.paused, state.answers = run.resumed
-        case ModelFailed():
-            state.runs[run_id] = msgspec.structs.replace(run, turn_seq=record.seq)
-            return
-        case ToolRequested():
-            changes = {"intents": {**run.intents, event.call_id: Intent(record.id, event)}}
-        case ModelCompleted() | ToolCompleted():
-            changes = {"stalled": 0, "suspensions": 0, "notes": (*run.notes, *_notes(event.decisions))}
-            if isinstance(event, ModelCompleted):
-                again = any(decision.again for decision in event.decisions)
-                changes |= {
-                    "said": record.id,
-                    "answer": str(event.message.get("id")),
-                    "turn_seq": record.seq,
-                    "notes": _notes(event.decisions),
-                    "again": again,
-                }
-            if isinstance(event, ToolCompleted):
-                changes["intents"] = {k: v for k, v in run.intents.items() if k != event.call_id}
-                changes["answers"] = {k: v for k, v in run.answers.items() if k != event.call_id}
-            patch, source, node = patch_of(record, state) or ({}, "", "")
-            _commit(state, record, patch, source, node, state.head)
-        case _:
-            return
-    state.runs[run_id] = msgspec.structs.replace(run, updated_at=record.at, last_id=record.id, **changes)
+def _report(state: ThreadState, record: Record, problem: str | None) -> None:
+    if problem is not None:
+        state.problems = (*state.problems, Problem(record.seq, problem))[:MAX_PROBLEMS]
+
+
+# ── what facts do to a thread ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _created(state: ThreadState, record: Record, event: ThreadCreated) -> None:
+    state.exists, state.erased, state.user = True, False, event.user
+    state.created_at, state.metadata = record.at, dict(event.metadata)
+
+
+def _annotated(state: ThreadState, record: Record, event: ThreadAnnotated) -> None:
+    state.metadata.update(event.metadata)
+
+
+def _forked(state: ThreadState, record: Record, event: ThreadForked) -> None:
+    for patch in event.patches:
+        _commit(state, record, patch, "fork", "__start__", state.head)
+
+
+def _expiry_set(state: ThreadState, record: Record, event: ThreadExpirySet) -> None:
+    state.expiry = None if event.minutes is None else Expiry(event.minutes, event.strategy, record.at)
+
+
+def _pruned(state: ThreadState, record: Record, event: ThreadPruned) -> None:
+    _forget(state)
+    state.exists, state.erased, state.user = True, False, event.user
+    state.created_at, state.metadata = event.created_at, dict(event.metadata)
+    _commit(state, record, event.values, "update", "__start__", -1)
+
+
+def _erased(state: ThreadState, record: Record, event: ThreadErased) -> None:
+    _forget(state)
+    state.user = event.by
+
+
+def _feedback_given(state: ThreadState, record: Record, event: FeedbackGiven) -> None:
+    feedback = Feedback(
+        event.feedback_id, record.run or "", event.user, event.rating, event.comment, event.message_id, record.at
+    )
+    state.feedback = {**state.feedback, feedback.id: feedback}
+
+
+def _feedback_removed(state: ThreadState, record: Record, event: FeedbackRemoved) -> None:
+    state.feedback = _without(state.feedback, event.feedback_id)
+
+
+def _patched(state: ThreadState, record: Record, event: StatePatched) -> None:
+    base = state.head if event.base is None else state.commit_at(event.base)
+    if base != state.head:
+        state.paused, state.answers = None, {}
+    _commit_patch(state, record, base)
+
+
+def _compaction(state: ThreadState, record: Record, event: ContextCompacted) -> None:
+    _commit_patch(state, record, state.head)
+
+
+def _approval_requested(state: ThreadState, record: Record, event: ApprovalRequested) -> None:
+    state.approvals = {**state.approvals, event.approval: Approval(event, record.run or "", record.at)}
+
+
+def _approval_resolved(state: ThreadState, record: Record, event: ApprovalResolved) -> None:
+    if approval := state.approvals.get(event.approval):
+        state.approvals = {**state.approvals, event.approval: approval._replace(resolved=event)}
+
+
+_OF_THREAD: Mapping[type[Event], Callable[[ThreadState, Record, Any], None]] = {
+    ThreadCreated: _created,
+    ThreadAnnotated: _annotated,
+    ThreadForked: _forked,
+    ThreadExpirySet: _expiry_set,
+    ThreadPruned: _pruned,
+    ThreadErased: _erased,
+    FeedbackGiven: _feedback_given,
+    FeedbackRemoved: _feedback_removed,
+    StatePatched: _patched,
+    ContextCompacted: _compaction,
+    ApprovalRequested: _approval_requested,
+    ApprovalResolved: _approval_resolved,
+}
+
+
+# ── what facts do to a run ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _apply_to_run(state: ThreadState, record: Record, run_id: str, event: Event) -> None:
+    known = state.runs.get(run_id)
+    if problem := lifecycle.problem(event, run_id, known.status if known else None):
+        _report(state, record, problem)
+    elif known is None:
+        _request(state, record, run_id, event)
+    else:
+        run = copy.copy(known)
+        if type(event) not in _ASIDE:
+            run.updated_at, run.last_id = record.at, record.id
+        if end := ENDS.get(type(event)):
+            run.status, run.ended_seq = end.status, record.seq
+        if change := _OF_RUN.get(type(event)):
+            change(state, record, run, event)
+        state.runs[run_id] = run
+
+
+def _request(state: ThreadState, record: Record, run_id: str, event: Event) -> None:
+    assert isinstance(event, RunRequested)
+    if event.multitask in ("interrupt", "rollback"):
+        _cancel_open(state, event.multitask)
+    state.runs[run_id] = Run(
+        id=run_id,
+        request=event,
+        requested_seq=record.seq,
+        created_at=record.at,
+        updated_at=record.at,
+        last_id=record.id,
+    )
+
+
+def _started(state: ThreadState, record: Record, run: Run, event: RunStarted) -> None:
+    if run.attempt == 0:
+        _begin(state, record, run)
+    run.status, run.attempt, run.turn_seq = "running", event.attempt, record.seq
+    run.worker, run.lease, run.delivery = event.worker, event.lease, event.delivery
+    run.stalled += 1
+    run.model = event.model or run.model
+
+
+def _begin(state: ThreadState, record: Record, run: Run) -> None:
+    """Applies the first start: the run takes over what the thread was paused at, and its input is written."""
+    run.started_seq, run.before, run.resumed = record.seq, state.head, (state.paused, state.answers)
+    if run.request.resume and state.paused:
+        run.answers = answered(state, run.request.resume)
+    run.steers = (*state.steers, *run.steers)
+    state.paused, state.answers, state.steers = None, {}, ()
+    base = state.head if run.request.base is None else state.commit_at(run.request.base)
+    _checkout(state, base)
+    _commit_patch(state, record, base)
+
+
+def _suspended(state: ThreadState, record: Record, run: Run, event: RunSuspended) -> None:
+    run.stalled = max(0, run.stalled - 1)
+    run.suspensions += 1
+
+
+def _cancel_requested(state: ThreadState, record: Record, run: Run, event: RunCancelRequested) -> None:
+    run.cancel = event.action
+
+
+def _steered(state: ThreadState, record: Record, run: Run, event: RunSteered) -> None:
+    run.steers = (*run.steers, event.message)
+
+
+def _message_added(state: ThreadState, record: Record, run: Run, event: MessageAdded) -> None:
+    run.steers = run.steers[len(event.messages) :]
+    _commit_patch(state, record, state.head)
+
+
+def _model_completed(state: ThreadState, record: Record, run: Run, event: ModelCompleted) -> None:
+    run.stalled, run.suspensions, run.turn_seq = 0, 0, record.seq
+    run.said, run.answer = record.id, str(event.message.get("id"))
+    run.notes = _notes(event.decisions)
+    run.again = any(decision.again for decision in event.decisions)
+    _commit_patch(state, record, state.head)
+
+
+def _model_failed(state: ThreadState, record: Record, run: Run, event: ModelFailed) -> None:
+    run.turn_seq = record.seq
+
+
+def _tool_requested(state: ThreadState, record: Record, run: Run, event: ToolRequested) -> None:
+    run.intents = {**run.intents, event.call_id: Intent(record.id, event)}
+
+
+def _tool_completed(state: ThreadState, record: Record, run: Run, event: ToolCompleted) -> None:
+    run.stalled, run.suspensions = 0, 0
+    run.notes = (*run.notes, *_notes(event.decisions))
+    run.intents = _without(run.intents, event.call_id)
+    run.answers = _without(run.answers, event.call_id)
+    _commit_patch(state, record, state.head)
+
+
+def _paused(state: ThreadState, record: Record, run: Run, event: RunPaused) -> None:
+    state.paused, state.answers, state.steers = event, run.answers, run.steers
+
+
+def _failed(state: ThreadState, record: Record, run: Run, event: RunFailed) -> None:
+    run.error = event
+    if event.message is not None:
+        run.answer = str(event.message.get("id"))
+        _commit_patch(state, record, state.head)
+
+
+def _rolled_back(state: ThreadState, record: Record, run: Run, event: RunRolledBack) -> None:
+    if run.attempt:
+        _checkout(state, run.before)
+        state.paused, state.answers = run.resumed
+
+
+def _removed(state: ThreadState, record: Record, run: Run, event: RunRemoved) -> None:
+    run.removed = True
+
+
+def _posted(state: ThreadState, record: Record, run: Run, event: WebhookDelivered | WebhookFailed) -> None:
+    run.webhook = event
+
+
+_OF_RUN: Mapping[type[Event], Callable[[ThreadState, Record, Run, Any], None]] = {
+    RunStarted: _started,
+    RunSuspended: _suspended,
+    RunCancelRequested: _cancel_requested,
+    RunSteered: _steered,
+    MessageAdded: _message_added,
+    ModelCompleted: _model_completed,
+    ModelFailed: _model_failed,
+    ToolRequested: _tool_requested,
+    ToolCompleted: _tool_completed,
+    RunPaused: _paused,
+    RunFailed: _failed,
+    RunRolledBack: _rolled_back,
+    RunRemoved: _removed,
+    WebhookDelivered: _posted,
+    WebhookFailed: _posted,
+}
+"""What an event of a run changes besides the status. The run is a copy that the thread gets afterwards."""
+_ASIDE: frozenset[type[Event]] = frozenset((ModelFailed, RunRemoved, WebhookDelivered, WebhookFailed))
+"""Events that are not the cause of a run's next one, and do not count as its newest."""
 
 
 def _notes(decisions: Sequence[Decision]) -> tuple[Message, ...]:
     return tuple(decision.note for decision in decisions if decision.note is not None)
 
 
-def _apply_to_ended(state: ThreadState, run: Run, event: Event | Opaque) -> None:
-    match event:
-        case RunRemoved():
-            state.runs[run.id] = msgspec.structs.replace(run, removed=True)
-        case WebhookDelivered() | WebhookFailed():
-            state.runs[run.id] = msgspec.structs.replace(run, webhook=event)
-
-
-def _start(state: ThreadState, record: Record, run: Run, event: RunStarted) -> Json:
-    changes: Json = {"status": "running", "attempt": event.attempt, "worker": event.worker, "lease": event.lease}
-    changes |= {"stalled": run.stalled + 1, "delivery": event.delivery, "turn_seq": record.seq}
-    if event.model:
-        changes["model"] = event.model
-    if run.attempt == 0:
-        changes |= {"started_seq": record.seq, "before": state.head, "resumed": (state.paused, state.answers)}
-        if run.request.resume and state.paused:
-            changes["answers"] = answered(state, run.request.resume)
-        changes["steers"] = (*state.steers, *run.steers)
-        state.paused, state.answers, state.steers = None, {}, ()
-        base = state.head if run.request.base is None else state.commit_at(run.request.base)
-        if patched := patch_of(record, state):
-            _commit(state, record, *patched, base)
-        else:
-            _checkout(state, base)
-    return changes
+def _without(mapping: Mapping[str, T], key: str) -> Mapping[str, T]:
+    return {name: value for name, value in mapping.items() if name != key} if key in mapping else mapping
 
 
 def answered(state: ThreadState | Before, resume: Resume) -> Mapping[str, tuple[Any, ...]]:
@@ -628,7 +733,8 @@ def _cancel_open(state: ThreadState, action: str) -> None:
     """A run that interrupts or rolls back the others says so itself: one fact, nothing in between."""
     for other in state.runs.values():
         if other.open and other.cancel is None:
-            state.runs[other.id] = msgspec.structs.replace(other, cancel=action)
+            state.runs[other.id] = cancelled = copy.copy(other)
+            cancelled.cancel = action
 
 
 def _forget(state: ThreadState) -> None:
@@ -645,6 +751,12 @@ def _commit(state: ThreadState, record: Record, patch: Mapping[str, Any], source
     state.commits.append(Commit(record.seq, parent, patch, source, node, record.at, record.run, step))
     state.head = len(state.commits) - 1
     reduce(state.values, state.places, patch)
+
+
+def _commit_patch(state: ThreadState, record: Record, parent: int) -> None:
+    """Commits what the record says about the values, if it does."""
+    if patched := patch_of(record, state):
+        _commit(state, record, *patched, parent)
 
 
 def _checkout(state: ThreadState, index: int) -> None:

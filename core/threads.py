@@ -9,7 +9,7 @@ from core.cache import ByteCache
 from core.errors import Conflict, NotFound, SikaError, Unavailable
 from core.events import Event, Record, RunRequested, thread
 from core.log import EventLog
-from core.state import ThreadState, fold
+from core.state import ThreadState, fold, labels_of
 
 KEPT_BYTES = 128 << 20
 """Of events whose threads are kept folded in memory (which takes some three times as much); a thread that is not kept
@@ -66,7 +66,6 @@ class Threads:
         actor: str,
         run: str | None = None,
         cause: str | None = None,
-        audience: Sequence[str] = (),
     ) -> tuple[ThreadState, list[Record]]:
         """Append what `decision` makes of the current state; decide again if somebody else was first.
 
@@ -88,7 +87,7 @@ class Threads:
                         actor=actor,
                         run=run,
                         cause=cause,
-                        audience=audience,
+                        labels=labels_of(state, run, events),
                         traceparent=_traceparent(state, run, events),
                     )
                     return self.fold(thread_id, records, state), records

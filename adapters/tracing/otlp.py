@@ -115,7 +115,7 @@ class Exporter:
 
     async def _take(self, record: Record) -> None:
         if record.seq > self._seq and self._spans.missing(record):
-            async for earlier in self._log.read(thread(record.head.aggregate), upto=record.seq - 1):
+            async for earlier in self._log.read(thread(record.aggregate.id), upto=record.seq - 1):
                 self._spans.add(earlier)  # told by whoever did it then
         self._put(record)
 

@@ -29,16 +29,13 @@ from core.events import (
     ModelCompleted,
     ModelFailed,
     Record,
-    RunCancelled,
-    RunCompleted,
     RunFailed,
-    RunPaused,
     RunRequested,
-    RunRolledBack,
     RunStarted,
     ToolCompleted,
     ToolRequested,
 )
+from core.lifecycle import ENDS
 from core.usage import ANSWERED_BY, Tokens, tokens_of
 
 log = structlog.get_logger("sika.tracing")
@@ -51,13 +48,6 @@ MOST_NAME = 100
 MOST_MOMENTS = 128
 """Of a run (OpenTelemetry's own limit, `OTEL_SPAN_EVENT_COUNT_LIMIT`)."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_STATUS: Mapping[type, str] = {
-    RunCompleted: "success",
-    RunPaused: "paused",
-    RunFailed: "error",
-    RunCancelled: "interrupted",
-    RunRolledBack: "rolled_back",
-}
 
 Value = str | int | float | bool | list[str]
 
@@ -163,7 +153,7 @@ class Spans:
         if isinstance(event, RunStarted):
             run.ours = self._worker in (None, event.worker)
         found = _told(run, record, event, now)
-        if type(event) in _STATUS:
+        if type(event) in ENDS:
             del self._runs[name]
         return found if run.ours and run.sampled else []
 
@@ -210,7 +200,7 @@ def _told(run: _Run, record: Record, event: Any, now: int) -> list[Span]:
             _note(run, _compacted(event, now))
         case ApprovalRequested() | ApprovalResolved():
             _note(run, _approval(event, now))
-        case _ if type(event) in _STATUS:
+        case _ if type(event) in ENDS:
             return [_whole(run, record, event, now)]
     return []
 
@@ -251,11 +241,11 @@ def _whole(run: _Run, record: Record, event: Any, end: int) -> Span:
     attributes: dict[str, Value] = {
         "gen_ai.operation.name": "invoke_agent",
         "gen_ai.agent.name": run.agent,
-        "gen_ai.conversation.id": record.head.aggregate,
+        "gen_ai.conversation.id": record.aggregate.id,
         "gen_ai.usage.input_tokens": run.tokens.input,
         "gen_ai.usage.output_tokens": run.tokens.output,
         "sika.run.id": record.run or "",
-        "sika.run.status": _STATUS[type(event)],
+        "sika.run.status": ENDS[type(event)].name,
         "sika.run.attempts": run.attempts,
     }
     if run.model:
@@ -364,7 +354,7 @@ def _child(
     moments: Sequence[Moment] = (),
 ) -> Span:
     """Named by the event that ends it. Clocks of several machines may disagree: none ends before it begins."""
-    attributes["gen_ai.conversation.id"] = record.head.aggregate
+    attributes["gen_ai.conversation.id"] = record.aggregate.id
     span, begin = _span(record.id), min(begin, end)
     return Span(run.trace, span, run.span, name, kind, begin, end, attributes, error, tuple(moments))
 

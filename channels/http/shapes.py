@@ -44,7 +44,7 @@ class Interrupt(msgspec.Struct):
 
 
 class Problem(msgspec.Struct):
-    """An event that cannot be read, by its sequence in the log, and why."""
+    """An event that is passed over, by its sequence in the log, and why: it cannot be read, or may not follow."""
 
     seq: int
     text: str

@@ -17,12 +17,7 @@ from core.events import (
     Aggregate,
     Opaque,
     Record,
-    RunCancelled,
-    RunCompleted,
-    RunFailed,
     RunRequested,
-    RunRolledBack,
-    RunStarted,
     ThreadErased,
     ThreadPruned,
     ToolCompleted,
@@ -33,7 +28,6 @@ from core.ids import safe_id
 from core.log import EventLog
 from core.state import fold
 
-_ENDS = (RunCompleted, RunFailed, RunCancelled, RunRolledBack)
 _FORGET = (ThreadErased, ThreadPruned)
 """First events of a log whose earlier events were purged, as they should be."""
 _EVERY_CUT = 200
@@ -103,7 +97,7 @@ async def _verdict(log: EventLog, subject: str, stored: Sequence[Stored]) -> Ver
             problems.append(f"{message.seq}: {problem}")
         records.append(record)
         problems += _envelope(message, record, subject)
-    problems += _chain(stored, records) + _causes(records) + _runs(records) + _folds(records)
+    problems += _chain(stored, records) + _causes(records) + _lives(records) + _calls(records) + _folds(records)
     opaque = sorted({record.type for record in records if isinstance(record.event, Opaque) and not problem_of(record)})
     notes = [f"passed over, of other versions or extensions: {', '.join(opaque)}"] if opaque else []
     runs = sum(isinstance(record.event, RunRequested) for record in records)
@@ -132,8 +126,8 @@ def _chain(stored: Sequence[Stored], records: Sequence[Record]) -> list[str]:
 def _envelope(message: Stored, record: Record, subject: str) -> list[str]:
     head = record.head
     problems = []
-    if not subject.endswith(f".{head.kind}.{head.aggregate}"):
-        problems.append(f"{record.seq}: the event belongs to {head.kind}/{head.aggregate}, its subject is {subject}")
+    if not subject.endswith(f".{head.kind}.{head.aggregate_id}"):
+        problems.append(f"{record.seq}: the event belongs to {record.aggregate}, its subject is {subject}")
     for name, value in (("Nats-Msg-Id", head.id), ("Sika-Type", head.type)):
         if (found := message.header(name)) != value:
             problems.append(f"{record.seq}: header {name} is {found}, the event says {value}")
@@ -153,29 +147,24 @@ def _causes(records: Sequence[Record]) -> list[str]:
     return problems
 
 
-def _runs(records: Sequence[Record]) -> list[str]:
-    """Runs are requested before they start, and end once; calls that have an outcome were begun, or asked for: the
-    outcome of a call that a policy refused, or that was open when its run was stopped, follows no intent.
+def _lives(records: Sequence[Record]) -> list[str]:
+    """Events that may not follow in the life of their run (`core.lifecycle`)."""
+    opaque = {record.seq for record in records if isinstance(record.event, Opaque)}
+    return [f"{seq}: {text}" for seq, text in fold(records).problems if seq not in opaque]
+
+
+def _calls(records: Sequence[Record]) -> list[str]:
+    """Calls that have an outcome were begun, or asked for: the outcome of a call that a policy refused, or that was
+    open when its run was stopped, follows no intent.
     """
     problems = []
-    requested: set[str] = set()
-    ended: set[str] = set()
     calls: set[str] = set()
-    purged = _purged(records)
     for record in records:
-        run, event = record.run, record.event
+        event = record.event
         calls.update(_called(record))
-        if run is None or isinstance(event, Opaque):
+        if record.run is None:
             continue
-        if isinstance(event, RunRequested):
-            requested.add(run)
-        elif run not in requested and not purged:
-            problems.append(f"{record.seq}: {record.type} of run {run}, which nobody requested")
-        if run in ended and isinstance(event, (RunStarted, *_ENDS)):
-            problems.append(f"{record.seq}: {record.type} of run {run}, which had ended")
-        if isinstance(event, _ENDS):
-            ended.add(run)
-        elif isinstance(event, ToolRequested):
+        if isinstance(event, ToolRequested):
             calls.add(event.call_id)
         elif isinstance(event, ToolCompleted) and event.call_id not in calls:
             problems.append(f"{record.seq}: outcome of the tool call {event.call_id}, which nobody asked for")

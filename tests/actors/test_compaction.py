@@ -19,7 +19,7 @@ from channels.http.app import Services, serve
 from core import calls, embedded
 from core.bus import Endpoint
 from core.config import ConfigSource
-from core.errors import Invalid
+from core.errors import Invalid, NotFound
 from core.events import ContextCompacted, Message, RunRequested, StatePatched, thread
 from core.system import System
 from tests.channels.http.conftest import Api
@@ -187,8 +187,8 @@ async def test_only_ones_own_threads(tmp_path: Path) -> None:
         await here.running.intake.create_thread("theirs", user="somebody")
         for name in ("theirs", "never"):
             await here.api.ask("POST", f"/threads/{name}/compact", {}, status=404)
-            found = await here.running.call("compaction", {"op": "compact", "thread": name, "user": "default"})
-            assert found["error"] == "not_found"
+            with pytest.raises(NotFound, match=name):
+                await here.running.call("compaction", {"op": "compact", "thread": name, "user": "default"})
 
 
 async def test_odd_requests_are_refused(tmp_path: Path) -> None:
@@ -199,6 +199,15 @@ async def test_odd_requests_are_refused(tmp_path: Path) -> None:
         with pytest.raises(Invalid, match="compaction"):
             await here.actor.answer({"op": "compact", "thread": 5}, _nobody)
         assert await here.facts() == []
+
+
+async def test_a_defect_of_the_actor_is_the_servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def broken(self: Compaction, compact: object) -> None:
+        raise KeyError("secret detail")
+
+    monkeypatch.setattr(Compaction, "_compact", broken)
+    async with site(tmp_path) as here:
+        assert await here.compact(status=500) == {"detail": "Internal server error", "code": "internal"}
 
 
 async def _nobody(text: str) -> None:

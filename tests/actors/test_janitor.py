@@ -31,6 +31,7 @@ from core.events import (
     thread,
 )
 from core.ids import uuid7
+from core.lifecycle import TEMPORARY
 from core.state import ThreadState
 from core.system import System
 from tests.support.nats import Nats, eventually, read, running
@@ -69,11 +70,11 @@ async def system(nats: Nats, tmp_path: Path) -> AsyncIterator[System]:
 
 
 async def write(
-    system: System, name: str, *events: Event, run: str | None = None, audience: tuple[str, ...] = ()
+    system: System, name: str, *events: Event, run: str | None = None, labels: tuple[str, ...] = ()
 ) -> None:
     for event in events:
         expected = await system.log.tip(thread(name))
-        await system.log.append(thread(name), [event], expected=expected, actor="test", run=run, audience=audience)
+        await system.log.append(thread(name), [event], expected=expected, actor="test", run=run, labels=labels)
 
 
 async def made(system: System, *events: Event) -> str:
@@ -163,7 +164,7 @@ async def test_a_thread_that_waits_for_an_answer_keeps_its_past(system: System) 
 async def test_the_thread_of_a_run_without_one(system: System, end: Event) -> None:
     name = await made(system)
     await write(system, name, RunRequested(on_completion="delete"), STARTED, SAID, run="r")
-    await write(system, name, end, run="r", audience=("janitor",))
+    await write(system, name, end, run="r", labels=(TEMPORARY,))
     assert (await system.threads.load(name)).exists
     await eventually(lambda: gone(system, name))
 
@@ -172,7 +173,7 @@ async def test_one_that_waits_for_a_person_stays_longer(system: System) -> None:
     waiting, over = await made(system), await made(system)
     for name, end in ((waiting, RunPaused(next=["tools"])), (over, RunCompleted())):
         await write(system, name, RunRequested(on_completion="delete"), STARTED, SAID, run=f"r-{name}")
-        await write(system, name, end, run=f"r-{name}", audience=("janitor",))
+        await write(system, name, end, run=f"r-{name}", labels=(TEMPORARY,))
     await eventually(lambda: gone(system, over))
     assert (await system.threads.load(waiting)).exists
 
@@ -181,7 +182,7 @@ async def test_other_runs_wake_nobody(system: System, monkeypatch: pytest.Monkey
     woken: list[str] = []
 
     async def handle(self: Janitor, event: Event, ctx: core._Context) -> None:
-        woken.append(ctx.record.head.aggregate)
+        woken.append(ctx.record.aggregate.id)
 
     monkeypatch.setattr(Janitor, "handle", handle)
     name, last = await made(system), await made(system)
@@ -198,8 +199,8 @@ async def test_other_runs_wake_nobody(system: System, monkeypatch: pytest.Monkey
 async def test_a_busy_thread_waits(system: System) -> None:
     name = await made(system)
     await write(system, name, RunRequested(on_completion="delete"), STARTED, run="r1")
-    await write(system, name, RunCompleted(), run="r1", audience=("janitor",))
-    await write(system, name, RunRequested(), run="r2")
+    await write(system, name, RunCompleted(), run="r1", labels=(TEMPORARY,))
+    await write(system, name, RunRequested(), STARTED, run="r2")
     await anyio.sleep(1)
     assert (await system.threads.load(name)).status == "busy"
     await write(system, name, RunCompleted(), run="r2")

@@ -8,11 +8,24 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
+import msgspec
 import pytest
+from nats.aio.msg import Msg
 
 from core import calls
 from core.bus import Bus
-from core.errors import Invalid, NotFound, SikaError, Unavailable
+from core.errors import (
+    Conflict,
+    Divergence,
+    Internal,
+    Invalid,
+    NotFound,
+    OwnershipLost,
+    Refused,
+    SikaError,
+    Unavailable,
+)
+from core.identity.errors import WrongPassword
 from tests.support.nats import eventually, running_tasks
 
 Answer = Callable[[Mapping[str, Any], Callable[[str], Awaitable[None]]], Awaitable[Any]]
@@ -40,16 +53,49 @@ async def test_every_value_can_be_an_answer(bus: Bus, value: Any) -> None:
         assert await calls.call(bus, "oracle", {"say": value}) == value
 
 
-async def refuse(request: Mapping[str, Any], progress: Callable[[str], Awaitable[None]]) -> Any:
-    match request["how"]:
-        case "invalid":
-            raise Invalid("x: must be y")
-        case "unavailable":
-            raise Unavailable("later")
-        case "not found":
-            raise NotFound("no such thing")
+class NoOmen(Unavailable):
+    """An error of the answerer's own, which the asker need not know."""
+
+    code = "no_omen"
+
+
+class Blind(Refused):
+    """The same, with the code of its family."""
+
+
+@pytest.mark.parametrize(
+    ("error", "cls", "code"),
+    [
+        (Invalid("x: must be y"), Invalid, "invalid"),
+        (NotFound("no such thing"), NotFound, "not_found"),
+        (Refused("not now"), Refused, "conflict"),
+        (Unavailable("later"), calls.Declined, "unavailable"),
+        (Internal("broken"), Internal, "internal"),
+        (NoOmen("clouds"), calls.Declined, "no_omen"),
+        (Blind("dark"), Refused, "conflict"),
+        (WrongPassword("no"), Invalid, "invalid_credentials"),
+        (Conflict("thread/t", 5), Internal, "internal"),
+        (OwnershipLost("gone"), Internal, "internal"),
+        (Divergence("other"), Internal, "internal"),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else None,
+)
+async def test_errors_keep_their_class_and_code(bus: Bus, error: SikaError, cls: type[SikaError], code: str) -> None:
+    async def refuse(request: Mapping[str, Any], progress: Callable[[str], Awaitable[None]]) -> Any:
+        raise error
+
+    async with answering(bus, refuse):
+        with pytest.raises(SikaError) as raised:
+            await calls.call(bus, "oracle", {})
+    assert (type(raised.value), raised.value.code, str(raised.value)) == (cls, code, str(error))
+
+
+def fail(how: str) -> Any:
+    match how:
         case "bug":
             raise KeyError("secret detail")
+        case "exit":
+            raise SystemExit(3)
         case "too big":
             return "x" * calls.ANSWER_BYTES
         case "not json":
@@ -57,20 +103,35 @@ async def refuse(request: Mapping[str, Any], progress: Callable[[str], Awaitable
 
 
 @pytest.mark.parametrize(
-    ("how", "error", "text"),
+    ("how", "cls", "text"),
     [
-        ("invalid", Invalid, "^x: must be y$"),
-        ("unavailable", Unavailable, "^later$"),
-        ("not found", SikaError, "^no such thing$"),
-        ("bug", Invalid, "^oracle: internal error"),
+        ("bug", Internal, "^oracle: internal error; see the server's log$"),
+        ("exit", Internal, "tried to end the process"),
         ("too big", Invalid, "more than 900000"),
-        ("not json", Invalid, "internal error"),
+        ("not json", Internal, "internal error"),
     ],
 )
-async def test_refusals(bus: Bus, how: str, error: type[Exception], text: str) -> None:
-    async with answering(bus, refuse):
-        with pytest.raises(error, match=text):
-            await calls.call(bus, "oracle", {"how": how})
+async def test_a_defect_is_not_the_fault_of_the_asker(bus: Bus, how: str, cls: type[SikaError], text: str) -> None:
+    async def answer(request: Mapping[str, Any], progress: Callable[[str], Awaitable[None]]) -> Any:
+        return fail(how)
+
+    async with answering(bus, answer):
+        with pytest.raises(cls, match=text):
+            await calls.call(bus, "oracle", {})
+
+
+@pytest.mark.parametrize(
+    ("code", "cls"), [("unavailable", calls.Declined), ("not_found", NotFound), ("no_omen", Invalid)]
+)
+async def test_an_older_answerer_names_no_family(bus: Bus, code: str, cls: type[SikaError]) -> None:
+    async def answer(msg: Msg) -> None:
+        await bus.publish(msg.reply, msgspec.json.encode({"error": [code, "no"]}))
+
+    subscription = await bus.subscribe(bus.names.call("oracle"), answer)
+    with pytest.raises(SikaError, match=r"^no$") as raised:
+        await calls.call(bus, "oracle", {})
+    assert (type(raised.value), raised.value.code) == (cls, code)
+    await subscription.unsubscribe()
 
 
 async def test_progress_comes_before_the_answer_and_nothing_is_lost(bus: Bus) -> None:
@@ -206,5 +267,5 @@ async def test_an_answer_that_never_comes_has_a_deadline(bus: Bus, monkeypatch: 
         await anyio.sleep_forever()
 
     async with answering(bus, stuck):
-        with pytest.raises(Invalid, match="internal error"):
+        with pytest.raises(Internal, match="internal error"):
             await calls.call(bus, "oracle", {})

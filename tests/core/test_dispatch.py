@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Never, assert_type
+from typing import Any, ClassVar, Never, assert_type
 
 import anyio
 import msgspec
@@ -28,8 +28,12 @@ from core.events import (
     RunStarted,
     RunSuspended,
     ThreadCreated,
+    encode,
     thread,
+    written,
 )
+from core.ids import now, uuid7
+from core.lifecycle import RunEnded
 from core.log import EventLog
 from core.run import OwnedRun, RunActor
 from core.state import ThreadState
@@ -308,28 +312,99 @@ async def test_a_wakeup_is_not_sent_if_the_proof_is_there(bus: Bus, log: EventLo
     assert list(info["state"]["subjects"]) == [bus.names.cmd("lead", waiting)]
 
 
-async def test_an_actor_that_must_be_summoned(endpoint: Endpoint, tmp_path: Path) -> None:
-    """It hears of those events only that name it; also of those that came while nobody was there."""
+class Picky(Pond):
+    """Selects pebbles by two labels, and all stones."""
 
-    class Shy(Pond):
-        name = "pond"
-        summoned = (PebbleThrown,)
+    name = "pond"
+    only = ("flat", "webhook", StoneThrown)
 
-    shy = Shy()
-    async with process(endpoint, tmp_path, shy) as running:
-        for audience in ((), ("other", "pond"), ("ponds",)):
-            await running.log.append(
-                fresh("pond"), [PebbleThrown(n=len(audience))], expected=0, actor="test", audience=audience
-            )
+
+async def labelled(log: EventLog, n: int, *labels: str) -> None:
+    await log.append(fresh("pond"), [PebbleThrown(n=n)], expected=0, actor="test", labels=labels)
+
+
+async def test_an_actor_selects_events_by_labels_and_types(endpoint: Endpoint, tmp_path: Path) -> None:
+    """It also hears of those that came while nobody was there."""
+    picky = Picky()
+    async with process(endpoint, tmp_path, picky) as running:
+        await labelled(running.log, 0)
+        await labelled(running.log, 1, "flatter", "pond")
+        await labelled(running.log, 2, "wet", "flat")
         await append(running.log, fresh("pond"), StoneThrown())
-        assert {await shy.some.get(), await shy.some.get()} == {PebbleThrown(n=2), StoneThrown()}
+        assert {await picky.some.get(), await picky.some.get()} == {PebbleThrown(n=2), StoneThrown()}
         await queue_is_empty(running)
     async with process(endpoint, tmp_path) as running:
-        await running.log.append(fresh("pond"), [PebbleThrown(n=9)], expected=0, actor="test", audience=["pond"])
-    async with process(endpoint, tmp_path, shy) as running:
-        while (await shy.some.get()) != PebbleThrown(n=9):
+        await labelled(running.log, 9, "flat")
+    async with process(endpoint, tmp_path, picky) as running:
+        while (await picky.some.get()) != PebbleThrown(n=9):
             pass
-    assert PebbleThrown() not in shy.handled
+    assert {PebbleThrown(), PebbleThrown(n=1)}.isdisjoint(picky.handled)
+
+
+async def test_events_of_older_logs_name_actors_instead_of_labels(endpoint: Endpoint, tmp_path: Path) -> None:
+    picky = Picky()
+    async with process(endpoint, tmp_path, picky) as running:
+        for n, audience in enumerate(("janitor", "workspace,webhooks", "pond")):
+            target, event = fresh("pond"), PebbleThrown(n=n)
+            head = written(event, id=uuid7(), kind="pond", aggregate_id=target.id, actor="lead", at=now())
+            headers = {"Nats-Msg-Id": head.id, "Sika-Type": "pebble.thrown", "Sika-Audience": audience}
+            await running.bus.ask(running.bus.names.log(target), encode(event, head), headers)
+            [record] = await read(running.log, target)
+            stored = await running.log._from_leader({"seq": record.seq})
+            assert stored is not None
+            assert record.labels == stored.labels == [{"temporary"}, {"used_tools", "webhook"}, frozenset()][n]
+        await append(running.log, fresh("pond"), StoneThrown())
+        assert {await picky.some.get(), await picky.some.get()} == {PebbleThrown(n=1), StoneThrown()}
+        await queue_is_empty(running)
+    assert len(picky.handled) == 2
+
+
+class Artifacts(Actor[RunEnded]):
+    """A plug-in: hears of runs that called tools, or have a webhook."""
+
+    only: ClassVar = {"used_tools", "webhook"}
+
+    def __init__(self) -> None:
+        self.runs: set[str | None] = set()
+
+    async def handle(self, event: RunEnded, ctx: Context) -> None:
+        self.runs.add(ctx.record.run)
+
+
+class ToolUser(Worker):
+    """Calls a tool in the runs that say so."""
+
+    name = "lead"
+
+    async def perform(self, run: OwnedRun) -> None:
+        if "tool" in run.request.metadata:
+            await run.tool_requested("c", "bash", "pure", {})
+
+
+async def test_a_plugin_selects_ends_by_what_is_true_of_the_run(endpoint: Endpoint, tmp_path: Path) -> None:
+    """Also of a run that was cancelled before it started."""
+    artifacts, name = Artifacts(), fresh().id
+    async with process(endpoint, tmp_path, artifacts, ToolUser()) as running:
+        await running.intake.create_thread(name, user="ada")
+        later = RunRequested(webhook="https://example.org", not_before="2999-01-01T00:00:00+00:00", multitask="enqueue")
+        await running.intake.request_run(name, "cancelled", later)
+        await running.intake.cancel(name, "cancelled")
+        for run, metadata in (("plain", {}), ("tools", {"tool": True})):
+            await running.intake.request_run(name, run, RunRequested(metadata=metadata, multitask="enqueue"))
+            await ended(running, name, run)
+
+        async def heard() -> bool:
+            return len(artifacts.runs) == 2
+
+        await eventually(heard)
+        await queue_is_empty(running)
+    assert artifacts.runs == {"cancelled", "tools"}
+
+
+@pytest.mark.parametrize("only", ["webhook", (StoneThrown, ThreadCreated)], ids=["a text", "another event"])
+def test_what_an_actor_cannot_select(only: Any) -> None:
+    with pytest.raises(Invalid, match="Odd: "):
+        types.new_class("Odd", (Pond,), exec_body=lambda body: body.update(only=only))
 
 
 # ── crashes and failures ────────────────────────────────────────────────────────────────────────────────────────────

@@ -150,7 +150,7 @@ def test_the_catalogue_has_them_all_and_each_name_once() -> None:
     catalogue()
 
 
-@pytest.mark.parametrize("name", sorted(Envelope.__struct_fields__))
+@pytest.mark.parametrize("name", sorted(Envelope.__struct_encode_fields__))
 def test_a_field_with_a_name_of_the_envelope_is_refused(name: str) -> None:
     fields = {"__annotations__": {name: str}, "__module__": __name__}
     with pytest.raises(Invalid, match=rf"^event {__name__}.HaikuWritten: {name}: a name of the envelope$"):

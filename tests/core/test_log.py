@@ -46,7 +46,7 @@ async def test_what_is_appended_is_read_back(any_log: EventLog) -> None:
     found = await read(any_log, thread)
     assert [(r.seq, r.raw, r.event) for r in found] == [(r.seq, r.raw, r.event) for r in (first, *more)]
     head = found[0].head
-    assert (head.kind, head.aggregate, head.actor, head.run, head.cause) == ("thread", thread.id, "http", "r", "c")
+    assert (head.kind, head.aggregate_id, head.actor, head.run, head.cause) == ("thread", thread.id, "http", "r", "c")
     assert await any_log.tip(thread) == found[-1].seq
     assert await any_log.tip(fresh()) == 0
     assert await read(any_log, fresh()) == []

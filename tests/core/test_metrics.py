@@ -38,7 +38,9 @@ from core.metrics import EVENTS, KEPT, MOST, Family, Metrics
 
 def record(event: Event, second: float = 0.0, run: str | None = "r", at: str | None = None) -> Record:
     at = at or f"2026-01-01T00:00:{second:09.6f}+00:00"
-    return Record(1, encode(event, written(event, id="e", kind="thread", aggregate="t", actor="lead", at=at, run=run)))
+    return Record(
+        1, encode(event, written(event, id="e", kind="thread", aggregate_id="t", actor="lead", at=at, run=run))
+    )
 
 
 def folded(*records: Record) -> Metrics:

@@ -533,7 +533,7 @@ async def test_a_longer_log_is_another_one_too(log: EventLog, path: Path, bus: B
     async with views_of(log, path) as views:
         await found(views)
         shown = {row.thread_id for row in (await views.search(user="ada", limit=100))[0]}
-    assert shown == {r.head.aggregate async for r in log.between(0, await log.last())}
+    assert shown == {r.aggregate.id async for r in log.between(0, await log.last())}
 
 
 # ── a kill ──────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -65,7 +65,7 @@ def test_a_key_of_several_lines_is_known_by_each() -> None:
 
 def test_events_keep_their_envelope_and_their_schema() -> None:
     event = ThreadAnnotated(metadata={"a": [f"x{KEY}y", 1, None], KEY: {"n": 0.5}, "number": 12345678901})
-    envelope = written(event, id="12345678901", kind="thread", aggregate="t", actor="http", at="now")
+    envelope = written(event, id="12345678901", kind="thread", aggregate_id="t", actor="http", at="now")
     body = encode(event, envelope)
     known = knowing(KEY, "12345678901")
     stored = json.loads(known.event(body))

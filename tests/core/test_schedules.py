@@ -150,7 +150,9 @@ def at(hours: float) -> str:
 def story(*facts: tuple[float, Event]) -> list[Record]:
     """Facts at so many hours after the start."""
     return [
-        Record(n, encode(event, written(event, id=f"e{n}", kind="schedules", aggregate="u", actor="t", at=at(hours))))
+        Record(
+            n, encode(event, written(event, id=f"e{n}", kind="schedules", aggregate_id="u", actor="t", at=at(hours)))
+        )
         for n, (hours, event) in enumerate(facts, 1)
     ]
 

@@ -64,7 +64,7 @@ async def restored(running: System, name: str) -> str:
     """The golden log on a real bus, byte by byte; the thread's id."""
     log: EventLog = running.log
     records = load(name)
-    aggregate = thread(records[0].head.aggregate)
+    aggregate = records[0].aggregate
     for record in records:
         headers = {"Nats-Msg-Id": record.id, "Sika-Type": record.type}
         await log.bus.ask(log.bus.names.log(aggregate), record.raw, headers)

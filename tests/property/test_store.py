@@ -28,7 +28,7 @@ _EVENTS: st.SearchStrategy[Event] = st.one_of(
 
 def records(events: Sequence[Event]) -> list[Record]:
     def body(n: int, event: Event) -> bytes:
-        return encode(event, written(event, id=f"e{n}", kind="store", aggregate="u", actor="t", at=NOW))
+        return encode(event, written(event, id=f"e{n}", kind="store", aggregate_id="u", actor="t", at=NOW))
 
     return [Record(n, body(n, event), None, event) for n, event in enumerate(events, 1)]
 

@@ -13,7 +13,7 @@ AT = "2026-01-01T00:00:00.000000+00:00"
 
 def record(seq: int, event: Event, run: str | None = None, cause: str | None = None) -> Record:
     """An event as it would be stored, and read back."""
-    head = written(event, id=f"e{seq}", kind="thread", aggregate="t", actor="test", at=AT, run=run, cause=cause)
+    head = written(event, id=f"e{seq}", kind="thread", aggregate_id="t", actor="test", at=AT, run=run, cause=cause)
     return Record(seq, encode(event, head))
 
 

@@ -11,7 +11,7 @@ from channels.http import live as alive
 from channels.http.bodies import body, plain
 from channels.http.gateway.models import check_name
 from channels.http.routes import API, Route
-from core.errors import NotFound, Refused, SikaError, Unavailable
+from core.errors import Refused
 from core.settings import ContextSize
 
 ACTOR = "compaction"
@@ -39,11 +39,6 @@ class Compacted(msgspec.Struct):
     total_tokens: int
 
 
-class Failure(msgspec.Struct):
-    error: str
-    text: str
-
-
 async def compact(request: web.Request) -> web.Response:
     """Put a summary in the place of the older messages. What was said stays in the thread's history."""
     wanted = await body(request, CompactBody)
@@ -61,17 +56,7 @@ async def compact(request: web.Request) -> web.Response:
         "agent": wanted.agent_name,
         "model": wanted.model_name,
     }
-    found = await alive.of(request).services.call(ACTOR, question)
-    if "error" in found:
-        raise _error(msgspec.convert(found, Failure))
-    return plain(msgspec.convert(found, Compacted))
-
-
-def _error(failure: Failure) -> SikaError:
-    kinds = {kind.code: kind for kind in (NotFound, Refused)}
-    error = kinds.get(failure.error, Unavailable)(failure.text)
-    error.code = failure.error
-    return error
+    return plain(msgspec.convert(await alive.of(request).services.call(ACTOR, question), Compacted))
 
 
 ROUTES = (

@@ -241,7 +241,7 @@ def _row(
     metadata: Json | None = None,
 ) -> Row:
     return Row(
-        record.head.aggregate,
+        record.aggregate.id,
         record.run,
         event_type,
         category,

@@ -33,7 +33,7 @@ async def _forgetting(services: Services) -> None:
     with services.log.listen(None, bodies=False) as ear:
         while True:
             records, lost = await ear.take()
-            erased = {record.head.aggregate: record.seq for record in records if record.type in _FORGET}
+            erased = {record.aggregate.id: record.seq for record in records if record.type in _FORGET}
             if erased or lost:
                 dumps.forget()
             for thread_id, seq in erased.items():

@@ -37,7 +37,7 @@ from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 from channels.http.langgraph import dumps
-from channels.http.langgraph.modes import END_TYPES, Emit, Modes, Slot
+from channels.http.langgraph.modes import Emit, Modes, Slot
 from core.events import (
     ContextCompacted,
     MessageAdded,
@@ -49,6 +49,7 @@ from core.events import (
     StatePatched,
     ThreadErased,
 )
+from core.lifecycle import RunEnded
 from core.previews import Piece, Preview, Progress, Reader, line_of, rest_of, tag
 from core.state import Before, Folding, ThreadState
 
@@ -216,7 +217,7 @@ class Frames:
     def _resume(self, record: Record) -> None:
         """Go on where the client was. A place in a message that is finished is none, whoever made it up."""
         after = self._after
-        finished = after.slot and isinstance(record.event, (*_TURNS, *END_TYPES))
+        finished = after.slot and isinstance(record.event, (*_TURNS, RunEnded))
         if not after.offset or finished or any(tag(message) == after.message for message in self.state.places):
             after = Cursor(after.seq)
         self._reader = Reader(None, after.offset, after.message)
@@ -232,19 +233,19 @@ class Frames:
         if isinstance(event, ModelCompleted) and record.seq > self._after.seq:
             frames = self._rest(event, before, previous)
         void = self._reader.offset > 0
-        if isinstance(event, (*_TURNS, *END_TYPES)):
+        if isinstance(event, (*_TURNS, RunEnded)):
             self._reader = Reader()
         if isinstance(event, RunStarted) and before.runs[self.run_id].attempt:
             frames += self._framed(record.seq, [self._metadata(record, event.attempt)])
         frames += self._told(record, before, void=void)
         if isinstance(event, _TURNS):
             self.modes.opened()
-        if isinstance(event, END_TYPES):
+        if isinstance(event, RunEnded):
             self.ended, self._running = True, False
         return frames
 
     def _metadata(self, record: Record, attempt: int) -> Emit:
-        data = {"run_id": self.run_id, "thread_id": record.head.aggregate, "attempt": attempt}
+        data = {"run_id": self.run_id, "thread_id": record.aggregate.id, "attempt": attempt}
         return Slot.METADATA, "metadata", dumps.encode(data)
 
     def _rest(self, event: ModelCompleted, before: Before, previous: int) -> list[Frame]:

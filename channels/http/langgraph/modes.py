@@ -32,7 +32,6 @@ from core.runs import retry_text
 from core.state import COMPACTED, Before, Run, ThreadState, next_nodes, unanswered
 
 MODES = ("values", "updates", "messages", "messages-tuple", "custom", "tasks", "checkpoints", "debug", "events")
-END_TYPES = (RunCompleted, RunPaused, RunFailed, RunCancelled, RunRolledBack)
 
 
 class Slot(IntEnum):

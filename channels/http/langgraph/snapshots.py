@@ -139,7 +139,7 @@ def history(state: ThreadState) -> list[int]:
 
 def checkpoint_event(record: Record, state: ThreadState) -> Json:
     """The head, as the `checkpoints` stream mode shows it."""
-    thread_id = record.head.aggregate
+    thread_id = record.aggregate.id
     whole = snapshot(thread_id, state, state.head)
     parent = whole["parent_checkpoint"]
     return {

@@ -33,7 +33,7 @@ def records(*events: tuple[float, Event], run: str = RUN, first: int = 1) -> lis
     """Events with the second at which each happened."""
     found = []
     for seq, (second, event) in enumerate(events, first):
-        fields = {"kind": "thread", "aggregate": THREAD, "actor": "lead", "at": at(second), "run": run}
+        fields = {"kind": "thread", "aggregate_id": THREAD, "actor": "lead", "at": at(second), "run": run}
         found.append(Record(seq, encode(event, written(event, id=f"{run}-{seq}", **fields))))
     return found
 

@@ -67,7 +67,7 @@ class Story:
             seq = 3 * len(self.records) + 10
             fields = {
                 "kind": "thread",
-                "aggregate": THREAD,
+                "aggregate_id": THREAD,
                 "actor": "test",
                 "at": f"2026-01-01T00:00:00.{seq:06}+00:00",
             }

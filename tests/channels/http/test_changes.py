@@ -15,7 +15,7 @@ from actors.workspace import Workspace
 from adapters import workspace as adapter
 from adapters.workspace import LocalWorkspace
 from channels.http.app import Services
-from core.events import Aggregate, ModelCompleted, RunCompleted, ToolCompleted
+from core.events import Aggregate, ModelCompleted, RunCompleted, ToolCompleted, ToolRequested
 from core.system import System
 from core.workspace import KIND, WorkspaceForgotten
 from tests.channels.http.conftest import Api, Worker
@@ -45,7 +45,9 @@ async def files(api: Api, services: Services, watched: None) -> Path:  # noqa: F
 
 async def finish(system: System, run_id: str) -> None:
     """As a worker ends a run that has used tools."""
-    await system.threads.decide("t", lambda _: [RunCompleted()], actor="lead", run=run_id, audience=["workspace"])
+    tool = ToolRequested(call_id="c", name="bash", effect="once")
+    await system.threads.decide("t", lambda _: [tool], actor="lead", run=run_id)
+    await system.threads.decide("t", lambda _: [RunCompleted()], actor="lead", run=run_id)
 
 
 async def changes(api: Api, run_id: str, query: str = "") -> Any:

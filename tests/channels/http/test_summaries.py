@@ -132,7 +132,7 @@ def test_whoever_follows_a_thread_hears_of_it(run: str | None, events: list[str]
     told = Story(requested(human("h1", "Look."), stream_modes=["updates"]), *looked()[:4])
     if run is None:
         told.add(RunCompleted())
-    frames = ThreadFrames(fold(told.records), told.records[0].head.aggregate, ["run_modes", "state_update"])
+    frames = ThreadFrames(fold(told.records), told.records[0].aggregate.id, ["run_modes", "state_update"])
     told.add(FACT, run=run)
     assert [frame.event for frame in frames.fact(told.records[-1])] == events
 

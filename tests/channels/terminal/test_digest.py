@@ -39,7 +39,7 @@ SAID = Decision(policy="loop_detection", action="warned", text="again?")
 def record(seq: int, event: Event, run: str = "r") -> Record:
     """Events a quarter of a second apart."""
     at = f"2026-11-20T23:{seq // 240:02}:{seq // 4 % 60:02}.{seq % 4 * 25:02}0000+00:00"
-    envelope = written(event, id=f"e{seq}", kind="thread", aggregate="t", actor="lead", at=at, run=run)
+    envelope = written(event, id=f"e{seq}", kind="thread", aggregate_id="t", actor="lead", at=at, run=run)
     return Record(seq, encode(event, envelope))
 
 

@@ -78,7 +78,7 @@ async def force(
     """Write to the thread past the log's own care."""
     target = aggregate or thread(T)
     identity = identity or uuid7()
-    fields = {"kind": target.kind, "aggregate": target.id, "actor": "forger", "at": now()}
+    fields = {"kind": target.kind, "aggregate_id": target.id, "actor": "forger", "at": now()}
     body = encode(event, written(event, id=identity, run=run, cause=cause, **fields))
     headers = {"Nats-Msg-Id": uuid7(), "Sika-Type": str(event.__struct_config__.tag)}
     if identity != "same":
@@ -301,9 +301,10 @@ async def test_what_runs_cannot_do_is_found(log: EventLog) -> None:
     await force(log.bus, RunCompleted(), expected=last + 1, run="r1")
     await force(log.bus, RunStarted(attempt=1, worker="w", lease=1), expected=last + 2, run="r9")
     assert (await verify(log, T)).problems == [
+        "9: tool.completed of run r1, whose status is success",
         "9: outcome of the tool call z, which nobody asked for",
-        "10: run.completed of run r1, which had ended",
-        "11: run.started of run r9, which nobody requested",
+        "10: run.completed of run r1, whose status is success",
+        "11: run.started of run r9, which was not requested",
     ]
 
 

@@ -97,7 +97,7 @@ def test_what_happened_in_words(event: Event, line: str) -> None:
 
 def record(seq: int, event: Event, run: str | None = None, actor: str = "lead") -> Record:
     at = "2026-11-20T23:10:05.123456+00:00"
-    envelope = written(event, id=f"e{seq}", kind="thread", aggregate="t", actor=actor, at=at, run=run)
+    envelope = written(event, id=f"e{seq}", kind="thread", aggregate_id="t", actor=actor, at=at, run=run)
     return Record(seq, encode(event, envelope))
 
 

@@ -50,7 +50,7 @@ EVENTS: list[Event] = [
 
 def record(seq: int, event: Event) -> Record:
     envelope = written(
-        event, id=f"e{seq}", kind=ACCOUNTS.kind, aggregate=ACCOUNTS.id, actor="t", at="2026-11-21T00:00:00+00:00"
+        event, id=f"e{seq}", kind=ACCOUNTS.kind, aggregate_id=ACCOUNTS.id, actor="t", at="2026-11-21T00:00:00+00:00"
     )
     return Record(seq, encode(event, envelope))
 

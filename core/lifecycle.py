@@ -1,0 +1,114 @@
+"""The life of a run: what may follow in which status, the ends, and the labels that an end carries.
+
+Rules.
+1. Everything that says how a run may go on is a table here. The fold (`core.state`) looks it up.
+2. An event that may not follow folds as nothing, and the thread names it as a problem: the fold is total.
+3. An end is one of five events. `RunPaused` is an end too: the run that goes on from there is another one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, NamedTuple
+
+from core.events import (
+    Event,
+    MessageAdded,
+    ModelCompleted,
+    ModelFailed,
+    RunCancelled,
+    RunCancelRequested,
+    RunCompleted,
+    RunFailed,
+    RunPaused,
+    RunRemoved,
+    RunRequested,
+    RunRolledBack,
+    RunStarted,
+    RunSteered,
+    RunSuspended,
+    ToolCompleted,
+    ToolRequested,
+    WebhookDelivered,
+    WebhookFailed,
+)
+
+Status = Literal["pending", "running", "success", "error", "interrupted", "rolled_back"]
+"""The LangGraph Platform's words for the status of a run."""
+OPEN: frozenset[Status] = frozenset(("pending", "running"))
+
+RunEnded = RunCompleted | RunPaused | RunFailed | RunCancelled | RunRolledBack
+"""The events by which a run ends: a type for annotations, `isinstance` and subscriptions of actors."""
+
+
+class End(NamedTuple):
+    """How a run ended. `name` is different for each of the five; the Platform's `status` knows no pause."""
+
+    name: str
+    status: Status
+
+
+ENDS: Mapping[type[Event], End] = {
+    RunCompleted: End("success", "success"),
+    RunPaused: End("paused", "success"),
+    RunFailed: End("error", "error"),
+    RunCancelled: End("interrupted", "interrupted"),
+    RunRolledBack: End("rolled_back", "rolled_back"),
+}
+
+_AFTER_END: frozenset[type[Event]] = frozenset((RunRemoved, WebhookDelivered, WebhookFailed))
+FOLLOWS: Mapping[Status | None, frozenset[type[Event]]] = {
+    None: frozenset((RunRequested,)),
+    "pending": frozenset((RunStarted, RunSteered, RunCancelRequested, RunFailed, RunCancelled, RunRolledBack)),
+    "running": frozenset(
+        (
+            RunStarted,
+            RunSuspended,
+            RunSteered,
+            RunCancelRequested,
+            MessageAdded,
+            ModelCompleted,
+            ModelFailed,
+            ToolRequested,
+            ToolCompleted,
+            *ENDS,
+        )
+    ),
+    "success": _AFTER_END,
+    "error": _AFTER_END,
+    "interrupted": _AFTER_END,
+    "rolled_back": _AFTER_END,
+}
+"""The events that may follow in each status. None: the run was not requested yet. A second `RunStarted` is another
+attempt.
+"""
+EVENTS: frozenset[type[Event]] = frozenset().union(*FOLLOWS.values())
+"""The events of a run's life. Others may name a run, and follow at any time."""
+
+
+def problem(event: Event, run_id: str, status: Status | None) -> str | None:
+    """Says why the event may not follow in a run's status; None if it may."""
+    if type(event) in FOLLOWS[status]:
+        return None
+    why = f"whose status is {status}" if status else "which was not requested"
+    return f"{event.__struct_config__.tag} of run {run_id}, {why}"
+
+
+# ── labels ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+WEBHOOK = "webhook"
+"""The outcome of the run is to be posted to its webhook."""
+TEMPORARY = "temporary"
+"""The thread was made for the run, and goes after it."""
+USED_TOOLS = "used_tools"
+"""The run called tools, which may have had effects."""
+
+
+def labels(request: RunRequested, used_tools: bool) -> frozenset[str]:
+    """Returns what is true of a run at its end: the labels by which actors select ends (`Actor.only`)."""
+    facts = {
+        WEBHOOK: bool(request.webhook),
+        TEMPORARY: request.on_completion == "delete",
+        USED_TOOLS: used_tools,
+    }
+    return frozenset(label for label, holds in facts.items() if holds)
