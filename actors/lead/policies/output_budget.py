@@ -8,7 +8,7 @@ from langchain.agents.middleware import AgentMiddleware
 from langchain_core.messages import BaseMessage, ToolMessage
 from langgraph.prebuilt.tool_node import ToolCallRequest
 
-from actors.lead.content import messages_of, text_of, with_messages, with_text
+from actors.lead.content import messages_of, text_by_line, with_messages, with_text
 from actors.lead.synopsis import Ends, how_to_read, kind_of, shortened, size_of
 from actors.lead.turn import ToolHandler, ToolResult, Turn, unseen
 from core.errors import Invalid, Unavailable
@@ -51,7 +51,7 @@ class OutputBudget(AgentMiddleware[Any, Turn, Any]):
         return settings.overrides.get(tool, settings.externalize_min_chars)
 
     async def _fit(self, turn: Turn, request: ToolCallRequest, message: BaseMessage, least: int) -> BaseMessage:
-        call_id, text = str(request.tool_call["id"]), text_of(message.content)
+        call_id, text = str(request.tool_call["id"]), text_by_line(message.content)
         key = f"{turn.journal.said_seq()}-{call_id}"
         path = result_path(request.tool_call["name"], key)
         if not _is_long(message, least):
@@ -71,7 +71,7 @@ class OutputBudget(AgentMiddleware[Any, Turn, Any]):
         return _with(message, shortened(text, ends, _about(text, ends, path)))
 
     def _cut(self, turn: Turn, call_id: str, message: BaseMessage, path: str, why: str) -> BaseMessage:
-        text = text_of(message.content)
+        text = text_by_line(message.content)
         if len(text) <= self._settings.fallback_max_chars:
             return message
         turn.decide(self.name, "cut", why, call_id=call_id)
@@ -97,7 +97,7 @@ def _left(text: str, ends: Ends) -> str:
 
 
 def _is_long(message: BaseMessage, least: int) -> bool:
-    return isinstance(message, ToolMessage) and len(text_of(message.content)) >= least
+    return isinstance(message, ToolMessage) and len(text_by_line(message.content)) >= least
 
 
 def _with(message: BaseMessage, text: str) -> BaseMessage:
