@@ -77,9 +77,6 @@ class ReplayJournal:
 
     stopping = False
 
-    def said_seq(self) -> int:
-        return self.state.said_seq()
-
     async def fact(self, kind: type[E], key: str, make: Callable[[], Awaitable[E]]) -> E:
         for record in self._facts:
             if isinstance(record.event, kind) and getattr(record.event, "call_id", "") == key:
@@ -183,7 +180,7 @@ class ReplayJournal:
 
     def _of_call(self, records: Sequence[Record], call_id: str) -> Record | None:
         """What was recorded of a call of the last answer: some models repeat call ids."""
-        first = bisect_right(records, self.said_seq(), key=lambda record: record.seq)
+        first = bisect_right(records, self.state.said_seq(), key=lambda record: record.seq)
         return next((r for r in records[first:] if getattr(r.event, "call_id", "") == call_id), None)
 
     def _took(self, record: Record) -> None:

@@ -39,7 +39,7 @@ import asyncio
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 
 import anyio
 import msgspec
@@ -89,6 +89,31 @@ STALLED_ATTEMPTS = 6
 """A run that was started so often without getting anything done kills its workers: it is failed instead."""
 
 
+class CallRef(NamedTuple):
+    """Which tool call is meant. Some models repeat the ids of their calls, so the answer that made it counts too."""
+
+    run: str
+    answer: int
+    """Sequence of the `model.completed` that made the call."""
+    id: str
+    """As the model named it."""
+
+    @classmethod
+    def of(cls, journal: Journal, call_id: str) -> CallRef:
+        """Returns the call of that id that the newest answer made."""
+        return cls(journal.id, journal.state.said_seq(), call_id)
+
+    @property
+    def key(self) -> str:
+        """The call's name within its run: the idempotency key that actors get as `call_id`."""
+        return f"{self.answer}-{self.id}"
+
+    @property
+    def message_id(self) -> str:
+        """The id of the call's tool message: making the call again replaces the message, and nothing else does."""
+        return f"tool-{self.key}"
+
+
 class Journal(Protocol):
     """What the agent's loop records into, and learns from what was recorded before. `OwnedRun` when live,
     `core.replay` when not.
@@ -101,10 +126,6 @@ class Journal(Protocol):
 
     @property
     def state(self) -> ThreadState: ...
-
-    def said_seq(self) -> int:
-        """Sequence of the last `model.completed`: makes the call ids of a model that repeats them unique."""
-        ...
 
     async def model_recorded(self, request: str) -> ModelCompleted | None:
         """The recorded answer to a request, None if there is none: then ask. Raises `Divergence` if a replay asks for
@@ -325,9 +346,6 @@ class OwnedRun:
 
     # ── journal ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def said_seq(self) -> int:
-        return self.state.said_seq()
-
     async def model_recorded(self, request: str) -> ModelCompleted | None:
         """A resumed run begins with the answer whose tool calls are open."""
         if not unanswered(self.state.messages):
@@ -374,7 +392,7 @@ class OwnedRun:
             "It was not repeated. Check what it did before trying again."
         )
         outcome = ToolCompleted(
-            call_id=call_id, message=tool_message(self.said_seq(), call_id, name, text, "error"), unknown=True
+            call_id=call_id, message=tool_message(CallRef.of(self, call_id), name, text, "error"), unknown=True
         )
         await self.append(outcome, intent.id)
         return outcome
@@ -401,14 +419,12 @@ def outcome_of(state: ThreadState, call_id: str) -> ToolCompleted | None:
     return None
 
 
-def tool_message(said: int, call_id: str, name: str, content: str, status: str = "success") -> Message:
-    """A tool message as it is recorded. Its id is derived from the call and the answer that made it (some models repeat
-    call ids), so that repeating it replaces it, and nothing else does.
-    """
+def tool_message(call: CallRef, name: str, content: str, status: str = "success") -> Message:
+    """Returns a tool message as it is recorded."""
     message: Message = {
         "type": "tool",
-        "id": f"tool-{said}-{call_id}",
-        "tool_call_id": call_id,
+        "id": call.message_id,
+        "tool_call_id": call.id,
         "name": name,
         "content": content,
     }
@@ -554,7 +570,7 @@ class RunActor(Actor[RunRequested]):
     async def _close_calls(self, owned: OwnedRun, text: str) -> None:
         """No provider takes a conversation with calls that have no outcome."""
         for call in unanswered(owned.state.messages) if owned.run.attempt else []:
-            message = tool_message(owned.said_seq(), call["id"], call["name"], text, "error")
+            message = tool_message(CallRef.of(owned, call["id"]), call["name"], text, "error")
             await owned.tool_completed(ToolCompleted(call_id=call["id"], message=message))
 
 

@@ -36,7 +36,7 @@ from core.guardrails import Provider
 from core.images import Images
 from core.log import EventLog
 from core.projections import Views
-from core.run import Failed, Journal, OwnedRun, Paused, RunActor
+from core.run import CallRef, Failed, Journal, OwnedRun, Paused, RunActor
 from core.settings import Guardrails
 from core.state import next_nodes, unanswered
 from core.tools import Effect, Tool
@@ -275,7 +275,7 @@ class Lead(RunActor):
                 "thread": run.thread_id,
                 "user": run.state.user,
                 "run": run.id,
-                "call_id": f"{run.said_seq()}-{call['id']}",
+                "call_id": CallRef.of(run, call["id"]).key,
             }
             try:
                 await self._call("sandbox", request, unseen)

@@ -114,21 +114,20 @@ def _compacted_since(turn: Turn, begun: int) -> bool:
 
 async def _called(turn: Turn, request: ToolCallRequest, handler: ToolHandler) -> ToolCompleted:
     """Make a call, and record what came of it."""
-    call_id, name = str(request.tool_call["id"]), request.tool_call["name"]
-    said, started = turn.journal.said_seq(), time.monotonic()
+    call, name, started = turn.call_ref(str(request.tool_call["id"])), request.tool_call["name"], time.monotonic()
     try:
         message, update = await _result(turn, await _as_begun(turn, request), handler)
     except Settled as settled:
         return settled.outcome
-    message["id"] = message.get("id") or f"tool-{said}-{call_id}"
+    message["id"] = message.get("id") or call.message_id
     message["name"] = message.get("name") or name
     outcome = redactor.struct(
         ToolCompleted(
-            call_id=call_id,
+            call_id=call.id,
             message=message,
             update=update,
             duration_ms=int((time.monotonic() - started) * 1000),
-            decisions=turn.decided(call_id),
+            decisions=turn.decided(call.id),
         )
     )
     await turn.journal.tool_completed(outcome)
@@ -153,16 +152,16 @@ async def _as_begun(turn: Turn, request: ToolCallRequest) -> ToolCallRequest:
 
 async def _result(turn: Turn, request: ToolCallRequest, handler: ToolHandler) -> tuple[Message, Json]:
     """The tool message to record, and what else the call changes in the state."""
-    call_id, name = str(request.tool_call["id"]), request.tool_call["name"]
-    broken = next((call.get("error") for call in unanswered(turn.state.messages) if call["id"] == call_id), None)
+    call, name = turn.call_ref(str(request.tool_call["id"])), request.tool_call["name"]
+    broken = next((one.get("error") for one in unanswered(turn.state.messages) if one["id"] == call.id), None)
     if broken:
-        return tool_message(turn.journal.said_seq(), call_id, name, f"Error: {broken}", "error"), {}
+        return tool_message(call, name, f"Error: {broken}", "error"), {}
     result = await handler(request)
     if isinstance(result, ToolMessage):
         return dump(result), {}
     update = dict(result.update) if isinstance(result.update, dict) else {}
     messages = [m for m in update.pop("messages", ()) if isinstance(m, ToolMessage)]
-    message = dump(messages[0]) if messages else tool_message(turn.journal.said_seq(), call_id, name, "OK")
+    message = dump(messages[0]) if messages else tool_message(call, name, "OK")
     return message, update
 
 

@@ -24,7 +24,7 @@ from core.config import Config
 from core.errors import SikaError
 from core.events import Decision, Interrupt, Json, Message, ModelCompleted
 from core.ids import uuid7
-from core.run import Journal
+from core.run import CallRef, Journal
 from core.state import Intent, ThreadState
 from core.tools import Effect
 from core.usage import APOLOGY
@@ -112,6 +112,10 @@ class Turn:
     def notes(self) -> list[BaseMessage]:
         """What policies have to tell the model at its next call."""
         return [load(note) for note in self.state.runs[self.run].notes]
+
+    def call_ref(self, call_id: str) -> CallRef:
+        """Returns the call of that id that the newest answer made."""
+        return CallRef.of(self.journal, call_id)
 
     def begun(self, call_id: str) -> Intent | None:
         """The recorded beginning of a call that has no outcome: a crash was between. What gates a call lets it pass: it

@@ -12,6 +12,7 @@ from actors.lead.content import messages_of, text_by_line, with_messages, with_t
 from actors.lead.synopsis import Ends, how_to_read, kind_of, shortened, size_of
 from actors.lead.turn import ToolHandler, ToolResult, Turn, unseen
 from core.errors import Invalid, Unavailable
+from core.run import CallRef
 from core.sandbox import result_path
 from core.settings import ToolOutput
 
@@ -52,8 +53,8 @@ class OutputBudget(AgentMiddleware[Any, Turn, Any]):
 
     async def _fit(self, turn: Turn, request: ToolCallRequest, message: BaseMessage, least: int) -> BaseMessage:
         call_id, text = str(request.tool_call["id"]), text_by_line(message.content)
-        key = f"{turn.journal.said_seq()}-{call_id}"
-        path = result_path(request.tool_call["name"], key)
+        call = turn.call_ref(call_id)
+        path = result_path(request.tool_call["name"], call.key)
         if not _is_long(message, least):
             return message
         ends = Ends(self._settings.preview_head_chars, self._settings.preview_tail_chars).within(least)
@@ -64,7 +65,7 @@ class OutputBudget(AgentMiddleware[Any, Turn, Any]):
                 message, shortened(text, ends, f"The rest is left out. All of it is in {path}. {how_to_read(text)}")
             )
         try:
-            await _write(turn, key, path, text)
+            await _write(turn, call, path, text)
         except (Invalid, Unavailable) as error:
             return self._cut(turn, call_id, message, path, str(error))
         turn.decide(self.name, "externalised", path, call_id=call_id)
@@ -78,13 +79,13 @@ class OutputBudget(AgentMiddleware[Any, Turn, Any]):
         return _with(message, shortened(text, self._fallback, f"{_left(text, self._fallback)}; {path} was not written"))
 
 
-async def _write(turn: Turn, key: str, path: str, text: str) -> None:
+async def _write(turn: Turn, call: CallRef, path: str, text: str) -> None:
     """Write a text, however long it is. Repeating it changes nothing."""
     whole = text.encode("utf-8", "replace").decode()
     pieces = [whole[start : start + PIECE] for start in range(0, len(whole), PIECE)]
-    asked = {"op": "write", "user": turn.user, "thread": turn.thread, "run": turn.run, "path": path}
+    asked = {"op": "write", "user": turn.user, "thread": turn.thread, "run": call.run, "path": path}
     for number, piece in enumerate(pieces):
-        one = {"call_id": f"{key}-result-{number}", "content": piece, "append": len(pieces) > 1}
+        one = {"call_id": f"{call.key}-result-{number}", "content": piece, "append": len(pieces) > 1}
         await turn.call("sandbox", asked | one, unseen)
 
 

@@ -55,9 +55,6 @@ class Kept:
         self.events.append(event)
         self.state = fold([record(self.state.seq + 1, event, RUN)], self.state)
 
-    def said_seq(self) -> int:
-        return self.state.said_seq()
-
     async def model_recorded(self, request: str) -> ModelCompleted | None:
         return None
 
