@@ -12,7 +12,7 @@ import copy
 import importlib
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from langchain.agents.middleware import (
     AgentMiddleware,
@@ -48,10 +48,11 @@ from actors.lead.policies.tool_results import ToolResults
 from actors.lead.policies.vision import Vision
 from actors.lead.recorder import Recorder, patched
 from actors.lead.summary import Models
-from actors.lead.turn import ModelHandler, ToolHandler, ToolResult, Turn
+from actors.lead.turn import Answer, ModelHandler, ToolHandler, ToolResult, Turn
 from core import settings
 from core.config import reveal
 from core.errors import Invalid, contained
+from core.events import ModelCompleted
 from core.guardrails import Provider
 from core.images import Images
 from core.settings import MiddlewareEntry
@@ -136,19 +137,29 @@ async def _call(wrap: Any, handler: Any, request: Any) -> Any:
 
 
 def _normal(policy: Policy) -> Any:
-    """Other people's may answer with a message, or with a command besides (which is recorded)."""
+    """Returns what wraps a model call. Other people's may answer with a message, or with a command besides (which is
+    recorded); what they make of an answer keeps the event of the newest answer that they got.
+    """
     if type(policy).__module__.startswith("actors.lead."):
         return policy.awrap_model_call
 
     async def wrap(request: ModelRequest[Turn], handler: ModelHandler) -> ModelResponse[Any]:
-        response: Any = await policy.awrap_model_call(request, handler)
-        if isinstance(response, AIMessage):
-            return ModelResponse(result=[response])
+        newest: ModelCompleted | None = None
+
+        async def inner(request: ModelRequest[Turn]) -> ModelResponse[Any]:
+            nonlocal newest
+            response = await handler(request)
+            newest = response.event if isinstance(response, Answer) else None
+            return response
+
+        response: Any = await policy.awrap_model_call(request, inner)
         if isinstance(response, ExtendedModelResponse):
             if response.command is not None and response.command.update:
                 await patched(request.runtime.context, dict(response.command.update))
-            return response.model_response
-        return cast(ModelResponse[Any], response)
+            response = response.model_response
+        if isinstance(response, Answer):
+            return response
+        return Answer([response] if isinstance(response, AIMessage) else response.result, event=newest)
 
     return wrap
 

@@ -21,7 +21,7 @@ from langgraph.prebuilt.tool_node import ToolCallRequest
 
 from actors.lead.asking import Ask, answered
 from actors.lead.messages import load
-from actors.lead.turn import Candidate, ModelHandler, ToolHandler, ToolResult, Turn
+from actors.lead.turn import Answer, Candidate, ModelHandler, ToolHandler, ToolResult, Turn
 from core.calls import Silent
 from core.errors import SikaError
 from core.events import Interrupt, ToolCompleted
@@ -87,10 +87,8 @@ class Effects(AgentMiddleware[Any, Turn, Any]):
         messages: Sequence[BaseMessage] = request.messages
         if request.system_message:
             messages = [request.system_message, *messages]
-        await answered(turn, _candidates(turn, request), partial(self._bind, request), messages)
-        assert turn.answer is not None
-        turn.spoken = load(turn.answer.message)
-        return ModelResponse(result=[turn.spoken])
+        event = await answered(turn, _candidates(turn, request), partial(self._bind, request), messages)
+        return Answer([load(event.message)], event=event)
 
     def _bind(self, request: ModelRequest[Turn], model: BaseChatModel) -> Ask:
         """A model with the request's tools. Converting their schemas takes longer than most requests: done once."""

@@ -20,7 +20,7 @@ from langgraph.types import Command
 from actors.lead.answers import redacted
 from actors.lead.effects import Settled
 from actors.lead.messages import dump, load
-from actors.lead.turn import ModelHandler, ToolHandler, ToolResult, Turn
+from actors.lead.turn import Answer, ModelHandler, ToolHandler, ToolResult, Turn
 from core.events import Json, Message, ModelCompleted, StatePatched, ToolCompleted
 from core.previews import line_of
 from core.redaction import redactor
@@ -166,28 +166,29 @@ async def _result(turn: Turn, request: ToolCallRequest, handler: ToolHandler) ->
 
 
 def _completed(turn: Turn, response: ModelResponse[Any]) -> ModelCompleted:
-    """What is recorded of an answer: what the model said, or what the policies made of it."""
-    answer, said = turn.answer, response.result[-1]
-    assert isinstance(said, AIMessage)
+    """Returns what is recorded of an answer: what the model said, or what the policies made of it."""
+    event, message = response.event if isinstance(response, Answer) else None, response.result[-1]
+    assert isinstance(message, AIMessage)
     decisions = turn.decided()
-    if answer is None:  # a policy answered instead of the model
-        return ModelCompleted(message=dump(said), request=turn.request, decisions=decisions)
-    turn.answer = None
-    if answer.request != turn.request:
-        answer = msgspec.structs.replace(answer, request=turn.request)
-    if said is turn.spoken:
-        return msgspec.structs.replace(answer, decisions=decisions) if decisions else answer
-    message = dump(said)
+    if event is None:
+        return ModelCompleted(message=dump(message), request=turn.request, decisions=decisions)
+    if message != load(event.message):
+        event = _revised(event, dump(message))
+    return msgspec.structs.replace(event, request=turn.request, decisions=decisions)
+
+
+def _revised(event: ModelCompleted, message: Message) -> ModelCompleted:
+    """Returns the event of an answer that policies made another message of."""
     if calls := message.get("tool_calls"):
-        errors = {call["id"]: call["error"] for call in answer.message.get("tool_calls", ()) if "error" in call}
+        errors = {call["id"]: call["error"] for call in event.message.get("tool_calls", ()) if "error" in call}
         message["tool_calls"] = [
             call | {"error": errors[call["id"]]} if call["id"] in errors else call for call in calls
         ]
-    texts = {call["id"]: answer.call_texts[call["id"]] for call in calls or () if call["id"] in answer.call_texts}
-    order, line = answer.order, line_of(answer.message, answer.call_texts, answer.order)
+    texts = {call["id"]: event.call_texts[call["id"]] for call in calls or () if call["id"] in event.call_texts}
+    order, line = event.order, line_of(event.message, event.call_texts, event.order)
     if line_of(message, texts, order) != line:
         order = [(piece.part, piece.index, len(piece.text)) for piece in line]  # clients saw it come so
-    return msgspec.structs.replace(answer, message=message, call_texts=texts, order=order, decisions=decisions)
+    return msgspec.structs.replace(event, message=message, call_texts=texts, order=order)
 
 
 async def adopt(turn: Turn, state: Mapping[str, Any]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import anyio
@@ -36,6 +36,19 @@ ToolHandler = Callable[[ToolCallRequest], Awaitable[ToolResult]]
 Call = Callable[[str, Mapping[str, Any], Callable[[str], Awaitable[None]]], Awaitable[Any]]
 
 END_SECONDS = 10.0
+
+
+@dataclass
+class Answer(ModelResponse[Any]):
+    """A model's answer on its way out through the policies, with what is to be recorded of it as the model gave it."""
+
+    event: ModelCompleted | None = None
+    """None if a policy answered instead of the model."""
+
+
+def revised(response: ModelResponse[Any], message: BaseMessage) -> ModelResponse[Any]:
+    """Returns the response with another last message; the event stays with it."""
+    return replace(response, result=[*response.result[:-1], message])
 
 
 class VisibleFailure(SikaError):
@@ -87,10 +100,6 @@ class Turn:
     """Questions that wait for a person: they pause the run."""
     request: str = ""
     """The key of the model call being made (see `messages.Keys`)."""
-    answer: ModelCompleted | None = None
-    """What the model said last, before the policies looked at it. Not recorded yet."""
-    spoken: BaseMessage | None = None
-    """The same, as the policies get to see it."""
     working: set[asyncio.Task[Any]] = field(default_factory=set)
     """Tasks of model and tool calls. LangGraph does not end them all when the run is cancelled: `end` does."""
     _decisions: dict[str, list[Decision]] = field(default_factory=dict)

@@ -9,7 +9,7 @@ from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResp
 from langchain_core.messages import AIMessage
 
 from actors.lead.answers import without_calls
-from actors.lead.turn import ModelHandler, Turn, VisibleFailure
+from actors.lead.turn import Answer, ModelHandler, Turn, VisibleFailure, revised
 from core.settings import Budget, Config, Pricing
 from core.state import ThreadState
 from core.usage import Tokens, by_model, price, tokens_of, tokens_of_thread
@@ -66,16 +66,16 @@ class Budgets(AgentMiddleware[Any, Turn, Any]):
 
     def _judged(self, turn: Turn, response: ModelResponse[Any]) -> ModelResponse[Any]:
         """Warn when the answer goes over a threshold; at the end of a token budget it is the last one."""
-        answer, said = turn.answer, response.result[-1]
-        if answer is None or not isinstance(said, AIMessage) or not (self._last_words or _limited(self._budgets.run)):
+        event, answer = response.event if isinstance(response, Answer) else None, response.result[-1]
+        if event is None or not isinstance(answer, AIMessage) or not (self._last_words or _limited(self._budgets.run)):
             return response
         before = spent_by_run(turn.state, turn.run, self._prices).tokens
-        after = before + tokens_of(answer.message).total
+        after = before + tokens_of(event.message).total
         last = self._last_words
-        if last and after >= last.hard_stop_threshold * last.max_tokens and said.tool_calls:
+        if last and after >= last.hard_stop_threshold * last.max_tokens and answer.tool_calls:
             text = f"The budget of this run ({last.max_tokens} tokens) is used up: the agent had to stop here."
             turn.decide(self.name, "stopped", text)
-            return ModelResponse(result=[without_calls(said, text)])
+            return revised(response, without_calls(answer, text))
         for most, share in self._thresholds():
             if before < share * most <= after:
                 text = f"{after} of the {most} tokens of this run are used. Come to an end with what you have."
