@@ -22,6 +22,8 @@ else is kept.
 without an outcome is treated by its effect: `pure` and `idempotent` run again (the sandbox keeps a record per call
 id, so a command that ran answers with what it did), `once` is answered to the model as unknown.
 
+*Prepare.* How a run is done is decided once per attempt (`Prepared`): what `run.started` says of it is what is done.
+
 *Fail.* What goes wrong in preparing or doing a run fails that run (`run.failed`). `Unavailable` does not: the run is
 given back (`run.suspended`) and taken up again after a pause, and such an attempt is not counted.
 
@@ -38,8 +40,9 @@ from __future__ import annotations
 import asyncio
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
 import anyio
 import msgspec
@@ -82,6 +85,7 @@ from core.work import Wakeup, WorkQueue
 log = structlog.get_logger("sika.run")
 
 E = TypeVar("E", bound=Event)
+S = TypeVar("S")
 SUSPENDED_SECONDS = (1.0, 5.0, 15.0)
 """Pauses of a run that was given back, by how often in a row."""
 APPEND_TRIES = 50
@@ -123,6 +127,9 @@ class Journal(Protocol):
     def id(self) -> str:
         """The run's id."""
         ...
+
+    @property
+    def thread_id(self) -> str: ...
 
     @property
     def state(self) -> ThreadState: ...
@@ -433,6 +440,15 @@ def tool_message(call: CallRef, name: str, content: str, status: str = "success"
     return message
 
 
+@dataclass(frozen=True, slots=True)
+class Prepared(Generic[S]):
+    """How one attempt at a run is done."""
+
+    setup: S
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """What `run.started` says of it: `model`, `prompt`, `config`, `agent`; and, at the first attempt, `prepared`."""
+
+
 class RunActor(Actor[RunRequested]):
     """An actor that works through the runs of a thread, one at a time. Subclasses implement `perform`."""
 
@@ -440,17 +456,15 @@ class RunActor(Actor[RunRequested]):
     run_seconds: ClassVar[float] = 86_400.0
     """Deadline of one attempt: what hangs for ever must not keep its place for ever."""
 
-    @abstractmethod
-    async def perform(self, run: OwnedRun) -> None:
-        """Do the run: return when it is complete, raise if it failed. Cancelled when the run is to stop or the
-        process drains.
-        """
+    async def prepare(self, run: OwnedRun) -> Prepared[Any]:
+        """Decides how the run is done, before it is claimed. An error fails the run; `Unavailable` does not."""
+        return Prepared(None)
 
-    async def describe(self, run: OwnedRun) -> Mapping[str, Any]:
-        """What `run.started` says about how the run is done: `model`, `prompt`, `config`, `agent`; and, at the first
-        attempt, what is `prepared`.
+    @abstractmethod
+    async def perform(self, run: OwnedRun, prepared: Prepared[Any]) -> None:
+        """Does the run: returns when it is complete, raises if it failed. Called again, with the same preparation, if
+        somebody steered the run at its end. Cancelled when the run is to stop or the process drains.
         """
-        return {}
 
     async def stopped(self, run: OwnedRun, open_calls: list[Json]) -> None:
         """The run was stopped by a person while these tool calls were open: end their effects."""
@@ -502,7 +516,7 @@ class RunActor(Actor[RunRequested]):
             worker.owned.discard(run.id)
 
     async def _own(self, owned: OwnedRun, ear: Ear, wakeup: Wakeup, worker: Worker) -> ThreadState:
-        run, failure = owned.run, None
+        run, prepared = owned.run, None
         if run.cancel is None:
             if run.stalled >= STALLED_ATTEMPTS:
                 text = (
@@ -512,15 +526,9 @@ class RunActor(Actor[RunRequested]):
                 await owned.append(RunFailed(error="Stalled", text=text), audience=_audience(owned))
                 return owned.state
             begun = RunStarted(attempt=owned.attempt, worker=worker.name, lease=wakeup.seq, delivery=wakeup.order)
-            try:
-                await owned.claim(msgspec.structs.replace(begun, **await self.describe(owned)))
-            except (Conflict, OwnershipLost, Unavailable):
-                raise
-            except Exception as error:  # the run cannot be prepared: it is begun, and fails
-                failure = _failed(owned, error)
-                await owned.claim(begun)
+            prepared = await self._begin(owned, begun)
         while True:
-            outcome = None if owned.stopping else failure or await self._attempt(owned, ear)
+            outcome = None if prepared is None or owned.stopping else await self._attempt(owned, prepared, ear)
             if isinstance(owned.broken, Unavailable) and not owned.unstored:
                 raise await self._suspended(owned, owned.broken)
             if owned.broken:
@@ -531,15 +539,30 @@ class RunActor(Actor[RunRequested]):
             if await owned.append(end, unsteered=isinstance(end, RunCompleted), audience=_audience(owned)):
                 return owned.state
 
-    async def _attempt(self, owned: OwnedRun, ear: Ear) -> Event | None:
-        """Do the run; what came of it, or None if it was stopped."""
+    async def _begin(self, owned: OwnedRun, begun: RunStarted) -> Prepared[Any] | RunFailed:
+        """Prepares and claims the run. One that cannot be prepared is claimed all the same, and fails."""
+        try:
+            prepared = await self.prepare(owned)
+            await owned.claim(msgspec.structs.replace(begun, **prepared.facts))
+            return prepared
+        except (Conflict, OwnershipLost, Unavailable):
+            raise
+        except Exception as error:
+            failure = _failed(owned, error)
+            await owned.claim(begun)
+            return failure
+
+    async def _attempt(self, owned: OwnedRun, prepared: Prepared[Any] | RunFailed, ear: Ear) -> Event | None:
+        """Does the run. Returns its last event, or None if it was stopped."""
+        if isinstance(prepared, RunFailed):
+            return prepared
         outcome: Event | None = None
         async with anyio.create_task_group() as tasks:
             with anyio.CancelScope() as scope:
                 tasks.start_soon(owned.watch, ear, scope)
                 try:
                     async with asyncio.timeout(self.run_seconds) as deadline:
-                        await self.perform(owned)
+                        await self.perform(owned, prepared)
                     outcome = RunCompleted()
                 except (Paused, Failed) as end:
                     outcome = end.event

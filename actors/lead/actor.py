@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any, Protocol
-from weakref import WeakKeyDictionary
 
 import structlog
 from langchain_core.language_models import BaseChatModel
@@ -16,6 +15,7 @@ from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import BaseTool
 from langgraph.errors import GraphRecursionError
 
+from actors.lead import preparation
 from actors.lead.agent import Agent, Agents, as_langchain, untracked
 from actors.lead.breakpoints import Breakpoints
 from actors.lead.chain import Policy, Ports, arranged, middlewares, policies
@@ -23,20 +23,19 @@ from actors.lead.failures import Breaker
 from actors.lead.messages import Loaded
 from actors.lead.plan import Models, Plan, Planner, Toolset
 from actors.lead.policies.budgets import Spent
-from actors.lead.preparation import prepare
 from actors.lead.prompt import short_hash
 from actors.lead.recorder import Ended, adopt
 from actors.lead.summary import chosen
 from actors.lead.turn import Call, Candidate, Turn, VisibleFailure, unseen
 from core import agents, console
 from core.config import Config, ConfigSource
-from core.errors import Invalid, NotFound, SikaError, Unavailable
-from core.events import Json, RunRequested
+from core.errors import SikaError, Unavailable
+from core.events import Json
 from core.guardrails import Provider
 from core.images import Images
 from core.log import EventLog
 from core.projections import Views
-from core.run import CallRef, Failed, Journal, OwnedRun, Paused, RunActor
+from core.run import CallRef, Failed, Journal, OwnedRun, Paused, Prepared, RunActor
 from core.settings import Guardrails
 from core.state import next_nodes, unanswered
 from core.tools import Effect, Tool
@@ -101,8 +100,6 @@ class Lead(RunActor):
         self._images = images
         self._guardrails = guardrails
         self._planner = Planner(config, models, tools, agents.aggregates(log), home)
-        self._plans: WeakKeyDictionary[OwnedRun, Plan] = WeakKeyDictionary()
-        """Of the runs at work: what `run.started` says of one is what is done."""
         self._compiled = Agents()
         self._as_langchain: OrderedDict[int, tuple[Tool, BaseTool]] = OrderedDict()
         self._loaded = Loaded()
@@ -110,40 +107,34 @@ class Lead(RunActor):
         self._known_spent: dict[str | None, tuple[date, Spent]] = {}
         """What the read models said last: for when they are being made anew."""
 
-    async def describe(self, run: OwnedRun) -> Mapping[str, Any]:
-        try:
-            plan = self._plans[run] = await self._planner.plan(run.request, run.state.user, run.run.model)
-        except (Invalid, NotFound):  # `perform` says it, and the run fails
-            return {}
+    async def prepare(self, run: OwnedRun) -> Prepared[Plan]:
+        plan = await self._plan(run)
         facts = {"model": plan.model, "prompt": short_hash(plan.prompt), "config": plan.config.hash}
         if plan.agent:
             facts["agent"] = plan.agent.name
         if run.attempt > 1 or not run.request.input or self._uploads is None:
-            return facts
-        return facts | {"prepared": await prepare(run.id, run.request, run.state, run.thread_id, self._uploads)}
+            return Prepared(plan, facts)
+        added = await preparation.prepare(run.id, run.request, run.state, run.thread_id, self._uploads)
+        return Prepared(plan, facts | {"prepared": added})
 
-    async def perform(self, run: OwnedRun) -> None:
-        model, plan = run.run.model or "", self._plans.get(run)
-        await self.execute(run, run.request, model, run.thread_id, run.state.user, self._call, plan)
+    async def perform(self, run: OwnedRun, prepared: Prepared[Plan]) -> None:
+        await self._work(prepared.setup, run, self._call)
 
-    async def execute(
-        self,
-        journal: Journal,
-        request: RunRequested,
-        model: str,
-        thread_id: str,
-        user: str,
-        call: Call,
-        plan: Plan | None = None,
-    ) -> None:
-        """The loop itself, on any journal: live, or replaying. Without a `plan` one is made, if there is work."""
+    async def execute(self, journal: Journal, call: Call) -> None:
+        """Does a run on any journal, as the configuration is now: for replays."""
+        await self._work(await self._plan(journal), journal, call)
+
+    async def _plan(self, journal: Journal) -> Plan:
+        run = journal.state.runs[journal.id]
+        return await self._planner.plan(run.request, journal.state.user, run.model)
+
+    async def _work(self, plan: Plan, journal: Journal, call: Call) -> None:
         state = journal.state
         if not next_nodes(state.messages) and not state.runs[journal.id].again and not await journal.steered():
             return  # nothing to answer, or answered already
-        plan = plan or await self._planner.plan(request, user, model or None)
-        turn = self._turn(plan, journal, request, thread_id, user, call)
+        turn = self._turn(plan, journal, call)
         try:
-            await self._loop(plan, turn, request)
+            await self._loop(plan, turn)
         except Ended:
             return
         except VisibleFailure as failure:
@@ -153,23 +144,21 @@ class Lead(RunActor):
         if turn.asked:
             raise Paused(["tools"], turn.asked)
 
-    def _turn(self, plan: Plan, journal: Journal, request: RunRequested, thread_id: str, user: str, call: Call) -> Turn:
+    def _turn(self, plan: Plan, journal: Journal, call: Call) -> Turn:
         return Turn(
             journal=journal,
-            thread=thread_id,
-            run=journal.id,
-            user=user,
             call=call,
             config=plan.config,
             options=plan.options,
             candidates=[self._candidate(name, plan) for name in plan.candidates],
             effects={tool.name: tool.effect for tool in plan.tools} | POLICIES_EFFECTS,
-            breakpoints=Breakpoints(request),
+            breakpoints=Breakpoints(journal.state.runs[journal.id].request),
             loaded=self._loaded,
         )
 
-    async def _loop(self, plan: Plan, turn: Turn, request: RunRequested) -> None:
+    async def _loop(self, plan: Plan, turn: Turn) -> None:
         """LangChain's loop, from the folded state on."""
+        request = turn.state.runs[turn.run].request
         agent = await self._agent(plan, turn)
         turn.untracked = untracked(agent)
         seed = {name: value for name, value in turn.state.values.items() if name in agent.channels}

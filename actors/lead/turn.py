@@ -83,9 +83,6 @@ class Turn:
     """One attempt at a run. What must outlast it is in the log: read `state`, and record what you decide."""
 
     journal: Journal
-    thread: str
-    run: str
-    user: str
     call: Call
     config: Config
     options: Options
@@ -105,6 +102,18 @@ class Turn:
     _decisions: dict[str, list[Decision]] = field(default_factory=dict)
     _heard: dict[str, int] = field(default_factory=dict)
     _known: tuple[list[Message] | None, list[BaseMessage]] = (None, [])
+
+    @property
+    def thread(self) -> str:
+        return self.journal.thread_id
+
+    @property
+    def run(self) -> str:
+        return self.journal.id
+
+    @property
+    def user(self) -> str:
+        return self.state.user
 
     @property
     def state(self) -> ThreadState:

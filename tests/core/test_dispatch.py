@@ -31,7 +31,7 @@ from core.events import (
     thread,
 )
 from core.log import EventLog
-from core.run import OwnedRun, RunActor
+from core.run import OwnedRun, Prepared, RunActor
 from core.state import ThreadState
 from core.system import System
 from core.work import Hint, Wakeup, WorkQueue
@@ -89,7 +89,7 @@ class Worker(RunActor):
         self.started = anyio.Event()
         self.gate: anyio.Event | None = None
 
-    async def perform(self, run: OwnedRun) -> None:
+    async def perform(self, run: OwnedRun, prepared: Prepared[Any]) -> None:
         self.performed.append(run.id)
         self.started.set()
         if self.gate is not None:
@@ -594,14 +594,14 @@ async def test_a_run_that_cannot_be_prepared_fails(endpoint: Endpoint, tmp_path:
     class Unprepared(Worker):
         name = "lead"
 
-        async def describe(self, run: OwnedRun) -> Mapping[str, Any]:
+        async def prepare(self, run: OwnedRun) -> Prepared[Any]:
             raise TypeError("'NoneType' object is not iterable")
 
     class Misfit(Worker):
         name = "lead"
 
-        async def describe(self, run: OwnedRun) -> Mapping[str, Any]:
-            return {"model": 17}
+        async def prepare(self, run: OwnedRun) -> Prepared[Any]:
+            return Prepared(None, {"model": 17})
 
     for worker, text in ((Unprepared(), "'NoneType' object is not iterable"), (Misfit(), "got `int` - at `$.model`")):
         name = fresh().id
@@ -715,7 +715,7 @@ async def test_nothing_is_appended_after_the_end(endpoint: Endpoint, tmp_path: P
         name = "lead"
         left: OwnedRun | None = None
 
-        async def perform(self, run: OwnedRun) -> None:
+        async def perform(self, run: OwnedRun, prepared: Prepared[Any]) -> None:
             self.left = run
 
     worker, name = Stray(), fresh().id
@@ -735,7 +735,7 @@ async def test_who_was_held_up_looks_before_it_asks(
     worker.gate = anyio.Event()
     owned: list[OwnedRun] = []
 
-    async def perform(run: OwnedRun) -> None:
+    async def perform(run: OwnedRun, prepared: Prepared[Any]) -> None:
         owned.append(run)
         worker.started.set()
         await worker.gate.wait() if worker.gate else None

@@ -45,6 +45,7 @@ class Kept:
     """A journal in memory: folds what is recorded."""
 
     id = RUN
+    thread_id = "t"
     stopping = False
 
     def __init__(self, state: ThreadState) -> None:
@@ -109,9 +110,6 @@ def turn(
     state = fold(log_of(ThreadCreated(user="u"), patched, (request, RUN), (started, RUN)))
     return Turn(
         journal=Kept(state),
-        thread="t",
-        run=RUN,
-        user="u",
         call=call,
         config=configuration.parse(msgspec.json.encode(config or {}).decode()),
         options=options(request),
