@@ -27,6 +27,9 @@ id, so a command that ran answers with what it did), `once` is answered to the m
 *Fail.* What goes wrong in preparing or doing a run fails that run (`run.failed`). `Unavailable` does not: the run is
 given back (`run.suspended`) and taken up again after a pause, and such an attempt is not counted.
 
+*Settle up.* What has to be known of a run in other aggregates (`settle`: what it used) is written before its last
+event: a worker that dies between the two leaves an open run, which is taken up and settled again.
+
 *End.* Cancelling first closes what is open: a cut-off answer is kept as far as it was said, open tool calls get an
 answer that says so.
 
@@ -466,6 +469,11 @@ class RunActor(Actor[RunRequested]):
         somebody steered the run at its end. Cancelled when the run is to stop or the process drains.
         """
 
+    async def settle(self, run: OwnedRun) -> None:
+        """Called before the run's last event, however it ends; again if that event is not appended. `Unavailable`
+        gives the run back.
+        """
+
     async def stopped(self, run: OwnedRun, open_calls: list[Json]) -> None:
         """The run was stopped by a person while these tool calls were open: end their effects."""
 
@@ -536,6 +544,7 @@ class RunActor(Actor[RunRequested]):
             if isinstance(outcome, RunFailed):
                 await self._close_calls(owned, "Error: the run failed before this was done.")
             end = outcome or await self._stop(owned)
+            await self._settle(owned)
             if await owned.append(end, unsteered=isinstance(end, RunCompleted), audience=_audience(owned)):
                 return owned.state
 
@@ -575,6 +584,14 @@ class RunActor(Actor[RunRequested]):
                     outcome = _failed(owned, error)
             tasks.cancel_scope.cancel()
         return outcome
+
+    async def _settle(self, owned: OwnedRun) -> None:
+        try:
+            await self.settle(owned)
+        except Unavailable as error:
+            raise await self._suspended(owned, error) from error
+        except Exception:  # what only counts does not keep a run from its end
+            log.exception("run not settled", run=owned.id, thread=owned.thread_id)
 
     async def _suspended(self, owned: OwnedRun, error: Unavailable) -> Suspended:
         """Give the run back, and say why."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
-from datetime import UTC, date, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -22,19 +22,19 @@ from actors.lead.chain import Policy, Ports, arranged, middlewares, policies
 from actors.lead.failures import Breaker
 from actors.lead.messages import Loaded
 from actors.lead.plan import Models, Plan, Planner, Toolset
-from actors.lead.policies.budgets import Spent
+from actors.lead.policies.budgets import counts_days, limited
 from actors.lead.prompt import short_hash
 from actors.lead.recorder import Ended, adopt
 from actors.lead.summary import chosen
-from actors.lead.turn import Call, Candidate, Turn, VisibleFailure, unseen
-from core import agents, console
+from actors.lead.turn import Call, Candidate, Count, Turn, VisibleFailure, uncounted, unseen
+from core import agents
 from core.config import Config, ConfigSource
-from core.errors import SikaError, Unavailable
+from core.errors import SikaError
 from core.events import Json
 from core.guardrails import Provider
 from core.images import Images
+from core.ledger import Ledgers, Today
 from core.log import EventLog
-from core.projections import Views
 from core.run import CallRef, Failed, Journal, OwnedRun, Paused, Prepared, RunActor
 from core.settings import Guardrails
 from core.state import next_nodes, unanswered
@@ -47,8 +47,6 @@ KEPT_TOOLS = 1024
 """LangChain's objects of tools. Each change of the configuration makes new ones."""
 LoadGuardrails = Callable[[Guardrails], Provider | None]
 """The provider that the settings name. Raises `Invalid`."""
-KNOWN_SPENT = 1000
-"""Users whose last known spending is kept."""
 POLICIES_EFFECTS: dict[str, Effect] = {"write_todos": "pure", "tool_search": "pure"}
 """Of the tools that policies bring along."""
 
@@ -87,7 +85,6 @@ class Lead(RunActor):
         log: EventLog,
         home: Path,
         traced: Traced = _untraced,
-        views: Views | None = None,
         uploads: Uploads | None = None,
         images: Images | None = None,
         guardrails: LoadGuardrails = _unguarded,
@@ -95,7 +92,8 @@ class Lead(RunActor):
         self._models = models
         self._call = call
         self._traced = traced
-        self._views = views
+        self._config = config
+        self._ledgers = Ledgers(log)
         self._uploads = uploads
         self._images = images
         self._guardrails = guardrails
@@ -104,8 +102,6 @@ class Lead(RunActor):
         self._as_langchain: OrderedDict[int, tuple[Tool, BaseTool]] = OrderedDict()
         self._loaded = Loaded()
         self._breakers: dict[str, Breaker] = {}
-        self._known_spent: dict[str | None, tuple[date, Spent]] = {}
-        """What the read models said last: for when they are being made anew."""
 
     async def prepare(self, run: OwnedRun) -> Prepared[Plan]:
         plan = await self._plan(run)
@@ -118,21 +114,31 @@ class Lead(RunActor):
         return Prepared(plan, facts | {"prepared": added})
 
     async def perform(self, run: OwnedRun, prepared: Prepared[Plan]) -> None:
-        await self._work(prepared.setup, run, self._call)
+        plan = prepared.setup
+        await self._work(self._turn(plan, run, self._call, partial(self._post, run, plan.config)), plan)
+
+    async def settle(self, run: OwnedRun) -> None:
+        config = self._config.current()
+        if counts_days(config):
+            await self._post(run, config)
+
+    async def _post(self, journal: Journal, config: Config) -> Today:
+        run = journal.state.runs[journal.id]
+        return await self._ledgers.post(journal.state, run, everybody=limited(config.budgets.day))
 
     async def execute(self, journal: Journal, call: Call) -> None:
-        """Does a run on any journal, as the configuration is now: for replays."""
-        await self._work(await self._plan(journal), journal, call)
+        """Does a run on any journal, as the configuration is now: for replays, which count nowhere."""
+        plan = await self._plan(journal)
+        await self._work(self._turn(plan, journal, call), plan)
 
     async def _plan(self, journal: Journal) -> Plan:
         run = journal.state.runs[journal.id]
         return await self._planner.plan(run.request, journal.state.user, run.model)
 
-    async def _work(self, plan: Plan, journal: Journal, call: Call) -> None:
-        state = journal.state
-        if not next_nodes(state.messages) and not state.runs[journal.id].again and not await journal.steered():
+    async def _work(self, turn: Turn, plan: Plan) -> None:
+        state = turn.state
+        if not next_nodes(state.messages) and not state.runs[turn.run].again and not await turn.journal.steered():
             return  # nothing to answer, or answered already
-        turn = self._turn(plan, journal, call)
         try:
             await self._loop(plan, turn)
         except Ended:
@@ -144,7 +150,7 @@ class Lead(RunActor):
         if turn.asked:
             raise Paused(["tools"], turn.asked)
 
-    def _turn(self, plan: Plan, journal: Journal, call: Call) -> Turn:
+    def _turn(self, plan: Plan, journal: Journal, call: Call, today: Count = uncounted) -> Turn:
         return Turn(
             journal=journal,
             call=call,
@@ -154,6 +160,7 @@ class Lead(RunActor):
             effects={tool.name: tool.effect for tool in plan.tools} | POLICIES_EFFECTS,
             breakpoints=Breakpoints(journal.state.runs[journal.id].request),
             loaded=self._loaded,
+            today=today,
         )
 
     async def _loop(self, plan: Plan, turn: Turn) -> None:
@@ -199,30 +206,7 @@ class Lead(RunActor):
             names = chosen(plan.config, *wanted, plan.model)
             return [(name, self._models.get(name, thinking=False, reasoning_effort=None)) for name in names]
 
-        async def today(user: str | None) -> Spent:
-            return await self._spent(user, plan.config)
-
-        return Ports(today, self._images, self._guardrails(plan.config.guardrails), summaries)
-
-    async def _spent(self, user: str | None, config: Config) -> Spent:
-        """What a user, or everybody, has used today, as far as the read models know: they are a moment behind."""
-        if self._views is None:
-            return Spent()
-        prices = {one.name: one.pricing for one in config.models if one.pricing is not None}
-        today = datetime.now(UTC).date()
-        try:
-            span = await console.span(self._views, user, prices, until=today, days=1)
-        except Unavailable:  # a budget is rather a little late than everybody's stand-still
-            day, spent = self._known_spent.get(user, (None, Spent()))
-            if day != today:
-                raise
-            return spent
-        spent = Spent(span.total.tokens.total, span.total.price.total)
-        self._known_spent.pop(user, None)
-        self._known_spent[user] = (today, spent)
-        while len(self._known_spent) > KNOWN_SPENT:
-            del self._known_spent[next(iter(self._known_spent))]
-        return spent
+        return Ports(self._images, self._guardrails(plan.config.guardrails), summaries)
 
     def _candidate(self, name: str, plan: Plan) -> Candidate:
         wanted = plan.options

@@ -28,7 +28,7 @@ from actors.lead.effects import Effects
 from actors.lead.plan import Plan
 from actors.lead.policies.approvals import Approvals
 from actors.lead.policies.asides import Asides
-from actors.lead.policies.budgets import Budgets, Today
+from actors.lead.policies.budgets import Budgets, counts_days
 from actors.lead.policies.clarification import Clarification
 from actors.lead.policies.command_audit import CommandAudit
 from actors.lead.policies.dangling_calls import DanglingCalls
@@ -55,7 +55,7 @@ from core.errors import Invalid, contained
 from core.events import ModelCompleted
 from core.guardrails import Provider
 from core.images import Images
-from core.settings import MiddlewareEntry
+from core.settings import Config, MiddlewareEntry
 
 Policy = AgentMiddleware[Any, Turn, Any]
 
@@ -69,7 +69,6 @@ HOOKS = ("before_agent", "before_model", "after_model", "after_agent")
 class Ports(NamedTuple):
     """What policies ask of the outside."""
 
-    today: Today
     images: Images | None = None
     guardrails: Provider | None = None
     summaries: Models = list
@@ -81,7 +80,7 @@ def policies(plan: Plan, ports: Ports, deferred: Sequence[BaseTool] = ()) -> lis
     provider, images = ports.guardrails, ports.images
     found: list[Policy | None] = [
         TokenUsage() if config.token_usage.enabled else None,
-        Budgets(config, ports.today) if config.token_budget.enabled or config.budgets != settings.Budgets() else None,
+        Budgets(config) if _has_budgets(config) else None,
         Summarization(config.summarization, ports.summaries) if config.summarization.enabled else None,
         LoopDetection(config.loop_detection) if config.loop_detection.enabled else None,
         TerminalResponse(),
@@ -103,6 +102,10 @@ def policies(plan: Plan, ports: Ports, deferred: Sequence[BaseTool] = ()) -> lis
         Clarification(),
     ]
     return [policy for policy in found if policy is not None]
+
+
+def _has_budgets(config: Config) -> bool:
+    return config.token_budget.enabled or config.budgets != settings.Budgets() or counts_days(config)
 
 
 class Chain(AgentMiddleware[Any, Turn, Any]):

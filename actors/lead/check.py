@@ -9,7 +9,6 @@ from actors.lead.agent import as_langchain
 from actors.lead.chain import Ports, arranged, policies
 from actors.lead.options import Options
 from actors.lead.plan import Plan
-from actors.lead.policies.budgets import Spent
 from core.config import Config
 from core.errors import Invalid
 from core.guardrails import Provider
@@ -52,7 +51,7 @@ def _plan(config: Config, tools: Sequence[Tool], everything: bool) -> Plan:
 
 def _names_in(plan: Plan, provider: Provider | None) -> set[str]:
     """The tools of a run and of its policies."""
-    found = policies(plan, Ports(_nothing_spent, guardrails=provider), [as_langchain(tool) for tool in plan.deferred])
+    found = policies(plan, Ports(guardrails=provider), [as_langchain(tool) for tool in plan.deferred])
     owners = {tool.name: "another tool" for tool in plan.tools}
     for policy in arranged(found, plan.config.middlewares):
         for tool in getattr(policy, "tools", ()):
@@ -61,7 +60,3 @@ def _names_in(plan: Plan, provider: Provider | None) -> set[str]:
                 raise Invalid(f"middlewares: the tool {name} of {policy.name} has the name of {owners[name]}")
             owners[name] = f"that of {policy.name}"
     return {*owners}
-
-
-async def _nothing_spent(user: str | None) -> Spent:
-    return Spent()

@@ -24,6 +24,7 @@ from core.config import Config
 from core.errors import SikaError
 from core.events import Decision, Interrupt, Json, Message, ModelCompleted
 from core.ids import uuid7
+from core.ledger import Today
 from core.run import CallRef, Journal
 from core.state import Intent, ThreadState
 from core.tools import Effect
@@ -34,6 +35,8 @@ ToolResult = ToolMessage | Command[Any]
 ToolHandler = Callable[[ToolCallRequest], Awaitable[ToolResult]]
 """What a policy lies around."""
 Call = Callable[[str, Mapping[str, Any], Callable[[str], Awaitable[None]]], Awaitable[Any]]
+Count = Callable[[], Awaitable[Today]]
+"""Enters what a run has used so far into the ledgers of its day. Returns what was used today."""
 
 END_SECONDS = 10.0
 
@@ -49,6 +52,11 @@ class Answer(ModelResponse[Any]):
 def revised(response: ModelResponse[Any], message: BaseMessage) -> ModelResponse[Any]:
     """Returns the response with another last message; the event stays with it."""
     return replace(response, result=[*response.result[:-1], message])
+
+
+async def uncounted() -> Today:
+    """A replay uses nothing, and is held to the budget of no day."""
+    return Today()
 
 
 class VisibleFailure(SikaError):
@@ -91,6 +99,7 @@ class Turn:
     effects: Mapping[str, Effect]
     breakpoints: Breakpoints
     loaded: Loaded
+    today: Count = uncounted
     untracked: frozenset[str] = frozenset()
     """Fields of the graph's state that middlewares forget with the run."""
     asked: list[Interrupt] = field(default_factory=list)

@@ -157,7 +157,6 @@ async def worker(
                 running.call,
                 running.log,
                 home,
-                views=running.views,
                 uploads=LocalUploads(home),
                 images=LocalImages(home),
                 guardrails=guardrails.load,

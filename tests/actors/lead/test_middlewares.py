@@ -90,7 +90,7 @@ class Forgetful(AgentMiddleware[Any, Any, Any]):
 
 def names(*entries: MiddlewareEntry) -> list[str]:
     config = configuration.parse("budgets: {run: {tokens: 5}}")
-    return [policy.name for policy in arranged(policies(chains.plan(config), Ports(chains.nothing)), entries)]
+    return [policy.name for policy in arranged(policies(chains.plan(config), Ports()), entries)]
 
 
 def test_where_they_stand() -> None:
