@@ -1,9 +1,9 @@
 """What was used of a day, by user and by everybody: exact, whichever process counts.
 
 A user's ledger is one aggregate: of the newest day, each run with all that it has used so far. Saying the same again
-changes nothing, so a run may be posted as often as somebody likes: before each model call, and before its end. The
-ledger of everybody has the users' sums in place of runs. Days are in UTC, and a run counts for the day on which it was
-asked for. Nobody reads a day that is over, so its entries are dropped with the first post of the next.
+changes nothing, so a run may be posted any number of times: before each model call, and before its end. The ledger of
+everybody has the users' sums in place of runs. Days are in UTC, and a run counts for the day on which it was asked for.
+A day that is over is not read any more: its entries are dropped with the first post of the next.
 
 A post states one entry, and every `KEPT`-th all of them: what lies before that one is purged.
 """
@@ -84,7 +84,7 @@ def fold(records: Iterable[Record], start: Ledger) -> Ledger:
             day, entries, total = event.day, {}, {}
         if event.day == day:
             for key, counts in event.used.items():
-                used = {model: Tokens(*msgspec.structs.astuple(count)) for model, count in counts.items()}
+                used = {model: Tokens(*msgspec.structs.astuple(spent)) for model, spent in counts.items()}
                 _add(total, used, instead=entries.get(key, {}))
                 entries[key] = used
     return Ledger(day, entries, total, count)

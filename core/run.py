@@ -11,6 +11,8 @@ it (`delivery`), so that only a later one takes the run over: a frozen process t
 socket that others have superseded. The owner looks for further requested runs before it acks; as its last append was
 guarded, a request it did not see must have come after, with a wake-up of its own.
 
+*Prepare.* How a run is done is decided once per attempt (`Prepared`): what `run.started` says of it is what is done.
+
 *Wake up.* A process that was held up for longer than a lease may have lost its runs without knowing. Appends find out
 by their guard; before something that no guard covers (asking a model, repeating a call) the owner looks at the log
 (`confirm`).
@@ -22,13 +24,11 @@ else is kept.
 without an outcome is treated by its effect: `pure` and `idempotent` run again (the sandbox keeps a record per call
 id, so a command that ran answers with what it did), `once` is answered to the model as unknown.
 
-*Prepare.* How a run is done is decided once per attempt (`Prepared`): what `run.started` says of it is what is done.
-
 *Fail.* What goes wrong in preparing or doing a run fails that run (`run.failed`). `Unavailable` does not: the run is
 given back (`run.suspended`) and taken up again after a pause, and such an attempt is not counted.
 
-*Settle up.* What has to be known of a run in other aggregates (`settle`: what it used) is written before its last
-event: a worker that dies between the two leaves an open run, which is taken up and settled again.
+*Count.* What other aggregates have to know of a run (what it used) is written before its last event (`before_end`): a
+worker that dies between the two leaves an open run, which somebody takes up, and does it again.
 
 *End.* Cancelling first closes what is open: a cut-off answer is kept as far as it was said, open tool calls get an
 answer that says so.
@@ -469,7 +469,7 @@ class RunActor(Actor[RunRequested]):
         somebody steered the run at its end. Cancelled when the run is to stop or the process drains.
         """
 
-    async def settle(self, run: OwnedRun) -> None:
+    async def before_end(self, run: OwnedRun) -> None:
         """Called before the run's last event, however it ends; again if that event is not appended. `Unavailable`
         gives the run back.
         """
@@ -544,7 +544,7 @@ class RunActor(Actor[RunRequested]):
             if isinstance(outcome, RunFailed):
                 await self._close_calls(owned, "Error: the run failed before this was done.")
             end = outcome or await self._stop(owned)
-            await self._settle(owned)
+            await self._before_end(owned)
             if await owned.append(end, unsteered=isinstance(end, RunCompleted), audience=_audience(owned)):
                 return owned.state
 
@@ -585,13 +585,13 @@ class RunActor(Actor[RunRequested]):
             tasks.cancel_scope.cancel()
         return outcome
 
-    async def _settle(self, owned: OwnedRun) -> None:
+    async def _before_end(self, owned: OwnedRun) -> None:
         try:
-            await self.settle(owned)
+            await self.before_end(owned)
         except Unavailable as error:
             raise await self._suspended(owned, error) from error
         except Exception:  # what only counts does not keep a run from its end
-            log.exception("run not settled", run=owned.id, thread=owned.thread_id)
+            log.exception("run not counted", run=owned.id, thread=owned.thread_id)
 
     async def _suspended(self, owned: OwnedRun, error: Unavailable) -> Suspended:
         """Give the run back, and say why."""

@@ -117,7 +117,7 @@ class Lead(RunActor):
         plan = prepared.setup
         await self._work(self._turn(plan, run, self._call, partial(self._post, run, plan.config)), plan)
 
-    async def settle(self, run: OwnedRun) -> None:
+    async def before_end(self, run: OwnedRun) -> None:
         config = self._config.current()
         if counts_days(config):
             await self._post(run, config)

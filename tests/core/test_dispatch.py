@@ -616,23 +616,23 @@ async def test_a_run_that_cannot_be_prepared_fails(endpoint: Endpoint, tmp_path:
 
 
 @pytest.mark.parametrize(("fault", "attempts"), [(Unavailable("no log"), 2), (TypeError("a mistake"), 1)])
-async def test_a_run_that_cannot_be_settled(
+async def test_a_run_that_cannot_be_counted(
     endpoint: Endpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: Exception, attempts: int
 ) -> None:
     """It waits where it must; it does not wait for a mistake of ours."""
     monkeypatch.setattr("core.run.SUSPENDED_SECONDS", (0.01,))
     faults = [fault]
 
-    class Settling(Worker):
+    class Counting(Worker):
         name = "lead"
 
-        async def settle(self, run: OwnedRun) -> None:
+        async def before_end(self, run: OwnedRun) -> None:
             assert run.run.open
             if faults:
                 raise faults.pop()
 
     name = fresh().id
-    async with process(endpoint, tmp_path, Settling()) as running:
+    async with process(endpoint, tmp_path, Counting()) as running:
         await asked(running, name)
         run = (await ended(running, name, "r")).runs["r"]
         await queue_is_empty(running)
