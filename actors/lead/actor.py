@@ -20,7 +20,7 @@ from actors.lead.agent import Agent, Agents, as_langchain, untracked
 from actors.lead.breakpoints import Breakpoints
 from actors.lead.chain import Policy, Ports, arranged, middlewares, policies
 from actors.lead.failures import Breaker
-from actors.lead.messages import Loaded
+from actors.lead.messages import MessageCache
 from actors.lead.plan import Models, Plan, Planner, Toolset
 from actors.lead.policies.budgets import counts_days, limited
 from actors.lead.prompt import short_hash
@@ -100,7 +100,7 @@ class Lead(RunActor):
         self._planner = Planner(config, models, tools, agents.aggregates(log), home)
         self._compiled = Agents()
         self._as_langchain: OrderedDict[int, tuple[Tool, BaseTool]] = OrderedDict()
-        self._loaded = Loaded()
+        self._cache = MessageCache()
         self._breakers: dict[str, Breaker] = {}
 
     async def prepare(self, run: OwnedRun) -> Prepared[Plan]:
@@ -159,7 +159,7 @@ class Lead(RunActor):
             candidates=[self._candidate(name, plan) for name in plan.candidates],
             effects={tool.name: tool.effect for tool in plan.tools} | POLICIES_EFFECTS,
             breakpoints=Breakpoints(journal.state.runs[journal.id].request),
-            loaded=self._loaded,
+            cache=self._cache,
             today=today,
         )
 
@@ -238,7 +238,7 @@ class Lead(RunActor):
         if unanswered(messages):
             cut = max(n for n, message in enumerate(messages) if message["type"] == "ai")
             messages = messages[:cut]
-        return self._loaded.load(thread_id, messages)
+        return self._cache.load(thread_id, messages)
 
     async def stopped(self, run: OwnedRun, open_calls: list[Json]) -> None:
         """A command of a stopped run must not go on."""

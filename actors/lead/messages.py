@@ -78,7 +78,7 @@ class _Known:
     several: bool = False
 
 
-class Loaded:
+class MessageCache:
     """The LangChain objects of threads at work: a message is converted once, not once per turn."""
 
     def __init__(self, kept: int = KEPT_BYTES) -> None:

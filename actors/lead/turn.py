@@ -18,7 +18,7 @@ from langgraph.types import Command
 
 from actors.lead.breakpoints import Breakpoints
 from actors.lead.failures import Breaker
-from actors.lead.messages import Loaded, dump, load
+from actors.lead.messages import MessageCache, dump, load
 from actors.lead.options import Options
 from core.config import Config
 from core.errors import SikaError
@@ -98,7 +98,7 @@ class Turn:
     """The run's model, and those that stand in for it, in order."""
     effects: Mapping[str, Effect]
     breakpoints: Breakpoints
-    loaded: Loaded
+    cache: MessageCache
     today: Count = uncounted
     untracked: frozenset[str] = frozenset()
     """Fields of the graph's state that middlewares forget with the run."""
@@ -133,7 +133,7 @@ class Turn:
         """The messages of the thread, as of now. Do not change them."""
         messages = self.state.messages
         if self._known[0] is not messages:
-            self._known = (messages, self.loaded.load(self.thread, messages))
+            self._known = (messages, self.cache.load(self.thread, messages))
         return self._known[1]
 
     def notes(self) -> list[BaseMessage]:

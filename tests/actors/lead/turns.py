@@ -15,7 +15,7 @@ from langgraph.types import Command
 
 from actors.lead.breakpoints import Breakpoints
 from actors.lead.failures import Breaker
-from actors.lead.messages import Loaded
+from actors.lead.messages import MessageCache
 from actors.lead.options import options
 from actors.lead.turn import Candidate, Turn
 from core import config as configuration
@@ -116,7 +116,7 @@ def turn(
         candidates=[Candidate("m", FakeListChatModel(responses=["ok"]), Breaker())],
         effects={},
         breakpoints=Breakpoints(request),
-        loaded=Loaded(),
+        cache=MessageCache(),
     )
 
 
