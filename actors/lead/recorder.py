@@ -94,7 +94,7 @@ class Recorder(AgentMiddleware[Any, Turn, Any]):
     def _key(self, turn: Turn) -> str:
         """Of the model call that is to be made."""
         conversation, notes = turn.conversation(), turn.notes()
-        return turn.cache.keys.of(turn.thread, [*conversation, *notes] if notes else conversation)
+        return turn.cache.hashes.of(turn.thread, [*conversation, *notes] if notes else conversation)
 
     # ── tools ───────────────────────────────────────────────────────────────────────────────────────────────────────
 

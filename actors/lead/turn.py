@@ -105,7 +105,7 @@ class Turn:
     asked: list[Interrupt] = field(default_factory=list)
     """Questions that wait for a person: they pause the run."""
     request: str = ""
-    """The key of the model call being made (see `messages.Keys`)."""
+    """The key of the model call being made (see `messages.ConversationHashes`)."""
     working: set[asyncio.Task[Any]] = field(default_factory=set)
     """Tasks of model and tool calls. LangGraph does not end them all when the run is cancelled: `end` does."""
     _decisions: dict[str, list[Decision]] = field(default_factory=dict)

@@ -161,14 +161,14 @@ def test_threads_that_rest_are_forgotten_by_their_bytes() -> None:
     loaded = MessageCache(kept=10_000)
     message = {"type": "human", "id": "a", "content": "x" * 2000}
     [before] = loaded.load("t", [message])
-    loaded.keys.of("t", [before])
+    loaded.hashes.of("t", [before])
     for number in range(3):
         loaded.load(str(number), [message])
     assert loaded.load("t", [message])[0] is before
     for number in range(5):
         [other] = loaded.load(str(number), [message])
-        loaded.keys.of(str(number), [other])
+        loaded.hashes.of(str(number), [other])
     [after] = loaded.load("t", [message])
     assert after == before
     assert after is not before
-    assert "t" not in list(loaded.keys._threads)
+    assert "t" not in list(loaded.hashes._threads)
