@@ -16,7 +16,7 @@ from langchain_core.tools import BaseTool
 from langgraph.errors import GraphRecursionError
 
 from actors.lead import preparation
-from actors.lead.agent import Agent, Agents, as_langchain, untracked
+from actors.lead.agent import Agent, CompiledAgents, as_langchain, untracked
 from actors.lead.breakpoints import Breakpoints
 from actors.lead.chain import Policy, Ports, arranged, middlewares, policies
 from actors.lead.failures import Breaker
@@ -98,7 +98,7 @@ class Lead(RunActor):
         self._images = images
         self._guardrails = guardrails
         self._planner = Planner(config, models, tools, agents.aggregates(log), home)
-        self._compiled = Agents()
+        self._compiled = CompiledAgents()
         self._as_langchain: OrderedDict[int, tuple[Tool, BaseTool]] = OrderedDict()
         self._cache = MessageCache()
         self._breakers: dict[str, Breaker] = {}

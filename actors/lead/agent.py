@@ -78,7 +78,7 @@ def untracked(agent: Agent) -> frozenset[str]:
     return frozenset(name for name, channel in agent.channels.items() if isinstance(channel, UntrackedValue))
 
 
-class Agents:
+class CompiledAgents:
     """Compiled agents by what they are made of."""
 
     def __init__(self) -> None:
