@@ -21,7 +21,7 @@ from actors.lead.breakpoints import Breakpoints
 from actors.lead.chain import Policy, Ports, arranged, middlewares, policies
 from actors.lead.failures import Breaker
 from actors.lead.messages import MessageCache
-from actors.lead.plan import Models, Plan, Planner, Toolset
+from actors.lead.plan import Models, Planner, RunSetup, Toolset
 from actors.lead.policies.budgets import counts_days, limited
 from actors.lead.prompt import short_hash
 from actors.lead.recorder import Ended, adopt
@@ -103,19 +103,19 @@ class Lead(RunActor):
         self._cache = MessageCache()
         self._breakers: dict[str, Breaker] = {}
 
-    async def prepare(self, run: OwnedRun) -> Prepared[Plan]:
-        plan = await self._plan(run)
-        facts = {"model": plan.model, "prompt": short_hash(plan.prompt), "config": plan.config.hash}
-        if plan.agent:
-            facts["agent"] = plan.agent.name
+    async def prepare(self, run: OwnedRun) -> Prepared[RunSetup]:
+        setup = await self._setup(run)
+        facts = {"model": setup.model, "prompt": short_hash(setup.prompt), "config": setup.config.hash}
+        if setup.agent:
+            facts["agent"] = setup.agent.name
         if run.attempt > 1 or not run.request.input or self._uploads is None:
-            return Prepared(plan, facts)
+            return Prepared(setup, facts)
         added = await preparation.prepare(run.id, run.request, run.state, run.thread_id, self._uploads)
-        return Prepared(plan, facts | {"prepared": added})
+        return Prepared(setup, facts | {"prepared": added})
 
-    async def perform(self, run: OwnedRun, prepared: Prepared[Plan]) -> None:
-        plan = prepared.setup
-        await self._work(self._turn(plan, run, self._call, partial(self._post, run, plan.config)), plan)
+    async def perform(self, run: OwnedRun, prepared: Prepared[RunSetup]) -> None:
+        setup = prepared.setup
+        await self._work(self._turn(setup, run, self._call, partial(self._post, run, setup.config)), setup)
 
     async def before_end(self, run: OwnedRun) -> None:
         config = self._config.current()
@@ -128,19 +128,19 @@ class Lead(RunActor):
 
     async def execute(self, journal: Journal, call: Call) -> None:
         """Does a run on any journal, as the configuration is now: for replays, which count nowhere."""
-        plan = await self._plan(journal)
-        await self._work(self._turn(plan, journal, call), plan)
+        setup = await self._setup(journal)
+        await self._work(self._turn(setup, journal, call), setup)
 
-    async def _plan(self, journal: Journal) -> Plan:
+    async def _setup(self, journal: Journal) -> RunSetup:
         run = journal.state.runs[journal.id]
         return await self._planner.plan(run.request, journal.state.user, run.model)
 
-    async def _work(self, turn: Turn, plan: Plan) -> None:
+    async def _work(self, turn: Turn, setup: RunSetup) -> None:
         state = turn.state
         if not next_nodes(state.messages) and not state.runs[turn.run].again and not await turn.journal.steered():
             return  # nothing to answer, or answered already
         try:
-            await self._loop(plan, turn)
+            await self._loop(setup, turn)
         except Ended:
             return
         except VisibleFailure as failure:
@@ -150,68 +150,68 @@ class Lead(RunActor):
         if turn.asked:
             raise Paused(["tools"], turn.asked)
 
-    def _turn(self, plan: Plan, journal: Journal, call: Call, today: Count = uncounted) -> Turn:
+    def _turn(self, setup: RunSetup, journal: Journal, call: Call, today: Count = uncounted) -> Turn:
         return Turn(
             journal=journal,
             call=call,
-            config=plan.config,
-            options=plan.options,
-            candidates=[self._candidate(name, plan) for name in plan.candidates],
-            effects={tool.name: tool.effect for tool in plan.tools} | POLICIES_EFFECTS,
+            config=setup.config,
+            options=setup.options,
+            candidates=[self._candidate(name, setup) for name in setup.candidates],
+            effects={tool.name: tool.effect for tool in setup.tools} | POLICIES_EFFECTS,
             breakpoints=Breakpoints(journal.state.runs[journal.id].request),
             cache=self._cache,
             today=today,
         )
 
-    async def _loop(self, plan: Plan, turn: Turn) -> None:
+    async def _loop(self, setup: RunSetup, turn: Turn) -> None:
         """LangChain's loop, from the folded state on."""
         request = turn.state.runs[turn.run].request
-        agent = await self._agent(plan, turn)
+        agent = await self._agent(setup, turn)
         turn.untracked = untracked(agent)
         seed = {name: value for name, value in turn.state.values.items() if name in agent.channels}
         seed["messages"] = self._seed(turn.thread, turn.journal)
-        limits = plan.config.runs
-        steps = min(plan.options.steps or limits.recursion_limit, limits.max_recursion_limit)
+        limits = setup.config.runs
+        steps = min(setup.options.steps or limits.recursion_limit, limits.max_recursion_limit)
         traced = self._traced(
             thread=turn.thread,
             run=turn.run,
             user=turn.user,
             assistant=request.assistant,
-            model=plan.model,
+            model=setup.model,
             given=request.metadata,
-            made=_made(plan),
+            made=_made(setup),
         )
         try:
             final = await agent.ainvoke(seed, config={"recursion_limit": steps, **traced}, context=turn)
-            if plan.config.middlewares and not turn.asked:
+            if setup.config.middlewares and not turn.asked:
                 await adopt(turn, final)
         except GraphRecursionError as error:
             raise TooManySteps(f"The agent had not finished at its recursion limit of {steps} steps.") from error
 
-    async def _agent(self, plan: Plan, turn: Turn) -> Agent:
+    async def _agent(self, setup: RunSetup, turn: Turn) -> Agent:
         """The compiled agent of a plan: the same for runs that are done in the same way."""
-        chat, tools = turn.candidates[0].model, [self._langchain(tool) for tool in plan.tools]
-        names = {tool.name for tool in plan.deferred}
-        key = (id(chat), id(plan.config), plan.prompt, plan.todos, plan.vision, *map(id, tools))
+        chat, tools = turn.candidates[0].model, [self._langchain(tool) for tool in setup.tools]
+        names = {tool.name for tool in setup.deferred}
+        key = (id(chat), id(setup.config), setup.prompt, setup.todos, setup.vision, *map(id, tools))
 
         def chain() -> list[Policy]:
-            found = policies(plan, self._ports(plan), [tool for tool in tools if tool.name in names])
-            return middlewares(arranged(found, plan.config.middlewares))
+            found = policies(setup, self._ports(setup), [tool for tool in tools if tool.name in names])
+            return middlewares(arranged(found, setup.config.middlewares))
 
-        return await self._compiled.get(key, chat, tools, plan.prompt, chain)
+        return await self._compiled.get(key, chat, tools, setup.prompt, chain)
 
-    def _ports(self, plan: Plan) -> Ports:
+    def _ports(self, setup: RunSetup) -> Ports:
         def summaries() -> list[tuple[str, BaseChatModel]]:
-            wanted = (plan.config.summarization.model_name, *plan.config.model_roles.get("summarization", ()))
-            names = chosen(plan.config, *wanted, plan.model)
+            wanted = (setup.config.summarization.model_name, *setup.config.model_roles.get("summarization", ()))
+            names = chosen(setup.config, *wanted, setup.model)
             return [(name, self._models.get(name, thinking=False, reasoning_effort=None)) for name in names]
 
-        return Ports(self._images, self._guardrails(plan.config.guardrails), summaries)
+        return Ports(self._images, self._guardrails(setup.config.guardrails), summaries)
 
-    def _candidate(self, name: str, plan: Plan) -> Candidate:
-        wanted = plan.options
+    def _candidate(self, name: str, setup: RunSetup) -> Candidate:
+        wanted = setup.options
         chat = self._models.get(name, thinking=wanted.thinking is not False, reasoning_effort=wanted.effort)
-        return Candidate(name, chat, self._breaker(name, plan.config), blind=name in plan.blind)
+        return Candidate(name, chat, self._breaker(name, setup.config), blind=name in setup.blind)
 
     def _langchain(self, tool: Tool) -> BaseTool:
         """The same object for the same tool: models are bound to their tools once."""
@@ -256,14 +256,14 @@ class Lead(RunActor):
                 log.warning("command not stopped", call=call["id"], error=str(error))
 
 
-def _made(plan: Plan) -> Json:
+def _made(setup: RunSetup) -> Json:
     """What a trace says of how the run is done (contract runtime §1.1)."""
-    agent, wanted = plan.agent, plan.options
+    agent, wanted = setup.agent, setup.options
     return {
         "agent_name": agent.name if agent else "default",
         "thinking_enabled": wanted.thinking is not False,
         "reasoning_effort": wanted.effort,
-        "is_plan_mode": plan.todos,
+        "is_plan_mode": setup.todos,
         "subagent_enabled": wanted.subagents,
         "tool_groups": list(agent.tool_groups) if agent and agent.tool_groups is not None else None,
         "available_skills": sorted(agent.skills) if agent and agent.skills is not None else None,

@@ -25,7 +25,7 @@ from langchain_core.tools import BaseTool
 from langgraph.prebuilt.tool_node import ToolCallRequest
 
 from actors.lead.effects import Effects
-from actors.lead.plan import Plan
+from actors.lead.plan import RunSetup
 from actors.lead.policies.approvals import Approvals
 from actors.lead.policies.asides import Asides
 from actors.lead.policies.budgets import Budgets, counts_days
@@ -74,9 +74,9 @@ class Ports(NamedTuple):
     summaries: Models = list
 
 
-def policies(plan: Plan, ports: Ports, deferred: Sequence[BaseTool] = ()) -> list[Policy]:
+def policies(setup: RunSetup, ports: Ports, deferred: Sequence[BaseTool] = ()) -> list[Policy]:
     """What a run that is done so is held to. `deferred`: the tools of the plan that have to be looked up."""
-    config = plan.config
+    config = setup.config
     provider, images = ports.guardrails, ports.images
     found: list[Policy | None] = [
         TokenUsage() if config.token_usage.enabled else None,
@@ -86,11 +86,11 @@ def policies(plan: Plan, ports: Ports, deferred: Sequence[BaseTool] = ()) -> lis
         TerminalResponse(),
         LengthFinish(),
         SafetyFinish() if config.safety_finish_reason.enabled else None,
-        Todos() if plan.todos else None,
+        Todos() if setup.todos else None,
         Asides(),
         InputSanitising(),
         DynamicContext(),
-        Vision(images) if plan.vision and images is not None else None,
+        Vision(images) if setup.vision and images is not None else None,
         ToolResults(),
         OutputBudget(config.tool_output) if config.tool_output.enabled else None,
         Approvals(config.approvals),
