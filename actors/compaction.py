@@ -8,7 +8,7 @@ from typing import Any, Never
 import msgspec
 from langchain_core.language_models import BaseChatModel
 
-from actors.lead.compaction import Plan, compacted, due, plan
+from actors.lead.compaction import Cut, compacted, due, plan
 from actors.lead.plan import Models
 from actors.lead.summary import NoSummary, chosen, summarise
 from core.actor import Actor, Progress
@@ -92,7 +92,7 @@ class Compaction(Actor[Never]):
                 return outcome
         raise NoSummary(f"thread {asked.thread}: the conversation changes all the time")
 
-    async def _compacted(self, asked: Compact, made: Plan, settings: Summarization, now: Size) -> Outcome | None:
+    async def _compacted(self, asked: Compact, made: Cut, settings: Summarization, now: Size) -> Outcome | None:
         """What came of a plan; None if the conversation is another one by now."""
         names = await self._names(asked)
         summary = await summarise(made.summarised, made.reminder, settings, lambda: self._chats(names))
@@ -132,7 +132,7 @@ def _nothing(asked: Compact, state: ThreadState, reason: str) -> Outcome:
     return Outcome(asked.thread, False, 0, len(state.messages), False, in_context(state), reason=reason)
 
 
-def _done(asked: Compact, made: Plan, state: ThreadState, seq: int) -> Outcome:
+def _done(asked: Compact, made: Cut, state: ThreadState, seq: int) -> Outcome:
     return Outcome(
         thread_id=asked.thread,
         compacted=True,

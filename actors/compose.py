@@ -40,7 +40,7 @@ from core.system import System
 from core.tools import Tool
 
 if TYPE_CHECKING:
-    from actors.lead.plan import Plan
+    from actors.lead.plan import RunSetup
     from adapters.documents.local import LocalDocuments
     from adapters.egress import Poster
     from adapters.images import LocalImages
@@ -197,7 +197,7 @@ async def replay(running: System, thread_id: str, until: int | None, options: Op
     return await execute(running.log, thread_id, until, lead.execute)
 
 
-async def plan(running: System, request: RunRequested, user: str, options: Options) -> Plan:
+async def plan(running: System, request: RunRequested, user: str, options: Options) -> RunSetup:
     """How a run would be done. Raises `Invalid` and `NotFound` where its agent is not there."""
     from actors.lead.plan import Planner
     from adapters.models.configured import Silent

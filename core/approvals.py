@@ -63,9 +63,9 @@ def digest(tool: str, args: Json) -> str:
     return _hash(msgspec.json.encode([tool, args], order="deterministic"))
 
 
-def approval_id(said: int, call_id: str, digest: str) -> str:
-    """The id of the approval of a call. `said`: sequence of the answer that made it; some models repeat call ids."""
-    return _hash(f"{said}-{call_id}-{digest}".encode())
+def approval_id(call: str, digest: str) -> str:
+    """Returns the id of the approval of a call. `call`: its key (`core.run.CallRef`)."""
+    return _hash(f"{call}-{digest}".encode())
 
 
 def question(asked: ApprovalRequested, error: str = "") -> Interrupt:

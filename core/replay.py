@@ -27,7 +27,6 @@ from core.events import (
     Record,
     RunFailed,
     RunPaused,
-    RunRequested,
     RunStarted,
     StatePatched,
     ToolCompleted,
@@ -46,7 +45,7 @@ OUTSIDE = ("guardrails", "read_before_write")
 """Policies that ask somebody before a call is made: a refusal of theirs is taken as it was."""
 FACTS = (ContextCompacted, ApprovalRequested, ApprovalResolved, StatePatched)
 """What policies record besides answers and outcomes."""
-Execute = Callable[["ReplayJournal", RunRequested, str, str, str, Call], Awaitable[None]]
+Execute = Callable[["ReplayJournal", Call], Awaitable[None]]
 
 
 class Report(msgspec.Struct):
@@ -62,7 +61,8 @@ class Report(msgspec.Struct):
 class ReplayJournal:
     """Serves a run's recorded outcomes to the loop, and raises `Divergence` when it asks for something else."""
 
-    def __init__(self, run: str, state: ThreadState, records: list[Record]) -> None:
+    def __init__(self, thread_id: str, run: str, state: ThreadState, records: list[Record]) -> None:
+        self.thread_id = thread_id
         self.id = run
         self.state = state
         self.steps = 0
@@ -76,9 +76,6 @@ class ReplayJournal:
         self._asked = 0
 
     stopping = False
-
-    def said_seq(self) -> int:
-        return self.state.said_seq()
 
     async def fact(self, kind: type[E], key: str, make: Callable[[], Awaitable[E]]) -> E:
         for record in self._facts:
@@ -183,7 +180,7 @@ class ReplayJournal:
 
     def _of_call(self, records: Sequence[Record], call_id: str) -> Record | None:
         """What was recorded of a call of the last answer: some models repeat call ids."""
-        first = bisect_right(records, self.said_seq(), key=lambda record: record.seq)
+        first = bisect_right(records, self.state.said_seq(), key=lambda record: record.seq)
         return next((r for r in records[first:] if getattr(r.event, "call_id", "") == call_id), None)
 
     def _took(self, record: Record) -> None:
@@ -215,15 +212,14 @@ async def _replay_run(
     run: str, state: ThreadState, following: list[Record], execute: Execute, thread_id: str, report: Report
 ) -> None:
     mine = [record for record in following if record.run == run]
-    journal = ReplayJournal(run, state, mine)
+    journal = ReplayJournal(thread_id, run, state, mine)
     ended = mine[-1].type if mine else ""
-    request, model = state.runs[run].request, state.runs[run].model or ""
     divergence: str | None = None
     try:
         steps = -1
         while steps < journal.steps:  # a run that was steered at its end went on
             steps = journal.steps
-            await execute(journal, request, model, thread_id, state.user, _no_call)
+            await execute(journal, _no_call)
         if left := journal.rest():
             divergence = f"{left.seq} model.completed: the run asked the model, the loop ends before it"
     except Divergence as error:

@@ -11,6 +11,8 @@ it (`delivery`), so that only a later one takes the run over: a frozen process t
 socket that others have superseded. The owner looks for further requested runs before it acks; as its last append was
 guarded, a request it did not see must have come after, with a wake-up of its own.
 
+*Prepare.* How a run is done is decided once per attempt (`Prepared`): what `run.started` says of it is what is done.
+
 *Wake up.* A process that was held up for longer than a lease may have lost its runs without knowing. Appends find out
 by their guard; before something that no guard covers (asking a model, repeating a call) the owner looks at the log
 (`confirm`).
@@ -25,6 +27,9 @@ id, so a command that ran answers with what it did), `once` is answered to the m
 *Fail.* What goes wrong in preparing or doing a run fails that run (`run.failed`). `Unavailable` does not: the run is
 given back (`run.suspended`) and taken up again after a pause, and such an attempt is not counted.
 
+*Count.* What other aggregates have to know of a run (what it used) is written before its last event (`before_end`): a
+worker that dies between the two leaves an open run, which somebody takes up, and does it again.
+
 *End.* Cancelling first closes what is open: a cut-off answer is kept as far as it was said, open tool calls get an
 answer that says so.
 
@@ -38,8 +43,9 @@ from __future__ import annotations
 import asyncio
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
 import anyio
 import msgspec
@@ -82,11 +88,37 @@ from core.work import Wakeup, WorkQueue
 log = structlog.get_logger("sika.run")
 
 E = TypeVar("E", bound=Event)
+S = TypeVar("S")
 SUSPENDED_SECONDS = (1.0, 5.0, 15.0)
 """Pauses of a run that was given back, by how often in a row."""
 APPEND_TRIES = 50
 STALLED_ATTEMPTS = 6
 """A run that was started so often without getting anything done kills its workers: it is failed instead."""
+
+
+class CallRef(NamedTuple):
+    """Which tool call is meant. Some models repeat the ids of their calls, so the answer that made it counts too."""
+
+    run: str
+    answer: int
+    """Sequence of the `model.completed` that made the call."""
+    id: str
+    """As the model named it."""
+
+    @classmethod
+    def of(cls, journal: Journal, call_id: str) -> CallRef:
+        """Returns the call of that id that the newest answer made."""
+        return cls(journal.id, journal.state.said_seq(), call_id)
+
+    @property
+    def key(self) -> str:
+        """The call's name within its run: the idempotency key that actors get as `call_id`."""
+        return f"{self.answer}-{self.id}"
+
+    @property
+    def message_id(self) -> str:
+        """The id of the call's tool message: making the call again replaces the message, and nothing else does."""
+        return f"tool-{self.key}"
 
 
 class Journal(Protocol):
@@ -100,11 +132,10 @@ class Journal(Protocol):
         ...
 
     @property
-    def state(self) -> ThreadState: ...
+    def thread_id(self) -> str: ...
 
-    def said_seq(self) -> int:
-        """Sequence of the last `model.completed`: makes the call ids of a model that repeats them unique."""
-        ...
+    @property
+    def state(self) -> ThreadState: ...
 
     async def model_recorded(self, request: str) -> ModelCompleted | None:
         """The recorded answer to a request, None if there is none: then ask. Raises `Divergence` if a replay asks for
@@ -313,9 +344,6 @@ class OwnedRun:
 
     # ── journal ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def said_seq(self) -> int:
-        return self.state.said_seq()
-
     async def model_recorded(self, request: str) -> ModelCompleted | None:
         """A resumed run begins with the answer whose tool calls are open."""
         if not unanswered(self.state.messages):
@@ -362,7 +390,7 @@ class OwnedRun:
             "It was not repeated. Check what it did before trying again."
         )
         outcome = ToolCompleted(
-            call_id=call_id, message=tool_message(self.said_seq(), call_id, name, text, "error"), unknown=True
+            call_id=call_id, message=tool_message(CallRef.of(self, call_id), name, text, "error"), unknown=True
         )
         await self.append(outcome, intent.id)
         return outcome
@@ -389,20 +417,27 @@ def outcome_of(state: ThreadState, call_id: str) -> ToolCompleted | None:
     return None
 
 
-def tool_message(said: int, call_id: str, name: str, content: str, status: str = "success") -> Message:
-    """A tool message as it is recorded. Its id is derived from the call and the answer that made it (some models repeat
-    call ids), so that repeating it replaces it, and nothing else does.
-    """
+def tool_message(call: CallRef, name: str, content: str, status: str = "success") -> Message:
+    """Returns a tool message as it is recorded."""
     message: Message = {
         "type": "tool",
-        "id": f"tool-{said}-{call_id}",
-        "tool_call_id": call_id,
+        "id": call.message_id,
+        "tool_call_id": call.id,
         "name": name,
         "content": content,
     }
     if status != "success":
         message["status"] = status
     return message
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared(Generic[S]):
+    """How one attempt at a run is done."""
+
+    setup: S
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """What `run.started` says of it: `model`, `prompt`, `config`, `agent`; and, at the first attempt, `prepared`."""
 
 
 class RunActor(Actor[RunRequested]):
@@ -412,17 +447,20 @@ class RunActor(Actor[RunRequested]):
     run_seconds: ClassVar[float] = 86_400.0
     """Deadline of one attempt: what hangs for ever must not keep its place for ever."""
 
+    async def prepare(self, run: OwnedRun) -> Prepared[Any]:
+        """Decides how the run is done, before it is claimed. An error fails the run; `Unavailable` does not."""
+        return Prepared(None)
+
     @abstractmethod
-    async def perform(self, run: OwnedRun) -> None:
-        """Do the run: return when it is complete, raise if it failed. Cancelled when the run is to stop or the
-        process drains.
+    async def perform(self, run: OwnedRun, prepared: Prepared[Any]) -> None:
+        """Does the run: returns when it is complete, raises if it failed. Called again, with the same preparation, if
+        somebody steered the run at its end. Cancelled when the run is to stop or the process drains.
         """
 
-    async def describe(self, run: OwnedRun) -> Mapping[str, Any]:
-        """What `run.started` says about how the run is done: `model`, `prompt`, `config`, `agent`; and, at the first
-        attempt, what is `prepared`.
+    async def before_end(self, run: OwnedRun) -> None:
+        """Called before the run's last event, however it ends; again if that event is not appended. `Unavailable`
+        gives the run back.
         """
-        return {}
 
     async def stopped(self, run: OwnedRun, open_calls: list[Json]) -> None:
         """The run was stopped by a person while these tool calls were open: end their effects."""
@@ -474,7 +512,7 @@ class RunActor(Actor[RunRequested]):
             worker.owned.discard(run.id)
 
     async def _own(self, owned: OwnedRun, ear: Ear, wakeup: Wakeup, worker: Worker) -> ThreadState:
-        run, failure = owned.run, None
+        run, prepared = owned.run, None
         if run.cancel is None:
             if run.stalled >= STALLED_ATTEMPTS:
                 text = (
@@ -484,15 +522,9 @@ class RunActor(Actor[RunRequested]):
                 await owned.append(RunFailed(error="Stalled", text=text))
                 return owned.state
             begun = RunStarted(attempt=owned.attempt, worker=worker.name, lease=wakeup.seq, delivery=wakeup.order)
-            try:
-                await owned.claim(msgspec.structs.replace(begun, **await self.describe(owned)))
-            except (Conflict, OwnershipLost, Unavailable):
-                raise
-            except Exception as error:  # the run cannot be prepared: it is begun, and fails
-                failure = _failed(owned, error)
-                await owned.claim(begun)
+            prepared = await self._begin(owned, begun)
         while True:
-            outcome = None if owned.stopping else failure or await self._attempt(owned, ear)
+            outcome = None if prepared is None or owned.stopping else await self._attempt(owned, prepared, ear)
             if isinstance(owned.broken, Unavailable) and not owned.unstored:
                 raise await self._suspended(owned, owned.broken)
             if owned.broken:
@@ -500,18 +532,34 @@ class RunActor(Actor[RunRequested]):
             if isinstance(outcome, RunFailed):
                 await self._close_calls(owned, "Error: the run failed before this was done.")
             end = outcome or await self._stop(owned)
+            await self._before_end(owned)
             if await owned.append(end, unsteered=isinstance(end, RunCompleted)):
                 return owned.state
 
-    async def _attempt(self, owned: OwnedRun, ear: Ear) -> Event | None:
-        """Do the run; what came of it, or None if it was stopped."""
+    async def _begin(self, owned: OwnedRun, begun: RunStarted) -> Prepared[Any] | RunFailed:
+        """Prepares and claims the run. One that cannot be prepared is claimed all the same, and fails."""
+        try:
+            prepared = await self.prepare(owned)
+            await owned.claim(msgspec.structs.replace(begun, **prepared.facts))
+            return prepared
+        except (Conflict, OwnershipLost, Unavailable):
+            raise
+        except Exception as error:
+            failure = _failed(owned, error)
+            await owned.claim(begun)
+            return failure
+
+    async def _attempt(self, owned: OwnedRun, prepared: Prepared[Any] | RunFailed, ear: Ear) -> Event | None:
+        """Does the run. Returns its last event, or None if it was stopped."""
+        if isinstance(prepared, RunFailed):
+            return prepared
         outcome: Event | None = None
         async with anyio.create_task_group() as tasks:
             with anyio.CancelScope() as scope:
                 tasks.start_soon(owned.watch, ear, scope)
                 try:
                     async with asyncio.timeout(self.run_seconds) as deadline:
-                        await self.perform(owned)
+                        await self.perform(owned, prepared)
                     outcome = RunCompleted()
                 except (Paused, Failed) as end:
                     outcome = end.event
@@ -524,6 +572,14 @@ class RunActor(Actor[RunRequested]):
                     outcome = _failed(owned, error)
             tasks.cancel_scope.cancel()
         return outcome
+
+    async def _before_end(self, owned: OwnedRun) -> None:
+        try:
+            await self.before_end(owned)
+        except Unavailable as error:
+            raise await self._suspended(owned, error) from error
+        except Exception:  # what only counts does not keep a run from its end
+            log.exception("run not counted", run=owned.id, thread=owned.thread_id)
 
     async def _suspended(self, owned: OwnedRun, error: Unavailable) -> Suspended:
         """Give the run back, and say why."""
@@ -542,7 +598,7 @@ class RunActor(Actor[RunRequested]):
     async def _close_calls(self, owned: OwnedRun, text: str) -> None:
         """No provider takes a conversation with calls that have no outcome."""
         for call in unanswered(owned.state.messages) if owned.run.attempt else []:
-            message = tool_message(owned.said_seq(), call["id"], call["name"], text, "error")
+            message = tool_message(CallRef.of(owned, call["id"]), call["name"], text, "error")
             await owned.tool_completed(ToolCompleted(call_id=call["id"], message=message))
 
 

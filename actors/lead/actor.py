@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
-from datetime import UTC, date, datetime
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
-from weakref import WeakKeyDictionary
 
 import structlog
 from langchain_core.language_models import BaseChatModel
@@ -16,27 +15,27 @@ from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import BaseTool
 from langgraph.errors import GraphRecursionError
 
-from actors.lead.agent import Agent, Agents, as_langchain, untracked
+from actors.lead import preparation
+from actors.lead.agent import Agent, CompiledAgents, as_langchain, untracked
 from actors.lead.breakpoints import Breakpoints
 from actors.lead.chain import Policy, Ports, arranged, middlewares, policies
 from actors.lead.failures import Breaker
-from actors.lead.messages import Loaded
-from actors.lead.plan import Models, Plan, Planner, Toolset
-from actors.lead.policies.budgets import Spent
-from actors.lead.preparation import prepare
+from actors.lead.messages import MessageCache
+from actors.lead.plan import Models, Planner, RunSetup, Toolset
+from actors.lead.policies.budgets import counts_days, limited
 from actors.lead.prompt import short_hash
 from actors.lead.recorder import Ended, adopt
 from actors.lead.summary import chosen
-from actors.lead.turn import Call, Candidate, Turn, VisibleFailure, unseen
-from core import agents, console
+from actors.lead.turn import Call, Candidate, Count, Turn, VisibleFailure, uncounted, unseen
+from core import agents
 from core.config import Config, ConfigSource
-from core.errors import Invalid, NotFound, SikaError, Unavailable
-from core.events import Json, RunRequested
+from core.errors import SikaError
+from core.events import Json
 from core.guardrails import Provider
 from core.images import Images
+from core.ledger import Ledgers, Today
 from core.log import EventLog
-from core.projections import Views
-from core.run import Failed, Journal, OwnedRun, Paused, RunActor
+from core.run import CallRef, Failed, Journal, OwnedRun, Paused, Prepared, RunActor
 from core.settings import Guardrails
 from core.state import next_nodes, unanswered
 from core.tools import Effect, Tool
@@ -48,8 +47,6 @@ KEPT_TOOLS = 1024
 """LangChain's objects of tools. Each change of the configuration makes new ones."""
 LoadGuardrails = Callable[[Guardrails], Provider | None]
 """The provider that the settings name. Raises `Invalid`."""
-KNOWN_SPENT = 1000
-"""Users whose last known spending is kept."""
 POLICIES_EFFECTS: dict[str, Effect] = {"write_todos": "pure", "tool_search": "pure"}
 """Of the tools that policies bring along."""
 
@@ -88,7 +85,6 @@ class Lead(RunActor):
         log: EventLog,
         home: Path,
         traced: Traced = _untraced,
-        views: Views | None = None,
         uploads: Uploads | None = None,
         images: Images | None = None,
         guardrails: LoadGuardrails = _unguarded,
@@ -96,54 +92,55 @@ class Lead(RunActor):
         self._models = models
         self._call = call
         self._traced = traced
-        self._views = views
+        self._config = config
+        self._ledgers = Ledgers(log)
         self._uploads = uploads
         self._images = images
         self._guardrails = guardrails
         self._planner = Planner(config, models, tools, agents.aggregates(log), home)
-        self._plans: WeakKeyDictionary[OwnedRun, Plan] = WeakKeyDictionary()
-        """Of the runs at work: what `run.started` says of one is what is done."""
-        self._compiled = Agents()
+        self._compiled = CompiledAgents()
         self._as_langchain: OrderedDict[int, tuple[Tool, BaseTool]] = OrderedDict()
-        self._loaded = Loaded()
+        self._cache = MessageCache()
         self._breakers: dict[str, Breaker] = {}
-        self._known_spent: dict[str | None, tuple[date, Spent]] = {}
-        """What the read models said last: for when they are being made anew."""
 
-    async def describe(self, run: OwnedRun) -> Mapping[str, Any]:
-        try:
-            plan = self._plans[run] = await self._planner.plan(run.request, run.state.user, run.run.model)
-        except (Invalid, NotFound):  # `perform` says it, and the run fails
-            return {}
-        facts = {"model": plan.model, "prompt": short_hash(plan.prompt), "config": plan.config.hash}
-        if plan.agent:
-            facts["agent"] = plan.agent.name
+    async def prepare(self, run: OwnedRun) -> Prepared[RunSetup]:
+        setup = await self._setup(run)
+        facts = {"model": setup.model, "prompt": short_hash(setup.prompt), "config": setup.config.hash}
+        if setup.agent:
+            facts["agent"] = setup.agent.name
         if run.attempt > 1 or not run.request.input or self._uploads is None:
-            return facts
-        return facts | {"prepared": await prepare(run.id, run.request, run.state, run.thread_id, self._uploads)}
+            return Prepared(setup, facts)
+        added = await preparation.prepare(run.id, run.request, run.state, run.thread_id, self._uploads)
+        return Prepared(setup, facts | {"prepared": added})
 
-    async def perform(self, run: OwnedRun) -> None:
-        model, plan = run.run.model or "", self._plans.get(run)
-        await self.execute(run, run.request, model, run.thread_id, run.state.user, self._call, plan)
+    async def perform(self, run: OwnedRun, prepared: Prepared[RunSetup]) -> None:
+        setup = prepared.setup
+        await self._work(self._turn(setup, run, self._call, partial(self._post, run, setup.config)), setup)
 
-    async def execute(
-        self,
-        journal: Journal,
-        request: RunRequested,
-        model: str,
-        thread_id: str,
-        user: str,
-        call: Call,
-        plan: Plan | None = None,
-    ) -> None:
-        """The loop itself, on any journal: live, or replaying. Without a `plan` one is made, if there is work."""
-        state = journal.state
-        if not next_nodes(state.messages) and not state.runs[journal.id].again and not await journal.steered():
+    async def before_end(self, run: OwnedRun) -> None:
+        config = self._config.current()
+        if counts_days(config):
+            await self._post(run, config)
+
+    async def _post(self, journal: Journal, config: Config) -> Today:
+        run = journal.state.runs[journal.id]
+        return await self._ledgers.post(journal.state, run, everybody=limited(config.budgets.day))
+
+    async def execute(self, journal: Journal, call: Call) -> None:
+        """Does a run on any journal, as the configuration is now: for replays, which count nowhere."""
+        setup = await self._setup(journal)
+        await self._work(self._turn(setup, journal, call), setup)
+
+    async def _setup(self, journal: Journal) -> RunSetup:
+        run = journal.state.runs[journal.id]
+        return await self._planner.plan(run.request, journal.state.user, run.model)
+
+    async def _work(self, turn: Turn, setup: RunSetup) -> None:
+        state = turn.state
+        if not next_nodes(state.messages) and not state.runs[turn.run].again and not await turn.journal.steered():
             return  # nothing to answer, or answered already
-        plan = plan or await self._planner.plan(request, user, model or None)
-        turn = self._turn(plan, journal, request, thread_id, user, call)
         try:
-            await self._loop(plan, turn, request)
+            await self._loop(setup, turn)
         except Ended:
             return
         except VisibleFailure as failure:
@@ -153,92 +150,68 @@ class Lead(RunActor):
         if turn.asked:
             raise Paused(["tools"], turn.asked)
 
-    def _turn(self, plan: Plan, journal: Journal, request: RunRequested, thread_id: str, user: str, call: Call) -> Turn:
+    def _turn(self, setup: RunSetup, journal: Journal, call: Call, today: Count = uncounted) -> Turn:
         return Turn(
             journal=journal,
-            thread=thread_id,
-            run=journal.id,
-            user=user,
             call=call,
-            config=plan.config,
-            options=plan.options,
-            candidates=[self._candidate(name, plan) for name in plan.candidates],
-            effects={tool.name: tool.effect for tool in plan.tools} | POLICIES_EFFECTS,
-            breakpoints=Breakpoints(request),
-            loaded=self._loaded,
+            config=setup.config,
+            options=setup.options,
+            candidates=[self._candidate(name, setup) for name in setup.candidates],
+            effects={tool.name: tool.effect for tool in setup.tools} | POLICIES_EFFECTS,
+            breakpoints=Breakpoints(journal.state.runs[journal.id].request),
+            cache=self._cache,
+            today=today,
         )
 
-    async def _loop(self, plan: Plan, turn: Turn, request: RunRequested) -> None:
+    async def _loop(self, setup: RunSetup, turn: Turn) -> None:
         """LangChain's loop, from the folded state on."""
-        agent = await self._agent(plan, turn)
+        request = turn.state.runs[turn.run].request
+        agent = await self._agent(setup, turn)
         turn.untracked = untracked(agent)
         seed = {name: value for name, value in turn.state.values.items() if name in agent.channels}
         seed["messages"] = self._seed(turn.thread, turn.journal)
-        limits = plan.config.runs
-        steps = min(plan.options.steps or limits.recursion_limit, limits.max_recursion_limit)
+        limits = setup.config.runs
+        steps = min(setup.options.steps or limits.recursion_limit, limits.max_recursion_limit)
         traced = self._traced(
             thread=turn.thread,
             run=turn.run,
             user=turn.user,
             assistant=request.assistant,
-            model=plan.model,
+            model=setup.model,
             given=request.metadata,
-            made=_made(plan),
+            made=_made(setup),
         )
         try:
             final = await agent.ainvoke(seed, config={"recursion_limit": steps, **traced}, context=turn)
-            if plan.config.middlewares and not turn.asked:
+            if setup.config.middlewares and not turn.asked:
                 await adopt(turn, final)
         except GraphRecursionError as error:
             raise TooManySteps(f"The agent had not finished at its recursion limit of {steps} steps.") from error
 
-    async def _agent(self, plan: Plan, turn: Turn) -> Agent:
+    async def _agent(self, setup: RunSetup, turn: Turn) -> Agent:
         """The compiled agent of a plan: the same for runs that are done in the same way."""
-        chat, tools = turn.candidates[0].model, [self._langchain(tool) for tool in plan.tools]
-        names = {tool.name for tool in plan.deferred}
-        key = (id(chat), id(plan.config), plan.prompt, plan.todos, plan.vision, *map(id, tools))
+        chat, tools = turn.candidates[0].model, [self._langchain(tool) for tool in setup.tools]
+        names = {tool.name for tool in setup.deferred}
+        key = (id(chat), id(setup.config), setup.prompt, setup.todos, setup.vision, *map(id, tools))
 
         def chain() -> list[Policy]:
-            found = policies(plan, self._ports(plan), [tool for tool in tools if tool.name in names])
-            return middlewares(arranged(found, plan.config.middlewares))
+            found = policies(setup, self._ports(setup), [tool for tool in tools if tool.name in names])
+            return middlewares(arranged(found, setup.config.middlewares))
 
-        return await self._compiled.get(key, chat, tools, plan.prompt, chain)
+        return await self._compiled.get(key, chat, tools, setup.prompt, chain)
 
-    def _ports(self, plan: Plan) -> Ports:
+    def _ports(self, setup: RunSetup) -> Ports:
         def summaries() -> list[tuple[str, BaseChatModel]]:
-            wanted = (plan.config.summarization.model_name, *plan.config.model_roles.get("summarization", ()))
-            names = chosen(plan.config, *wanted, plan.model)
+            wanted = (setup.config.summarization.model_name, *setup.config.model_roles.get("summarization", ()))
+            names = chosen(setup.config, *wanted, setup.model)
             return [(name, self._models.get(name, thinking=False, reasoning_effort=None)) for name in names]
 
-        async def today(user: str | None) -> Spent:
-            return await self._spent(user, plan.config)
+        return Ports(self._images, self._guardrails(setup.config.guardrails), summaries)
 
-        return Ports(today, self._images, self._guardrails(plan.config.guardrails), summaries)
-
-    async def _spent(self, user: str | None, config: Config) -> Spent:
-        """What a user, or everybody, has used today, as far as the read models know: they are a moment behind."""
-        if self._views is None:
-            return Spent()
-        prices = {one.name: one.pricing for one in config.models if one.pricing is not None}
-        today = datetime.now(UTC).date()
-        try:
-            span = await console.span(self._views, user, prices, until=today, days=1)
-        except Unavailable:  # a budget is rather a little late than everybody's stand-still
-            day, spent = self._known_spent.get(user, (None, Spent()))
-            if day != today:
-                raise
-            return spent
-        spent = Spent(span.total.tokens.total, span.total.price.total)
-        self._known_spent.pop(user, None)
-        self._known_spent[user] = (today, spent)
-        while len(self._known_spent) > KNOWN_SPENT:
-            del self._known_spent[next(iter(self._known_spent))]
-        return spent
-
-    def _candidate(self, name: str, plan: Plan) -> Candidate:
-        wanted = plan.options
+    def _candidate(self, name: str, setup: RunSetup) -> Candidate:
+        wanted = setup.options
         chat = self._models.get(name, thinking=wanted.thinking is not False, reasoning_effort=wanted.effort)
-        return Candidate(name, chat, self._breaker(name, plan.config), blind=name in plan.blind)
+        return Candidate(name, chat, self._breaker(name, setup.config), blind=name in setup.blind)
 
     def _langchain(self, tool: Tool) -> BaseTool:
         """The same object for the same tool: models are bound to their tools once."""
@@ -265,7 +238,7 @@ class Lead(RunActor):
         if unanswered(messages):
             cut = max(n for n, message in enumerate(messages) if message["type"] == "ai")
             messages = messages[:cut]
-        return self._loaded.load(thread_id, messages)
+        return self._cache.load(thread_id, messages)
 
     async def stopped(self, run: OwnedRun, open_calls: list[Json]) -> None:
         """A command of a stopped run must not go on."""
@@ -275,7 +248,7 @@ class Lead(RunActor):
                 "thread": run.thread_id,
                 "user": run.state.user,
                 "run": run.id,
-                "call_id": f"{run.said_seq()}-{call['id']}",
+                "call_id": CallRef.of(run, call["id"]).key,
             }
             try:
                 await self._call("sandbox", request, unseen)
@@ -283,14 +256,14 @@ class Lead(RunActor):
                 log.warning("command not stopped", call=call["id"], error=str(error))
 
 
-def _made(plan: Plan) -> Json:
+def _made(setup: RunSetup) -> Json:
     """What a trace says of how the run is done (contract runtime §1.1)."""
-    agent, wanted = plan.agent, plan.options
+    agent, wanted = setup.agent, setup.options
     return {
         "agent_name": agent.name if agent else "default",
         "thinking_enabled": wanted.thinking is not False,
         "reasoning_effort": wanted.effort,
-        "is_plan_mode": plan.todos,
+        "is_plan_mode": setup.todos,
         "subagent_enabled": wanted.subagents,
         "tool_groups": list(agent.tool_groups) if agent and agent.tool_groups is not None else None,
         "available_skills": sorted(agent.skills) if agent and agent.skills is not None else None,

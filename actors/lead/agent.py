@@ -58,7 +58,7 @@ def as_langchain(tool: Tool) -> BaseTool:
         context = tool_context.get()
         with contained():
             result = await tool.function(context, **arguments)
-        return _command(result, context.asked_as, tool.name) if isinstance(result, Result) else result
+        return _command(result, context.ref.id, tool.name) if isinstance(result, Result) else result
 
     signature = inspect.signature(tool.function, eval_str=True)
     visible = [p for n, p in enumerate(signature.parameters.values()) if n > 0]
@@ -78,7 +78,7 @@ def untracked(agent: Agent) -> frozenset[str]:
     return frozenset(name for name, channel in agent.channels.items() if isinstance(channel, UntrackedValue))
 
 
-class Agents:
+class CompiledAgents:
     """Compiled agents by what they are made of."""
 
     def __init__(self) -> None:

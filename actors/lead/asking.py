@@ -50,8 +50,10 @@ class ModelGaveUp(VisibleFailure):
         super().__init__(text, error=error, said=said, reason=reason)
 
 
-async def answered(turn: Turn, candidates: Sequence[Candidate], bind: Bind, messages: Sequence[BaseMessage]) -> None:
-    """Leave the first answer there is in `turn.answer`. Raises `ModelGaveUp` if there is none."""
+async def answered(
+    turn: Turn, candidates: Sequence[Candidate], bind: Bind, messages: Sequence[BaseMessage]
+) -> ModelCompleted:
+    """Returns the first candidate's answer, or that of the first that stands in. Raises `ModelGaveUp`."""
     for place, candidate in enumerate(candidates):
         rest = candidates[place + 1 :]
         try:
@@ -65,8 +67,8 @@ async def answered(turn: Turn, candidates: Sequence[Candidate], bind: Bind, mess
             continue
         if place:
             answer.message.setdefault("response_metadata", {})[ANSWERED_BY] = candidate.name
-        turn.answer = answer
-        return
+        return answer
+    raise AssertionError("the last candidate answers or raises")
 
 
 async def _one(

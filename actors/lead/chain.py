@@ -12,7 +12,7 @@ import copy
 import importlib
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from langchain.agents.middleware import (
     AgentMiddleware,
@@ -25,10 +25,10 @@ from langchain_core.tools import BaseTool
 from langgraph.prebuilt.tool_node import ToolCallRequest
 
 from actors.lead.effects import Effects
-from actors.lead.plan import Plan
+from actors.lead.plan import RunSetup
 from actors.lead.policies.approvals import Approvals
 from actors.lead.policies.asides import Asides
-from actors.lead.policies.budgets import Budgets, Today
+from actors.lead.policies.budgets import Budgets, counts_days
 from actors.lead.policies.clarification import Clarification
 from actors.lead.policies.command_audit import CommandAudit
 from actors.lead.policies.dangling_calls import DanglingCalls
@@ -48,13 +48,14 @@ from actors.lead.policies.tool_results import ToolResults
 from actors.lead.policies.vision import Vision
 from actors.lead.recorder import Recorder, patched
 from actors.lead.summary import Models
-from actors.lead.turn import ModelHandler, ToolHandler, ToolResult, Turn
+from actors.lead.turn import Answer, ModelHandler, ToolHandler, ToolResult, Turn
 from core import settings
 from core.config import reveal
 from core.errors import Invalid, contained
+from core.events import ModelCompleted
 from core.guardrails import Provider
 from core.images import Images
-from core.settings import MiddlewareEntry
+from core.settings import Config, MiddlewareEntry
 
 Policy = AgentMiddleware[Any, Turn, Any]
 
@@ -68,29 +69,28 @@ HOOKS = ("before_agent", "before_model", "after_model", "after_agent")
 class Ports(NamedTuple):
     """What policies ask of the outside."""
 
-    today: Today
     images: Images | None = None
     guardrails: Provider | None = None
     summaries: Models = list
 
 
-def policies(plan: Plan, ports: Ports, deferred: Sequence[BaseTool] = ()) -> list[Policy]:
+def policies(setup: RunSetup, ports: Ports, deferred: Sequence[BaseTool] = ()) -> list[Policy]:
     """What a run that is done so is held to. `deferred`: the tools of the plan that have to be looked up."""
-    config = plan.config
+    config = setup.config
     provider, images = ports.guardrails, ports.images
     found: list[Policy | None] = [
         TokenUsage() if config.token_usage.enabled else None,
-        Budgets(config, ports.today) if config.token_budget.enabled or config.budgets != settings.Budgets() else None,
+        Budgets(config) if _has_budgets(config) else None,
         Summarization(config.summarization, ports.summaries) if config.summarization.enabled else None,
         LoopDetection(config.loop_detection) if config.loop_detection.enabled else None,
         TerminalResponse(),
         LengthFinish(),
         SafetyFinish() if config.safety_finish_reason.enabled else None,
-        Todos() if plan.todos else None,
+        Todos() if setup.todos else None,
         Asides(),
         InputSanitising(),
         DynamicContext(),
-        Vision(images) if plan.vision and images is not None else None,
+        Vision(images) if setup.vision and images is not None else None,
         ToolResults(),
         OutputBudget(config.tool_output) if config.tool_output.enabled else None,
         Approvals(config.approvals),
@@ -102,6 +102,10 @@ def policies(plan: Plan, ports: Ports, deferred: Sequence[BaseTool] = ()) -> lis
         Clarification(),
     ]
     return [policy for policy in found if policy is not None]
+
+
+def _has_budgets(config: Config) -> bool:
+    return config.token_budget.enabled or config.budgets != settings.Budgets() or counts_days(config)
 
 
 class Chain(AgentMiddleware[Any, Turn, Any]):
@@ -136,19 +140,29 @@ async def _call(wrap: Any, handler: Any, request: Any) -> Any:
 
 
 def _normal(policy: Policy) -> Any:
-    """Other people's may answer with a message, or with a command besides (which is recorded)."""
+    """Returns what wraps a model call. Other people's may answer with a message, or with a command besides (which is
+    recorded); what they make of an answer keeps the event of the newest answer that they got.
+    """
     if type(policy).__module__.startswith("actors.lead."):
         return policy.awrap_model_call
 
     async def wrap(request: ModelRequest[Turn], handler: ModelHandler) -> ModelResponse[Any]:
-        response: Any = await policy.awrap_model_call(request, handler)
-        if isinstance(response, AIMessage):
-            return ModelResponse(result=[response])
+        newest: ModelCompleted | None = None
+
+        async def inner(request: ModelRequest[Turn]) -> ModelResponse[Any]:
+            nonlocal newest
+            response = await handler(request)
+            newest = response.event if isinstance(response, Answer) else None
+            return response
+
+        response: Any = await policy.awrap_model_call(request, inner)
         if isinstance(response, ExtendedModelResponse):
             if response.command is not None and response.command.update:
                 await patched(request.runtime.context, dict(response.command.update))
-            return response.model_response
-        return cast(ModelResponse[Any], response)
+            response = response.model_response
+        if isinstance(response, Answer):
+            return response
+        return Answer([response] if isinstance(response, AIMessage) else response.result, event=newest)
 
     return wrap
 

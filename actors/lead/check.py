@@ -8,8 +8,7 @@ from fnmatch import filter as matching
 from actors.lead.agent import as_langchain
 from actors.lead.chain import Ports, arranged, policies
 from actors.lead.options import Options
-from actors.lead.plan import Plan
-from actors.lead.policies.budgets import Spent
+from actors.lead.plan import RunSetup
 from core.config import Config
 from core.errors import Invalid
 from core.guardrails import Provider
@@ -25,17 +24,17 @@ def check(config: Config, tools: Sequence[Tool], provider: Provider | None) -> N
             as_langchain(tool)
         except Exception as error:
             raise Invalid(f"tool {tool.name}: its arguments cannot be described: {error}") from error
-    _names_in(_plan(config, tools, everything=False), provider)
-    names = _names_in(_plan(config, tools, everything=True), provider)
+    _names_in(_setup(config, tools, everything=False), provider)
+    names = _names_in(_setup(config, tools, everything=True), provider)
     for number, rule in enumerate(config.approvals):
         if not matching(names, rule.tool):
             there = ", ".join(sorted(names))
             raise Invalid(f"approvals[{number}].tool: {rule.tool}: there is no such tool; there are: {there}")
 
 
-def _plan(config: Config, tools: Sequence[Tool], everything: bool) -> Plan:
+def _setup(config: Config, tools: Sequence[Tool], everything: bool) -> RunSetup:
     """A run with as few, or as many, policies as there can be."""
-    return Plan(
+    return RunSetup(
         config=config,
         options=Options(),
         agent=None,
@@ -50,18 +49,14 @@ def _plan(config: Config, tools: Sequence[Tool], everything: bool) -> Plan:
     )
 
 
-def _names_in(plan: Plan, provider: Provider | None) -> set[str]:
+def _names_in(setup: RunSetup, provider: Provider | None) -> set[str]:
     """The tools of a run and of its policies."""
-    found = policies(plan, Ports(_nothing_spent, guardrails=provider), [as_langchain(tool) for tool in plan.deferred])
-    owners = {tool.name: "another tool" for tool in plan.tools}
-    for policy in arranged(found, plan.config.middlewares):
+    found = policies(setup, Ports(guardrails=provider), [as_langchain(tool) for tool in setup.deferred])
+    owners = {tool.name: "another tool" for tool in setup.tools}
+    for policy in arranged(found, setup.config.middlewares):
         for tool in getattr(policy, "tools", ()):
             name = str(getattr(tool, "name", tool))
             if name in owners:
                 raise Invalid(f"middlewares: the tool {name} of {policy.name} has the name of {owners[name]}")
             owners[name] = f"that of {policy.name}"
     return {*owners}
-
-
-async def _nothing_spent(user: str | None) -> Spent:
-    return Spent()

@@ -19,7 +19,7 @@ PATHS = ("path", "file_path", "filepath", "file")
 """Arguments of tools that read files."""
 
 
-class Plan(NamedTuple):
+class Cut(NamedTuple):
     """What is to become of a conversation."""
 
     messages: Sequence[Message]
@@ -72,7 +72,7 @@ def due(settings: Summarization, window: int | None, now: Size, then: Size) -> s
     return ""
 
 
-def plan(messages: Sequence[Message], settings: Summarization, window: int | None, skills: str) -> Plan | None:
+def plan(messages: Sequence[Message], settings: Summarization, window: int | None, skills: str) -> Cut | None:
     """What to summarise, None if there is nothing. `skills`: where the agent sees them."""
     cut = _cut(messages, settings.keep, window)
     rescued = _rescued(messages, cut, settings, skills)
@@ -90,11 +90,11 @@ def plan(messages: Sequence[Message], settings: Summarization, window: int | Non
         return None
     order = {str(message.get("id")): place for place, message in enumerate(messages)}
     goes.sort(key=lambda message: order[str(message.get("id"))])
-    return Plan(messages, goes, kept, changed, _reminder(goes))
+    return Cut(messages, goes, kept, changed, _reminder(goes))
 
 
 def compacted(
-    made: Plan, summary: Summary, messages: Sequence[Message], *, reason: str, before: int
+    made: Cut, summary: Summary, messages: Sequence[Message], *, reason: str, before: int
 ) -> ContextCompacted | None:
     """The fact. What was added to the conversation meanwhile is kept; None if it changed otherwise."""
     known = len(made.messages)

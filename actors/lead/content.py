@@ -17,8 +17,6 @@ IMAGES = ("image", "image_url")
 UNSEEN = {"type": "text", "text": "[an image, which you cannot see]"}
 DEPTH = 3
 """Blocks within blocks that are looked into; no provider takes more."""
-
-
 _THOUGHTS = re.compile(r"<think>.*?(</think>|\Z)", re.DOTALL)
 
 
@@ -47,8 +45,10 @@ def _block(block: str | dict[Any, Any], change: Callable[[str], str], depth: int
     return {**block, **changed} if changed else block
 
 
-def text_of(content: Content) -> str:
-    """All text of the content."""
+def text_by_line(content: Content) -> str:
+    """Returns all text of the content, each block on a line of its own: for what reads it, or cuts it. People are
+    shown blocks without a break between them (`core.previews.text_of`).
+    """
     if isinstance(content, str):
         return content
     texts = [block if isinstance(block, str) else block.get("text") for block in content]

@@ -21,11 +21,12 @@ from langgraph.prebuilt.tool_node import ToolCallRequest
 
 from actors.lead.asking import Ask, answered
 from actors.lead.messages import load
-from actors.lead.turn import Candidate, ModelHandler, ToolHandler, ToolResult, Turn
+from actors.lead.turn import Answer, Candidate, ModelHandler, ToolHandler, ToolResult, Turn
 from core.calls import Silent
 from core.errors import SikaError
 from core.events import Interrupt, ToolCompleted
 from core.redaction import Stream, redactor
+from core.run import CallRef
 
 SCRATCHPAD = "__pregel_scratchpad"
 """Where `interrupt()` looks for answers in the configuration of a task (langgraph's `CONFIG_KEY_SCRATCHPAD`)."""
@@ -47,14 +48,20 @@ class Settled(GraphBubbleUp):
 
 @dataclass(frozen=True, slots=True)
 class CallContext:
-    """See `core.tools.ToolContext`. `asked_as` is the id that the model gave the call."""
+    """See `core.tools.ToolContext`."""
 
     thread: str
     user: str
-    run: str
-    call_id: str
-    asked_as: str
+    ref: CallRef
     _call: Callable[[str, Mapping[str, Any]], Awaitable[Any]]
+
+    @property
+    def run(self) -> str:
+        return self.ref.run
+
+    @property
+    def call_id(self) -> str:
+        return self.ref.key
 
     async def call(self, actor: str, request: Mapping[str, Any]) -> Any:
         return await self._call(actor, request)
@@ -80,10 +87,8 @@ class Effects(AgentMiddleware[Any, Turn, Any]):
         messages: Sequence[BaseMessage] = request.messages
         if request.system_message:
             messages = [request.system_message, *messages]
-        await answered(turn, _candidates(turn, request), partial(self._bind, request), messages)
-        assert turn.answer is not None
-        turn.spoken = load(turn.answer.message)
-        return ModelResponse(result=[turn.spoken])
+        event = await answered(turn, _candidates(turn, request), partial(self._bind, request), messages)
+        return Answer([load(event.message)], event=event)
 
     def _bind(self, request: ModelRequest[Turn], model: BaseChatModel) -> Ask:
         """A model with the request's tools. Converting their schemas takes longer than most requests: done once."""
@@ -141,24 +146,24 @@ def _context(turn: Turn, call_id: str, name: str) -> CallContext:
     async def ask(actor: str, request: Mapping[str, Any]) -> Any:
         return await turn.call(actor, request, progress)
 
-    return CallContext(turn.thread, turn.user, turn.run, f"{turn.journal.said_seq()}-{call_id}", call_id, ask)
+    return CallContext(turn.thread, turn.user, turn.call_ref(call_id), ask)
 
 
 async def _asking_people(turn: Turn, request: ToolCallRequest, handler: ToolHandler) -> ToolResult:
     """Make the call of a tool that may ask people (LangGraph's `interrupt()`): it is begun again for each answer, and
     gets those that were given. What it asks that has no answer yet pauses the run.
     """
-    call_id, said = str(request.tool_call["id"]), turn.journal.said_seq()
-    answers = turn.journal.answers(call_id)
-    if own := answers[turn.heard(call_id) :]:
+    call = turn.call_ref(str(request.tool_call["id"]))
+    answers = turn.journal.answers(call.id)
+    if own := answers[turn.heard(call.id) :]:
         get_config()["configurable"][SCRATCHPAD].resume.extend(own)
     try:
         return await _outcome(request, handler)
     except GraphInterrupt as asked:
         for number, one in enumerate(asked.args[0] if asked.args else ()):
-            identity = hashlib.blake2b(f"{said}-{call_id}-{len(answers) + number}".encode(), digest_size=16).hexdigest()
+            identity = hashlib.blake2b(f"{call.key}-{len(answers) + number}".encode(), digest_size=16).hexdigest()
             value = msgspec.to_builtins(one.value, str_keys=True, enc_hook=str)
-            turn.asked.append(Interrupt(id=identity, value=value, call_id=call_id))
+            turn.asked.append(Interrupt(id=identity, value=value, call_id=call.id))
         raise
 
 

@@ -78,12 +78,12 @@ class _Known:
     several: bool = False
 
 
-class Loaded:
+class MessageCache:
     """The LangChain objects of threads at work: a message is converted once, not once per turn."""
 
     def __init__(self, kept: int = KEPT_BYTES) -> None:
         self._threads: ByteCache[str, _Known] = ByteCache(kept)
-        self.keys = Keys(kept)
+        self.hashes = ConversationHashes(kept)
 
     def load(self, thread_id: str, messages: Sequence[Message]) -> list[BaseMessage]:
         known = self._threads.get(thread_id) or _Known()
@@ -100,7 +100,7 @@ class Loaded:
         return in_order(known.objects) if several else list(known.objects)
 
 
-class Keys:
+class ConversationHashes:
     """Short hashes of conversations, without the system prompt. What was hashed before is not hashed again."""
 
     def __init__(self, kept: int = KEPT_BYTES) -> None:

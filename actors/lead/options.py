@@ -27,7 +27,6 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     effort: str | None = None
     plan_mode: bool | None = None
     subagents: bool = False
-    max_subagents: int = 3
     agent: str | None = None
     bootstrap: bool = False
     steps: int | None = None
@@ -46,7 +45,6 @@ def options(request: RunRequested) -> Options:
         effort=_text(said, "reasoning_effort"),
         plan_mode=_flag(said, "is_plan_mode"),
         subagents=_flag(said, "subagent_enabled") or False,
-        max_subagents=_count(said, "max_concurrent_subagents") or 3,
         agent=_text(said, "agent_name"),
         bootstrap=_flag(said, "is_bootstrap") or False,
         steps=_steps(request.config.get("recursion_limit")),
@@ -65,11 +63,6 @@ def _text(said: Mapping[str, Any], name: str) -> str | None:
 def _flag(said: Mapping[str, Any], name: str) -> bool | None:
     value = said.get(name)
     return value if isinstance(value, bool) else None
-
-
-def _count(said: Mapping[str, Any], name: str) -> int | None:
-    value = said.get(name)
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
 
 
 def _steps(limit: Any) -> int | None:

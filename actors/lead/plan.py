@@ -39,7 +39,7 @@ class Models(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class RunSetup:
     """`deferred`: those of the tools that have to be looked up before they can be called."""
 
     config: Config
@@ -69,7 +69,7 @@ class Planner:
         self._rosters = rosters
         self._home = home
 
-    async def plan(self, request: RunRequested, user: str, model: str | None = None) -> Plan:
+    async def plan(self, request: RunRequested, user: str, model: str | None = None) -> RunSetup:
         """`model`: the one it was begun with. Raises `Invalid` and `NotFound` where the agent is not there."""
         config, wanted = self._config.current(), options(request)
         profiled = config.agents_api.enabled
@@ -90,7 +90,7 @@ class Planner:
             deferred=[one.name for one in deferred],
             mounts=mounts,
         )
-        return Plan(
+        return RunSetup(
             config=config,
             options=wanted,
             agent=agent,

@@ -35,16 +35,14 @@ To work with these files:
 _OLD_BLOCK = re.compile(r"\s*<uploaded_files>.*?</uploaded_files>\s*", re.DOTALL)
 
 
-async def prepare(
-    run: str, request: RunRequested, state: ThreadState, thread: str, uploads: Uploads, *, memory: str | None = None
-) -> Json:
+async def prepare(run: str, request: RunRequested, state: ThreadState, thread: str, uploads: Uploads) -> Json:
     """What is `prepared` for the first attempt at a run of this thread. Files are only looked for if they matter."""
     given = request.input or {}
     base = state.head if request.base is None else state.commit_at(request.base)
     names = claimed(given)
     files = [] if names is None else await uploads.listing(state.user, thread, names)
     history = state.values_at(base).get("messages", ())
-    found = prepared(given, run=run, at=now(), history=history, files=files, memory=memory)
+    found = prepared(given, run=run, at=now(), history=history, files=files)
     return _slim(found, given) if found else found
 
 
@@ -70,12 +68,10 @@ def prepared(
     at: str,
     history: Sequence[Message] = (),
     files: Sequence[Upload] = (),
-    memory: str | None = None,
 ) -> Json:
     """The human messages of an input as they are to be, where that differs, and `uploaded_files`. Pure.
 
-    `at`: ISO 8601 in UTC. `history`: the messages before. `files`: all uploads of the thread. `memory`: what is known
-    of the person, told at the first turn.
+    `at`: ISO 8601 in UTC. `history`: the messages before. `files`: all uploads of the thread.
     """
     messages, gone = _standing(given.get("messages"))
     last = next((message for message in reversed(messages.values()) if message["type"] == "human"), None)
@@ -87,7 +83,7 @@ def prepared(
     gone |= messages.keys()
     earlier = chain(reversed(honest), (one for one in reversed(before) if str(one.get("id")) not in gone))
     extra: Json = {"run_id": run, "timestamp": at}
-    if reminder := _due(_newest_reminder(earlier), date.fromisoformat(at[:10]), memory):
+    if reminder := _due(_newest_reminder(earlier), date.fromisoformat(at[:10])):
         extra[REMINDER] = reminder
     patch: Json = {"messages": [new for old, new in zip(others, honest, strict=True) if new is not old]}
     content = _bare(last.get("content", ""))
@@ -155,13 +151,12 @@ def _newest_reminder(messages: Iterable[Message]) -> str | None:
     return None
 
 
-def _due(last: str | None, today: date, memory: str | None) -> str | None:
-    """What the model has to be told: everything if it was told nothing, the date if it has changed."""
+def _due(last: str | None, today: date) -> str | None:
+    """Returns the reminder that the model has to get: the date, unless the newest reminder has it already."""
     line = f"<current_date>{today.isoformat()}, {WEEKDAYS[today.weekday()]}</current_date>"
     if last is not None and line in last:
         return None
-    known = f"<memory>\n{neutralised(memory)}\n</memory>\n" if memory and last is None else ""
-    return f"<system-reminder>\n{known}{line}\n</system-reminder>"
+    return f"<system-reminder>\n{line}\n</system-reminder>"
 
 
 # ── uploads ─────────────────────────────────────────────────────────────────────────────────────────────────────────

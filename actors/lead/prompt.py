@@ -1,4 +1,4 @@
-"""The system prompt: the same for every run of an agent with the same skills, so that providers can cache it.
+"""The system prompt: the same for every run of an agent with the same tools, so that providers can cache it.
 
 Sections and their order: contract runtime §3. What changes from day to day is told beside messages (decision 11).
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 
 import msgspec
@@ -16,7 +16,7 @@ from actors.lead.options import Options
 from actors.lead.policies import deferred_tools
 from core.agents import Definition
 from core.control import neutralised
-from core.paths import ACP, USER_DATA
+from core.paths import USER_DATA
 from core.settings import Config
 
 PRODUCT = "Sika"
@@ -24,34 +24,11 @@ MOST_PROFILE = 8000
 """Characters of a person's profile that an agent is told."""
 
 
-class Skill(msgspec.Struct, frozen=True):
-    """`label`: `built-in`, or `custom, editable`. `location`: of its SKILL.md, as the agent sees it."""
-
-    name: str
-    description: str
-    label: str
-    location: str
-
-
-class Kind(msgspec.Struct, frozen=True):
-    """A kind of subagent."""
-
-    name: str
-    description: str = ""
-
-
 class Mounted(msgspec.Struct, frozen=True):
     """A directory that the configuration adds, as the agent sees it."""
 
     path: str
     read_only: bool = True
-
-
-class Subagents(msgspec.Struct, frozen=True):
-    """`limit`: how many may be started in one response."""
-
-    limit: int
-    kinds: tuple[Kind, ...]
 
 
 class Parts(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,15 +40,9 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     profile: str = ""
     """What the person says of themselves, at most `MOST_PROFILE` characters."""
     bootstrap: bool = False
-    skills: tuple[Skill, ...] = ()
-    skill_evolution: bool = False
-    """Whether it may write skills. Not for an agent whose own list of skills matches none."""
     deferred: tuple[str, ...] = ()
     """Names of tools that have to be looked up before they can be called."""
-    subagents: Subagents | None = None
     mounts: tuple[Mounted, ...] = ()
-    acp: tuple[str, ...] = ()
-    """Names of agents of other makers."""
 
 
 ROLE = """\
@@ -115,42 +86,12 @@ only the person can know.
 </clarification>\
 """
 
-SKILLS = """\
-<skill_system>
-Skills are tried ways to do a kind of work. If a task fits one, read its SKILL.md with `read_file` before you begin, \
-and follow it. Read the files it refers to when you come to need them, not before.
-{listed}
-</skill_system>\
-"""
-
-EVOLUTION = """\
-Keep what was hard to learn: after 5 or more tool calls for a task, an error whose cause was not obvious, a correction \
-by the person, or work that keeps coming back, create a skill or patch the one you used with `skill_manage`. Ask \
-before you create one.\
-"""
-
-SUBAGENTS = """\
-<subagent_system>
-`task` hands a part of the work to a subagent; those started in one response work at the same time.
-- Use it only if there are at least 2 parts that can be done in parallel. Otherwise do the work yourself.
-- At most {limit} `task` calls in one response: any more are dropped. For more than {limit} parts, work in batches of \
-up to {limit}, one batch per response, and put the results together after the last.
-- A subagent knows nothing of this conversation: put everything it needs into the prompt.
-Types:
-{types}
-</subagent_system>\
-"""
-
 DIRECTORIES = """\
 <working_directory>
 - {data}/uploads: files the person gave you.
 - {data}/workspace: the working directory of commands, for everything in the making. Use relative paths in scripts.
 - {data}/outputs: what you deliver. Put finished files here, then show them with `present_files`.{more}
 </working_directory>\
-"""
-
-ACP_AGENTS = """\
-- {path}: where the agents of `invoke_acp_agent` work ({names}). Read-only: copy what you deliver to outputs.\
 """
 
 STYLE = """\
@@ -217,33 +158,22 @@ def parts_of(
     *,
     soul: str = "",
     profile: str | None = None,
-    skills: Sequence[Skill] = (),
     deferred: Sequence[str] = (),
-    subagents: Mapping[str, str] | None = None,
     mounts: Sequence[Mounted] = (),
-    skill_evolution: bool = False,
-    acp: Sequence[str] = (),
 ) -> Parts:
-    """The parts for a run with these options. Pure.
+    """Returns the parts for a run with these options. Pure.
 
-    `agent`: the custom agent that does it; `soul`: of the agent without a name; `profile`: of the person. `skills`:
-    those that it may use; `subagents`: descriptions of those there are, by type; `mounts`: see `mounted`;
-    `skill_evolution`, `acp`: whether it may write skills, and the agents that `invoke_acp_agent` reaches.
+    `agent`: the custom agent that does it; `soul`: of the agent without a name; `profile`: of the person; `mounts`:
+    see `mounted`.
     """
     if options.bootstrap:
-        return Parts(agent=options.agent, profile=_cut(profile), bootstrap=True, skills=tuple(skills))
-    without_skills = agent is not None and agent.skills is not None and not skills
-    kinds = tuple(Kind(name, description) for name, description in (subagents or {}).items())
+        return Parts(agent=options.agent, profile=_cut(profile), bootstrap=True)
     return Parts(
         agent=agent.name if agent else None,
         soul=(agent.soul or "") if agent else soul,
         profile=_cut(profile),
-        skills=tuple(skills),
-        skill_evolution=skill_evolution and not without_skills,
         deferred=tuple(deferred),
-        subagents=Subagents(options.max_subagents, kinds) if options.subagents and kinds else None,
         mounts=tuple(mounts),
-        acp=tuple(acp),
     )
 
 
@@ -261,10 +191,8 @@ def _agent(parts: Parts) -> list[str]:
         _profile(parts.profile),
         THINKING,
         CLARIFICATION,
-        _skills(parts),
         deferred_tools.block(parts.deferred),
-        _subagents(parts.subagents) if parts.subagents else "",
-        _directories(parts),
+        _directories(parts.mounts),
         STYLE,
         CITATIONS,
         REMINDERS,
@@ -273,7 +201,7 @@ def _agent(parts: Parts) -> list[str]:
 
 def _bootstrap(parts: Parts) -> list[str]:
     named = f', "{parts.agent}"' if parts.agent else ""
-    return [BOOTSTRAP_ROLE.format(product=PRODUCT, named=named), _profile(parts.profile), BOOTSTRAP, _skills(parts)]
+    return [BOOTSTRAP_ROLE.format(product=PRODUCT, named=named), _profile(parts.profile), BOOTSTRAP]
 
 
 def _soul(soul: str) -> str:
@@ -289,32 +217,6 @@ def _profile(text: str) -> str:
     return PROFILE.format(text=neutralised(text)) if text else ""
 
 
-def _skills(parts: Parts) -> str:
-    if not parts.skills and not parts.skill_evolution:
-        return ""
-    entries = "\n".join(map(_skill, parts.skills))
-    listed = [f"<available_skills>\n{entries}\n</available_skills>"] if entries else []
-    return SKILLS.format(listed="\n".join([*listed, *([EVOLUTION] if parts.skill_evolution else [])]))
-
-
-def _skill(skill: Skill) -> str:
-    return (
-        f"<skill>\n<name>{neutralised(skill.name)}</name>\n"
-        f"<description>{neutralised(skill.description)} [{skill.label}]</description>\n"
-        f"<location>{neutralised(skill.location)}</location>\n</skill>"
-    )
-
-
-def _subagents(subagents: Subagents) -> str:
-    return SUBAGENTS.format(limit=subagents.limit, types="\n".join(map(_line, subagents.kinds)))
-
-
-def _directories(parts: Parts) -> str:
-    more = [f"- {mount.path}: {'read-only' if mount.read_only else 'read and write'}." for mount in parts.mounts]
-    if parts.acp:
-        more.append(ACP_AGENTS.format(path=ACP, names=", ".join(parts.acp)))
-    return DIRECTORIES.format(data=USER_DATA, more="".join(f"\n{line}" for line in more))
-
-
-def _line(kind: Kind) -> str:
-    return f"- {kind.name}: {kind.description}" if kind.description else f"- {kind.name}"
+def _directories(mounts: Sequence[Mounted]) -> str:
+    more = [f"\n- {mount.path}: {'read-only' if mount.read_only else 'read and write'}." for mount in mounts]
+    return DIRECTORIES.format(data=USER_DATA, more="".join(more))

@@ -20,7 +20,7 @@ from langgraph.types import Command
 from actors.lead.answers import redacted
 from actors.lead.effects import Settled
 from actors.lead.messages import dump, load
-from actors.lead.turn import ModelHandler, ToolHandler, ToolResult, Turn
+from actors.lead.turn import Answer, ModelHandler, ToolHandler, ToolResult, Turn
 from core.events import Json, Message, ModelCompleted, StatePatched, ToolCompleted
 from core.previews import line_of
 from core.redaction import redactor
@@ -94,7 +94,7 @@ class Recorder(AgentMiddleware[Any, Turn, Any]):
     def _key(self, turn: Turn) -> str:
         """Of the model call that is to be made."""
         conversation, notes = turn.conversation(), turn.notes()
-        return turn.loaded.keys.of(turn.thread, [*conversation, *notes] if notes else conversation)
+        return turn.cache.hashes.of(turn.thread, [*conversation, *notes] if notes else conversation)
 
     # ── tools ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -114,21 +114,20 @@ def _compacted_since(turn: Turn, begun: int) -> bool:
 
 async def _called(turn: Turn, request: ToolCallRequest, handler: ToolHandler) -> ToolCompleted:
     """Make a call, and record what came of it."""
-    call_id, name = str(request.tool_call["id"]), request.tool_call["name"]
-    said, started = turn.journal.said_seq(), time.monotonic()
+    call, name, started = turn.call_ref(str(request.tool_call["id"])), request.tool_call["name"], time.monotonic()
     try:
         message, update = await _result(turn, await _as_begun(turn, request), handler)
     except Settled as settled:
         return settled.outcome
-    message["id"] = message.get("id") or f"tool-{said}-{call_id}"
+    message["id"] = message.get("id") or call.message_id
     message["name"] = message.get("name") or name
     outcome = redactor.struct(
         ToolCompleted(
-            call_id=call_id,
+            call_id=call.id,
             message=message,
             update=update,
             duration_ms=int((time.monotonic() - started) * 1000),
-            decisions=turn.decided(call_id),
+            decisions=turn.decided(call.id),
         )
     )
     await turn.journal.tool_completed(outcome)
@@ -153,42 +152,43 @@ async def _as_begun(turn: Turn, request: ToolCallRequest) -> ToolCallRequest:
 
 async def _result(turn: Turn, request: ToolCallRequest, handler: ToolHandler) -> tuple[Message, Json]:
     """The tool message to record, and what else the call changes in the state."""
-    call_id, name = str(request.tool_call["id"]), request.tool_call["name"]
-    broken = next((call.get("error") for call in unanswered(turn.state.messages) if call["id"] == call_id), None)
+    call, name = turn.call_ref(str(request.tool_call["id"])), request.tool_call["name"]
+    broken = next((one.get("error") for one in unanswered(turn.state.messages) if one["id"] == call.id), None)
     if broken:
-        return tool_message(turn.journal.said_seq(), call_id, name, f"Error: {broken}", "error"), {}
+        return tool_message(call, name, f"Error: {broken}", "error"), {}
     result = await handler(request)
     if isinstance(result, ToolMessage):
         return dump(result), {}
     update = dict(result.update) if isinstance(result.update, dict) else {}
     messages = [m for m in update.pop("messages", ()) if isinstance(m, ToolMessage)]
-    message = dump(messages[0]) if messages else tool_message(turn.journal.said_seq(), call_id, name, "OK")
+    message = dump(messages[0]) if messages else tool_message(call, name, "OK")
     return message, update
 
 
 def _completed(turn: Turn, response: ModelResponse[Any]) -> ModelCompleted:
-    """What is recorded of an answer: what the model said, or what the policies made of it."""
-    answer, said = turn.answer, response.result[-1]
-    assert isinstance(said, AIMessage)
+    """Returns what is recorded of an answer: what the model said, or what the policies made of it."""
+    event, message = response.event if isinstance(response, Answer) else None, response.result[-1]
+    assert isinstance(message, AIMessage)
     decisions = turn.decided()
-    if answer is None:  # a policy answered instead of the model
-        return ModelCompleted(message=dump(said), request=turn.request, decisions=decisions)
-    turn.answer = None
-    if answer.request != turn.request:
-        answer = msgspec.structs.replace(answer, request=turn.request)
-    if said is turn.spoken:
-        return msgspec.structs.replace(answer, decisions=decisions) if decisions else answer
-    message = dump(said)
+    if event is None:
+        return ModelCompleted(message=dump(message), request=turn.request, decisions=decisions)
+    if message != load(event.message):
+        event = _revised(event, dump(message))
+    return msgspec.structs.replace(event, request=turn.request, decisions=decisions)
+
+
+def _revised(event: ModelCompleted, message: Message) -> ModelCompleted:
+    """Returns the event of an answer that policies made another message of."""
     if calls := message.get("tool_calls"):
-        errors = {call["id"]: call["error"] for call in answer.message.get("tool_calls", ()) if "error" in call}
+        errors = {call["id"]: call["error"] for call in event.message.get("tool_calls", ()) if "error" in call}
         message["tool_calls"] = [
             call | {"error": errors[call["id"]]} if call["id"] in errors else call for call in calls
         ]
-    texts = {call["id"]: answer.call_texts[call["id"]] for call in calls or () if call["id"] in answer.call_texts}
-    order, line = answer.order, line_of(answer.message, answer.call_texts, answer.order)
+    texts = {call["id"]: event.call_texts[call["id"]] for call in calls or () if call["id"] in event.call_texts}
+    order, line = event.order, line_of(event.message, event.call_texts, event.order)
     if line_of(message, texts, order) != line:
         order = [(piece.part, piece.index, len(piece.text)) for piece in line]  # clients saw it come so
-    return msgspec.structs.replace(answer, message=message, call_texts=texts, order=order, decisions=decisions)
+    return msgspec.structs.replace(event, message=message, call_texts=texts, order=order)
 
 
 async def adopt(turn: Turn, state: Mapping[str, Any]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import anyio
@@ -18,13 +18,14 @@ from langgraph.types import Command
 
 from actors.lead.breakpoints import Breakpoints
 from actors.lead.failures import Breaker
-from actors.lead.messages import Loaded, dump, load
+from actors.lead.messages import MessageCache, dump, load
 from actors.lead.options import Options
 from core.config import Config
 from core.errors import SikaError
 from core.events import Decision, Interrupt, Json, Message, ModelCompleted
 from core.ids import uuid7
-from core.run import Journal
+from core.ledger import Today
+from core.run import CallRef, Journal
 from core.state import Intent, ThreadState
 from core.tools import Effect
 from core.usage import APOLOGY
@@ -34,8 +35,28 @@ ToolResult = ToolMessage | Command[Any]
 ToolHandler = Callable[[ToolCallRequest], Awaitable[ToolResult]]
 """What a policy lies around."""
 Call = Callable[[str, Mapping[str, Any], Callable[[str], Awaitable[None]]], Awaitable[Any]]
+Count = Callable[[], Awaitable[Today]]
+"""Enters what a run has used so far into the ledgers of its day. Returns what was used today."""
 
 END_SECONDS = 10.0
+
+
+@dataclass
+class Answer(ModelResponse[Any]):
+    """A model's answer on its way out through the policies, with what is to be recorded of it as the model gave it."""
+
+    event: ModelCompleted | None = None
+    """None if a policy answered instead of the model."""
+
+
+def revised(response: ModelResponse[Any], message: BaseMessage) -> ModelResponse[Any]:
+    """Returns the response with another last message; the event stays with it."""
+    return replace(response, result=[*response.result[:-1], message])
+
+
+async def uncounted() -> Today:
+    """A replay uses nothing, and is held to the budget of no day."""
+    return Today()
 
 
 class VisibleFailure(SikaError):
@@ -70,9 +91,6 @@ class Turn:
     """One attempt at a run. What must outlast it is in the log: read `state`, and record what you decide."""
 
     journal: Journal
-    thread: str
-    run: str
-    user: str
     call: Call
     config: Config
     options: Options
@@ -80,22 +98,31 @@ class Turn:
     """The run's model, and those that stand in for it, in order."""
     effects: Mapping[str, Effect]
     breakpoints: Breakpoints
-    loaded: Loaded
+    cache: MessageCache
+    today: Count = uncounted
     untracked: frozenset[str] = frozenset()
     """Fields of the graph's state that middlewares forget with the run."""
     asked: list[Interrupt] = field(default_factory=list)
     """Questions that wait for a person: they pause the run."""
     request: str = ""
-    """The key of the model call being made (see `messages.Keys`)."""
-    answer: ModelCompleted | None = None
-    """What the model said last, before the policies looked at it. Not recorded yet."""
-    spoken: BaseMessage | None = None
-    """The same, as the policies get to see it."""
+    """The key of the model call being made (see `messages.ConversationHashes`)."""
     working: set[asyncio.Task[Any]] = field(default_factory=set)
     """Tasks of model and tool calls. LangGraph does not end them all when the run is cancelled: `end` does."""
     _decisions: dict[str, list[Decision]] = field(default_factory=dict)
     _heard: dict[str, int] = field(default_factory=dict)
     _known: tuple[list[Message] | None, list[BaseMessage]] = (None, [])
+
+    @property
+    def thread(self) -> str:
+        return self.journal.thread_id
+
+    @property
+    def run(self) -> str:
+        return self.journal.id
+
+    @property
+    def user(self) -> str:
+        return self.state.user
 
     @property
     def state(self) -> ThreadState:
@@ -106,12 +133,16 @@ class Turn:
         """The messages of the thread, as of now. Do not change them."""
         messages = self.state.messages
         if self._known[0] is not messages:
-            self._known = (messages, self.loaded.load(self.thread, messages))
+            self._known = (messages, self.cache.load(self.thread, messages))
         return self._known[1]
 
     def notes(self) -> list[BaseMessage]:
         """What policies have to tell the model at its next call."""
         return [load(note) for note in self.state.runs[self.run].notes]
+
+    def call_ref(self, call_id: str) -> CallRef:
+        """Returns the call of that id that the newest answer made."""
+        return CallRef.of(self.journal, call_id)
 
     def begun(self, call_id: str) -> Intent | None:
         """The recorded beginning of a call that has no outcome: a crash was between. What gates a call lets it pass: it

@@ -55,6 +55,7 @@ from core.events import (
 from core.identity import accounts as people
 from core.identity.limits import RunAdmitted, RunRefused
 from core.identity.lockout import SigninFailed, SigninLocked, SigninSucceeded
+from core.ledger import TokensSpent
 from core.previews import text_of
 from core.schedules import (
     Plan,
@@ -271,6 +272,7 @@ _LINES: Mapping[type[Event], Callable[[Any], str]] = {
     people.SessionEnded: lambda e: f"{e.user} signed out",
     RunAdmitted: lambda e: f"{len(e.open)} at a time",
     RunRefused: lambda e: f"its place is free again; {len(e.open)} at a time",
+    TokensSpent: lambda e: f"{e.day}: {len(e.used)} brought up to date",
     SigninFailed: lambda e: "",
     SigninLocked: lambda e: f"until {e.until}",
     SigninSucceeded: lambda e: "",

@@ -2,16 +2,16 @@
 
 Runs at a time are exact, whoever asks wherever: admissions are facts of an aggregate of the user's, decided under the
 log's guard. Each one states all runs that are admitted and not known to have ended, so the last one says it all. Runs
-are not taken off when they end but when their place is wanted: no run waits for bookkeeping. Tokens are counted by the
-read models, which are a moment behind, and a run that was admitted uses what it uses. Requests are counted per process:
-behind N replicas a user may have N times as many.
+are not taken off when they end but when their place is wanted: no run waits for bookkeeping. Tokens are those in the
+user's ledger (`core.ledger`), and a run that was admitted uses what it uses. Requests are counted per process: behind N
+replicas a user may have N times as many.
 """
 
 from __future__ import annotations
 
 import time
 from collections import OrderedDict, deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 
@@ -25,6 +25,7 @@ from core.events import Aggregate, Event, Record
 from core.identity.errors import TooMany
 from core.identity.principal import Principal
 from core.ids import now, stamp
+from core.ledger import Ledgers
 from core.log import EventLog
 from core.threads import Threads
 
@@ -75,22 +76,21 @@ def fold(records: Iterable[Record], start: Admitted) -> Admitted:
 
 
 class Limits:
-    """`tokens` says how many a user's runs used since a time (ISO 8601). `clock` (seconds) is for tests."""
+    """`clock` (seconds) is for tests."""
 
     def __init__(
         self,
         log: EventLog,
         threads: Threads,
         config: Callable[[], settings.Limits],
-        tokens: Callable[[str, str], Awaitable[int]],
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._log = log
         self._threads = threads
         self._config = config
-        self._tokens = tokens
         self._clock = clock
+        self._ledgers = Ledgers(log)
         self._admitted = Aggregates(log, KIND, fold, Admitted())
         self._requests: OrderedDict[str, deque[float]] = OrderedDict()
 
@@ -152,8 +152,9 @@ class Limits:
 
     async def _within_budget(self, user: str, most: int) -> None:
         moment = datetime.now(UTC)
-        today = moment.replace(hour=0, minute=0, second=0, microsecond=0)
-        if await self._tokens(user, stamp(today)) >= most:
+        used = await self._ledgers.used(user, stamp(moment)[:10])
+        if sum(tokens.total for tokens in used.values()) >= most:
+            today = moment.replace(hour=0, minute=0, second=0, microsecond=0)
             text = f"The runs of today used {most} tokens or more (limits.tokens_per_day); the day ends at 0:00 UTC"
             raise TooMany("token_budget", text, (today + timedelta(days=1) - moment).total_seconds())
 

@@ -68,7 +68,7 @@ def test_an_approval_is_bound_to_the_call_and_its_arguments() -> None:
     one = digest("bash", {"a": {"x": 1, "y": 2}, "b": [1]})
     assert one == digest("bash", {"b": [1], "a": {"y": 2, "x": 1}})
     assert len({one, digest("bash", {"a": 1}), digest("ls", {"a": 1}), digest("ls", {"a": "1"})}) == 4
-    ids = {approvals.approval_id(*key) for key in ((1, "c", one), (2, "c", one), (1, "d", one), (1, "c", "other"))}
+    ids = {approvals.approval_id(*key) for key in (("1-c", one), ("2-c", one), ("1-d", one), ("1-c", "other"))}
     assert len(ids) == 4
     assert all(len(identity) == 32 for identity in ids)
 

@@ -35,7 +35,7 @@ from core.events import (
 from core.ids import now, uuid7
 from core.lifecycle import RunEnded
 from core.log import EventLog
-from core.run import OwnedRun, RunActor
+from core.run import OwnedRun, Prepared, RunActor
 from core.state import ThreadState
 from core.system import System
 from core.work import Hint, Wakeup, WorkQueue
@@ -93,7 +93,7 @@ class Worker(RunActor):
         self.started = anyio.Event()
         self.gate: anyio.Event | None = None
 
-    async def perform(self, run: OwnedRun) -> None:
+    async def perform(self, run: OwnedRun, prepared: Prepared[Any]) -> None:
         self.performed.append(run.id)
         self.started.set()
         if self.gate is not None:
@@ -376,7 +376,7 @@ class ToolUser(Worker):
 
     name = "lead"
 
-    async def perform(self, run: OwnedRun) -> None:
+    async def perform(self, run: OwnedRun, prepared: Prepared[Any]) -> None:
         if "tool" in run.request.metadata:
             await run.tool_requested("c", "bash", "pure", {})
 
@@ -670,14 +670,14 @@ async def test_a_run_that_cannot_be_prepared_fails(endpoint: Endpoint, tmp_path:
     class Unprepared(Worker):
         name = "lead"
 
-        async def describe(self, run: OwnedRun) -> Mapping[str, Any]:
+        async def prepare(self, run: OwnedRun) -> Prepared[Any]:
             raise TypeError("'NoneType' object is not iterable")
 
     class Misfit(Worker):
         name = "lead"
 
-        async def describe(self, run: OwnedRun) -> Mapping[str, Any]:
-            return {"model": 17}
+        async def prepare(self, run: OwnedRun) -> Prepared[Any]:
+            return Prepared(None, {"model": 17})
 
     for worker, text in ((Unprepared(), "'NoneType' object is not iterable"), (Misfit(), "got `int` - at `$.model`")):
         name = fresh().id
@@ -689,6 +689,30 @@ async def test_a_run_that_cannot_be_prepared_fails(endpoint: Endpoint, tmp_path:
         assert (run.status, run.attempt, worker.performed) == ("error", 1, [])
         assert run.error is not None
         assert text in run.error.text
+
+
+@pytest.mark.parametrize(("fault", "attempts"), [(Unavailable("no log"), 2), (TypeError("a mistake"), 1)])
+async def test_a_run_that_cannot_be_counted(
+    endpoint: Endpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: Exception, attempts: int
+) -> None:
+    """It waits where it must; it does not wait for a mistake of ours."""
+    monkeypatch.setattr("core.run.SUSPENDED_SECONDS", (0.01,))
+    faults = [fault]
+
+    class Counting(Worker):
+        name = "lead"
+
+        async def before_end(self, run: OwnedRun) -> None:
+            assert run.run.open
+            if faults:
+                raise faults.pop()
+
+    name = fresh().id
+    async with process(endpoint, tmp_path, Counting()) as running:
+        await asked(running, name)
+        run = (await ended(running, name, "r")).runs["r"]
+        await queue_is_empty(running)
+    assert (run.status, run.attempt) == ("success", attempts)
 
 
 async def test_what_a_run_waits_for_is_no_attempt_of_its(
@@ -791,7 +815,7 @@ async def test_nothing_is_appended_after_the_end(endpoint: Endpoint, tmp_path: P
         name = "lead"
         left: OwnedRun | None = None
 
-        async def perform(self, run: OwnedRun) -> None:
+        async def perform(self, run: OwnedRun, prepared: Prepared[Any]) -> None:
             self.left = run
 
     worker, name = Stray(), fresh().id
@@ -811,7 +835,7 @@ async def test_who_was_held_up_looks_before_it_asks(
     worker.gate = anyio.Event()
     owned: list[OwnedRun] = []
 
-    async def perform(run: OwnedRun) -> None:
+    async def perform(run: OwnedRun, prepared: Prepared[Any]) -> None:
         owned.append(run)
         worker.started.set()
         await worker.gate.wait() if worker.gate else None

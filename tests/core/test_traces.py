@@ -19,7 +19,7 @@ from core.bus import Endpoint
 from core.events import RunCompleted, RunRequested, ThreadAnnotated, ThreadCreated
 from core.ids import uuid7
 from core.log import EventLog
-from core.run import OwnedRun, RunActor
+from core.run import OwnedRun, Prepared, RunActor
 from core.system import System
 from tests.support.nats import DEADLINE, Nats, fresh
 
@@ -86,7 +86,7 @@ class Worker(RunActor):
     def __init__(self) -> None:
         self.bound: dict[str, Any] = {}
 
-    async def perform(self, run: OwnedRun) -> None:
+    async def perform(self, run: OwnedRun, prepared: Prepared[Any]) -> None:
         self.bound = structlog.contextvars.get_contextvars()
 
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import anyio
 
 from core.events import Json, ModelCompleted
-from core.run import OwnedRun, RunActor
+from core.run import OwnedRun, Prepared, RunActor
 
 CHECKS = (
     "not_a_server_error",
@@ -38,7 +38,7 @@ class Quick(RunActor):
 
     name = "lead"
 
-    async def perform(self, run: OwnedRun) -> None:
+    async def perform(self, run: OwnedRun, prepared: Prepared[Any]) -> None:
         await run.append(ModelCompleted(message={"type": "ai", "id": f"ai-{run.id}", "content": "Done."}))
 
 

@@ -34,7 +34,7 @@ from core.bus import Endpoint
 from core.config import ConfigSource
 from core.events import Aggregate, Event, Message, ModelCompleted, Record, RunRequested, thread
 from core.ids import uuid7
-from core.run import OwnedRun, RunActor
+from core.run import OwnedRun, Prepared, RunActor
 from core.state import Run, ThreadState, fold
 from core.system import System
 from core.tools import Tool
@@ -157,7 +157,6 @@ async def worker(
                 running.call,
                 running.log,
                 home,
-                views=running.views,
                 uploads=LocalUploads(home),
                 images=LocalImages(home),
                 guardrails=guardrails.load,
@@ -281,7 +280,7 @@ class Steps(RunActor):
     def __init__(self, pause: float) -> None:
         self._pause = pause
 
-    async def perform(self, run: OwnedRun) -> None:
+    async def perform(self, run: OwnedRun, prepared: Prepared[Any]) -> None:
         done = sum(str(message["id"]).startswith(f"{run.id}/") for message in run.state.messages)
         for step in range(done, STEPS):
             await asyncio.sleep(self._pause)

@@ -59,7 +59,7 @@ class Approvals(AgentMiddleware[Any, Turn, Any]):
     async def _asked(self, turn: Turn, call: ToolCall) -> ApprovalRequested | None:
         """The approval that a call waits, or waited, for: asked for now if a rule wants one. None: none is needed."""
         digest, call_id = approvals.digest(call["name"], call["args"]), str(call["id"])
-        identity = approvals.approval_id(turn.journal.said_seq(), call_id, digest)
+        identity = approvals.approval_id(turn.call_ref(call_id).key, digest)
         if (known := turn.state.approvals.get(identity)) is not None:
             return known.request
         rule = next((rule for rule in self._rules if wants(rule, call["name"], call["args"], turn)), None)

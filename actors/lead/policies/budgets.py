@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
 from langchain_core.messages import AIMessage
 
 from actors.lead.answers import without_calls
-from actors.lead.turn import ModelHandler, Turn, VisibleFailure
+from actors.lead.turn import Answer, ModelHandler, Turn, VisibleFailure, revised
+from core.ledger import Today
 from core.settings import Budget, Config, Pricing
 from core.state import ThreadState
 from core.usage import Tokens, by_model, price, tokens_of, tokens_of_thread
@@ -20,10 +21,6 @@ class Spent(NamedTuple):
 
     tokens: int = 0
     cost: float | None = None
-
-
-Today = Callable[[str | None], Awaitable[Spent]]
-"""What one user, or everybody (None), has used since midnight UTC."""
 
 
 class BudgetSpent(VisibleFailure):
@@ -40,11 +37,11 @@ class Budgets(AgentMiddleware[Any, Turn, Any]):
 
     name = "budgets"
 
-    def __init__(self, config: Config, today: Today) -> None:
+    def __init__(self, config: Config) -> None:
         super().__init__()
+        self._counts_days = counts_days(config)
         self._budgets = config.budgets
         self._prices = {model.name: model.pricing for model in config.models if model.pricing is not None}
-        self._today = today
         self._last_words = config.token_budget if config.token_budget.enabled else None
 
     async def awrap_model_call(self, request: ModelRequest[Turn], handler: ModelHandler) -> ModelResponse[Any]:
@@ -55,27 +52,29 @@ class Budgets(AgentMiddleware[Any, Turn, Any]):
     async def _check(self, turn: Turn) -> None:
         """Raises `BudgetSpent` if there is nothing left of a budget."""
         wanted, state = self._budgets, turn.state
-        if _limited(wanted.run):
+        if limited(wanted.run):
             _spend(wanted.run, spent_by_run(state, turn.run, self._prices), "this run", "budgets.run")
-        if _limited(wanted.thread):
+        if limited(wanted.thread):
             _spend(wanted.thread, spent_by_thread(state, self._prices), "this thread", "budgets.thread")
-        if _limited(wanted.user_per_day):
-            _spend(wanted.user_per_day, await self._today(turn.user), "your runs of today", "budgets.user_per_day")
-        if _limited(wanted.day):
-            _spend(wanted.day, await self._today(None), "everybody's runs of today", "budgets.day")
+        today = await turn.today() if self._counts_days else Today()
+        if limited(wanted.user_per_day):
+            spent = _spent(today.user, self._prices)
+            _spend(wanted.user_per_day, spent, "your runs of today", "budgets.user_per_day")
+        if limited(wanted.day):
+            _spend(wanted.day, _spent(today.everybody, self._prices), "everybody's runs of today", "budgets.day")
 
     def _judged(self, turn: Turn, response: ModelResponse[Any]) -> ModelResponse[Any]:
         """Warn when the answer goes over a threshold; at the end of a token budget it is the last one."""
-        answer, said = turn.answer, response.result[-1]
-        if answer is None or not isinstance(said, AIMessage) or not (self._last_words or _limited(self._budgets.run)):
+        event, answer = response.event if isinstance(response, Answer) else None, response.result[-1]
+        if event is None or not isinstance(answer, AIMessage) or not (self._last_words or limited(self._budgets.run)):
             return response
         before = spent_by_run(turn.state, turn.run, self._prices).tokens
-        after = before + tokens_of(answer.message).total
+        after = before + tokens_of(event.message).total
         last = self._last_words
-        if last and after >= last.hard_stop_threshold * last.max_tokens and said.tool_calls:
+        if last and after >= last.hard_stop_threshold * last.max_tokens and answer.tool_calls:
             text = f"The budget of this run ({last.max_tokens} tokens) is used up: the agent had to stop here."
             turn.decide(self.name, "stopped", text)
-            return ModelResponse(result=[without_calls(said, text)])
+            return revised(response, without_calls(answer, text))
         for most, share in self._thresholds():
             if before < share * most <= after:
                 text = f"{after} of the {most} tokens of this run are used. Come to an end with what you have."
@@ -102,7 +101,13 @@ def _spent(used: Mapping[str, Tokens], prices: Mapping[str, Pricing]) -> Spent:
     return Spent(sum(tokens.total for tokens in used.values()), price(used, prices).total)
 
 
-def _limited(budget: Budget) -> bool:
+def counts_days(config: Config) -> bool:
+    """Whether anything limits what a day may cost: otherwise no ledger is kept."""
+    daily = config.budgets.user_per_day, config.budgets.day
+    return config.limits.tokens_per_day is not None or any(map(limited, daily))
+
+
+def limited(budget: Budget) -> bool:
     return budget.tokens is not None or budget.cost is not None
 
 

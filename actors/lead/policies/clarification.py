@@ -11,6 +11,7 @@ from langgraph.prebuilt.tool_node import ToolCallRequest
 
 from actors.lead.card import SOURCE, card, options_of, question_text, type_of
 from actors.lead.turn import ToolHandler, ToolResult, Turn
+from core.run import CallRef
 from core.state import CLARIFICATION, ThreadState
 
 
@@ -27,23 +28,23 @@ class Clarification(AgentMiddleware[Any, Turn, Any]):
         question = _text(call["args"].get("question"))
         if not question:
             return ToolMessage("Error: there is no question.", tool_call_id=call_id, name=SOURCE, status="error")
-        asked = _asked(question, call["args"], call_id, turn.state, turn.journal.said_seq())
+        asked = _asked(question, call["args"], turn.call_ref(call_id), turn.state)
         turn.decide(self.name, "asked", question, call_id=call_id)
         return asked
 
 
-def _asked(question: str, args: dict[str, Any], call_id: str, state: ThreadState, said: int) -> ToolMessage:
+def _asked(question: str, args: dict[str, Any], call: CallRef, state: ThreadState) -> ToolMessage:
     kind, context, options = (
         type_of(args.get("clarification_type")),
         _text(args.get("context")),
         options_of(args.get("options")),
     )
     text = question_text(kind, question, context, options)
-    identity = message_id(call_id, text)
+    identity = message_id(call.id, text)
     if identity in state.places:  # some models repeat the ids of their calls
-        identity = f"{identity}:{said}"
-    shown = card(identity, kind, question, context=context, options=options, fields=args.get("fields"), call_id=call_id)
-    return ToolMessage(text, id=identity, tool_call_id=call_id, name=SOURCE, artifact={"human_input": shown})
+        identity = f"{identity}:{call.answer}"
+    shown = card(identity, kind, question, context=context, options=options, fields=args.get("fields"), call_id=call.id)
+    return ToolMessage(text, id=identity, tool_call_id=call.id, name=SOURCE, artifact={"human_input": shown})
 
 
 def message_id(call_id: str, text: str) -> str:

@@ -8,7 +8,7 @@ from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResp
 from langchain_core.messages import AIMessage
 
 from actors.lead.answers import noted, without_calls
-from actors.lead.turn import ModelHandler, Turn
+from actors.lead.turn import ModelHandler, Turn, revised
 
 LENGTH = frozenset(
     ("length", "max_tokens", "max_output_tokens", "model_length", "token_limit", "model_context_window_exceeded")
@@ -41,12 +41,12 @@ class LengthFinish(AgentMiddleware[Any, Turn, Any]):
             return response
         request.runtime.context.decide(self.name, "cut_off", f"the answer ended at its length limit ({reason})")
         if has_calls(answer):
-            said = without_calls(answer, CUT_OFF)
+            last_word = without_calls(answer, CUT_OFF)
         elif answer.text.strip():
-            said = answer.model_copy(update={"content": noted(answer.content, CUT_SHORT)})
+            last_word = answer.model_copy(update={"content": noted(answer.content, CUT_SHORT)})
         else:
             return response
-        return ModelResponse(result=[*response.result[:-1], said])
+        return revised(response, last_word)
 
 
 class SafetyFinish(AgentMiddleware[Any, Turn, Any]):
@@ -60,7 +60,7 @@ class SafetyFinish(AgentMiddleware[Any, Turn, Any]):
         if not isinstance(answer, AIMessage) or (reason := finish_reason(answer)) not in SAFETY:
             return response
         request.runtime.context.decide(self.name, "refused", f"the answer was refused ({reason})")
-        return ModelResponse(result=[*response.result[:-1], without_calls(answer, REFUSED.format(reason=reason))])
+        return revised(response, without_calls(answer, REFUSED.format(reason=reason)))
 
 
 def finish_reason(message: AIMessage) -> str:

@@ -26,12 +26,12 @@ DEADLINE_SECONDS = 10.0
 
 
 class Guardrails(AgentMiddleware[Any, Turn, Any]):
-    """`subagent`: whether it stands in the chain of one."""
+    """Asks the provider before each call that was not begun already; fails closed, unless configured otherwise."""
 
     name = "guardrails"
 
-    def __init__(self, wanted: settings.Guardrails, provider: Provider, *, subagent: bool = False) -> None:
-        self._provider, self._subagent = provider, subagent
+    def __init__(self, wanted: settings.Guardrails, provider: Provider) -> None:
+        self._provider = provider
         self._passport, self._fail_closed = wanted.passport, wanted.fail_closed
 
     async def awrap_tool_call(self, request: ToolCallRequest, handler: ToolHandler) -> ToolResult:
@@ -59,7 +59,7 @@ class Guardrails(AgentMiddleware[Any, Turn, Any]):
             tool_input=copy.deepcopy(call["args"]),
             agent_id=self._passport,
             thread_id=turn.thread,
-            is_subagent=self._subagent,
+            is_subagent=False,
             timestamp=datetime.now(UTC).isoformat(),
             user_id=turn.user,
             run_id=turn.run,

@@ -23,7 +23,7 @@ from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResp
 from langchain_core.messages import AnyMessage, BaseMessage, HumanMessage, ToolMessage
 
 from actors.lead.card import chosen
-from actors.lead.content import rewritten, text_of
+from actors.lead.content import rewritten, text_by_line
 from actors.lead.turn import ModelHandler, Turn
 from core.control import neutralised, suspect
 from core.messages import UPLOADS_BLOCK
@@ -83,7 +83,7 @@ def _is_option(turn: Turn, messages: Sequence[AnyMessage], place: int, response:
         if not isinstance(earlier, ToolMessage):
             return False
         card = earlier.artifact.get("human_input") if isinstance(earlier.artifact, dict) else None
-        if str(earlier.id).startswith(CLARIFICATION) and chosen(card, response, text_of(messages[place].content)):
+        if str(earlier.id).startswith(CLARIFICATION) and chosen(card, response, text_by_line(messages[place].content)):
             return from_call(turn.state, str(earlier.id))
     return False
 

@@ -20,7 +20,7 @@ from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResp
 from langchain_core.messages import AIMessage
 
 from actors.lead.answers import without_calls
-from actors.lead.turn import ModelHandler, Turn
+from actors.lead.turn import ModelHandler, Turn, revised
 from core import settings
 from core.usage import answer_in
 
@@ -57,7 +57,7 @@ class LoopDetection(AgentMiddleware[Any, Turn, Any]):
             turn.decide(self.name, "warned", verdict.text, note=verdict.text, name=NOTE)
             return response
         turn.decide(self.name, "stopped", verdict.text)
-        return ModelResponse(result=[*response.result[:-1], without_calls(answer, verdict.text)])
+        return revised(response, without_calls(answer, verdict.text))
 
 
 class Step(NamedTuple):

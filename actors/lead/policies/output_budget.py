@@ -8,10 +8,11 @@ from langchain.agents.middleware import AgentMiddleware
 from langchain_core.messages import BaseMessage, ToolMessage
 from langgraph.prebuilt.tool_node import ToolCallRequest
 
-from actors.lead.content import messages_of, text_of, with_messages, with_text
+from actors.lead.content import messages_of, text_by_line, with_messages, with_text
 from actors.lead.synopsis import Ends, how_to_read, kind_of, shortened, size_of
 from actors.lead.turn import ToolHandler, ToolResult, Turn, unseen
 from core.errors import SikaError
+from core.run import CallRef
 from core.sandbox import result_path
 from core.settings import ToolOutput
 
@@ -51,9 +52,9 @@ class OutputBudget(AgentMiddleware[Any, Turn, Any]):
         return settings.overrides.get(tool, settings.externalize_min_chars)
 
     async def _fit(self, turn: Turn, request: ToolCallRequest, message: BaseMessage, least: int) -> BaseMessage:
-        call_id, text = str(request.tool_call["id"]), text_of(message.content)
-        key = f"{turn.journal.said_seq()}-{call_id}"
-        path = result_path(request.tool_call["name"], key)
+        call_id, text = str(request.tool_call["id"]), text_by_line(message.content)
+        call = turn.call_ref(call_id)
+        path = result_path(request.tool_call["name"], call.key)
         if not _is_long(message, least):
             return message
         ends = Ends(self._settings.preview_head_chars, self._settings.preview_tail_chars).within(least)
@@ -64,27 +65,27 @@ class OutputBudget(AgentMiddleware[Any, Turn, Any]):
                 message, shortened(text, ends, f"The rest is left out. All of it is in {path}. {how_to_read(text)}")
             )
         try:
-            await _write(turn, key, path, text)
+            await _write(turn, call, path, text)
         except SikaError as error:
             return self._cut(turn, call_id, message, path, str(error))
         turn.decide(self.name, "externalised", path, call_id=call_id)
         return _with(message, shortened(text, ends, _about(text, ends, path)))
 
     def _cut(self, turn: Turn, call_id: str, message: BaseMessage, path: str, why: str) -> BaseMessage:
-        text = text_of(message.content)
+        text = text_by_line(message.content)
         if len(text) <= self._settings.fallback_max_chars:
             return message
         turn.decide(self.name, "cut", why, call_id=call_id)
         return _with(message, shortened(text, self._fallback, f"{_left(text, self._fallback)}; {path} was not written"))
 
 
-async def _write(turn: Turn, key: str, path: str, text: str) -> None:
+async def _write(turn: Turn, call: CallRef, path: str, text: str) -> None:
     """Write a text, however long it is. Repeating it changes nothing."""
     whole = text.encode("utf-8", "replace").decode()
     pieces = [whole[start : start + PIECE] for start in range(0, len(whole), PIECE)]
-    asked = {"op": "write", "user": turn.user, "thread": turn.thread, "run": turn.run, "path": path}
+    asked = {"op": "write", "user": turn.user, "thread": turn.thread, "run": call.run, "path": path}
     for number, piece in enumerate(pieces):
-        one = {"call_id": f"{key}-result-{number}", "content": piece, "append": len(pieces) > 1}
+        one = {"call_id": f"{call.key}-result-{number}", "content": piece, "append": len(pieces) > 1}
         await turn.call("sandbox", asked | one, unseen)
 
 
@@ -97,7 +98,7 @@ def _left(text: str, ends: Ends) -> str:
 
 
 def _is_long(message: BaseMessage, least: int) -> bool:
-    return isinstance(message, ToolMessage) and len(text_of(message.content)) >= least
+    return isinstance(message, ToolMessage) and len(text_by_line(message.content)) >= least
 
 
 def _with(message: BaseMessage, text: str) -> BaseMessage:

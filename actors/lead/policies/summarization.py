@@ -9,7 +9,7 @@ import structlog
 from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
 from langchain_core.messages import BaseMessage
 
-from actors.lead.compaction import Plan, compacted, due, plan
+from actors.lead.compaction import Cut, compacted, due, plan
 from actors.lead.summary import Models, NoSummary, summarise
 from actors.lead.turn import ModelHandler, Turn
 from core.events import ContextCompacted
@@ -50,7 +50,7 @@ class Summarization(AgentMiddleware[Any, Turn, Any]):
         now = Size(len(state.messages), in_context(state) if counted else 0)
         return due(self._settings, _window(turn), now, last_asked(state))
 
-    async def _compacted(self, turn: Turn, made: Plan, reason: str) -> bool:
+    async def _compacted(self, turn: Turn, made: Cut, reason: str) -> bool:
         """Record the summary; whether there is one."""
         before = in_context(turn.state)
 
@@ -76,7 +76,7 @@ def _window(turn: Turn) -> int | None:
     return next((model.context_window for model in turn.config.models if model.name == name), None)
 
 
-def _replaced(turn: Turn, made: Plan, given: list[Any]) -> list[BaseMessage]:
+def _replaced(turn: Turn, made: Cut, given: list[Any]) -> list[BaseMessage]:
     """The conversation as it is now, and what policies around this one put after it."""
     known = {str(message.get("id")) for message in made.messages}
     added = takewhile(lambda message: message.id not in known, reversed(given))

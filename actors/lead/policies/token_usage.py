@@ -9,7 +9,7 @@ from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResp
 from langchain_core.messages import AIMessage, ToolCall
 
 from actors.lead.policies.todos import todos_of
-from actors.lead.turn import ModelHandler, Turn
+from actors.lead.turn import ModelHandler, Turn, revised
 from core.events import Json
 
 ATTRIBUTION = "token_usage_attribution"
@@ -31,7 +31,7 @@ class TokenUsage(AgentMiddleware[Any, Turn, Any]):
             return response
         found = attribution(answer, todos_of(request.runtime.context.state))
         extra = {**answer.additional_kwargs, ATTRIBUTION: found}
-        return ModelResponse(result=[*response.result[:-1], answer.model_copy(update={"additional_kwargs": extra})])
+        return revised(response, answer.model_copy(update={"additional_kwargs": extra}))
 
 
 def attribution(message: AIMessage, todos_before: Sequence[Json]) -> Json:

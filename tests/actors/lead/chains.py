@@ -9,8 +9,7 @@ from langchain_core.tools import BaseTool, tool
 
 from actors.lead.chain import Policy, Ports, arranged, policies
 from actors.lead.options import Options
-from actors.lead.plan import Plan
-from actors.lead.policies.budgets import Spent
+from actors.lead.plan import RunSetup
 from adapters.guardrails import AllowList
 from core.config import Config
 from core.events import Json
@@ -41,14 +40,9 @@ def rarely(what: str) -> str:
     return what
 
 
-async def nothing(user: str | None) -> Spent:
-    """Nobody has used anything."""
-    return Spent()
-
-
-def plan(config: Config, *, everything: bool = True) -> Plan:
-    """A plan with nothing special, or with everything that a plan can have."""
-    return Plan(
+def plan(config: Config, *, everything: bool = True) -> RunSetup:
+    """A setup with nothing special, or with everything that one can have."""
+    return RunSetup(
         config=config,
         options=Options(),
         agent=None,
@@ -64,5 +58,5 @@ def plan(config: Config, *, everything: bool = True) -> Plan:
 
 
 def everything(config: Config, deferred: Sequence[BaseTool] = (rarely,)) -> list[Policy]:
-    ports = Ports(nothing, Pictures(), AllowList())
+    ports = Ports(Pictures(), AllowList())
     return arranged(policies(plan(config), ports, deferred), config.middlewares)

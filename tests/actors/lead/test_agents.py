@@ -62,7 +62,7 @@ async def test_agents_are_compiled_beside_the_loop_and_forgotten_one_by_one(monk
 
     monkeypatch.setattr(agent, "create_agent", compiled)
     monkeypatch.setattr(agent, "KEPT", 2)
-    agents, model = agent.Agents(), Fake()
+    agents, model = agent.CompiledAgents(), Fake()
 
     async def get(key: str) -> object:
         return await agents.get(key, model, [], "", list)

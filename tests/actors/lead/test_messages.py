@@ -18,7 +18,7 @@ from langchain_core.messages import (
 )
 from langchain_core.messages.tool import invalid_tool_call, tool_call, tool_call_chunk
 
-from actors.lead.messages import Loaded, dump, key_of, load
+from actors.lead.messages import MessageCache, dump, key_of, load
 
 names = st.text("abcxyz_-", min_size=1, max_size=8)
 ids = st.uuids().map(str)
@@ -144,7 +144,7 @@ def test_unknown_types_are_what_a_person_said() -> None:
 
 
 def test_a_message_is_converted_once() -> None:
-    loaded = Loaded()
+    loaded = MessageCache()
     first: list[dict[str, Any]] = [{"type": "human", "id": str(n), "content": str(n)} for n in range(3)]
     before = loaded.load("t", first)
     again = loaded.load("t", [*first, {"type": "ai", "id": "3", "content": "3"}])
@@ -158,17 +158,17 @@ def test_a_message_is_converted_once() -> None:
 
 
 def test_threads_that_rest_are_forgotten_by_their_bytes() -> None:
-    loaded = Loaded(kept=10_000)
+    loaded = MessageCache(kept=10_000)
     message = {"type": "human", "id": "a", "content": "x" * 2000}
     [before] = loaded.load("t", [message])
-    loaded.keys.of("t", [before])
+    loaded.hashes.of("t", [before])
     for number in range(3):
         loaded.load(str(number), [message])
     assert loaded.load("t", [message])[0] is before
     for number in range(5):
         [other] = loaded.load(str(number), [message])
-        loaded.keys.of(str(number), [other])
+        loaded.hashes.of(str(number), [other])
     [after] = loaded.load("t", [message])
     assert after == before
     assert after is not before
-    assert "t" not in list(loaded.keys._threads)
+    assert "t" not in list(loaded.hashes._threads)

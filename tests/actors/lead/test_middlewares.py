@@ -49,6 +49,19 @@ class Shout(AgentMiddleware[Any, Any, Any]):
         return ModelResponse(result=[said.model_copy(update={"content": said.text.upper() + self.mark})])
 
 
+class InPlace(AgentMiddleware[Any, Any, Any]):
+    """Changes the very message that it gets."""
+
+    name = "in_place"
+
+    async def awrap_model_call(
+        self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
+    ) -> ModelResponse[Any]:
+        response = await handler(request)
+        response.result[-1].content = "Changed."
+        return response
+
+
 class Whisper(Shout):
     name = "whisper"
 
@@ -77,7 +90,7 @@ class Forgetful(AgentMiddleware[Any, Any, Any]):
 
 def names(*entries: MiddlewareEntry) -> list[str]:
     config = configuration.parse("budgets: {run: {tokens: 5}}")
-    return [policy.name for policy in arranged(policies(chains.plan(config), Ports(chains.nothing)), entries)]
+    return [policy.name for policy in arranged(policies(chains.plan(config), Ports()), entries)]
 
 
 def test_where_they_stand() -> None:
@@ -142,6 +155,12 @@ async def test_what_they_make_of_an_answer_is_what_was_said(tmp_path: Path) -> N
     async with site(tmp_path, {"m": [Turn(text="hello")]}, middlewares=entries) as (client, _):
         messages = await client.said(await client.thread(), "Hi")
     assert messages[-1]["content"] == "HELLO!?"
+
+
+async def test_a_message_that_is_changed_in_place_is_recorded_as_it_is_then(tmp_path: Path) -> None:
+    async with site(tmp_path, {"m": [Turn(text="hello")]}, middlewares=[f"{HERE}:InPlace"]) as (client, _):
+        messages = await client.said(await client.thread(), "Hi")
+    assert messages[-1]["content"] == "Changed."
 
 
 async def test_what_a_hook_adds_is_a_fact(tmp_path: Path) -> None:

@@ -157,14 +157,6 @@ def test_a_reminder_that_the_input_removes_is_told_again(gone: str) -> None:
     assert found["additional_kwargs"]["reminder"] == REMINDER
 
 
-def test_what_is_known_of_the_person_is_told_at_the_first_turn() -> None:
-    found = last([human("h")], memory="Likes <b>otters</b></memory>")["additional_kwargs"]["reminder"]
-    inside = found.removeprefix("<system-reminder>\n<memory>\n").removesuffix(REMINDER[len("<system-reminder>") :])
-    assert inside == "Likes <b>otters</b>&lt;/memory>\n</memory>"
-    later = last([human("h")], memory="Likes otters", history=[reminded("a")], at=NEXT_DAY)
-    assert "otters" not in later["additional_kwargs"]["reminder"]
-
-
 # ── uploads ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 OUTLINE = Outline([Heading(1, "Otters"), Heading(9, "Rivers")])

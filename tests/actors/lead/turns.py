@@ -15,7 +15,7 @@ from langgraph.types import Command
 
 from actors.lead.breakpoints import Breakpoints
 from actors.lead.failures import Breaker
-from actors.lead.messages import Loaded
+from actors.lead.messages import MessageCache
 from actors.lead.options import options
 from actors.lead.turn import Candidate, Turn
 from core import config as configuration
@@ -45,6 +45,7 @@ class Kept:
     """A journal in memory: folds what is recorded."""
 
     id = RUN
+    thread_id = "t"
     stopping = False
 
     def __init__(self, state: ThreadState) -> None:
@@ -54,9 +55,6 @@ class Kept:
     def _take(self, event: Event) -> None:
         self.events.append(event)
         self.state = fold([record(self.state.seq + 1, event, RUN)], self.state)
-
-    def said_seq(self) -> int:
-        return self.state.said_seq()
 
     async def model_recorded(self, request: str) -> ModelCompleted | None:
         return None
@@ -112,16 +110,13 @@ def turn(
     state = fold(log_of(ThreadCreated(user="u"), patched, (request, RUN), (started, RUN)))
     return Turn(
         journal=Kept(state),
-        thread="t",
-        run=RUN,
-        user="u",
         call=call,
         config=configuration.parse(msgspec.json.encode(config or {}).decode()),
         options=options(request),
         candidates=[Candidate("m", FakeListChatModel(responses=["ok"]), Breaker())],
         effects={},
         breakpoints=Breakpoints(request),
-        loaded=Loaded(),
+        cache=MessageCache(),
     )
 
 

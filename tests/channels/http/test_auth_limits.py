@@ -13,18 +13,17 @@ from langgraph_sdk.errors import PermissionDeniedError
 from multidict import CIMultiDict
 
 from channels.http import guard
-from channels.http.access import Gate
 from channels.http.app import serve
 from core.errors import Invalid
 from core.events import ModelCompleted
+from core.ledger import Ledgers
 from core.settings import Auth, Limits
 from core.system import System
 from tests.channels.http.conftest import Worker, services_of
-from tests.channels.http.people import ADA, AUTH, Place, WithAccounts
+from tests.channels.http.people import ADA, AUTH, Answer, Browser, Place, WithAccounts
 from tests.channels.http.people import fixture_config as fixture_config
 from tests.channels.http.people import fixture_here as fixture_here
 from tests.channels.http.story import ai
-from tests.support.nats import eventually
 
 
 async def test_requests_per_minute(here: Place, config: WithAccounts) -> None:
@@ -51,24 +50,24 @@ async def test_a_refused_run_takes_no_place(here: Place, config: WithAccounts) -
     assert await run("unknown") == 429, "and the places that are taken stay so"
 
 
-async def test_tokens_are_counted_from_the_log(
-    here: Place, worker: Worker, system: System, config: WithAccounts
-) -> None:
-    ada = await here.person(ADA)
-    user = (await ada.me()).body["id"]
-    gate = Gate(services_of(system, config))
-    thread = (await ada.ask("POST", "/api/threads", {})).body["thread_id"]
-    run = (await ada.ask("POST", f"/api/threads/{thread}/runs", {"input": {"messages": []}})).body["run_id"]
+async def test_tokens_of_a_day(here: Place, worker: Worker, system: System, config: WithAccounts) -> None:
+    ada, bob = await here.person(ADA), await here.person("bob@example.org")
+    config.limits = Limits(tokens_per_day=100)
+
+    async def asked(who: Browser) -> tuple[str, Answer]:
+        thread = (await who.ask("POST", "/api/threads", {})).body["thread_id"]
+        return thread, await who.ask("POST", f"/api/threads/{thread}/runs", {"input": {"messages": []}})
+
+    thread, answer = await asked(ada)
+    run = answer.body["run_id"]
     usage = {"input_tokens": 90, "output_tokens": 10, "total_tokens": 100}
     await worker.start(thread, run)
     await worker.write(thread, run, ModelCompleted(message={**ai("m", "Hello"), "usage_metadata": usage}))
-
-    async def counted() -> bool:
-        return await gate._tokens(user, "2020-01-01") == 100
-
-    await eventually(counted)
-    assert await gate._tokens("somebody else", "2020-01-01") == 0
-    assert await gate._tokens(user, "2999-01-01") == 0
+    state = await system.threads.load(thread)
+    await Ledgers(system.log).post(state, state.runs[run], everybody=False)
+    _, answer = await asked(ada)
+    assert (answer.status, answer.code) == (429, "token_budget")
+    assert (await asked(bob))[1].status == 200
 
 
 async def test_the_sdk_sends_its_key(here: Place) -> None:

@@ -7,13 +7,15 @@ import asyncio
 import pytest
 
 from core import settings
+from core.aggregates import Aggregates
 from core.errors import Refused, Unavailable
 from core.events import Aggregate, Event, RunCompleted, RunRequested, RunStarted, ThreadCreated, ThreadErased
 from core.identity import limits
 from core.identity.errors import TooMany
 from core.identity.limits import Limits
 from core.identity.principal import LOCAL, Principal
-from core.ids import uuid7
+from core.ids import now, uuid7
+from core.ledger import KIND, Counts, Ledger, TokensSpent, fold
 from core.log import EventLog
 from core.threads import Threads
 
@@ -27,14 +29,13 @@ class World:
         self.log = log
         self.config = settings.Limits()
         self.time = 0.0
-        self.used = 0
 
     def process(self) -> Limits:
-        return Limits(self.log, Threads(self.log), lambda: self.config, self.tokens, clock=lambda: self.time)
+        return Limits(self.log, Threads(self.log), lambda: self.config, clock=lambda: self.time)
 
-    async def tokens(self, user: str, since: str) -> int:
-        assert since.endswith("T00:00:00.000000+00:00")
-        return self.used if user == "ada" else 0
+    async def spend(self, user: str, tokens: int) -> None:
+        spent = TokensSpent(day=now()[:10], used={"r": {"m": Counts(tokens - 9, 9)}})
+        await Aggregates(self.log, KIND, fold, Ledger()).decide(user, lambda _: [spent], actor="t")
 
     async def run(
         self, here: Limits, who: Principal = ADA, thread: str = "", *, replaces: bool = False
@@ -138,9 +139,9 @@ async def test_little_is_kept_of_admissions(world: World, monkeypatch: pytest.Mo
 async def test_tokens_of_a_day(world: World) -> None:
     world.config = settings.Limits(tokens_per_day=100)
     here = world.process()
-    world.used = 99
+    await world.spend("ada", 99)
     await here.admit_run(ADA, "t", "r")
-    world.used = 100
+    await world.spend("ada", 100)
     with pytest.raises(TooMany) as caught:
         await here.admit_run(ADA, "t", "r")
     assert caught.value.code == "token_budget"
@@ -166,7 +167,7 @@ async def test_requests_in_a_minute(world: World) -> None:
 
 async def test_who_has_no_limits(world: World) -> None:
     world.config = settings.Limits(max_concurrent_runs=1, requests_per_minute=1, tokens_per_day=1)
-    world.used = 10
+    await world.spend(LOCAL.user, 10)
     here = world.process()
     for _ in range(3):
         here.admit_request(LOCAL)

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
-from actors.lead.policies.budgets import Budgets, BudgetSpent, Spent
+from actors.lead.policies.budgets import Budgets, BudgetSpent
 from core.events import Json, ModelCompleted
+from core.ledger import Today
+from core.usage import Tokens
 from tests.actors.lead.turns import Asked, model_call, turn
 from tests.support.model_server import ToolCall, Turn
 from tests.support.records import human
@@ -25,8 +27,8 @@ def used(identity: str, tokens: int) -> Json:
     return {"type": "ai", "id": identity, "content": "!", "usage_metadata": usage}
 
 
-async def today(user: str | None) -> Spent:
-    return Spent(500, 5.0) if user else Spent(9000, 90.0)
+async def today() -> Today:
+    return Today({"m": Tokens(5, 495)}, {"m": Tokens(90, 8910)})
 
 
 @pytest.mark.parametrize(
@@ -47,14 +49,15 @@ async def today(user: str | None) -> Spent:
 )
 async def test_what_stops_the_next_call(budgets: Json, complaint: str | None) -> None:
     on = turn([human("h")], config={"budgets": budgets, **PRICED})
+    on.today = today
     for number in range(2):
         await on.journal.model_completed(ModelCompleted(message=used(f"a{number}", 50)))
     handler = Asked()
     if complaint is None:
-        await model_call(Budgets(on.config, today), on, handler)
+        await model_call(Budgets(on.config), on, handler)
         return
     with pytest.raises(BudgetSpent) as stopped:
-        await model_call(Budgets(on.config, today), on, handler)
+        await model_call(Budgets(on.config), on, handler)
     assert str(stopped.value) == f"Stopped: {complaint}."
     assert not handler.requests
     assert stopped.value.message()["content"] == str(stopped.value)
@@ -96,7 +99,6 @@ def _notes(body: dict[str, Any]) -> list[str]:
 async def test_a_day_is_counted_over_all_threads(tmp_path: Path, whose: str, said: str) -> None:
     async with site(tmp_path, {"m": [Turn(text="Yes.")]}, budgets={whose: {"tokens": 1}}) as (client, _):
         await client.said(await client.thread("one"), "Hi")
-        await client.system.views.current()
         run = await client.ended(await client.thread("two"), await client.ask("two", "Hi"))
     assert run.error is not None
     assert run.error.error == "BudgetSpent"

@@ -64,9 +64,9 @@ class Foreign:
         self.__dict__.update(fields)
 
 
-def made(provider: Any, *, fail_closed: bool = True, passport: str | None = None, subagent: bool = False) -> Guardrails:
+def made(provider: Any, *, fail_closed: bool = True, passport: str | None = None) -> Guardrails:
     wanted = settings.Guardrails(fail_closed=fail_closed, passport=passport)
-    return Guardrails(wanted, cast(Provider, provider), subagent=subagent)
+    return Guardrails(wanted, cast(Provider, provider))
 
 
 async def denied(provider: Any, on: Turn, name: str = "bash", **options: Any) -> tuple[str, str]:
@@ -82,10 +82,10 @@ async def denied(provider: Any, on: Turn, name: str = "bash", **options: Any) ->
 
 async def test_what_a_provider_is_asked() -> None:
     provider = Says(YES)
-    await tool_call(made(provider, passport="agent-7", subagent=True), turn(), "bash", {"command": "ls"})
+    await tool_call(made(provider, passport="agent-7"), turn(), "bash", {"command": "ls"})
     [asked] = provider.asked
     assert (asked.tool_name, asked.tool_input) == ("bash", {"command": "ls"})
-    assert (asked.agent_id, asked.is_subagent) == ("agent-7", True)
+    assert (asked.agent_id, asked.is_subagent) == ("agent-7", False)
     assert (asked.thread_id, asked.run_id, asked.user_id, asked.tool_call_id) == ("t", "r", "u", "c1")
     assert asked.user_role is None
     assert datetime.fromisoformat(asked.timestamp).utcoffset() == timedelta(0)

@@ -251,8 +251,8 @@ NEXT: list[tuple[Event, str]] = [
 def next_run(on: Turn) -> None:
     """The run ends, and the turn is the first one of another."""
     records = [record(on.state.seq + 1 + n, event, run) for n, (event, run) in enumerate(NEXT)]
-    cast(Kept, on.journal).state = fold(records, on.state)
-    on.run = "next"
+    journal = cast(Kept, on.journal)
+    journal.state, journal.id = fold(records, on.state), "next"
 
 
 async def repeat(on: Turn, times: int, said: AIMessage | None = None) -> list[AIMessage]:

@@ -16,7 +16,7 @@ from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
 
 from actors.lead import summary as summaries
-from actors.lead.compaction import Plan, Summary, compacted, due, plan
+from actors.lead.compaction import Cut, Summary, compacted, due, plan
 from actors.lead.policies.summarization import Summarization
 from actors.lead.summary import LEAD_IN, TAG, chosen, fitted, question
 from core import config as configuration
@@ -50,7 +50,7 @@ def reads(identity: str, path: str, name: str = "read_file") -> Json:
     return call(identity, name, path=path)
 
 
-def planned(messages: Sequence[Message], how: Settings | None = None, window: int | None = None) -> Plan:
+def planned(messages: Sequence[Message], how: Settings | None = None, window: int | None = None) -> Cut:
     found = plan(messages, how or settings(), window, ROOT)
     assert found is not None
     return found

@@ -96,7 +96,7 @@ async def test_empty_answers_of_others_do_not_count() -> None:
     on = turn([human("h"), ai("x", "")])
     journal = cast(Kept, on.journal)
     journal.state = fold([record(on.state.seq + 1 + n, event, run) for n, (event, run) in enumerate(events)], on.state)
-    on.run = "next"
+    journal.id = "next"
     assert len(on.state.messages) == 4
     await model_call(TerminalResponse(), on, Asked(said("")))
     assert [decision.action for decision in on.decided()] == ["continued"]
