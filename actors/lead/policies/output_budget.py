@@ -11,7 +11,7 @@ from langgraph.prebuilt.tool_node import ToolCallRequest
 from actors.lead.content import messages_of, text_by_line, with_messages, with_text
 from actors.lead.synopsis import Ends, how_to_read, kind_of, shortened, size_of
 from actors.lead.turn import ToolHandler, ToolResult, Turn, unseen
-from core.errors import SikaError
+from core.errors import Internal, Invalid, Unavailable
 from core.run import CallRef
 from core.sandbox import result_path
 from core.settings import ToolOutput
@@ -66,7 +66,7 @@ class OutputBudget(AgentMiddleware[Any, Turn, Any]):
             )
         try:
             await _write(turn, call, path, text)
-        except SikaError as error:
+        except (Internal, Invalid, Unavailable) as error:
             return self._cut(turn, call_id, message, path, str(error))
         turn.decide(self.name, "externalised", path, call_id=call_id)
         return _with(message, shortened(text, ends, _about(text, ends, path)))

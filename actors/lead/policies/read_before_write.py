@@ -10,7 +10,7 @@ from langgraph.prebuilt.tool_node import ToolCallRequest
 
 from actors.lead.content import messages_of, with_messages
 from actors.lead.turn import ToolHandler, ToolResult, Turn, unseen
-from core.errors import Invalid, SikaError
+from core.errors import Internal, Invalid, Unavailable
 from core.paths import join, parse
 
 READS = ("read_file",)
@@ -73,7 +73,7 @@ async def _version(turn: Turn, path: str) -> str | None:
     asked = {"op": "version", "user": turn.user, "thread": turn.thread, "path": path}
     try:
         return cast(str | None, await turn.call("sandbox", asked, unseen))
-    except SikaError:
+    except (Internal, Invalid, Unavailable):
         return None
 
 
