@@ -18,8 +18,6 @@ from pydantic import PrivateAttr
 
 _placed: ContextVar[bool] = ContextVar("placed", default=False)
 """Whether this request has its place: some models generate by streaming from themselves, or the other way round."""
-
-
 _limiters: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, CapacityLimiter]] = WeakKeyDictionary()
 
 
