@@ -283,6 +283,7 @@ def problems(config: Config) -> list[str]:
 
     Imports tools, actors, middlewares, guardrails and models, which takes seconds: a server calls it in a thread.
     """
+    importlib.import_module("adapters.tracing.light")  # before LangChain
     from actors.lead.check import check
     from adapters import guardrails
 

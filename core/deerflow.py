@@ -37,7 +37,7 @@ WITHOUT_EFFECT: Mapping[str, str] = {
     "loop_detection.max_tracked_threads": "has no effect: nothing is tracked in memory",
     "uploads.pdf_converter": "has no effect: the first converter that is installed is used",
 }
-"""Keys that are known and that nothing reads. A line of a section stands for all that is below it."""
+"""Keys that are known and are no settings of ours. A line of a section stands for all that is below it."""
 _OFF_ONLY = ("authorization",)
 """Known sections that promise protection: they may be there, but not on."""
 _RENAMED: Mapping[str, str] = {
@@ -122,7 +122,8 @@ def _middlewares(raw: dict[str, Any]) -> None:
 
 
 def _sandbox(sandbox: Any) -> None:
-    if not isinstance(sandbox, dict) or not isinstance(use := sandbox.get("use"), str) or "provider" in sandbox:
+    use = _pop(sandbox, "use")
+    if not isinstance(use, str) or "provider" in sandbox:
         return
     provider = _PROVIDERS.get(use.rpartition(":")[2])
     if provider is None:

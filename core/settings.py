@@ -201,7 +201,6 @@ class Mount(Section, frozen=True, kw_only=True):
 
 class Sandbox(Section, frozen=True, kw_only=True):
     provider: Literal["auto", "bubblewrap", "host"] = "auto"
-    use: str | None = None
     allow_host_bash: bool = False
     network: bool = False
     timeout_seconds: Seconds = 600
@@ -217,12 +216,6 @@ class Sandbox(Section, frozen=True, kw_only=True):
     bash_output_max_chars: Count = 20_000
     read_file_output_max_chars: Count = 50_000
     ls_output_max_chars: Count = 20_000
-    image: str | None = None
-    port: Positive = 8080
-    replicas: Positive = 3
-    container_prefix: str = "sika-sandbox"
-    idle_timeout: Annotated[float, msgspec.Meta(ge=0)] = 600
-    provisioner_url: str | None = None
 
 
 class Webhooks(Section, frozen=True, kw_only=True):
@@ -239,15 +232,6 @@ class Uploads(Section, frozen=True, kw_only=True):
     max_total_size: Positive = 100 * 1024 * 1024
     auto_convert_documents: bool = False
     convert_unconfined: bool = False
-    pdf_converter: Literal["auto", "pymupdf4llm", "markitdown"] = "auto"
-
-
-class Title(Section, frozen=True, kw_only=True):
-    enabled: bool = True
-    max_words: Annotated[int, msgspec.Meta(ge=1, le=20)] = 6
-    max_chars: Annotated[int, msgspec.Meta(ge=10, le=200)] = 60
-    model_name: str | None = None
-    prompt_template: str | None = None
 
 
 class Suggestions(Section, frozen=True, kw_only=True):
@@ -283,18 +267,6 @@ class Summarization(Section, frozen=True, kw_only=True):
     skill_file_read_tool_names: tuple[str, ...] = ("read_file", "read", "view", "cat")
 
 
-class Memory(Section, frozen=True, kw_only=True):
-    enabled: bool = True
-    storage_path: str = ""
-    storage_class: str | None = None
-    debounce_seconds: Annotated[float, msgspec.Meta(ge=1, le=300)] = 30
-    model_name: str | None = None
-    max_facts: Annotated[int, msgspec.Meta(ge=10, le=500)] = 100
-    fact_confidence_threshold: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.7
-    injection_enabled: bool = True
-    max_injection_tokens: Annotated[int, msgspec.Meta(ge=100, le=8000)] = 2000
-
-
 class Frequency(Section, frozen=True, kw_only=True):
     warn: Positive
     hard_limit: Positive
@@ -309,7 +281,6 @@ class LoopDetection(Section, frozen=True, kw_only=True):
     warn_threshold: Positive = 3
     hard_limit: Positive = 5
     window_size: Positive = 20
-    max_tracked_threads: Positive = 100
     tool_freq_warn: Positive = 30
     tool_freq_hard_limit: Positive = 50
     tool_freq_overrides: Mapping[str, Frequency] = {}
@@ -404,20 +375,6 @@ class CircuitBreaker(Section, frozen=True, kw_only=True):
     recovery_timeout_sec: Seconds = 60
 
 
-class SubagentOverride(Section, frozen=True, kw_only=True):
-    timeout_seconds: Seconds | None = None
-    max_turns: Positive | None = None
-    model: str | None = None
-    skills: tuple[str, ...] | None = None
-
-
-class Subagents(Section, frozen=True, kw_only=True):
-    timeout_seconds: Seconds = 900
-    max_turns: Positive | None = None
-    agents: Mapping[str, SubagentOverride] = {}
-    custom_agents: Mapping[str, Open] = {}
-
-
 class Provider(Section, frozen=True, kw_only=True):
     use: str
     config: Open = {}
@@ -435,14 +392,8 @@ class Guardrails(Section, frozen=True, kw_only=True):
 
 
 class Skills(Section, frozen=True, kw_only=True):
-    use: str | None = None
     path: str | None = None
     container_path: str = "/mnt/skills"
-
-
-class SkillEvolution(Section, frozen=True, kw_only=True):
-    enabled: bool = False
-    moderation_model_name: str | None = None
 
 
 class Metrics(Section, frozen=True, kw_only=True):
@@ -517,14 +468,10 @@ class Config(Section, frozen=True, kw_only=True):
     sandbox: Sandbox = Sandbox()
     uploads: Uploads = Uploads()
     webhooks: Webhooks = Webhooks()
-    title: Title = Title()
     suggestions: Suggestions = Suggestions()
     input_polish: InputPolish = InputPolish()
     summarization: Summarization = Summarization()
-    memory: Memory = Memory()
-    subagents: Subagents = Subagents()
     skills: Skills = Skills()
-    skill_evolution: SkillEvolution = SkillEvolution()
     guardrails: Guardrails = Guardrails()
     loop_detection: LoopDetection = LoopDetection()
     circuit_breaker: CircuitBreaker = CircuitBreaker()
@@ -542,12 +489,6 @@ class Config(Section, frozen=True, kw_only=True):
     metrics: Metrics = Metrics()
     tracing: Tracing = Tracing()
     agents_api: Off = Off()
-    acp_agents: Open = {}
-    channels: Open = {}
-    database: Open = {}
-    checkpointer: Open = {}
-    run_events: Open = {}
-    stream_bridge: Open = {}
     hash: str = ""
     warnings: tuple[str, ...] = ()
 

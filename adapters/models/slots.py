@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from contextvars import ContextVar
@@ -12,63 +11,31 @@ from types import new_class
 from typing import Any, cast
 from weakref import WeakKeyDictionary
 
+from anyio import CapacityLimiter
 from langchain_core.language_models import BaseChatModel
 from langchain_core.outputs import ChatGenerationChunk, ChatResult
 from pydantic import PrivateAttr
 
 _placed: ContextVar[bool] = ContextVar("placed", default=False)
 """Whether this request has its place: some models generate by streaming from themselves, or the other way round."""
+_limiters: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, CapacityLimiter]] = WeakKeyDictionary()
 
 
-class Slots:
-    """The places at one provider. Everybody says how many there are: an entry may have changed while others wait."""
-
-    def __init__(self) -> None:
-        self.used = 0
-        self._waiting: deque[tuple[asyncio.Future[None], int]] = deque()
-
-    @asynccontextmanager
-    async def place(self, limit: int) -> AsyncIterator[None]:
-        await self._take(limit)
-        try:
-            yield
-        finally:
-            self._free()
-
-    async def _take(self, limit: int) -> None:
-        if self.used < limit and not self._waiting:
-            self.used += 1
-            return
-        waiting = (asyncio.get_running_loop().create_future(), limit)
-        self._waiting.append(waiting)
-        try:
-            await waiting[0]
-        except asyncio.CancelledError:
-            if waiting in self._waiting:
-                self._waiting.remove(waiting)
-                self._admit()
-            else:  # cancelled in the moment it was given the place
-                self._free()
-            raise
-
-    def _free(self) -> None:
-        self.used -= 1
-        self._admit()
-
-    def _admit(self) -> None:
-        while self._waiting and self.used < self._waiting[0][1]:
-            future, _ = self._waiting.popleft()
-            if not future.done():  # else it is just being cancelled, and goes by `_take`
-                future.set_result(None)
-            self.used += 1
-
-
-_known: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, Slots]] = WeakKeyDictionary()
-
-
-def of(provider: str) -> Slots:
-    """The places at a provider for the requests of the running loop."""
-    return _known.setdefault(asyncio.get_running_loop(), {}).setdefault(provider, Slots())
+@asynccontextmanager
+async def place(provider: str, limit: int) -> AsyncIterator[None]:
+    """Holds one of a provider's `limit` places on this loop. The newest limit counts for all: the configuration may
+    have changed while others wait.
+    """
+    limiters = _limiters.setdefault(asyncio.get_running_loop(), {})
+    limiter = limiters.setdefault(provider, CapacityLimiter(limit))
+    if limiter.total_tokens != limit:
+        limiter.total_tokens = limit
+    borrower = object()  # not the task: streams are also closed by others, and a task may have several
+    await limiter.acquire_on_behalf_of(borrower)
+    try:
+        yield
+    finally:
+        limiter.release_on_behalf_of(borrower)
 
 
 @cache
@@ -91,7 +58,7 @@ def _generating(model_class: type[BaseChatModel]) -> Any:
         if _placed.get():
             return await model_class._agenerate(self, *args, **kwargs)
         provider, limit = self._bound
-        async with of(provider).place(limit):
+        async with place(provider, limit):
             token = _placed.set(True)
             try:
                 return await model_class._agenerate(self, *args, **kwargs)
@@ -109,7 +76,7 @@ def _streaming(model_class: type[BaseChatModel]) -> Any:
             return
         provider, limit = self._bound
         stream = cast(Any, model_class._astream(self, *args, **kwargs))
-        async with of(provider).place(limit), aclosing(stream):
+        async with place(provider, limit), aclosing(stream):
             while True:
                 token = _placed.set(True)
                 try:

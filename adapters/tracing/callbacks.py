@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextvars
 import importlib
-import threading
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Any
 
 import langsmith
-import structlog
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.runnables import RunnableConfig
 from langchain_core.tracers import LangChainTracer
@@ -19,11 +15,10 @@ from langchain_core.tracers.schemas import Run
 
 from adapters.tracing import asked
 from adapters.tracing.asked import LangfuseTarget, LangSmithTarget
+from adapters.tracing.flush import flush
 from core.errors import Invalid
 from core.redaction import redactor
 from core.settings import Config, Tracing
-
-log = structlog.get_logger("sika.tracing")
 
 ROOT = "lead-agent"
 """Name of a trace without an assistant."""
@@ -108,24 +103,8 @@ def invocation(config: Config, **about: Any) -> RunnableConfig:
 
 
 async def close() -> None:
-    """Send what is left, for a while. In threads that nobody waits for: a library may never come back."""
-    clients = list(_clients.values())
-    done = [asyncio.get_running_loop().create_future() for _ in clients]
-    for client, sent in zip(clients, done, strict=True):
-        threading.Thread(target=_flush, args=(client, asyncio.get_running_loop(), sent), daemon=True).start()
-    if done:
-        _, late = await asyncio.wait(done, timeout=FLUSH_SECONDS)
-        if late:
-            log.warning("traces dropped: not taken in time", seconds=FLUSH_SECONDS)
-
-
-def _flush(client: Any, loop: asyncio.AbstractEventLoop, sent: asyncio.Future[None]) -> None:
-    try:
-        client.flush()
-    except Exception as error:
-        log.warning("traces dropped", error=f"{type(error).__name__}: {error}")
-    with suppress(RuntimeError):  # the loop has ended
-        loop.call_soon_threadsafe(sent.cancel)
+    """Sends what is left, up to `FLUSH_SECONDS`."""
+    await flush([client.flush for client in _clients.values()], FLUSH_SECONDS)
 
 
 def _plain(value: Any) -> bool:

@@ -64,7 +64,6 @@ MODULES: tuple[ModuleType, ...] = (
     native,
     openapi,
     own_agents,
-    pending,
     runs,
     schedules,
     search,
@@ -98,12 +97,12 @@ def build(services: Services, *, trusted: bool = False) -> web.Application:
     app[auth.OIDC] = oidc
     app.cleanup_ctx.extend((live.running, erasure.running, gate.running, oidc.running, metrics.running))
     app.on_response_prepare.extend((guard.protect, traces.answer))
-    app[access.MOUNTED] = mount(app.router, all_routes())
+    app[access.MOUNTED] = mount(app.router, (*all_routes(), *pending.ROUTES))
     return app
 
 
 def all_routes() -> tuple[Route, ...]:
-    """Everything that is served."""
+    """Everything that is served and built."""
     return (*_ROUTES, *(route for module in MODULES for route in module.ROUTES))
 
 

@@ -1,15 +1,12 @@
-"""What Prometheus reads: the numbers of the log and of this process, in its text format 0.0.4."""
+"""Metrics for Prometheus: the numbers of the log and of this process."""
 
 from __future__ import annotations
 
 import asyncio
-import os
-import time
+import importlib
 from collections import deque
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
-from itertools import accumulate
-from pathlib import Path
 from weakref import WeakKeyDictionary
 
 from aiohttp import web
@@ -21,8 +18,7 @@ from core.bus import ApiError
 from core.config import Config
 from core.errors import NotFound, Unavailable
 from core.events import Record
-from core.metrics import Family, Histogram, Metrics
-from core.redaction import redactor
+from core.metrics import Family, Metrics
 
 MEDIA = "text/plain"
 FORMAT = "text/plain; version=0.0.4; charset=utf-8"
@@ -31,7 +27,6 @@ BEAT_SECONDS = 0.5
 LAG_BEATS = 120
 ASK_SECONDS = 1.0
 """How long others may take to tell their numbers. Who does not is left out."""
-_STARTED = time.time()
 
 
 def _gauge(name: str, text: str, *labels: str) -> Family:
@@ -44,9 +39,6 @@ POSITION = _gauge("sika_log_position", "Sequence of the newest event that this p
 BEHIND = _gauge("sika_views_behind_events", "Events that the read models of this process do not have yet.")
 OPEN = _gauge("sika_runs_open", "Runs that have not ended.", "status")
 BURIED = _gauge("sika_dead_letters", "Wake-ups that were given up and put aside.")
-MEMORY = _gauge("process_resident_memory_bytes", "Resident memory.")
-CPU = Family("process_cpu_seconds_total", "counter", "CPU time, user and system.")
-SINCE = _gauge("process_start_time_seconds", "Start of the process, in seconds since 1970.")
 
 Values = Mapping[tuple[str, ...], float]
 
@@ -98,8 +90,11 @@ class Meter:
             self._metrics.add(record)
             self._seq = record.seq
 
-    async def text(self, streams: int) -> str:
-        """Everything as it is now."""
+    async def text(self, streams: int) -> bytes:
+        """Everything as it is now, as Prometheus reads it."""
+        await asyncio.to_thread(importlib.import_module, "channels.http.exposition")
+        from channels.http import exposition
+
         await self._count()
         numbers = self._metrics.numbers
         log, views = self._services.log, self._services.views
@@ -109,18 +104,14 @@ class Meter:
             LAG: _one(max(self._lags, default=0.0)),
             POSITION: _one(log.position),
             BEHIND: _one(max(0, log.position - views.seq)),
-            CPU: _one(time.process_time()),
-            SINCE: _one(_STARTED),
         }
-        if (memory := _resident()) is not None:
-            values[MEMORY] = _one(memory)
         with suppress(Unavailable, ApiError, TimeoutError):
             async with asyncio.timeout(ASK_SECONDS):
                 values[OPEN] = await self._open()
         with suppress(Unavailable, ApiError, TimeoutError):
             async with asyncio.timeout(ASK_SECONDS):
                 values[BURIED] = _one(await self._buried())
-        return "".join(f"{line}\n" for line in _lines(values, numbers.histograms))
+        return exposition.text(values, numbers.histograms)
 
     async def _open(self) -> Values:
         sql = "SELECT status, count(*) FROM all_runs WHERE status IN ('pending', 'running') GROUP BY status"
@@ -162,63 +153,11 @@ async def metrics(request: web.Request) -> web.Response:
     if not live.services.config().metrics.enabled:
         raise NotFound("metrics.enabled is false")
     text = await _meter(live).text(live.listeners)
-    return web.Response(body=text.encode(), headers={"Content-Type": FORMAT, "Cache-Control": "no-store"})
-
-
-# ── the format ───────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def _lines(
-    values: Mapping[Family, Values], histograms: Mapping[Family, Mapping[tuple[str, ...], Histogram]]
-) -> Iterator[str]:
-    for family, rows in values.items():
-        yield from _head(family)
-        for labels, value in rows.items():
-            yield f"{family.name}{_labels(family, labels)} {_number(value)}"
-    for family, found in histograms.items():
-        yield from _head(family)
-        for labels, histogram in found.items():
-            below = list(accumulate(histogram.counts))
-            for bound, count in zip((*family.buckets, float("inf")), below, strict=True):
-                yield f"{family.name}_bucket{_labels(family, labels, le=_number(bound))} {count}"
-            yield f"{family.name}_sum{_labels(family, labels)} {_number(histogram.sum)}"
-            yield f"{family.name}_count{_labels(family, labels)} {below[-1]}"
-
-
-def _head(family: Family) -> tuple[str, str]:
-    text = family.help.replace("\\", r"\\").replace("\n", r"\n")
-    return f"# HELP {family.name} {text}", f"# TYPE {family.name} {family.kind}"
-
-
-def _labels(family: Family, values: tuple[str, ...], **more: str) -> str:
-    pairs = [*zip(family.labels, values, strict=True), *more.items()]
-    listed = ",".join(f'{name}="{_escaped(redactor.known(value))}"' for name, value in pairs)
-    return f"{{{listed}}}" if pairs else ""
-
-
-def _escaped(value: str) -> str:
-    return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
-
-
-def _number(value: float) -> str:
-    if value == float("inf"):
-        return "+Inf"
-    return str(int(value)) if value == int(value) else repr(float(value))
-
-
-# ── the process ──────────────────────────────────────────────────────────────────────────────────────────────────────
+    return web.Response(body=text, headers={"Content-Type": FORMAT, "Cache-Control": "no-store"})
 
 
 def _one(value: float) -> Values:
     return {(): value}
-
-
-def _resident() -> int | None:
-    """Bytes; None where there is no /proc."""
-    try:
-        return int(Path("/proc/self/statm").read_bytes().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, ValueError, IndexError):
-        return None
 
 
 def _opened(config: Config) -> bool:

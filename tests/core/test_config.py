@@ -70,8 +70,8 @@ def test_references_are_resolved_also_to_numbers() -> None:
 
 
 def test_braces_and_plain_dollars() -> None:
-    found = parse("title: {prompt_template: $$5}\nskills: {path: '${P}'}", environ={"P": "/p"})
-    assert (found.title.prompt_template, found.skills.path) == ("$5", "/p")
+    found = parse("summarization: {summary_prompt: $$5}\nskills: {path: '${P}'}", environ={"P": "/p"})
+    assert (found.summarization.summary_prompt, found.skills.path) == ("$5", "/p")
 
 
 def test_missing_variable_is_named_with_its_place() -> None:
@@ -82,7 +82,7 @@ def test_missing_variable_is_named_with_its_place() -> None:
 def test_missing_variable_is_empty_for_sandboxes_and_acp_agents() -> None:
     found = parse("sandbox: {environment: {A: $NOPE, B: 1}}\nacp_agents: {x: {env: {A: $NOPE}}}", environ={})
     assert reveal(found.sandbox.environment) == {"A": "", "B": "1"}
-    assert found.acp_agents == {"x": {"env": {"A": ""}}}
+    assert found.extra["acp_agents"] == {"x": {"env": {"A": ""}}}
 
 
 def test_secrets_do_not_print_and_can_be_revealed() -> None:
@@ -104,7 +104,11 @@ def test_secrets_do_not_print_and_can_be_revealed() -> None:
         "max_tokens": 5,
         "default_headers": {"X-Auth-Token": "hush4"},
     }
-    assert reveal(found.extra) == {"unknown": {"client_secrets": ["hush10"]}}
+    assert reveal(found.extra) == {
+        "channels": {"slack": {"bot_token": "hush6", "app": {"signing_secret": "hush7"}}},
+        "database": {"postgres_url": "hush8"},
+        "unknown": {"client_secrets": ["hush10"]},
+    }
 
 
 def test_an_address_with_credentials_is_refused_without_repeating_them() -> None:
@@ -126,7 +130,7 @@ def test_dotenv_is_read_and_overrides_nothing(tmp_path: Path, monkeypatch: pytes
     (tmp_path / ".env").write_text("SIKA_TEST_ONE=file\nexport SIKA_TEST_TWO='a $b'\n")
     (tmp_path / "config.yaml").write_text("channels: {one: $SIKA_TEST_ONE, two: $SIKA_TEST_TWO}")
     try:
-        assert config.load().channels == {"one": "environment", "two": "a $b"}
+        assert config.load().extra["channels"] == {"one": "environment", "two": "a $b"}
     finally:
         os.environ.pop("SIKA_TEST_TWO", None)
 
@@ -143,13 +147,13 @@ def test_dotenv_is_read_again_when_it_changes(tmp_path: Path, monkeypatch: pytes
     assert str(source.problem) == missing
     (tmp_path / ".env").write_text("SIKA_TEST_KEY=one\nSIKA_TEST_REAL=file\nSIKA_TEST_OTHER=1\n")
     assert source.problem is None
-    assert source.current().channels == {"a": "one", "b": "environment"}
+    assert source.current().extra["channels"] == {"a": "one", "b": "environment"}
     (tmp_path / ".env").write_text("SIKA_TEST_KEY=second\n")
-    assert source.current().channels == {"a": "second", "b": "environment"}
+    assert source.current().extra["channels"] == {"a": "second", "b": "environment"}
     assert "SIKA_TEST_OTHER" not in os.environ
     (tmp_path / ".env").unlink()
     assert str(source.problem) == missing
-    assert source.current().channels == {"a": "second", "b": "environment"}
+    assert source.current().extra["channels"] == {"a": "second", "b": "environment"}
 
 
 # --- unknown keys
@@ -269,12 +273,12 @@ def test_sandbox_provider(text: str, provider: str) -> None:
 def test_order_of_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("config.yaml", "alias.yaml", "variable.yaml", "argument.yaml"):
         (tmp_path / name).write_text(f"channels: {{from: {name}}}")
-    assert config.load().channels == {"from": "config.yaml"}
+    assert config.load().extra["channels"] == {"from": "config.yaml"}
     monkeypatch.setenv("DEER_FLOW_CONFIG_PATH", "alias.yaml")
-    assert config.load().channels == {"from": "alias.yaml"}
+    assert config.load().extra["channels"] == {"from": "alias.yaml"}
     monkeypatch.setenv("SIKA_CONFIG", str(tmp_path / "variable.yaml"))
-    assert config.load().channels == {"from": "variable.yaml"}
-    assert config.load("argument.yaml").channels == {"from": "argument.yaml"}
+    assert config.load().extra["channels"] == {"from": "variable.yaml"}
+    assert config.load("argument.yaml").extra["channels"] == {"from": "argument.yaml"}
 
 
 def test_no_file_is_all_defaults_but_a_named_one_must_exist() -> None:
@@ -412,13 +416,11 @@ def test_a_broken_file_at_the_start_is_fatal(tmp_path: Path) -> None:
 
 def test_restart_required() -> None:
     old = parse("")
-    assert restart_required(old, parse("title: {enabled: false}\nhttp: {cors_origins: [a]}")) == []
+    assert restart_required(old, parse("suggestions: {enabled: false}\nhttp: {cors_origins: [a]}")) == []
     changed = parse(
         "http: {port: 1}\nnats: {prefix: p}\nruns: {max_concurrent: 1}\nsandbox: {provider: host}\nlog_level: debug\n"
-        "actors: ['a:B']\nchannels: {a: 1}\ndatabase: {a: 1}\ncheckpointer: {a: 1}\nrun_events: {a: 1}\n"
-        "stream_bridge: {a: 1}"
+        "actors: ['a:B']"
     )
     assert set(restart_required(old, changed)) == {
         *("http.port", "nats", "runs.max_concurrent", "sandbox", "log_level", "actors"),
-        *("channels", "database", "checkpointer", "run_events", "stream_bridge"),
     }

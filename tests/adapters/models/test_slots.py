@@ -15,7 +15,6 @@ from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResu
 
 from adapters.models import factory, slots
 from adapters.models.factory import build
-from adapters.models.slots import Slots
 from tests.support.model_server import Failure, ModelServer, Turn
 
 pytestmark = pytest.mark.anyio
@@ -60,7 +59,7 @@ async def until(true: Callable[[], bool]) -> None:
 
 def used() -> int:
     """Places taken of all providers on this loop."""
-    return sum(place.used for place in slots._known.get(asyncio.get_running_loop(), {}).values())
+    return sum(place.borrowed_tokens for place in slots._limiters.get(asyncio.get_running_loop(), {}).values())
 
 
 # ── the places alone ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -70,7 +69,7 @@ class Queue:
     """Names of those who came in, in order; each stays until told to go."""
 
     def __init__(self) -> None:
-        self.slots, self.inside = Slots(), list[str]()
+        self.inside = list[str]()
         self.going: dict[str, asyncio.Event] = {}
 
     def come(self, name: str, limit: int) -> asyncio.Task[None]:
@@ -78,7 +77,7 @@ class Queue:
 
     async def _stay(self, name: str, limit: int) -> None:
         self.going[name] = asyncio.Event()
-        async with self.slots.place(limit):
+        async with slots.place("p", limit):
             self.inside.append(name)
             await self.going[name].wait()
 
@@ -98,32 +97,37 @@ async def test_who_comes_first_is_served_first() -> None:
     for name in "acde":
         queue.going[name].set()
     await asyncio.gather(*tasks, late)
-    assert (queue.inside, queue.slots.used) == (["a", "b", "c", "d", "e"], 0)
+    assert (queue.inside, used()) == (["a", "b", "c", "d", "e"], 0)
 
 
 async def test_who_stops_waiting_takes_no_place_and_holds_nobody_up() -> None:
     queue = Queue()
-    first, second, narrow, last = queue.come("a", 2), queue.come("b", 2), queue.come("c", 1), queue.come("d", 3)
-    assert await queue.settled() == ["a", "b"]  # in order: d could go, but c was there before
-    narrow.cancel()
+    first, second, tired, last = (queue.come(name, 2) for name in "abcd")
+    assert await queue.settled() == ["a", "b"]
+    tired.cancel()
+    queue.going["a"].set()
     assert await queue.settled() == ["a", "b", "d"]
-    for name in "abd":
+    for name in "bd":
         queue.going[name].set()
     await asyncio.gather(first, second, last)
-    assert queue.slots.used == 0
+    assert used() == 0
 
 
-@pytest.mark.parametrize("freed_first", [True, False])
-async def test_a_place_given_to_somebody_just_cancelled_goes_to_the_next(freed_first: bool) -> None:
-    places = Slots()
-    await places._take(1)
-    cancelled, last = (asyncio.create_task(places._take(1)) for _ in range(2))
-    await asyncio.sleep(0)
-    for step in (places._free, cancelled.cancel) if freed_first else (cancelled.cancel, places._free):
-        step()
-    await last
-    assert cancelled.cancelled()
-    assert places.used == 1
+async def test_the_newest_limit_counts() -> None:
+    queue = Queue()
+    tasks = [queue.come("a", 1), queue.come("b", 1)]
+    assert await queue.settled() == ["a"]
+    tasks.append(queue.come("c", 3))
+    assert await queue.settled() == ["a", "b", "c"]
+    tasks.append(queue.come("d", 2))
+    queue.going["a"].set()
+    assert await queue.settled() == ["a", "b", "c"]
+    queue.going["b"].set()
+    assert await queue.settled() == ["a", "b", "c", "d"]
+    for name in "cd":
+        queue.going[name].set()
+    await asyncio.gather(*tasks)
+    assert used() == 0
 
 
 # ── at a provider ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -201,14 +205,13 @@ async def test_an_answer_in_one_piece_has_a_place_too(server: ModelServer) -> No
 async def test_a_changed_limit_counts_from_now_on(server: ModelServer) -> None:
     tasks = [asyncio.create_task(said(model(server, "slow", 1))) for _ in range(2)]
     await server.reached("door")
-    tasks.append(asyncio.create_task(said(model(server, "slow", 3))))
     for _ in range(20):
         await asyncio.sleep(0)
     assert len(server.requests) == 1
-    tasks[1].cancel()
-    await until(lambda: len(server.requests) == 2)
+    tasks.append(asyncio.create_task(said(model(server, "slow", 3))))
+    await until(lambda: len(server.requests) == 3)
     server.release("door")
-    assert [isinstance(r, str) for r in await asyncio.gather(*tasks, return_exceptions=True)] == [True, False, True]
+    assert await asyncio.gather(*tasks) == ["one two three"] * 3
 
 
 class Nested(BaseChatModel):
@@ -249,9 +252,9 @@ def test_places_end_with_their_loop(anyio_backend: str) -> None:
     nested = build({"model": "x", "use": f"{__name__}:Nested", "api_key": "k", "max_concurrency": 1})
 
     async def abandoned() -> None:
-        await slots.of(nested._bound[0])._take(1)  # type: ignore[attr-defined]
+        await slots.place(nested._bound[0], 1).__aenter__()  # type: ignore[attr-defined]
 
     asyncio.run(abandoned())
     assert asyncio.run(said(nested)) == "done"
     gc.collect()
-    assert not slots._known
+    assert not slots._limiters

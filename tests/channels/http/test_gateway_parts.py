@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from channels.http.gateway import models, pending
+from channels.http.app import all_routes
+from channels.http.gateway import pending
+from core.identity.principal import LOCAL
 from tests.channels.http.conftest import Api, Worker
 from tests.channels.http.gateway import OTHER, PRICED, Changeable
-
-pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
@@ -44,78 +44,86 @@ async def test_features(api: Api) -> None:
     assert await api.ask("GET", "/features") == {"agents_api": off, "browser_control": off, "mcp_tasks": off}
 
 
-async def test_no_channels_run(api: Api) -> None:
-    assert await api.ask("GET", "/channels/") == {"service_running": False, "channels": {}}
-
-
-BODIES: dict[Any, Any] = {
-    pending.Install: {"thread_id": "t", "path": "x.skill"},
-    pending.Content: {"content": "x"},
-    models.Enabled: {"enabled": True},
-    pending.Fact: {"content": "x"},
-    pending.Goal: {"objective": "x"},
-    pending.McpServers: {"mcp_servers": {}},
-    pending.Page: {"url": "https://example.org"},
-}
-ROWS = [(missing, row) for missing, rows in pending.TABLE.items() for row in rows]
-
-
-EMPTY = {"summary": "", "updatedAt": ""}
+SUMMARY = {"summary": "", "updatedAt": ""}
 MEMORY = {
     "version": "1.0",
     "lastUpdated": "",
-    "user": dict.fromkeys(("workContext", "personalContext", "topOfMind"), EMPTY),
-    "history": dict.fromkeys(("recentMonths", "earlierContext", "longTermBackground"), EMPTY),
+    "user": dict.fromkeys(("workContext", "personalContext", "topOfMind"), SUMMARY),
+    "history": dict.fromkeys(("recentMonths", "earlierContext", "longTermBackground"), SUMMARY),
     "facts": [],
 }
 READ: dict[str, Any] = {
     "/mcp/config": {"mcp_servers": {}},
-    "/threads/{thread_id}/mcp-tasks": [],
+    "/threads/t/mcp-tasks": [],
     "/skills": {"skills": []},
     "/skills/custom": {"skills": []},
     "/memory": MEMORY,
     "/memory/export": MEMORY,
-    "/threads/{thread_id}/goal": {"goal": None},
+    "/threads/t/goal": {"goal": None},
+    "/channels/": {"service_running": False, "channels": {}},
     "/channels/providers": {"enabled": False, "providers": []},
     "/channels/connections": {"connections": []},
 }
 """What DeerFlow's page reads: it fails, or waits for seconds, without."""
+NOT_FOUND = ("/threads/t/mcp-tasks/x", "/skills/x", "/skills/custom/x", "/skills/custom/x/history")
+UNAVAILABLE = (
+    ("mcp", "PUT", "/mcp/config"),
+    ("mcp", "PATCH", "/mcp/config"),
+    ("mcp", "POST", "/mcp/cache/reset"),
+    ("mcp_tasks", "POST", "/threads/t/mcp-tasks/x/cancel"),
+    ("skills", "PUT", "/skills/x"),
+    ("skills", "DELETE", "/skills/custom/x"),
+    ("memory", "DELETE", "/memory"),
+    ("memory", "PATCH", "/memory/facts/x"),
+    ("goal", "PUT", "/threads/t/goal"),
+    ("goal", "DELETE", "/threads/t/goal"),
+    ("browser", "POST", "/threads/t/browser/navigate"),
+    ("browser", "GET", "/threads/t/browser/stream"),
+    ("channels", "POST", "/channels/slack/restart"),
+    ("integrations", "POST", "/integrations/lark/auth/start"),
+)
 
 
-async def test_what_is_not_there_is_empty_or_says_so(api: Api) -> None:
-    thread_id, statuses = await api.thread(), {}
-    for missing, row in ROWS:
-        path = row.path.replace("{thread_id}", thread_id).replace("{", "").replace("}", "")
-        body = None if row.body is None else BODIES.get(row.body, {})
-        async with api.session.request(row.method, f"{api.url}/api{path}", json=body) as response:
-            found = await response.json()
-        statuses[f"{row.method} {row.path}"] = response.status
-        if response.status == 503:
-            assert found["code"] == f"{missing.code}_unavailable"
-        if body:
-            await api.ask(row.method, path, b"[]", status=422)
-        if row.method == "GET" and row.path in READ:
-            assert found == READ[row.path], row.path
-    reads = {name: status for name, status in statuses.items() if name.startswith("GET ")}
-    assert {status for name, status in statuses.items() if name not in reads} == {503}
-    assert {name for name, status in reads.items() if status == 404} == {
-        f"GET {path}"
-        for path in (
-            "/threads/{thread_id}/mcp-tasks/{task_id}",
-            "/skills/{name}",
-            "/skills/custom/{name}",
-            "/skills/custom/{name}/history",
-        )
-    }
-    assert [name for name, status in reads.items() if status == 503] == ["GET /threads/{thread_id}/browser/stream"]
-    assert (await api.ask("GET", "/memory/config"))["enabled"] is False
-    assert (await api.ask("GET", "/memory/status"))["data"] == MEMORY
+@pytest.fixture
+async def its_thread(worker: Worker) -> None:
+    await worker.system.intake.create_thread("t", user=LOCAL.user)
+
+
+@pytest.mark.usefixtures("its_thread")
+@pytest.mark.parametrize("path", READ)
+async def test_reads_of_what_is_not_built_are_empty(api: Api, path: str) -> None:
+    assert await api.ask("GET", path) == READ[path]
+
+
+@pytest.mark.usefixtures("its_thread")
+@pytest.mark.parametrize("path", NOT_FOUND)
+async def test_there_is_nothing_to_find_in_what_is_not_built(api: Api, path: str) -> None:
+    assert (await api.ask("GET", path, status=404))["code"] == "not_found"
+
+
+@pytest.mark.usefixtures("its_thread")
+@pytest.mark.parametrize(("code", "method", "path"), UNAVAILABLE)
+async def test_changes_of_what_is_not_built_say_so(api: Api, code: str, method: str, path: str) -> None:
+    async with api.session.request(method, f"{api.url}/api{path}", json={}) as response:
+        assert (response.status, "Retry-After" in response.headers) == (503, True)
+        assert (await response.json())["code"] == f"{code}_unavailable"
+
+
+async def test_settings_of_what_is_not_built_say_that_it_is_off(api: Api) -> None:
+    off = await api.ask("GET", "/memory/config")
+    assert (off["enabled"], off["mode"], off["injection_enabled"], off["backend_config"]) == (False, "off", False, {})
+    assert await api.ask("GET", "/memory/status") == {"config": off, "data": MEMORY}
     lark = await api.ask("GET", "/integrations/lark/status")
-    assert (lark["installed"], lark["auth"]["status"]) == (False, "unavailable")
+    assert (lark["installed"], lark["installed_skills"], lark["auth"]["status"]) == (False, [], "unavailable")
 
 
-async def test_what_is_not_there_is_not_there_for_other_peoples_threads(api: Api, worker: Worker) -> None:
+async def test_other_peoples_threads_have_nothing_unbuilt_either(api: Api, worker: Worker) -> None:
     await worker.system.intake.create_thread("theirs", user="somebody")
     await api.ask("GET", "/threads/theirs/goal", status=404)
     for thread in ("theirs", "never"):
         await api.ask("PUT", f"/threads/{thread}/goal", {"objective": "x"}, status=404)
+
+
+def test_what_is_not_built_is_not_in_the_document() -> None:
+    built = {route.path for route in all_routes()}
+    assert not any(path.startswith(subsystem.path) for path in built for subsystem in pending.SUBSYSTEMS)
