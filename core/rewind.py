@@ -30,10 +30,8 @@ def rewound(state: ThreadState, run: Run, seq: int) -> ThreadState | None:
     """
     begun = state.seq + 1 if run.started_seq is None else run.started_seq
     count = bisect_right(state.commits, seq, key=lambda commit: commit.seq)
-    others = [other for other in state.runs.values() if other.id != run.id]
-    if (count < len(state.commits) and state.commits[count].seq < begun) or any(
-        _at_work(o, seq, begun) for o in others
-    ):
+    written = count < len(state.commits) and state.commits[count].seq < begun
+    if written or any(_at_work(other, seq, begun) for other in state.runs.values() if other.id != run.id):
         return None
     before = copy.copy(state)
     before.seq, before.commits = seq, state.commits[:count]

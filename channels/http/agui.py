@@ -251,10 +251,11 @@ class Events:
     def _fact(self, record: Record) -> Iterator[Frame]:
         event = record.event
         if isinstance(event, ThreadErased):
+            yield from self._closed()
             yield self._ended("RUN_ERROR", message="The thread was deleted", code="deleted")
         if record.run != self._run_id:
             if isinstance(event, StatePatched | ContextCompacted):
-                yield from self._snapshots()
+                yield from [self._state()] if self._open else self._snapshots()
             return
         match event:
             case RunRequested():
