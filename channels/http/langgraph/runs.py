@@ -248,7 +248,7 @@ async def _create_wait(request: web.Request, thread_id: str, asked: Asked) -> we
 
 
 async def admit(request: web.Request, thread_id: str, run_id: str, asked: Asked) -> tuple[ThreadState, Record]:
-    """Ask for the run. Call it while hearing the thread: nothing of the run can be missed then."""
+    """Ask for the run. Call it while following the thread: nothing of the run can be missed then."""
     live, user = alive.of(request), alive.user(request)
     services = live.services
     if asked.create and not (await services.threads.load(thread_id, at_least=0)).exists:
