@@ -25,13 +25,14 @@ import asyncio
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 import structlog
+from nats.aio.msg import Msg
 
 from core import redaction
-from core.bus import Bus
+from core.bus import ASK_SECONDS, Bus
 from core.errors import Unavailable
 from core.events import Json, Message
 from core.redaction import redactor
@@ -40,6 +41,7 @@ log = structlog.get_logger("sika.previews")
 
 FLUSH_SECONDS = 0.04
 FLUSH_CHARACTERS = 512
+STORED_PAGE = 1000
 
 Part = Literal["reasoning", "text", "call"]
 _ORDER: Mapping[str, int] = {"reasoning": 0, "text": 1, "call": 2}
@@ -67,6 +69,14 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True, tag="progress", tag_fi
     call_id: str
     name: str
     text: str
+
+
+class RunPreview(NamedTuple):
+    """A preview and its run. `stored`: it was published before the run's previews were followed."""
+
+    run: str
+    preview: Preview | Progress
+    stored: bool = False
 
 
 class Piece(msgspec.Struct, frozen=True):
@@ -258,6 +268,45 @@ _progress_decoder = msgspec.json.Decoder(Progress)
 def decode(raw: bytes) -> Preview | Progress:
     """A message of the `tok` plane."""
     return _progress_decoder.decode(raw) if raw.startswith(b'{"kind"') else _decoder.decode(raw)
+
+
+def decoded(raw: bytes) -> Preview | Progress | None:
+    """Like `decode`; None if it is no preview."""
+    try:
+        return decode(raw)
+    except msgspec.DecodeError as error:
+        log.debug("not a preview", error=str(error))
+        return None
+
+
+async def stored(bus: Bus, run: str) -> list[Preview | Progress]:
+    """The previews of a run that are still kept. None, if the memory stream is gone."""
+    subject = f"$JS.API.DIRECT.GET.{bus.names.stream('tok')}"
+    previews: list[Preview | Progress] = []
+    seq = 1
+    try:
+        while True:
+            request = msgspec.json.encode({"seq": seq, "batch": STORED_PAGE, "next_by_subj": bus.names.tok(run)})
+            async with bus.ask_many(subject, request) as replies:
+                page, more = await _page(replies)
+            previews += [preview for _, raw in page if (preview := decoded(raw))]
+            if not more or not page:
+                break
+            seq = page[-1][0] + 1
+    except (Unavailable, TimeoutError) as error:
+        log.debug("no stored previews", error=str(error))
+    return previews
+
+
+async def _page(replies: asyncio.Queue[Msg]) -> tuple[list[tuple[int, bytes]], bool]:
+    page: list[tuple[int, bytes]] = []
+    while True:
+        async with asyncio.timeout(ASK_SECONDS):
+            msg = await replies.get()
+        headers = msg.headers or {}
+        if status := headers.get("Status"):
+            return page, status == "204" and headers.get("Nats-Num-Pending", "0") != "0"
+        page.append((int(headers["Nats-Sequence"]), msg.data))
 
 
 def tag(message: str) -> str:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import msgspec
 from aiohttp import web
 
-from channels.http import access, auth, connections, errors, guard, metrics, native, openapi, traces
+from channels.http import access, agui, auth, connections, errors, guard, metrics, native, openapi, traces
 from channels.http.accounts.oidc import Oidc
 from channels.http.bodies import plain
 from channels.http.gateway import agents as own_agents
@@ -47,6 +47,7 @@ STOP_SECONDS = 5.0
 
 MODULES: tuple[ModuleType, ...] = (
     agents,
+    agui,
     approvals,
     artifacts,
     auth,

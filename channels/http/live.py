@@ -1,24 +1,22 @@
-"""What the application keeps while it runs: services, the ears of open streams, work that outlives a request."""
+"""What the application keeps while it runs: services, the followers of open streams, work that outlives a request."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
-import nats.errors
 import structlog
 from aiohttp import web
-from nats.aio.msg import Msg
 
 from channels.http import guard
 from core.bus import Bus
 from core.config import Config
 from core.errors import NotFound, SikaError, Unavailable
-from core.events import thread
+from core.follow import Follower, Followers
 from core.identity.principal import Principal
 from core.ids import safe_id
 from core.intake import Intake
@@ -38,8 +36,6 @@ PIECE_BYTES = 256 * 1024
 """The most that is written under one such deadline: a big frame on a slow line is not a client that does not read."""
 AGAIN_SECONDS = 1.0
 """After how long work that is never done is begun again when it failed."""
-BEAT = b"beat"
-STOP = b"stop"
 
 
 Ask = Callable[[str, Mapping[str, Any]], Awaitable[Any]]
@@ -74,51 +70,27 @@ class Services:
         return cls(system.bus, system.log, system.threads, system.intake, system.views, config, system.call, home)
 
 
-class Ear(Protocol):
-    """A listener's buffer of the log; previews and beats are put between the facts.
-
-    Overflow loses it all, and `take` says so.
-    """
-
-    def put(self, record: Any) -> None: ...
-
-    async def take(self) -> tuple[list[Any], bool]: ...
-
-
 class Live:
     """One per application."""
 
     def __init__(self, services: Services) -> None:
         self.services = services
-        self.stopping = False
-        """True once the process goes down: a connection that ends now is our doing, not the client's."""
-        self._ears: set[Ear] = set()
+        self.followers = Followers(services.log)
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
     def listeners(self) -> int:
         """Streams that are open."""
-        return len(self._ears)
+        return len(self.followers)
 
-    @asynccontextmanager
-    async def hearing(self, thread_id: str, run_id: str, *, previews: bool = False) -> AsyncIterator[Ear]:
-        """Facts of a thread (and previews of a run) from now on, with beats between them."""
-        with self.services.log.listen(thread(thread_id)) as ear:
-            heard: Ear = ear
+    @property
+    def stopping(self) -> bool:
+        """True once the process goes down: a connection that ends now is our doing, not the client's."""
+        return self.followers.stopping
 
-            async def on_preview(msg: Msg) -> None:
-                heard.put(msg.data)
-
-            bus = self.services.bus
-            sub = await bus.subscribe(bus.names.tok(run_id), on_preview) if previews else None
-            self._ears.add(heard)
-            try:
-                yield heard
-            finally:
-                self._ears.discard(heard)
-                if sub is not None:
-                    with suppress(nats.errors.Error, OSError):
-                        await sub.unsubscribe()
+    def follow(self, thread_id: str) -> AbstractAsyncContextManager[Follower]:
+        """Follow a thread from now on."""
+        return self.followers.follow(thread_id)
 
     def background(self, work: Coroutine[Any, Any, None]) -> None:
         """Work that goes on when its request is over; cancelled when the application stops. A failure is logged."""
@@ -163,17 +135,12 @@ class Live:
         return await done
 
     async def beat(self) -> None:
-        """One heart for all streams: steady, as clients measure it."""
-        while True:
-            await asyncio.sleep(self.services.config().http.heartbeat_seconds)
-            for ear in self._ears:
-                ear.put(BEAT)
+        """The heartbeat of all streams."""
+        await self.followers.beat(lambda: self.services.config().http.heartbeat_seconds)
 
     def stop(self) -> None:
         """End all streams; their clients resume elsewhere."""
-        self.stopping = True
-        for ear in self._ears:
-            ear.put(STOP)
+        self.followers.stop()
 
     async def running(self, _: web.Application) -> AsyncIterator[None]:
         """For `Application.cleanup_ctx`."""

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import NamedTuple
 
 from aiohttp import web
 
 from channels.http import live as alive
+from channels.http import sse
 from channels.http.bodies import flag, number
-from channels.http.langgraph.stream import HEARTBEAT, sending
-from channels.http.live import BEAT, STOP, Ear, Live, Outlet
+from channels.http.live import Live, Outlet
 from channels.http.routes import SSE, Param, Route
 from core.events import Json, Record, thread
-
-BATCH = 256
+from core.follow import Stopping
+from core.previews import RunPreview
 
 
 async def get_log(request: web.Request) -> web.StreamResponse:
@@ -38,38 +40,31 @@ async def rebuild(request: web.Request) -> web.Response:
 
 
 async def _stream(request: web.Request, live: Live, thread_id: str, after: int, follow: bool) -> web.StreamResponse:
-    outlet = Outlet(request, "text/event-stream; charset=utf-8", {})
-    async with sending(outlet, "log stream", thread=thread_id), live.hearing(thread_id, thread_id) as ear:
-        async for data in _events(live, ear, thread_id, after, follow):
-            await outlet.write(data)
+    outlet = Outlet(request, sse.CONTENT_TYPE, {})
+    async with sse.sending(outlet, "log stream", thread=thread_id), live.follow(thread_id) as follower:
+        with suppress(Stopping):  # clients go on after the last id
+            await sse.play(outlet, _Log(), follower.since(after) if follow else follower.past(after))
     return outlet.response
 
 
-async def _events(live: Live, ear: Ear, thread_id: str, after: int, follow: bool) -> AsyncIterator[bytes]:
-    yield HEARTBEAT
-    behind = True
-    while True:
-        batch: list[Record] = []
-        if behind:
-            async for record in live.services.log.read(thread(thread_id), after=after):
-                batch.append(record)
-                after = record.seq
-                if len(batch) == BATCH:
-                    yield _framed(batch)
-                    batch = []
-            yield _framed(batch)
-            if not follow:
-                return
-        items, behind = await ear.take()
-        if STOP in items:
-            return
-        batch = [item for item in items if isinstance(item, Record) and item.seq > after]
-        after = batch[-1].seq if batch else after
-        yield _framed(batch) + (HEARTBEAT if BEAT in items else b"")
+class _Event(NamedTuple):
+    record: Record
+
+    def encoded(self) -> bytes:
+        record = self.record
+        return b"id: %d\nevent: %b\ndata: %b\n\n" % (record.seq, record.type.encode(), record.raw)
 
 
-def _framed(records: Sequence[Record]) -> bytes:
-    return b"".join(b"id: %d\nevent: %b\ndata: %b\n\n" % (r.seq, r.type.encode(), r.raw) for r in records)
+class _Log:
+    """The log as it is."""
+
+    ended = False
+
+    def fact(self, record: Record) -> Sequence[_Event]:
+        return [_Event(record)]
+
+    def run_preview(self, item: RunPreview) -> Sequence[_Event]:
+        return []
 
 
 ROUTES = (

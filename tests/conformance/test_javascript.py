@@ -1,4 +1,4 @@
-"""The unmodified JavaScript SDK, two releases of it, and its `useStream` in jsdom with React."""
+"""The unmodified JavaScript SDK, two releases of it, and its `useStream` in jsdom with React; the client of AG-UI."""
 
 from __future__ import annotations
 
@@ -29,3 +29,8 @@ def test_client(clients: Once, release: str, client: str) -> None:
 @pytest.mark.parametrize("page", SDK.names("react"))
 def test_use_stream(pages: Once, release: str, page: str) -> None:
     check(pages[release], page)
+
+
+@pytest.mark.parametrize("agent", SDK.names("agui"))
+def test_ag_ui(server: Site, agent: str) -> None:
+    check(SDK.run(server, "agui", RELEASES[-1], [agent]), agent)

@@ -15,7 +15,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from channels.http.langgraph.follow import resumed
-from channels.http.langgraph.frames import Cursor, Frame, Frames
+from channels.http.langgraph.frames import Cursor, Frames
+from channels.http.sse import Frame
 from core.events import (
     Event,
     Message,

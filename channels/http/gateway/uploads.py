@@ -7,7 +7,7 @@ import os
 import re
 import stat
 import unicodedata
-from collections.abc import AsyncGenerator, Container, Coroutine, Mapping, Sequence
+from collections.abc import Container, Coroutine, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,6 +29,7 @@ from core.errors import Invalid, NotFound, Refused
 from core.events import FileConverted, FileRejected, FileRemoved, FileUploaded, Record, thread
 from core.files import Draft, Folder
 from core.files import uploads as uploads_of
+from core.follow import Stopping
 from core.paths import MAX_PART, USER_DATA
 from core.settings import Uploads
 
@@ -463,19 +464,21 @@ async def _texts(
     if not live.services.config().uploads.auto_convert_documents:
         return found
     wanted = {fact.name: fact.sha256 for fact in facts if Path(fact.name).suffix.lower() in (*KINDS, *OLD)}
-    with suppress(TimeoutError):
-        async with asyncio.timeout(CONVERSION_SECONDS), aclosing(_following(live, thread_id, seq)) as records:
+    with suppress(TimeoutError, Stopping):
+        async with (
+            asyncio.timeout(CONVERSION_SECONDS),
+            live.follow(thread_id) as follower,
+            aclosing(follower.since(seq)) as batches,
+        ):
             while found.keys() != wanted.keys():
-                event = (await anext(records)).event
-                if isinstance(event, FileConverted | FileRejected) and wanted.get(event.name) == event.source_sha256:
-                    found[event.name] = event
+                for item in await anext(batches):
+                    event = item.event if isinstance(item, Record) else None
+                    if (
+                        isinstance(event, FileConverted | FileRejected)
+                        and wanted.get(event.name) == event.source_sha256
+                    ):
+                        found[event.name] = event
     return found
-
-
-def _following(live: Live, thread_id: str, seq: int) -> AsyncGenerator[Record]:
-    follower = live.services.log.follow(thread(thread_id), after=seq)
-    assert isinstance(follower, AsyncGenerator)
-    return follower
 
 
 def _answer(

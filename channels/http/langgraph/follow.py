@@ -8,44 +8,31 @@ have. In place of a run's `end` comes `metadata` with `run_done`: here `end` wou
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterable, AsyncIterator, Collection, Iterator, Sequence
-from contextlib import suppress
-from typing import Literal, NamedTuple
+from collections.abc import Collection, Iterator, Sequence
+from typing import Literal
 from urllib.parse import urlencode
 
-import nats.errors
-import structlog
 from aiohttp import web
-from nats.aio.msg import Msg
-from nats.aio.subscription import Subscription
 
 from channels.http import live as alive
+from channels.http import sse
 from channels.http.bodies import names
-from channels.http.langgraph import dumps, stream
-from channels.http.langgraph.frames import Cursor, Frame, Frames
+from channels.http.langgraph import dumps
+from channels.http.langgraph.frames import Cursor, Frames
 from channels.http.langgraph.modes import wants_previews
 from channels.http.langgraph.snapshots import snapshot
-from channels.http.langgraph.stream import HEARTBEAT, Stopped
-from channels.http.live import BEAT, STOP, Ear, Live, Outlet
+from channels.http.live import Live, Outlet
 from channels.http.routes import SSE, Param, Route
-from core.bus import Handler
+from channels.http.sse import Frame
 from core.errors import Invalid
 from core.events import ContextCompacted, Record, RunRequested, StatePatched, ThreadErased, thread
-from core.previews import Preview, Progress
-from core.state import Folding, ThreadState, fold
-
-log = structlog.get_logger("sika.http")
+from core.previews import Preview, Progress, RunPreview
+from core.rewind import state_before
+from core.state import Folding, Run, ThreadState, fold
 
 MODES = ("run_modes", "lifecycle", "state_update")
 STATE_UPDATE = 100
 """Slot of that frame among those of a fact: after all of `modes.Slot`, and as permanent."""
-
-
-class Whisper(NamedTuple):
-    """A preview as it was heard, and of which run."""
-
-    run: str
-    data: bytes
 
 
 class ThreadFrames:
@@ -69,20 +56,11 @@ class ThreadFrames:
         """The newest state; the next fact changes it."""
         return self._folding.state
 
-    @property
-    def audible(self) -> set[str]:
-        """Runs whose previews are shown."""
+    def audible(self) -> list[Run]:
+        """Open runs whose previews are shown."""
         if "run_modes" not in self._modes:
-            return set()
-        return {run.id for run in self.state.runs.values() if run.open and wants_previews(run.request.stream_modes)}
-
-    @property
-    def running(self) -> str | None:
-        """The run at work."""
-        return self._run.run_id if self._run else None
-
-    def is_open(self, call_id: str) -> bool:
-        return self._run is not None and self._run.is_open(call_id)
+            return []
+        return [run for run in self.state.runs.values() if run.open and wants_previews(run.request.stream_modes)]
 
     def fact(self, record: Record) -> list[Frame]:
         event = record.event
@@ -106,8 +84,12 @@ class ThreadFrames:
             frames.append(self._placed(Frame("state_update", dumps.encode(shown), f"{record.seq}-0-{STATE_UPDATE}")))
         return frames + (self._run.flush() if self._run is not None else [])
 
+    def run_preview(self, item: RunPreview) -> list[Frame]:
+        run = self._run
+        return run.run_preview(item) if run is not None and run.run_id == item.run else []
+
     def preview(self, run_id: str, preview: Preview | Progress) -> list[Frame]:
-        return self._run.preview(preview) if self._run is not None and self._run.run_id == run_id else []
+        return self.run_preview(RunPreview(run_id, preview))
 
     def _speaker(self, record: Record) -> Frames | None:
         """Who has to say something about a fact: the run at work, or another one whose fact it is."""
@@ -172,95 +154,49 @@ async def follow(request: web.Request) -> web.StreamResponse:
     live, modes = alive.of(request), _modes(request)
     thread_id, _ = await alive.owned(request)
     query = urlencode([("stream_mode", mode) for mode in modes])
-    outlet = Outlet(request, "text/event-stream; charset=utf-8", {"Location": f"/threads/{thread_id}/stream?{query}"})
-    async with (
-        stream.sending(outlet, "thread stream", thread=thread_id),
-        live.hearing(thread_id, thread_id) as ear,
-        _Previews(live, ear) as previews,
-    ):
-        frames, missed = await _begin(live, previews, thread_id, modes, request.headers.get("Last-Event-ID"))
-        async for data in stream.gathered(missed):
-            await outlet.write(data)
-        if not outlet.response.prepared:
-            await outlet.write(HEARTBEAT)
-        while not frames.ended:
-            await previews.attend(frames.audible)
-            items, lost = await ear.take()
-            source = live.services.log.read(thread(thread_id), after=frames.state.seq) if lost else stream.each(items)
-            async for data in stream.gathered(_told(source, frames)):
-                await outlet.write(data)
+    outlet = Outlet(request, sse.CONTENT_TYPE, {"Location": f"/threads/{thread_id}/stream?{query}"})
+    async with sse.sending(outlet, "thread stream", thread=thread_id), live.follow(thread_id) as follower:
+        frames, missed = await _begin(live, thread_id, modes, request.headers.get("Last-Event-ID"))
+        seq = missed[-1].seq if missed else frames.state.seq
+        await sse.play(outlet, frames, follower.since(seq, frames.audible, heard=True), missed)
     return outlet.response
 
 
 async def _begin(
-    live: Live, previews: _Previews, thread_id: str, modes: Sequence[str], last_event_id: str | None
-) -> tuple[ThreadFrames, AsyncIterator[bytes]]:
-    """A translator, and what the client has missed."""
+    live: Live, thread_id: str, modes: Sequence[str], last_event_id: str | None
+) -> tuple[ThreadFrames, Sequence[Record]]:
+    """A translator, and the facts the client has missed."""
+    state = await live.services.threads.load(thread_id)
     if last_event_id is None:
-        frames = ThreadFrames(await live.services.threads.load(thread_id), thread_id, modes)
-        return frames, _missed(live, previews, frames, [], resumed=False)
+        return ThreadFrames(state, thread_id, modes), []
+    if found := await _from_run(live, thread_id, state, modes, Cursor.parse(last_event_id)):
+        return found
     records = [record async for record in live.services.log.read(thread(thread_id))]
     frames, start = await asyncio.to_thread(resumed, records, thread_id, modes, last_event_id)
-    return frames, _missed(live, previews, frames, records[start:], resumed=start > 0)
+    return frames, records[start:]
 
 
-async def _missed(
-    live: Live, previews: _Previews, frames: ThreadFrames, records: Sequence[Record], *, resumed: bool
-) -> AsyncIterator[bytes]:
-    """Facts first, then the previews of the message that is being made, as far as they are kept."""
-    for record in records:
-        yield stream.encoded(frames.fact(record))
-    await previews.attend(frames.audible)
-    if frames.running is None or frames.running not in frames.audible:
-        return
-    for preview in await stream.stored(live, frames.running):
-        if isinstance(preview, Preview) or (not resumed and frames.is_open(preview.call_id)):
-            yield stream.encoded(frames.preview(frames.running, preview))
+async def _from_run(
+    live: Live, thread_id: str, state: ThreadState, modes: Sequence[str], cursor: Cursor | None
+) -> tuple[ThreadFrames, Sequence[Record]] | None:
+    """The same from the start of the run that was at work at the cursor, if there was one."""
+    run = _at_work(state, cursor.seq) if cursor else None
+    if run is None or run.started_seq is None:
+        return None
+    log, first = live.services.log, run.started_seq - 1
+    records = [record async for record in log.read(thread(thread_id), after=first)]
+    if all(record.seq != cursor.seq for record in records if cursor):
+        return None
+    before = await state_before(log, thread_id, state, run, first)
+    return ThreadFrames(before, thread_id, modes, after=cursor), records
 
 
-async def _told(source: AsyncIterable[Record | Whisper | bytes], frames: ThreadFrames) -> AsyncIterator[bytes]:
-    async for item in source:
-        match item:
-            case Record():
-                yield stream.encoded(frames.fact(item))
-            case Whisper(run, data):
-                preview = stream.decoded(data)
-                yield stream.encoded(frames.preview(run, preview) if preview else [])
-            case _ if item is BEAT:
-                yield HEARTBEAT
-            case _ if item is STOP:
-                raise Stopped
-        if frames.ended:
-            return
-
-
-class _Previews:
-    """Subscriptions to the previews of the runs that have not ended; what is heard comes through the ear."""
-
-    def __init__(self, live: Live, ear: Ear) -> None:
-        self._bus = live.services.bus
-        self._ear = ear
-        self._heard: dict[str, Subscription] = {}
-
-    async def __aenter__(self) -> _Previews:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.attend(set())
-
-    async def attend(self, runs: Collection[str]) -> None:
-        """Hear these runs, and no others."""
-        for run in [run for run in runs if run not in self._heard]:
-            self._heard[run] = await self._bus.subscribe(self._bus.names.tok(run), self._listener(run))
-        for run in [run for run in self._heard if run not in runs]:
-            with suppress(nats.errors.Error, OSError):
-                await self._heard.pop(run).unsubscribe()
-
-    def _listener(self, run: str) -> Handler:
-        async def hear(msg: Msg) -> None:
-            self._ear.put(Whisper(run, msg.data))
-
-        return hear
+def _at_work(state: ThreadState, seq: int) -> Run | None:
+    """The run that was at work at a fact, or ended with it."""
+    for run in reversed(state.runs.values()):
+        if run.started_seq is not None and run.started_seq <= seq:
+            return run if run.ended_seq is None or run.ended_seq >= seq else None
+    return None
 
 
 def _modes(request: web.Request) -> list[str]:

@@ -37,7 +37,8 @@ from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 from channels.http.langgraph import dumps
-from channels.http.langgraph.modes import Emit, Modes, Slot
+from channels.http.langgraph.modes import Emit, Modes, Slot, wants_previews
+from channels.http.sse import Frame
 from core.events import (
     ContextCompacted,
     MessageAdded,
@@ -50,8 +51,8 @@ from core.events import (
     ThreadErased,
 )
 from core.lifecycle import RunEnded
-from core.previews import Piece, Preview, Progress, Reader, line_of, rest_of, tag
-from core.state import Before, Folding, ThreadState
+from core.previews import Piece, Preview, Progress, Reader, RunPreview, line_of, rest_of, tag
+from core.state import Before, Folding, Run, ThreadState
 
 HELD = 256
 """Previews kept while they cannot be shown yet; what is dropped comes with the fact."""
@@ -61,7 +62,6 @@ _TURNS = (RunStarted, ModelCompleted, ModelFailed)
 """After these another message is made."""
 _OUTSIDE = (StatePatched, MessageAdded, ContextCompacted)
 """What can change the state under a run and is not the run's own."""
-_BREAKS = ((b"\xe2\x80\xa8", rb"\u2028"), (b"\xe2\x80\xa9", rb"\u2029"), (b"\xc2\x85", rb"\u0085"))
 
 
 class Cursor(NamedTuple):
@@ -91,22 +91,6 @@ class Cursor(NamedTuple):
         return slot > self.slot and (self.slot > 0 or not self.offset)
 
 
-class Frame(NamedTuple):
-    """One SSE event. `data` is JSON on one line; an empty `id` is not sent."""
-
-    event: str
-    data: bytes
-    id: str = ""
-
-    def encoded(self) -> bytes:
-        data = self.data
-        if not data.isascii():
-            for found, escaped in _BREAKS:
-                data = data.replace(found, escaped)
-        place = f"\nid: {self.id}\n\n" if self.id else "\n\n"
-        return b"event: %b\ndata: %b%b" % (self.event.encode(), data, place.encode())
-
-
 class Frames:
     """Translates one run. Feed it every fact of the thread after `state`, in order, and previews as they come.
 
@@ -128,6 +112,7 @@ class Frames:
         self.ended = run is not None and not run.open
         """Whether the last frame has been made."""
         self.modes = Modes(thread_id, run_id, modes, run)
+        self._wants_previews = wants_previews(modes)
         self._after = after or Cursor(0)
         self._running = run is not None and run.status == "running"
         self._reader = Reader()
@@ -148,6 +133,11 @@ class Frames:
         """Whether a tool call is being worked on."""
         run = self.state.runs.get(self.run_id)
         return run is not None and call_id in run.intents
+
+    def audible(self) -> list[Run]:
+        """The run, if its previews are shown."""
+        run = self.state.runs.get(self.run_id)
+        return [run] if run is not None and run.open and self._wants_previews else []
 
     def place(self, seq: int, slot: int) -> str:
         """The id of a frame of a fact."""
@@ -183,6 +173,13 @@ class Frames:
         if resumes:
             self._resume(record)
         return frames
+
+    def run_preview(self, item: RunPreview) -> list[Frame]:
+        """Of a tool's progress that was stored, only what a client that does not resume has missed."""
+        preview = item.preview
+        if item.stored and isinstance(preview, Progress) and (self._after.seq or not self.is_open(preview.call_id)):
+            return []
+        return self.preview(preview)
 
     def preview(self, preview: Preview | Progress) -> list[Frame]:
         """The frames of what is new in a preview; [] if nothing is, or if something before it is missing."""

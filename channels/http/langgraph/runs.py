@@ -96,8 +96,10 @@ async def join(request: web.Request) -> web.StreamResponse:
         access.demand(alive.principal(request), "runs:cancel")
     live = alive.of(request)
     thread_id, run, _ = await _run(request)
-    async with live.hearing(thread_id, run.id) as ear:
-        return await wait.result(request, live, ear, thread_id, run.id, cancel=flag(request, "cancel_on_disconnect"))
+    async with live.follow(thread_id) as follower:
+        return await wait.result(
+            request, live, follower, thread_id, run.id, cancel=flag(request, "cancel_on_disconnect")
+        )
 
 
 async def join_stream(request: web.Request) -> web.StreamResponse:
@@ -107,26 +109,27 @@ async def join_stream(request: web.Request) -> web.StreamResponse:
     waits, cancel = flag(request, "wait"), flag(request, "cancel_on_disconnect")
     if stop is not None or cancel:
         access.demand(alive.principal(request), "runs:cancel")
-    thread_id, run, _ = await _run(request)
+    thread_id, run, state = await _run(request)
     wanted = modes(names(request, "stream_mode") or list(run.request.stream_modes))
-    async with live.hearing(thread_id, run.id, previews=run.open and wants_previews(wanted)) as ear:
+    async with live.follow(thread_id) as follower:
         if stop is not None and run.open:
             await live.services.intake.cancel(thread_id, run.id, stop)
             if waits:
-                await wait.ended(live, ear, thread_id, run.id)
+                await wait.ended(live, follower, thread_id, run.id)
                 return web.Response(status=204)
-        frames, missed = await stream.late(live, thread_id, run, wanted, request.headers.get("Last-Event-ID"))
-        return await stream.play(request, live, ear, thread_id, frames, missed, cancel=cancel)
+        last_id = request.headers.get("Last-Event-ID")
+        frames, missed = await stream.late(live, thread_id, state, run, wanted, last_id)
+        return await stream.play(request, live, follower, thread_id, frames, missed, cancel=cancel)
 
 
 async def cancel(request: web.Request) -> web.Response:
     """Cancel a run: keep what it did, or undo it. Asking twice is fine."""
     live, thread_id, run_id = alive.of(request), alive.thread_id(request), alive.run_id(request)
-    async with live.hearing(thread_id, run_id) as ear:
+    async with live.follow(thread_id) as follower:
         await live.services.intake.cancel(thread_id, run_id, action(request), user=alive.user(request))
         if not flag(request, "wait"):
             return web.Response(status=202)
-        await wait.ended(live, ear, thread_id, run_id)
+        await wait.ended(live, follower, thread_id, run_id)
         return web.Response(status=204)
 
 
@@ -227,22 +230,25 @@ async def _create(request: web.Request, thread_id: str, asked: Asked) -> web.Res
 
 async def _create_stream(request: web.Request, thread_id: str, asked: Asked) -> web.StreamResponse:
     live, run_id = alive.of(request), uuid7()
-    async with live.hearing(thread_id, run_id, previews=wants_previews(asked.modes)) as ear:
+    async with live.follow(thread_id) as follower:
+        if wants_previews(asked.modes):
+            await follower.hear(run_id)
         state, record = await admit(request, thread_id, run_id, asked)
         frames = Frames(state, thread_id, run_id, asked.modes)
-        missed = stream.begun(frames, record)
-        return await stream.play(request, live, ear, thread_id, frames, missed, cancel=asked.cancel)
+        return await stream.play(request, live, follower, thread_id, frames, [record], cancel=asked.cancel)
 
 
 async def _create_wait(request: web.Request, thread_id: str, asked: Asked) -> web.StreamResponse:
     live, run_id = alive.of(request), uuid7()
-    async with live.hearing(thread_id, run_id) as ear:
+    async with live.follow(thread_id) as follower:
         _, record = await admit(request, thread_id, run_id, asked)
-        return await wait.result(request, live, ear, thread_id, run_id, cancel=asked.cancel, heard_after=record.seq)
+        return await wait.result(
+            request, live, follower, thread_id, run_id, cancel=asked.cancel, heard_after=record.seq
+        )
 
 
 async def admit(request: web.Request, thread_id: str, run_id: str, asked: Asked) -> tuple[ThreadState, Record]:
-    """Ask for the run. Call it while hearing the thread: nothing of the run can be missed then."""
+    """Ask for the run. Call it while following the thread: nothing of the run can be missed then."""
     live, user = alive.of(request), alive.user(request)
     services = live.services
     if asked.create and not (await services.threads.load(thread_id, at_least=0)).exists:

@@ -2,45 +2,50 @@
 
 from __future__ import annotations
 
+from contextlib import aclosing
+
 import msgspec
 from aiohttp import web
 
 from channels.http.langgraph import dumps
-from channels.http.langgraph.stream import locations, sending
-from channels.http.live import BEAT, STOP, Ear, Live, Outlet
-from core.errors import Unavailable
+from channels.http.langgraph.stream import locations
+from channels.http.live import Live, Outlet
+from channels.http.sse import sending
 from core.events import Json, Record
+from core.follow import Beat, Follower
 from core.state import ThreadState
 
 ENDS = frozenset({"run.completed", "run.paused", "run.failed", "run.cancelled", "run.rolled_back", "thread.erased"})
 
 
 async def ended(
-    live: Live, ear: Ear, thread_id: str, run_id: str, outlet: Outlet | None = None, *, heard_after: int | None = None
+    live: Live,
+    follower: Follower,
+    thread_id: str,
+    run_id: str,
+    outlet: Outlet | None = None,
+    *,
+    heard_after: int | None = None,
 ) -> ThreadState:
-    """The thread's state once the run has ended. Raises `Unavailable` if the process goes down before.
+    """The thread's state once the run has ended. Raises `Stopping` if the process goes down before.
 
-    `heard_after`: what came after this sequence is in the ear, so nothing newer needs to be read.
+    `heard_after`: what came after this sequence is followed, so nothing newer needs to be read.
     """
     state = await live.services.threads.load(thread_id, at_least=heard_after)
-    while (run := state.runs.get(run_id)) is not None and run.open:
-        items, lost = await ear.take()
-        for item in items:
-            if item is BEAT and outlet is not None:
-                await outlet.write(b"\n")
-            elif item is STOP:
-                raise Unavailable("the server is stopping")
-            elif isinstance(item, Record) and item.type in ENDS and item.run in (run_id, None):
-                state = await live.services.threads.load(thread_id, at_least=item.seq)
-        if lost:
-            state = await live.services.threads.load(thread_id)
+    async with aclosing(follower.since(state.seq, heard=True)) as batches:
+        while (run := state.runs.get(run_id)) is not None and run.open:
+            for item in await anext(batches):
+                if isinstance(item, Beat) and outlet is not None:
+                    await outlet.write(b"\n")
+                elif isinstance(item, Record) and item.type in ENDS and item.run in (run_id, None):
+                    state = await live.services.threads.load(thread_id, at_least=item.seq)
     return state
 
 
 async def result(
     request: web.Request,
     live: Live,
-    ear: Ear,
+    follower: Follower,
     thread_id: str,
     run_id: str,
     *,
@@ -57,7 +62,7 @@ async def result(
 
     async with sending(outlet, "wait", gone, run=run_id):
         await outlet.write(b"\n")
-        state = await ended(live, ear, thread_id, run_id, outlet, heard_after=heard_after)
+        state = await ended(live, follower, thread_id, run_id, outlet, heard_after=heard_after)
         over = True
         await outlet.write(msgspec.json.encode(outcome(state, run_id)))
     return outlet.response

@@ -7,7 +7,8 @@ from typing import Any
 
 import msgspec
 
-from channels.http.langgraph.frames import Cursor, Frame, Frames
+from channels.http.langgraph.frames import Cursor, Frames
+from channels.http.sse import Frame
 from core.events import (
     Event,
     Json,

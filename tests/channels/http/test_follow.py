@@ -10,7 +10,8 @@ import pytest
 from langgraph_sdk import get_client
 
 from channels.http.langgraph.follow import ThreadFrames, resumed
-from channels.http.langgraph.frames import Cursor, Frame, Frames
+from channels.http.langgraph.frames import Cursor, Frames
+from channels.http.sse import Frame
 from core.events import (
     Event,
     ModelCompleted,

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from channels.http.langgraph.frames import Cursor, Frame, Frames
+from channels.http.langgraph.frames import Cursor, Frames
+from channels.http.sse import Frame
 from core.events import (
     Json,
     ModelCompleted,

@@ -16,9 +16,10 @@ from aiohttp import web
 from channels.http import live
 from channels.http.app import Services
 from channels.http.langgraph import dumps
-from channels.http.live import BEAT, Live
+from channels.http.live import Live
 from core.config import Config
 from core.events import ModelCompleted, RunCompleted
+from core.follow import BEAT
 from core.settings import Http
 from core.system import System
 from tests.channels.http.conftest import Api, Worker
@@ -81,8 +82,8 @@ async def test_the_heart_beats_again(services: Services, monkeypatch: pytest.Mon
 
     alive = Live(replace(services, config=config))
     with structlog.testing.capture_logs() as logs, anyio.fail_after(10):
-        async with alive.hearing("t", "r") as ear, asynccontextmanager(alive.running)(web.Application()):
-            items, _ = await ear.take()
+        async with alive.follow("t") as follower, asynccontextmanager(alive.running)(web.Application()):
+            items = await anext(follower.since(0, heard=True))
     assert items[0] is BEAT
     assert [line["event"] for line in logs] == ["background work failed, and is begun again"]
 

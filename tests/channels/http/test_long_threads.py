@@ -13,7 +13,7 @@ import core.state
 from channels.http.langgraph.events.tape import Tape
 from channels.http.langgraph.follow import ThreadFrames
 from channels.http.langgraph.frames import Frames
-from channels.http.langgraph.stream import PAUSE_EVERY
+from channels.http.sse import PAUSE_EVERY
 from core.events import Event, ModelCompleted, Record, RunCompleted, StatePatched, ThreadAnnotated
 from core.state import ThreadState
 from core.system import System

@@ -95,6 +95,7 @@ TASK = {
 }
 ANSWER = b"Old."
 BODIES = {
+    "post_agui": {"threadId": "agui", "runId": "agui-1", "messages": [{"id": "a", "role": "user", "content": "Hi"}]},
     "post_runs_crons": CRON,
     "post_threads_thread_id_runs_crons": CRON,
     "post_scheduled_tasks": TASK,

@@ -21,72 +21,49 @@ more often the client is just about to start one.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
-from typing import Any, NamedTuple
-
-import msgspec
-import nats.errors
-import structlog
-from nats.aio.msg import Msg
-from nats.aio.subscription import Subscription
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
 
 from channels.http.langgraph.events.filters import Filter
 from channels.http.langgraph.events.tape import Tape, milliseconds
 from channels.http.langgraph.events.wire import Namespace, Slot, Told, place
-from channels.http.langgraph.stream import PAUSE_EVERY, Stopped
-from channels.http.langgraph.stream import stored as stored
-from channels.http.live import BEAT, STOP, Ear, Live
+from channels.http.live import Live
+from channels.http.sse import PAUSE_EVERY
 from core.errors import NotFound
 from core.events import Record, thread
-from core.previews import Preview, Progress, decode
+from core.follow import Batch, Beat, Follower
+from core.previews import Progress, RunPreview
 from core.state import Run, ThreadState, fold
-
-log = structlog.get_logger("sika.http")
 
 SNAPSHOTS = 100
 """Values and checkpoints of the past that a client without `since` gets."""
 RECALL_SECONDS = 1.0
 
-RECALL = b"recall"
-
-Item = Told | bytes
-"""An event, or `BEAT`."""
-
-
-class _Overheard(NamedTuple):
-    """A preview."""
-
-    run_id: str
-    raw: bytes
+Item = Told | Beat
 
 
 class Feed:
     """See above. Not for two tasks at once."""
 
-    def __init__(self, live: Live, thread_id: str, user: str, ear: Ear) -> None:
+    def __init__(self, live: Live, thread_id: str, user: str, follower: Follower) -> None:
         self._live = live
         self._thread = thread_id
         self._user = user
-        self._ear = ear
+        self._follower = follower
         self._filters: dict[str, Filter] = {}
         self._tape = Tape(ThreadState(), self._wants)
-        self._tuned: dict[str, Subscription] = {}
         self._fetched = ""
+        """The message whose stored previews were fetched last."""
         self._recalled: dict[str, Sequence[Record]] = {}
         """By subscription: the facts up to the last run's end, if it is still open whether they are told."""
+        self._recall_due = False
 
     @staticmethod
     @asynccontextmanager
     async def open(live: Live, thread_id: str, user: str) -> AsyncIterator[Feed]:
         """There need not be such a thread yet."""
-        async with live.hearing(thread_id, "") as ear:
-            feed = Feed(live, thread_id, user, ear)
-            try:
-                yield feed
-            finally:
-                for run_id in list(feed._tuned):
-                    await feed._tune_out(run_id)
+        async with live.follow(thread_id) as follower:
+            yield Feed(live, thread_id, user, follower)
 
     @property
     def ended(self) -> bool:
@@ -113,9 +90,6 @@ class Feed:
             self._tape = Tape(state, self._wants, clock=clock)
             self._check()
         self._filters[name] = wanted
-        others = {key: one for key, one in self._filters.items() if key != name}
-        async for told in self._caught_up(others):
-            yield told
         async for told in self._past(records, wanted):
             yield told
         for told in self._tape.unfinished():
@@ -123,47 +97,34 @@ class Feed:
                 yield told
         if wanted.present and not _waiting(self._tape.state) and self._tape.state.runs:
             self._recalled[name] = records
-            asyncio.get_running_loop().call_later(RECALL_SECONDS, self._ear.put, RECALL)
+            asyncio.get_running_loop().call_later(RECALL_SECONDS, self._call_due)
+        self._follower.wake()
 
     def drop(self, name: str) -> bool:
         """Unsubscribe; whether there was such a subscription."""
         self._recalled.pop(name, None)
         return self._filters.pop(name, None) is not None
 
-    async def take(self) -> tuple[list[Any], bool]:
-        """Wait for something to tell."""
-        return await self._ear.take()
+    def batches(self) -> AsyncGenerator[Batch]:
+        """What comes, to be told. Raises `Stopping` when the process goes down."""
+        return self._follower.since(self._tape.seq, self._audible, heard=True)
 
-    async def tell(self, items: Sequence[Any], lost: bool) -> AsyncIterator[Item]:
-        """What was taken, told. Raises `Stopped` when the process goes down."""
-        if lost:
-            if self._live.stopping:
-                raise Stopped
-            count = 0
-            async for record in self._live.services.log.read(thread(self._thread), after=self._tape.seq):
-                for told in self._fact(record):
-                    yield told
-                count += 1
-                if count % PAUSE_EVERY == 0:
-                    await asyncio.sleep(0)
-        for item in [RECALL] if lost else items:
-            if isinstance(item, Record):
-                if item.seq > self._tape.seq:
+    async def tell(self, batch: Batch) -> AsyncIterator[Item]:
+        """What came, as events."""
+        for item in batch:
+            match item:
+                case Record() if item.seq > self._tape.seq:
                     for told in self._fact(item):
                         yield told
-            elif item is RECALL:
-                async for told in self._recall():
-                    yield told
-            elif item is BEAT:
-                yield BEAT
-            elif item is STOP:
-                raise Stopped
-            elif isinstance(item, _Overheard) and item.run_id in self._tuned:
-                preview = _decoded(item.raw)
-                for told in self._tape.preview(item.run_id, preview) if preview else ():
-                    yield told
-        async for told in self._caught_up(self._filters):
-            yield told
+                case RunPreview(run_id, preview, stored) if not (stored and isinstance(preview, Progress)):
+                    for told in self._tape.preview(run_id, preview):
+                        yield told
+                case Beat():
+                    yield item
+        self._fetch_missed()
+        if self._recall_due:
+            async for told in self._recall():
+                yield told
 
     def _fact(self, record: Record) -> list[Told]:
         told = self._tape.fact(record)
@@ -191,12 +152,16 @@ class Feed:
 
     async def _recall(self) -> AsyncIterator[Told]:
         """Tell of the last run after all, unless another one was asked for."""
-        recalled, self._recalled = self._recalled, {}
+        recalled, self._recalled, self._recall_due = self._recalled, {}, False
         for name, records in recalled.items():
             last = next(reversed(self._tape.state.runs.values()), None)
             if last is not None and last.requested_seq <= records[-1].seq:
                 async for told in self._replayed(records, self._filters[name], place(last.requested_seq)):
                     yield told
+
+    def _call_due(self) -> None:
+        self._recall_due = True
+        self._follower.wake()
 
     async def _replayed(
         self, records: Sequence[Record], wanted: Filter, after: int, snapshots_from: int = 0
@@ -220,38 +185,19 @@ class Feed:
 
     # ── previews ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _caught_up(self, heard_by: Mapping[str, Filter]) -> AsyncIterator[Told]:
-        """Listen to the run that is open, and fetch previews that were missed."""
+    def _audible(self) -> Iterable[Run]:
+        """The run that is open, if its previews are wanted."""
         wanted = any(one.channels & {"messages", "tools"} for one in self._filters.values())
         run = _first_open(self._tape.state) if wanted else None
-        for run_id in list(self._tuned):
-            if run is None or run.id != run_id:
-                await self._tune_out(run_id)
-        if run is None:
-            return
-        late = False
-        if run.id not in self._tuned:
-            self._tuned[run.id] = await self._tune_in(run.id)
-            late = run.status == "running"
-        missed = self._tape.behind
-        if late or (missed is not None and missed != self._fetched):
-            self._fetched = missed or ""
-            self._tape.behind = None
-            for preview in await stored(self._live, run.id):
-                for told in self._tape.preview(run.id, preview) if isinstance(preview, Preview) else ():
-                    if any(one.wants(told.channel, told.namespace) for one in heard_by.values()):
-                        yield told
+        return [run] if run is not None else []
 
-    async def _tune_in(self, run_id: str) -> Subscription:
-        async def on_preview(msg: Msg) -> None:
-            self._ear.put(_Overheard(run_id, msg.data))
-
-        bus = self._live.services.bus
-        return await bus.subscribe(bus.names.tok(run_id), on_preview)
-
-    async def _tune_out(self, run_id: str) -> None:
-        with suppress(nats.errors.Error, OSError):
-            await self._tuned.pop(run_id).unsubscribe()
+    def _fetch_missed(self) -> None:
+        """Have the previews come that a message is missing, once for each message."""
+        missed, self._tape.behind = self._tape.behind, None
+        if missed is not None and missed != self._fetched:
+            self._fetched = missed
+            for run in self._audible():
+                self._follower.recall(run.id)
 
     def _wants(self, channel: str, namespace: Namespace) -> bool:
         return any(one.wants(channel, namespace) for one in self._filters.values())
@@ -283,11 +229,3 @@ def _folded(records: Sequence[Record]) -> tuple[ThreadState, int]:
 def _first_open(state: ThreadState) -> Run | None:
     """The run that is being worked on, or else the one that is next."""
     return state.active or next(iter(state.queued), None)
-
-
-def _decoded(raw: bytes) -> Preview | Progress | None:
-    try:
-        return decode(raw)
-    except msgspec.DecodeError as error:
-        log.debug("not a preview", error=str(error))
-        return None

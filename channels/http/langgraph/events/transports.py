@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterable, AsyncIterator
+from contextlib import aclosing
 
 import msgspec
 import structlog
@@ -19,9 +20,10 @@ from channels.http.langgraph.events.commands import Command, envelope, execute, 
 from channels.http.langgraph.events.feed import Feed, Item
 from channels.http.langgraph.events.filters import Filter, Wanted
 from channels.http.langgraph.events.wire import Told, encode, failure
-from channels.http.langgraph.stream import HEARTBEAT, Stopped, gathered, sending
-from channels.http.live import BEAT, STALLED_SECONDS, Outlet
+from channels.http.live import STALLED_SECONDS, Outlet
+from channels.http.sse import CONTENT_TYPE, HEARTBEAT, gathered, sending
 from core.errors import Invalid, NotFound, SikaError
+from core.follow import Beat, Stopping
 from core.ids import uuid7
 
 log = structlog.get_logger("sika.http")
@@ -38,18 +40,17 @@ NOT_FOUND, UNAVAILABLE, RESTARTING = 4404, 4503, 1012
 
 async def play(request: web.Request, thread_id: str, wanted: Filter) -> web.StreamResponse:
     """Everything the subscription wants, until the client goes."""
-    live = alive.of(request)
-    outlet = Outlet(request, "text/event-stream; charset=utf-8", {})
+    outlet = Outlet(request, CONTENT_TYPE, {})
     async with sending(outlet, "thread stream", thread=thread_id):
-        async with Feed.open(live, thread_id, alive.user(request)) as feed:
+        async with Feed.open(alive.of(request), thread_id, alive.user(request)) as feed:
             async for data in gathered(_framed(feed.add("", wanted))):
                 await outlet.write(data)
             if not outlet.response.prepared:
                 await outlet.write(HEARTBEAT)
-            while not feed.ended:
-                items, lost = await feed.take()
-                async for data in gathered(_framed(feed.tell(items, lost))):
-                    await outlet.write(data)
+            async with aclosing(feed.batches()) as batches:
+                while not feed.ended:
+                    async for data in gathered(_framed(feed.tell(await anext(batches)))):
+                        await outlet.write(data)
         await outlet.write(b"event: error\ndata: %b\n\n" % GONE)
     return outlet.response
 
@@ -99,14 +100,15 @@ class Socket:
         """Everything that is wanted, until the connection is closed."""
         code = RESTARTING
         try:
-            while not feed.ended:
-                items, lost = await feed.take()
-                async with self._turn:
-                    async for item in feed.tell(items, lost):
-                        await self._send(item)
+            async with aclosing(feed.batches()) as batches:
+                while not feed.ended:
+                    batch = await anext(batches)
+                    async with self._turn:
+                        async for item in feed.tell(batch):
+                            await self._send(item)
             await self._send(GONE)
             code = NOT_FOUND
-        except Stopped:
+        except Stopping:
             pass
         except NotFound:
             code = NOT_FOUND
@@ -174,11 +176,11 @@ class Socket:
         )
         await self._send(encode(answer))
 
-    async def _send(self, item: Item) -> None:
+    async def _send(self, item: Item | bytes) -> None:
         """Raises `ConnectionError` if the client is gone, or has not read for a minute."""
         try:
             async with asyncio.timeout(STALLED_SECONDS):
-                if item is BEAT:
+                if isinstance(item, Beat):
                     await self.ws.ping()
                 else:
                     await self.ws.send_str((item.encoded() if isinstance(item, Told) else item).decode())

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from channels.http.langgraph.frames import Frame
+from channels.http.sse import Frame
 from core.events import Json
 
 STRIDE = 512

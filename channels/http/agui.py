@@ -1,0 +1,382 @@
+"""AG-UI, the Agent-User Interaction protocol 1.0: a run asked for with `RunAgentInput`, told as its events.
+
+The server holds the conversation, so only messages that the thread does not know are taken, and snapshots say how it
+stands: `MESSAGES_SNAPSHOT` at the start, and wherever what was streamed does not hold any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+from aiohttp import web
+
+from channels.http import access, sse
+from channels.http import live as alive
+from channels.http.bodies import body
+from channels.http.errors import BadRequest
+from channels.http.live import Live, Outlet
+from channels.http.routes import API, SSE, Route
+from channels.http.sse import Frame
+from channels.http.traces import traced
+from core.assistants import DEFAULT
+from core.errors import Invalid, NotFound
+from core.events import (
+    ContextCompacted,
+    Interrupt,
+    Json,
+    Message,
+    MessageAdded,
+    ModelCompleted,
+    ModelFailed,
+    Record,
+    Resume,
+    RunCancelled,
+    RunCompleted,
+    RunFailed,
+    RunPaused,
+    RunRequested,
+    RunRolledBack,
+    RunStarted,
+    StatePatched,
+    ThreadErased,
+    ToolCompleted,
+)
+from core.ids import assistant_id, safe_id
+from core.previews import Part, Piece, Preview, Progress, Reader, RunPreview, call_text, line_of, rest_of, text_of
+from core.state import Folding, Run, ThreadState, tool_calls
+
+VERSION = "1.0"
+HELD = 256
+"""Previews kept while they are ahead of the facts; what is dropped comes with the fact."""
+_ROLES: Mapping[str, str] = {"user": "human", "developer": "system", "system": "system"}
+
+
+class _Part(NamedTuple):
+    """The events that stream a part of a message, and how they name it."""
+
+    name: str
+    start: Sequence[str]
+    content: str
+    end: Sequence[str]
+
+
+_PARTS: Mapping[Part, _Part] = {
+    "reasoning": _Part(
+        "messageId",
+        ("REASONING_START", "REASONING_MESSAGE_START"),
+        "REASONING_MESSAGE_CONTENT",
+        ("REASONING_MESSAGE_END", "REASONING_END"),
+    ),
+    "text": _Part("messageId", ("TEXT_MESSAGE_START",), "TEXT_MESSAGE_CONTENT", ("TEXT_MESSAGE_END",)),
+    "call": _Part("toolCallId", ("TOOL_CALL_START",), "TOOL_CALL_ARGS", ("TOOL_CALL_END",)),
+}
+
+
+class InputMessage(msgspec.Struct, rename="camel"):
+    id: str
+    role: Literal["user", "developer", "system", "assistant", "tool", "reasoning", "activity"]
+    content: Any = None
+
+
+class ResumeEntry(msgspec.Struct, rename="camel"):
+    interrupt_id: str
+    status: Literal["resolved", "cancelled"]
+    payload: Any = None
+    """What the tool that asked is given; null if it is cancelled."""
+
+
+class RunAgentInput(msgspec.Struct, rename="camel", kw_only=True):
+    """`state`, `context` and `forwardedProps` have no effect: the state is the server's."""
+
+    thread_id: str
+    """It is made if there is none."""
+    run_id: str
+    messages: list[InputMessage]
+    """Those of users, developers and systems that the thread does not know are added. It knows what the agent said."""
+    tools: list[Json] | None = None
+    """None: the agent has tools of its own, and cannot call those of an application."""
+    resume: list[ResumeEntry] | None = None
+    """Answers to the interrupts that the thread waits on."""
+
+
+async def run(request: web.Request) -> web.StreamResponse:
+    """Run the agent for an AG-UI client, and stream the protocol's events. The run ends if the client goes."""
+    live, wanted = alive.of(request), await body(request, RunAgentInput)
+    thread_id, run_id = safe_id(wanted.thread_id, "threadId"), safe_id(wanted.run_id, "runId")
+    if wanted.tools:
+        raise Invalid("tools: this agent has tools of its own; it cannot call those of the application")
+    async with live.follow(thread_id) as follower:
+        await follower.hear(run_id)
+        state, record = await _admit(request, live, thread_id, run_id, wanted)
+        events = Events(state, thread_id, run_id)
+
+        def gone() -> None:
+            if not events.ended:
+                live.left(thread_id, run_id)
+
+        outlet = Outlet(request, sse.CONTENT_TYPE, {})
+        async with sse.sending(outlet, "AG-UI stream", gone, run=run_id):
+            await sse.play(outlet, events, follower.since(record.seq, events.audible, heard=True), [record])
+    return outlet.response
+
+
+async def _admit(
+    request: web.Request, live: Live, thread_id: str, run_id: str, wanted: RunAgentInput
+) -> tuple[ThreadState, Record]:
+    intake, user = live.services.intake, alive.user(request)
+    state = await live.services.threads.load(thread_id)
+    if state.exists and state.user != user:
+        raise NotFound(f"Thread {thread_id} not found")
+    asked = RunRequested(
+        input=_input(wanted.messages, state), context={"user_id": user}, on_disconnect="cancel", resume=_resume(wanted)
+    )
+    if not state.exists:
+        metadata = {"graph_id": DEFAULT, "assistant_id": assistant_id(DEFAULT)}
+        await intake.create_thread(thread_id, user=user, metadata=metadata)
+    async with access.limits(request).admitted(alive.principal(request), thread_id, run_id, replaces=False):
+        return await intake.request_run(thread_id, run_id, traced(request, asked), user=user)
+
+
+def _resume(wanted: RunAgentInput) -> Resume | None:
+    if not wanted.resume:
+        return None
+    return Resume(value={entry.interrupt_id: entry.payload for entry in wanted.resume})
+
+
+def _input(messages: Sequence[InputMessage], state: ThreadState) -> Json | None:
+    new = [message for message in messages if message.role in _ROLES and message.id not in state.places]
+    return {"messages": [_taken(message) for message in new]} if new else None
+
+
+def _taken(given: InputMessage) -> Message:
+    """A client's message in the form of the log. Raises `BadRequest`."""
+    content = given.content
+    if isinstance(content, list):
+        content = [_part(part) for part in content]
+    elif not isinstance(content, str):
+        raise BadRequest(f"messages: the content of {given.id[:80]!r} must be text or a list of parts")
+    return {"type": _ROLES[given.role], "id": given.id, "content": content}
+
+
+def _part(part: Any) -> Json:
+    match part:
+        case {"type": "text", "text": str(text)}:
+            return {"type": "text", "text": text}
+        case {"type": "image", "source": {"type": "url", "value": str(url)}}:
+            return {"type": "image_url", "image_url": {"url": url}}
+        case {"type": "image", "source": {"type": "data", "value": str(data), "mimeType": str(kind)}}:
+            return {"type": "image_url", "image_url": {"url": f"data:{kind};base64,{data}"}}
+    raise BadRequest("messages: only parts of text and images are understood")
+
+
+def _shown(message: Message) -> Iterator[Json]:
+    """A message of the log as the protocol has it; reasoning is a message of its own."""
+    identity, content = str(message.get("id")), message.get("content", "")
+    named = {"id": identity, "content": text_of(content)}
+    match message["type"]:
+        case "human":
+            parts = [part for block in content for part in _shown_part(block)] if isinstance(content, list) else None
+            yield {**named, "role": "user", "content": parts if parts is not None else named["content"]}
+        case "ai":
+            if reasoning := message.get("additional_kwargs", {}).get("reasoning_content"):
+                yield {"id": f"{identity}-reasoning", "role": "reasoning", "content": str(reasoning)}
+            yield {**named, "role": "assistant", "toolCalls": [_shown_call(call) for call in tool_calls(message)]}
+        case "tool":
+            yield {**named, "role": "tool", "toolCallId": str(message.get("tool_call_id"))}
+        case "system":
+            yield {**named, "role": "system"}
+
+
+def _shown_part(block: Any) -> Iterator[Json]:
+    match block:
+        case {"type": "image_url", "image_url": {"url": str(url)}}:
+            yield {"type": "image", "source": {"type": "url", "value": url}}
+        case _ if text := text_of([block]):
+            yield {"type": "text", "text": text}
+
+
+def _shown_call(call: Json) -> Json:
+    function = {"name": call["name"], "arguments": call_text(call["args"])}
+    return {"id": call["id"], "type": "function", "function": function}
+
+
+# ── events ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Events:
+    """One run in the protocol's events. Pure; `state` is the thread when the run was requested."""
+
+    def __init__(self, state: ThreadState, thread_id: str, run_id: str) -> None:
+        self.ended = False
+        self._folding = Folding(state)
+        self._names = {"threadId": thread_id, "runId": run_id}
+        self._run_id = run_id
+        self._reader = Reader()
+        self._open: dict[tuple[Part, int], str] = {}
+        """What is being streamed, by part of the message."""
+        self._held: list[Preview] = []
+
+    def audible(self) -> list[Run]:
+        run = self._folding.state.runs.get(self._run_id)
+        return [run] if run is not None and run.open else []
+
+    def fact(self, record: Record) -> list[Frame]:
+        if self.ended:
+            return []
+        self._folding.apply(record)
+        frames = list(self._fact(record))
+        held, self._held = self._held, []
+        return frames + [frame for preview in held for frame in self._preview(preview)]
+
+    def run_preview(self, item: RunPreview) -> list[Frame]:
+        if isinstance(item.preview, Preview):
+            return self._preview(item.preview)
+        return [] if item.stored else [_progress(item.preview)]
+
+    def _preview(self, preview: Preview) -> list[Frame]:
+        state = self._folding.state
+        run, reader = state.runs.get(self._run_id), self._reader
+        if preview.after > state.seq:
+            self._held = [*self._held, preview][:HELD]
+            return []
+        if run is None or run.status != "running" or preview.after < run.turn_seq:
+            return []
+        if preview.offset > reader.offset or reader.message not in (None, preview.message):
+            return []
+        piece = reader.take(preview)
+        return list(self._piece(preview.message, piece)) if piece else []
+
+    def _fact(self, record: Record) -> Iterator[Frame]:
+        event = record.event
+        if isinstance(event, ThreadErased):
+            yield from self._closed()
+            yield self._ended("RUN_ERROR", message="The thread was deleted", code="deleted")
+        if record.run != self._run_id:
+            if isinstance(event, StatePatched | ContextCompacted):
+                yield from [self._state()] if self._open else self._snapshots()
+            return
+        match event:
+            case RunRequested():
+                yield _event("RUN_STARTED", **self._names, protocolVersion=VERSION)
+            case RunStarted():
+                yield from self._closed()
+                yield from self._snapshots()
+            case MessageAdded() | ContextCompacted():
+                yield from self._snapshots()
+            case ModelFailed():
+                yield from self._void()
+            case ModelCompleted():
+                yield from self._model_completed(event)
+            case ToolCompleted():
+                yield from self._tool_completed(event)
+            case RunCompleted() | RunPaused() | RunFailed() | RunCancelled() | RunRolledBack():
+                yield from self._end(event)
+
+    def _model_completed(self, event: ModelCompleted) -> Iterator[Frame]:
+        identity = str(event.message.get("id"))
+        if self._reader.message not in (None, identity):
+            yield from self._void()
+        line = line_of(event.message, event.call_texts, event.order)
+        for _, piece in rest_of(line, self._reader.seen(identity)):
+            yield from self._piece(identity, piece)
+        yield from self._closed()
+
+    def _tool_completed(self, event: ToolCompleted) -> Iterator[Frame]:
+        message = event.message
+        content = text_of(message.get("content", ""))
+        names = {"messageId": str(message.get("id")), "toolCallId": event.call_id}
+        yield _event("TOOL_CALL_RESULT", **names, content=content, role="tool")
+        if event.update:
+            yield self._state()
+
+    def _end(self, event: object) -> Iterator[Frame]:
+        yield from self._closed()
+        yield from [self._state()] if isinstance(event, RunCompleted) else self._snapshots()
+        outcome: Json = {"type": "success"}
+        match event:
+            case RunFailed():
+                yield self._ended("RUN_ERROR", message=event.text or event.error, code=event.error)
+                return
+            case RunPaused() if event.interrupts:
+                outcome = {"type": "interrupt", "interrupts": [_interrupt(asked) for asked in event.interrupts]}
+            case RunCancelled() | RunRolledBack():
+                outcome = {"type": "cancelled"}
+        yield self._ended("RUN_FINISHED", **self._names, outcome=outcome)
+
+    def _ended(self, name: str, **fields: Any) -> Frame:
+        self.ended = True
+        return _event(name, **fields)
+
+    # ── pieces of a message ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def _piece(self, message: str, piece: Piece | Preview) -> Iterator[Frame]:
+        key, events = (piece.part, piece.index), _PARTS[piece.part]
+        if key[0] != "reasoning":
+            yield from self._close(("reasoning", 0))
+        if key not in self._open:
+            identity = {"reasoning": f"{message}-reasoning", "text": message}.get(key[0], piece.call_id)
+            if identity is None:
+                return  # a call that the model began and that is no part of what it said
+            self._open[key] = identity
+            if key[0] == "call":
+                more = {"toolCallName": str(piece.name), "parentMessageId": message}
+            else:
+                more = {"role": "reasoning" if key[0] == "reasoning" else "assistant"}
+            for name in events.start:
+                yield _event(name, **{events.name: identity}, **(more if name == events.start[-1] else {}))
+        yield _event(events.content, **{events.name: self._open[key]}, delta=piece.text)
+
+    def _close(self, key: tuple[Part, int]) -> Iterator[Frame]:
+        identity = self._open.pop(key, None)
+        for name in _PARTS[key[0]].end if identity is not None else ():
+            yield _event(name, **{_PARTS[key[0]].name: identity})
+
+    def _closed(self) -> Iterator[Frame]:
+        """The message is not going on."""
+        self._reader = Reader()
+        for key in list(self._open):
+            yield from self._close(key)
+
+    def _void(self) -> Iterator[Frame]:
+        """The message was given up: the snapshot is without it."""
+        begun = self._reader.offset > 0
+        yield from self._closed()
+        if begun:
+            yield from self._snapshots()
+
+    def _snapshots(self) -> Iterator[Frame]:
+        messages = self._folding.state.messages
+        yield _event("MESSAGES_SNAPSHOT", messages=[shown for message in messages for shown in _shown(message)])
+        yield self._state()
+
+    def _state(self) -> Frame:
+        values = {name: value for name, value in self._folding.state.values.items() if name != "messages"}
+        return _event("STATE_SNAPSHOT", snapshot=values)
+
+
+def _interrupt(asked: Interrupt) -> Json:
+    """The question is the message if it is text, and whole in the metadata."""
+    value = asked.value
+    text = value if isinstance(value, str) else value.get("question") if isinstance(value, dict) else None
+    interrupt: Json = {"id": asked.id, "reason": "input_required", "metadata": {"value": value}}
+    if isinstance(text, str):
+        interrupt["message"] = text
+    if asked.call_id is not None:
+        interrupt["toolCallId"] = asked.call_id
+    return interrupt
+
+
+def _progress(progress: Progress) -> Frame:
+    value = {"toolCallId": progress.call_id, "toolCallName": progress.name, "text": progress.text}
+    return _event("CUSTOM", name="tool_progress", value=value)
+
+
+def _event(kind: str, /, **fields: Any) -> Frame:
+    return Frame("", msgspec.json.encode({"type": kind, **fields}))
+
+
+ROUTES = (
+    Route("POST", "/agui", run, {200: SSE}, RunAgentInput, errors=(400, 404, 409), scope="runs:create", mounts=API),
+)

@@ -1,0 +1,160 @@
+"""A thread followed live: facts in order and once, previews of its runs, beats, and the end of the process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+
+import anyio
+import pytest
+
+import core.log
+from core.bus import Bus
+from core.events import Aggregate, Record, RunRequested, ThreadAnnotated
+from core.follow import BEAT, Batch, Follower, Followers, Item, Stopping
+from core.log import EventLog
+from core.previews import Preview, Progress, Pump, RunPreview
+from core.state import Run
+from tests.support.nats import append, eventually, fresh
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def thread() -> Aggregate:
+    return fresh()
+
+
+@pytest.fixture
+def followers(log: EventLog) -> Followers:
+    return Followers(log)
+
+
+@pytest.fixture
+async def follower(followers: Followers, thread: Aggregate) -> AsyncIterator[Follower]:
+    async with followers.follow(thread.id) as follower:
+        yield follower
+
+
+def run(status: str) -> Run:
+    return Run(id="r", request=RunRequested(), requested_seq=1, created_at="", updated_at="", status=status)
+
+
+def facts(*numbers: int) -> list[ThreadAnnotated]:
+    return [ThreadAnnotated(metadata={"n": number}) for number in numbers]
+
+
+async def some(batches: AsyncIterator[Batch], count: int) -> list[Item]:
+    """The next items, as many at least."""
+    items: list[Item] = []
+    with anyio.fail_after(30):
+        while len(items) < count:
+            items += await anext(batches)
+    return items
+
+
+def numbers(items: list[Item]) -> list[int]:
+    return [item.event.metadata["n"] for item in items if isinstance(item, Record)]  # type: ignore[union-attr]
+
+
+def piece(offset: int, text: str) -> Preview:
+    return Preview(message="m", after=1, offset=offset, text=text)
+
+
+async def test_the_past_and_then_what_comes(log: EventLog, thread: Aggregate, follower: Follower) -> None:
+    past = await append(log, thread, *facts(1, 2, 3))
+    async with aclosing(follower.since(past[0].seq)) as batches:
+        assert numbers(await some(batches, 2)) == [2, 3]
+        await append(log, thread, *facts(4), expected=past[-1].seq)
+        assert numbers(await some(batches, 1)) == [4]
+
+
+async def test_what_was_heard_is_not_read(
+    log: EventLog, thread: Aggregate, follower: Follower, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [first, *_] = await append(log, thread, *facts(1, 2))
+    monkeypatch.setattr(log, "read", None)
+    async with aclosing(follower.since(first.seq, heard=True)) as batches:
+        assert numbers(await some(batches, 1)) == [2]
+
+
+async def test_a_slow_reader_loses_no_fact(
+    log: EventLog, thread: Aggregate, follower: Follower, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(core.log, "BUFFERED", 3)
+    await append(log, thread, *facts(*range(10)))
+    async with aclosing(follower.since(0, heard=True)) as batches:
+        assert numbers(await some(batches, 10)) == list(range(10))
+
+
+async def stored(log: EventLog, count: int) -> None:
+    """Wait until so many previews are kept."""
+
+    async def probe() -> bool:
+        info = await log.bus.api(f"STREAM.INFO.{log.bus.names.stream('tok')}")
+        return int(info["state"]["messages"]) >= count
+
+    assert await eventually(probe)
+
+
+async def test_previews_from_before_come_first(bus: Bus, log: EventLog, follower: Follower) -> None:
+    pump = Pump(bus)
+    await pump.publish(bus.names.tok("r"), piece(0, "He"))
+    await stored(log, 1)
+    async with aclosing(follower.since(0, lambda: [run("running")], heard=True)) as batches:
+        assert await some(batches, 1) == [RunPreview("r", piece(0, "He"), stored=True)]
+        waiting = asyncio.ensure_future(some(batches, 1))
+        await bus.nc.flush()
+        await pump.progress("r", Progress(call_id="c", name="bash", text="half"))
+        assert await waiting == [RunPreview("r", Progress(call_id="c", name="bash", text="half"))]
+        follower.recall("r")
+        again = await some(batches, 2)
+    assert [item.stored for item in again if isinstance(item, RunPreview)] == [True, True]
+
+
+async def test_of_a_run_that_begins_nothing_is_fetched(bus: Bus, log: EventLog, follower: Follower) -> None:
+    pump = Pump(bus)
+    await follower.hear("r")
+    await pump.publish(bus.names.tok("r"), piece(0, "He"))
+    await stored(log, 1)
+    async with aclosing(follower.since(0, lambda: [run("running")], heard=True)) as batches:
+        assert await some(batches, 1) == [RunPreview("r", piece(0, "He"))]
+
+
+async def test_previews_of_other_runs_are_not_followed(
+    bus: Bus, log: EventLog, thread: Aggregate, follower: Follower
+) -> None:
+    audible = [run("pending")]
+    async with aclosing(follower.since(0, lambda: audible, heard=True)) as batches:
+        waiting = asyncio.ensure_future(some(batches, 1))
+        follower.wake()
+        audible.clear()
+        await append(log, thread, *facts(1))
+        assert numbers(await waiting) == [1]
+        waiting = asyncio.ensure_future(some(batches, 1))
+        await bus.nc.flush()
+        await Pump(bus).publish(bus.names.tok("r"), piece(0, "He"))
+        await stored(log, 1)
+        follower.put(BEAT)
+        assert await waiting == [BEAT]
+
+
+async def test_beats(followers: Followers, follower: Follower) -> None:
+    beating = asyncio.ensure_future(followers.beat(lambda: 0.01))
+    async with aclosing(follower.since(0)) as batches:
+        assert await some(batches, 2) == [BEAT, BEAT]
+    beating.cancel()
+
+
+@pytest.mark.parametrize("already", [False, True])
+async def test_the_end_of_the_process(followers: Followers, thread: Aggregate, already: bool) -> None:
+    async with followers.follow(thread.id) as follower, aclosing(follower.since(0)) as batches:
+        if already:
+            followers.stop()
+        waiting = asyncio.ensure_future(some(batches, 1))
+        await asyncio.sleep(0)
+        followers.stop()
+        with pytest.raises(Stopping):
+            await waiting
+    assert not len(followers)
