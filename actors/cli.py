@@ -119,6 +119,15 @@ def parser() -> argparse.ArgumentParser:
     chat.add_argument("--url", help="a server elsewhere")
     chat.add_argument("--plan", action="store_true", help="let the agent keep a list of steps")
 
+    init = add("init", _init, "write a first config.yaml: asks for a provider and a key, and tries them")
+    init.add_argument("--provider", metavar="NAME", help="openai, deepseek, openrouter, groq, mistral, ollama, custom")
+    init.add_argument("--base-url", metavar="URL", help="of an OpenAI-compatible endpoint")
+    init.add_argument("--model", metavar="NAME", help="as the provider calls it")
+    key = init.add_mutually_exclusive_group()
+    key.add_argument("--key-env", metavar="NAME", help="an environment variable that has the key")
+    key.add_argument("--key-stdin", action="store_true", help="read the key from standard input")
+    init.add_argument("--no-call", action="store_true", help="do not try a call, which may cost money")
+
     threads = add("threads", _threads, "the latest threads: id, owner, status, age, title or first words")
     threads.add_argument("--user", metavar="ID", help="only of this user")
     threads.add_argument("--limit", type=_count, default=20, metavar="N", help="default: 20")
@@ -327,7 +336,43 @@ async def _threads(arguments: argparse.Namespace) -> int:
     return OK
 
 
-# ── doctor and config ───────────────────────────────────────────────────────────────────────────────────────────────
+# ── init, doctor and config ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def _init(arguments: argparse.Namespace) -> int:
+    from channels.terminal import init
+    from channels.terminal.prompt import ask
+
+    path = Path(arguments.config or os.environ.get("SIKA_CONFIG") or "config.yaml").expanduser().absolute()
+    if path.exists():
+        raise init.refusal(path)
+    key = sys.stdin.readline().strip() if arguments.key_stdin else ""
+    variable = arguments.key_env or ""
+    wishes = init.Wishes(arguments.provider or "", arguments.base_url or "", arguments.model or "", variable, key)
+    read = ask if sys.stdin.isatty() and not arguments.key_stdin else None
+    choice = await init.choose(wishes, read)
+    works = arguments.no_call or await _try(init.written(choice), choice.variable, choice.key) == OK
+    if not works and (read is None or await read("Write it all the same (yes, no)?", "no", False) != "yes"):
+        print("nothing was written", file=sys.stderr)
+        return FAILED
+    for file in init.write(path, choice):
+        print(f"written: {file}")
+    print("next: sika serve" if path.parent == Path.cwd() else f"next: cd {path.parent}, and there: sika serve")
+    return OK
+
+
+async def _try(text: str, variable: str, key: str) -> int:
+    """One call of the model of a configuration that is not written yet."""
+    from functools import partial
+
+    from adapters.models.configured import build
+    from channels.terminal import doctor
+    from channels.terminal.text import style_of
+    from core.config import parse
+
+    [model] = parse(text, environ={**os.environ, variable: key}).models
+    check = partial(doctor.model, model, lambda _: build(model), call=True)
+    return await doctor.examine([("model", check)], print, style_of(sys.stdout))
 
 
 async def _doctor(arguments: argparse.Namespace) -> int:

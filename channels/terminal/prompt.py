@@ -104,6 +104,15 @@ def _bindings() -> KeyBindings:
     return bindings
 
 
+async def ask(question: str, default: str, secret: bool) -> str:
+    """One answer of a person at a terminal; a secret is not shown. Raises `KeyboardInterrupt` if they give up."""
+    prompt = f"{question} [{default}]: " if default else f"{question}: "
+    try:
+        return await PromptSession[str]().prompt_async(prompt, is_password=secret, handle_sigint=False) or default
+    except EOFError:
+        raise KeyboardInterrupt from None
+
+
 class Completions(Completer):
     """Commands, threads after `/threads`, and files after an `@`."""
 

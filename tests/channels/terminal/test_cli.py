@@ -86,6 +86,7 @@ def test_help_is_instant_and_imports_nothing_big() -> None:
         ["dlq", "redrive", "x"],
         ["chat", "one", "two"],
         ["chat", "--thread", "t", "--continue"],
+        ["init", "--key-env", "A", "--key-stdin"],
     ],
 )
 def test_wrong_arguments_are_explained(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
@@ -108,6 +109,7 @@ def test_every_command_has_help(capsys: pytest.CaptureFixture[str]) -> None:
     for command in (
         "serve",
         "chat",
+        "init",
         "doctor",
         "log tail",
         "log verify",
