@@ -191,16 +191,16 @@ class Piped:
 
 async def piped(fd: int = 0) -> str:
     """All of a standard input that is no terminal; nothing if it stays silent."""
-    found = bytearray()
+    content = bytearray()
     with anyio.move_on_after(PIPE_SECONDS) as silence:
         while chunk := await _chunk(fd):
             silence.deadline = float("inf")
-            found += chunk
-            if len(found) > MAX_PIPED_BYTES:
+            content += chunk
+            if len(content) > MAX_PIPED_BYTES:
                 raise Invalid(
                     f"standard input: more than {MAX_PIPED_BYTES >> 20} MiB; use a file, and name it as @file"
                 )
-    return found.decode(errors="replace")
+    return content.decode(errors="replace")
 
 
 async def _chunk(fd: int) -> bytes:
