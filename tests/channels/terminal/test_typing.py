@@ -91,6 +91,12 @@ async def test_completions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert await completed("read /th") == []
 
 
+async def keep_typing(terminal: Terminal, keys: bytes) -> None:
+    while True:
+        terminal.type(keys)
+        await anyio.sleep(0.1)
+
+
 async def test_a_talk_on_a_terminal_has_a_history(place: Place, tmp_path: Path) -> None:
     history = tmp_path / "chat_history"
 
@@ -107,7 +113,11 @@ async def test_a_talk_on_a_terminal_has_a_history(place: Place, tmp_path: Path) 
 
     async def second(terminal: Terminal) -> None:
         await terminal.prompt()
-        terminal.type(b"\x1b[A\r")
+        async with anyio.create_task_group() as tasks:  # the history is read while one types
+            tasks.start_soon(keep_typing, terminal, b"\x1b[A")
+            await terminal.until("/he")
+            tasks.cancel_scope.cancel()
+        terminal.type(b"\r")
         await terminal.until("/new ")
         await terminal.prompt()
         terminal.type(b"/quit\r")
