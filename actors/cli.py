@@ -119,6 +119,15 @@ def parser() -> argparse.ArgumentParser:
     chat.add_argument("--url", help="a server elsewhere")
     chat.add_argument("--plan", action="store_true", help="let the agent keep a list of steps")
 
+    init = add("init", _init, "write a first config.yaml: asks for a provider and a key, and tries them")
+    init.add_argument("--provider", metavar="NAME", help="openai, deepseek, openrouter, groq, mistral, ollama, custom")
+    init.add_argument("--base-url", metavar="URL", help="of an OpenAI-compatible endpoint")
+    init.add_argument("--model", metavar="NAME", help="as the provider calls it")
+    key = init.add_mutually_exclusive_group()
+    key.add_argument("--key-env", metavar="NAME", help="an environment variable that has the key")
+    key.add_argument("--key-stdin", action="store_true", help="read the key from standard input")
+    init.add_argument("--no-call", action="store_true", help="do not try a call, which may cost money")
+
     threads = add("threads", _threads, "the latest threads: id, owner, status, age, title or first words")
     threads.add_argument("--user", metavar="ID", help="only of this user")
     threads.add_argument("--limit", type=_count, default=20, metavar="N", help="default: 20")
@@ -258,60 +267,57 @@ def _on_signals(starting: anyio.CancelScope) -> anyio.Event:
 async def _chat(arguments: argparse.Namespace) -> int:
     from dataclasses import replace
 
-    from actors import compose
-    from channels.terminal.client import announced, healthy
+    from channels.client.servers import announced, healthy
+    from channels.terminal.prompt import piped
     from core.errors import Unavailable
 
     options = _options(arguments)
+    terminal = sys.stdin is None or sys.stdin.isatty()
+    text = "" if terminal or arguments.message is None else await piped()
     if arguments.url:
         if not await healthy(arguments.url.rstrip("/")):
             raise Unavailable(f"{arguments.url}: no server answers there")
-        return await _talk(arguments, arguments.url, lambda: None)
+        return await _talk(arguments, text, arguments.url, lambda: None)
     url = announced(options.home)
     if url is not None and await healthy(url):
-        return await _talk(arguments, url, lambda: announced(options.home))
+        return await _talk(arguments, text, url, lambda: announced(options.home))
     print("no server is running: starting one for this talk", file=sys.stderr)
+    from actors import compose
+
     async with compose.serve(replace(options, port=0)) as url:
-        return await _talk(arguments, url, lambda: None)
+        return await _talk(arguments, text, url, lambda: None)
 
 
-async def _talk(arguments: argparse.Namespace, url: str, relocate: Callable[[], str | None]) -> int:
-    from channels.terminal.chat import Chat
-    from channels.terminal.client import Client
+async def _talk(arguments: argparse.Namespace, piped: str, url: str, locate: Callable[[], str | None]) -> int:
+    from functools import partial
+
+    from channels.client.aio import AsyncSikaClient
+    from channels.client.errors import ClientError
+    from channels.terminal.chat import API_KEY, COMMANDS, Chat, explained
     from channels.terminal.files import host_path
-    from channels.terminal.keyboard import Keyboard, interrupts
-    from channels.terminal.text import style_of
+    from channels.terminal.interrupts import interrupts
+    from channels.terminal.prompt import Piped, Prompt
+    from channels.terminal.screen import Screen
+    from core.errors import SikaError
 
-    def out(text: str) -> None:
-        print(text, end="", flush=True)
-
-    def notice(text: str) -> None:
-        print(text, file=sys.stderr, flush=True)
-
-    def locate(thread: str, path: str) -> str:
+    def shown(thread: str, path: str) -> str:
         return f"{url}/api/threads/{thread}/artifacts{path}" if arguments.url else host_path(home, thread, path)
 
     home = _options(arguments).home
-    async with Client(url, notice=notice, relocate=relocate) as client:
+    key = os.environ.get(API_KEY) or None
+    connect = partial(AsyncSikaClient, url=url, api_key=key, locate=locate, plan_mode=arguments.plan)
+    try:
         with interrupts() as pressed:
-            chat = Chat(
-                client,
-                pressed,
-                out=out,
-                notice=notice,
-                style=style_of(sys.stdout),
-                thread=arguments.thread,
-                latest=arguments.latest,
-                plan=arguments.plan,
-                locate=locate,
-            )
-            if arguments.message is not None:
-                return await chat.once(arguments.message)
-            keyboard = Keyboard()
-            try:
-                return await chat.converse(keyboard)
-            finally:
-                keyboard.close()
+            screen = Screen(sys.stdout, sys.stderr)
+            thread, latest = arguments.thread, arguments.latest
+            async with Chat(connect, pressed, screen, thread=thread, latest=latest, locate=shown) as chat:
+                if arguments.message is not None:
+                    return await chat.once(arguments.message, piped)
+                history = home / "chat_history" if home.is_dir() else None
+                lines = Prompt(history, COMMANDS, chat.threads) if sys.stdin.isatty() else Piped()
+                return await chat.converse(lines, url)
+    except ClientError as error:
+        raise SikaError(explained(error)) from error
 
 
 async def _threads(arguments: argparse.Namespace) -> int:
@@ -330,7 +336,43 @@ async def _threads(arguments: argparse.Namespace) -> int:
     return OK
 
 
-# ── doctor and config ───────────────────────────────────────────────────────────────────────────────────────────────
+# ── init, doctor and config ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def _init(arguments: argparse.Namespace) -> int:
+    from channels.terminal import init
+    from channels.terminal.prompt import ask
+
+    path = Path(arguments.config or os.environ.get("SIKA_CONFIG") or "config.yaml").expanduser().absolute()
+    if path.exists():
+        raise init.refusal(path)
+    key = sys.stdin.readline().strip() if arguments.key_stdin else ""
+    variable = arguments.key_env or ""
+    wishes = init.Wishes(arguments.provider or "", arguments.base_url or "", arguments.model or "", variable, key)
+    read = ask if sys.stdin.isatty() and not arguments.key_stdin else None
+    choice = await init.choose(wishes, read)
+    works = arguments.no_call or await _try(init.written(choice), choice.variable, choice.key) == OK
+    if not works and (read is None or await read("Write it all the same (yes, no)?", "no", False) != "yes"):
+        print("nothing was written", file=sys.stderr)
+        return FAILED
+    for file in init.write(path, choice):
+        print(f"written: {file}")
+    print("next: sika serve" if path.parent == Path.cwd() else f"next: cd {path.parent}, and there: sika serve")
+    return OK
+
+
+async def _try(text: str, variable: str, key: str) -> int:
+    """One call of the model of a configuration that is not written yet."""
+    from functools import partial
+
+    from adapters.models.configured import build
+    from channels.terminal import doctor
+    from channels.terminal.text import style_of
+    from core.config import parse
+
+    [model] = parse(text, environ={**os.environ, variable: key}).models
+    check = partial(doctor.model, model, lambda _: build(model), call=True)
+    return await doctor.examine([("model", check)], print, style_of(sys.stdout))
 
 
 async def _doctor(arguments: argparse.Namespace) -> int:
@@ -339,8 +381,8 @@ async def _doctor(arguments: argparse.Namespace) -> int:
     from urllib.parse import urlsplit
 
     from actors import compose
+    from channels.client.servers import announced, healthy
     from channels.terminal import doctor
-    from channels.terminal.client import announced, healthy
     from channels.terminal.text import style_of
     from core.config import load
     from core.errors import Invalid
@@ -562,15 +604,21 @@ async def _dlq_redrive(arguments: argparse.Namespace) -> int:
 
 
 async def _projections_rebuild(arguments: argparse.Namespace) -> int:
-    from channels.terminal.client import Client, announced, healthy
-    from core.errors import Unavailable
+    from channels.client.aio import AsyncSikaClient
+    from channels.client.errors import ClientError
+    from channels.client.servers import announced, healthy
+    from channels.terminal.chat import API_KEY, explained
+    from core.errors import SikaError, Unavailable
 
     home = _options(arguments).home
     url = announced(home)
     if url is None or not await healthy(url):
         raise Unavailable(f"no server is running in {home}; without one, its views.db may simply be deleted")
-    async with Client(url, notice=lambda text: print(text, file=sys.stderr)) as client:
-        await client.ask("POST", "/api/projections/rebuild")
+    try:
+        async with AsyncSikaClient(url=url, api_key=os.environ.get(API_KEY) or None) as client:
+            await client.rebuild_projections()
+    except ClientError as error:
+        raise SikaError(explained(error)) from error
     print("rebuilding")
     return OK
 

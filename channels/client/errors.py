@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from channels.terminal.sse import value_of
+from channels.client.sse import value_of
 from core import errors
 
 

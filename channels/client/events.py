@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from channels.terminal.sse import Frame
+from channels.client.sse import Frame
 
 Json = dict[str, Any]
 
@@ -23,8 +23,8 @@ class StreamEvent:
     |---|---|
     | `messages-tuple` | a piece of an answer: `{type: "ai", content, id, usage_metadata?, additional_kwargs?}` |
     | `messages-tuple` | its tool calls, whole: `{type: "ai", content: "", id, tool_calls: [{name, args, id}]}` |
-    | `messages-tuple` | the result of one: `{type: "tool", content, name, tool_call_id, id}` |
-    | `values` | the state after a step: `{title, messages, artifacts}`, and `interrupts` if the run asks something |
+    | `messages-tuple` | the result of one: `{type: "tool", content, name, tool_call_id, id, status?}` |
+    | `values` | the state after a step: `{title, messages, artifacts, todos?}`; `interrupts` if it asks something |
     | `custom` | what tools and the agent report, as it is |
     | `end` | the last one: `{usage: {input_tokens, output_tokens, total_tokens}}` |
     """
@@ -46,7 +46,8 @@ class Translator:
         """What the run said of its failure."""
         self._known: set[str] | None = None
         """Ids of messages that were there before the run, or were told since; None: not known yet."""
-        self._streamed: set[str] = set()
+        self._streamed: dict[str, int] = {}
+        """How much of the texts of messages was told, in characters."""
         self._calls: set[str] = set()
         self._results: set[str] = set()
         self._counted: set[str] = set()
@@ -74,8 +75,7 @@ class Translator:
     def _message(self, message: Json) -> Iterator[StreamEvent]:
         match message.get("type"):
             case "AIMessageChunk":
-                self._streamed.add(str(message.get("id")))
-                yield from self._said(message)
+                yield from self._said(message, text_of(message.get("content")))
             case "ai":
                 yield from self._whole(message)
             case "tool":
@@ -94,19 +94,26 @@ class Translator:
             elif message.get("type") == "tool":
                 yield from self._result(message)
         shown = {"title": values.get("title"), "messages": messages, "artifacts": values.get("artifacts") or []}
+        if todos := values.get("todos"):
+            shown["todos"] = todos
         if INTERRUPT in values:
             shown["interrupts"] = values[INTERRUPT]
         yield self._event("values", shown)
 
     def _whole(self, message: Json) -> Iterator[StreamEvent]:
-        """An answer that nobody streamed, and the tool calls of any."""
-        if str(message.get("id")) not in self._streamed:
-            self._streamed.add(str(message.get("id")))
-            yield from self._said(message)
+        """The part of an answer that was not streamed, and its tool calls."""
+        streamed = self._streamed.get(str(message.get("id")))
+        text = text_of(message.get("content"))
+        if streamed is None:
+            yield from self._said(message, text)
+        elif len(text) > streamed:
+            yield from self._said({"id": message.get("id")}, text[streamed:])
         yield from self._called(message)
 
-    def _said(self, message: Json) -> Iterator[StreamEvent]:
-        data: Json = {"type": "ai", "content": text_of(message.get("content")), "id": message.get("id")}
+    def _said(self, message: Json, text: str) -> Iterator[StreamEvent]:
+        identity = str(message.get("id"))
+        self._streamed[identity] = self._streamed.get(identity, 0) + len(text)
+        data: Json = {"type": "ai", "content": text, "id": message.get("id")}
         if usage := self._count(message):
             data["usage_metadata"] = usage
         if kwargs := message.get("additional_kwargs"):
@@ -132,6 +139,8 @@ class Translator:
         self._results.add(call)
         data: Json = {"type": "tool", "content": text_of(message.get("content"))}
         data |= {key: message.get(key) for key in ("name", "tool_call_id", "id")}
+        if message.get("status") == "error":
+            data["status"] = "error"
         yield self._event("messages-tuple", data)
 
     def _count(self, message: Json) -> Json | None:

@@ -12,14 +12,14 @@ from contextlib import suppress
 from pathlib import Path
 
 import anyio
-import httpx
 import structlog
 from anyio.abc import TaskStatus
 
 from actors import compose
 from channels.client.background import Background
 from channels.client.errors import ClientError, Invalid, Unavailable, of_core
-from channels.client.wire import Place
+from channels.client.servers import announced, answers
+from channels.client.wire import Target
 from core import config as configuration
 from core import logs
 from core.config import ConfigSource
@@ -28,7 +28,6 @@ from core.identity.installation import Installation
 
 LOOK_SECONDS = 0.25
 """How often a server looks whether the main thread has ended."""
-HEALTH_SECONDS = 2.0
 USER = "default"
 """Who asks where there are accounts and nobody is named."""
 
@@ -86,8 +85,8 @@ class Server:
 class Lease:
     """A client's use of the server of a data directory: of this process, or of another one that is there already."""
 
-    def __init__(self, server: Server | None, place: Place) -> None:
-        self.place = place
+    def __init__(self, server: Server | None, target: Target) -> None:
+        self.target = target
         self._server = server
 
     def release(self) -> None:
@@ -109,8 +108,8 @@ def lease(home: Path | None, config: Path | None, user: str | None) -> Lease:
     except SikaError as error:
         raise of_core(error) from error
     headers = {"X-Sika-Internal-Token": token, "X-Sika-User": user or USER} if accounts else {}
-    place = Place(url, headers, proxies=False)
-    return Lease(server, place._replace(ended=server.ended) if server else place)
+    target = Target(url, headers)
+    return Lease(server, target._replace(ended=server.ended) if server else target)
 
 
 def _take(home: Path, config: Path | None) -> tuple[Server | None, str]:
@@ -148,14 +147,8 @@ def _give_back(server: Server) -> None:
 
 def _running(home: Path) -> str | None:
     """The address of the server of a data directory, if one answers there."""
-    address = compose.running_server(home)
-    if address is None:
-        return None
-    try:
-        answer = httpx.get(f"{address.url}/health", timeout=HEALTH_SECONDS, trust_env=False)
-    except httpx.HTTPError:
-        return None
-    return address.url if answer.status_code == 200 else None
+    url = announced(home)
+    return url if url is not None and answers(url) else None
 
 
 async def _nothing() -> None:

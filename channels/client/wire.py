@@ -1,8 +1,13 @@
-"""HTTP as the client needs it: answers or errors, with deadlines, asked again where that cannot do harm."""
+"""HTTP as the client needs it: answers or errors, with deadlines, and one policy for servers that are away.
+
+The policy: a request that may be repeated, and a stream, are tried again after a broken connection and after an answer
+that says "not now" (502, 503, 504, or any with `Retry-After`). A server that has answered before may be away for
+`AWAY_SECONDS`, one that never did for `FIRST_SECONDS`. `on_outage` hears of the beginning and the end of each outage.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,27 +17,34 @@ import httpx
 from anyio import to_thread
 
 from channels.client.errors import ClientError, Invalid, Unavailable, Unsupported, closed, of_answer
-from channels.terminal.sse import value_of
+from channels.client.servers import is_local
+from channels.client.sse import value_of
 
 CONNECT_SECONDS = 5.0
 SILENCE_SECONDS = 60.0
 """Servers send a sign of life every few seconds; a stream, or the answer to an upload, silent for this long is dead."""
-PAUSES = (0.2, 0.5, 1.0, 2.0)
-"""Seconds between tries."""
-MOST_PAUSE = 5.0
+AWAY_SECONDS = 60.0
+FIRST_SECONDS = 10.0
+PAUSES = (0.2, 0.5, 1.0, 2.0, 4.0, 5.0)
+"""Seconds between attempts."""
+MAX_PAUSE = 5.0
 UNREACHABLE = "unreachable"
-_ANY = httpx.Limits(max_connections=None, max_keepalive_connections=20)
+_UNLIMITED = httpx.Limits(max_connections=None, max_keepalive_connections=20)
+_NOT_NOW = (502, 503, 504)
+
+OnOutage = Callable[[Unavailable | None], None]
+"""Called with the error when a server goes away, and with None when it answers again."""
 
 
-class Place(NamedTuple):
-    """Where a server is, and what says who we are."""
+class Target(NamedTuple):
+    """The address of a server, and the headers that identify the user."""
 
     url: str
     headers: Mapping[str, str]
-    proxies: bool = True
-    """Whether proxies of the environment may be between us."""
+    locate: Callable[[], str | None] = lambda: None
+    """The address of the server now, should it come back elsewhere."""
     ended: Callable[[], ClientError | None] = lambda: None
-    """Why the server will not come back, if that is known."""
+    """The reason why the server will not come back, if that is known."""
 
 
 class Answer(NamedTuple):
@@ -40,22 +52,34 @@ class Answer(NamedTuple):
     headers: httpx.Headers
 
 
-class Wire:
+class Transport:
     """Connections to one server, of one event loop. `timeout`: seconds for a whole request."""
 
-    def __init__(self, place: Place, timeout: float) -> None:
+    def __init__(self, target: Target, timeout: float, on_outage: OnOutage) -> None:
+        self.reached = False
+        """Whether the server ever answered."""
+        self._target = target
         self._timeout = timeout
-        self._ended = place.ended
+        self.on_outage = on_outage
         limits = httpx.Timeout(SILENCE_SECONDS, connect=CONNECT_SECONDS)
         try:
             self._http = httpx.AsyncClient(
-                base_url=place.url, headers=dict(place.headers), timeout=limits, trust_env=place.proxies, limits=_ANY
+                base_url=target.url,
+                headers=dict(target.headers),
+                timeout=limits,
+                trust_env=not is_local(target.url),
+                limits=_UNLIMITED,
             )
         except (httpx.InvalidURL, ValueError) as error:
-            raise Invalid(f"url: {place.url}: {error}") from None
+            raise Invalid(f"url: {target.url}: {error}") from None
 
     async def close(self) -> None:
         await self._http.aclose()
+
+    def relocate(self) -> None:
+        """Looks up where the server is now."""
+        if url := self._target.locate():
+            self._http.base_url = url
 
     async def ask(
         self, method: str, path: str, body: Any = None, *, query: Mapping[str, Any] | None = None, safe: bool = False
@@ -73,32 +97,38 @@ class Wire:
         query: Mapping[str, Any] | None = None,
         safe: bool = False,
         timeout: float | None = None,
+        accept: Collection[int] = (),
     ) -> Answer:
-        """Asked again if that is safe: when the server was not reached, was lost, or says when to come back."""
+        """A request, repeated where that cannot do harm: if it is safe, or the server was not reached."""
         safe, seconds = safe or method == "GET", timeout or self._timeout
-        for pause in (*PAUSES, None):
+        retries = Retries(self)
+        while True:
             try:
                 with anyio.fail_after(seconds):
-                    async with self.open(method, path, json=body, params=query) as response:
-                        return Answer(await response.aread(), response.headers)
+                    async with self.open(method, path, accept=accept, json=body, params=query) as response:
+                        answer = Answer(await response.aread(), response.headers)
+                retries.succeeded()
+                return answer
             except TimeoutError:
                 raise Unavailable(f"{method} {path}: no answer within {seconds:g} s", "timeout") from None
             except Unavailable as error:
-                again = error.status is None or error.retry_after is not None
-                repeatable = error.code == UNREACHABLE or (safe and again)
-                if pause is None or not repeatable or isinstance(error, Unsupported):
+                if not (safe or error.code == UNREACHABLE):
                     raise
-                await anyio.sleep(min(error.retry_after or pause, MOST_PAUSE))
-        raise AssertionError("the last try raises")
+                await retries.wait(error)
 
     @asynccontextmanager
-    async def open(self, method: str, path: str, **arguments: Any) -> AsyncIterator[httpx.Response]:
-        """A request. Raises what the status means, and `Unavailable` if the connection breaks, also while reading."""
+    async def open(
+        self, method: str, path: str, *, accept: Collection[int] = (), **arguments: Any
+    ) -> AsyncIterator[httpx.Response]:
+        """A request. Raises what the status means, unless it is one to `accept`, and `Unavailable` if the connection
+        breaks, also while reading.
+        """
         if self._http.is_closed:
             raise closed()
         try:
             async with self._http.stream(method, path, **arguments) as response:
-                if response.status_code >= 400:
+                self.reached = self.reached or response.status_code < 500
+                if response.status_code >= 400 and response.status_code not in accept:
                     raise of_answer(response.status_code, response.headers, await response.aread())
                 if response.is_redirect:
                     raise ClientError(f"{response.url}: sends us elsewhere", "redirected", response.status_code)
@@ -107,8 +137,8 @@ class Wire:
             raise Invalid(f"{self._http.base_url}: not an address of a server") from error
         except httpx.HTTPError as error:
             reached = not isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
-            text = f"{self._http.base_url}: {error or type(error).__name__}"
-            raise self._ended() or Unavailable(text, "connection_lost" if reached else UNREACHABLE) from error
+            text = f"{str(self._http.base_url).rstrip('/')}: {_reason(error)}"
+            raise self._target.ended() or Unavailable(text, "connection_lost" if reached else UNREACHABLE) from error
 
     async def send_files(self, path: str, field: str, files: Sequence[Path]) -> Any:
         """Files as a form, read while they are sent. Never repeated."""
@@ -121,6 +151,48 @@ class Wire:
             assert isinstance(form.stream, httpx.SyncByteStream)
             async with self.open("POST", path, content=_read(iter(form.stream)), headers=_head(form)) as response:
                 return value_of((await response.aread()).decode(errors="replace"))
+
+
+class Retries:
+    """The waits between the attempts of one request or stream."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+        self._lost_at: float | None = None
+        self._attempts = 0
+
+    async def wait(self, error: Unavailable) -> None:
+        """Sleeps before the next attempt. Raises the error if another attempt is useless, or the time is over."""
+        if isinstance(error, Unsupported) or not (error.status in (None, *_NOT_NOW) or error.retry_after is not None):
+            raise error
+        now = anyio.current_time()
+        if self._lost_at is None:
+            self._lost_at = now
+            self._transport.on_outage(error)
+        patience = AWAY_SECONDS if self._transport.reached else FIRST_SECONDS
+        if now - self._lost_at > patience:
+            raise Unavailable(f"given up after {patience:g} s: {error}", error.code, error.status) from error
+        pause = PAUSES[min(self._attempts, len(PAUSES) - 1)]
+        await anyio.sleep(min(pause if error.retry_after is None else error.retry_after, MAX_PAUSE))
+        self._attempts += 1
+        self._transport.relocate()
+
+    def succeeded(self) -> None:
+        if self._lost_at is not None:
+            self._transport.on_outage(None)
+        self._lost_at, self._attempts = None, 0
+
+
+def _reason(error: httpx.HTTPError) -> str:
+    """A broken connection in words rather than in those of the protocol."""
+    match error:
+        case httpx.ConnectError() | httpx.ConnectTimeout():
+            return f"cannot be reached ({error or 'no answer'})"
+        case httpx.ReadTimeout():
+            return f"silent for {SILENCE_SECONDS:g} s"
+        case httpx.NetworkError() | httpx.RemoteProtocolError():
+            return "the server closed the connection"
+    return str(error) or type(error).__name__
 
 
 async def _read(pieces: Iterator[bytes]) -> AsyncIterator[bytes]:

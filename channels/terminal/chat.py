@@ -2,110 +2,117 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import os
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
-from functools import partial
-from typing import Protocol, TypeVar
-from urllib.parse import quote
+from typing import Any, TypeVar
 
 import anyio
+from anyio import to_thread
 
-from channels.terminal.client import Client
-from channels.terminal.keyboard import Interrupts
-from channels.terminal.questions import Question, Read, answer, decision, question_text, questions_of
-from channels.terminal.render import Transcript, failure
-from channels.terminal.text import Style, clean, one_line, thread_lines
-from channels.terminal.turn import OPEN, Turn, answered, said
-from core.errors import Invalid, NotFound, Refused, SikaError
+from channels.client.aio import AsyncSikaClient
+from channels.client.errors import ClientError, Invalid, NotFound, Refused, RunFailed, Unauthenticated, Unavailable
+from channels.client.events import StreamEvent, text_of
+from channels.client.wire import AWAY_SECONDS
+from channels.terminal.attachments import named, with_files
+from channels.terminal.interrupts import Interrupts, Stopped
+from channels.terminal.prompt import Lines
+from channels.terminal.questions import Question, answer, decision, question_lines, questions_of
+from channels.terminal.render import Transcript
+from channels.terminal.screen import Screen
+from channels.terminal.text import one_line
+from core.errors import SikaError
 from core.ids import safe_id, uuid7
 
 HELP = """\
 /new          begin another thread
-/threads      list the latest threads; /threads N goes on with the N-th
+/threads      list the latest threads; /threads N, or an id, goes on with that one
 /asked        what the agent waits for: asks for it again
 /quit         leave (so does Ctrl-D)
 /help         this list
+@file         uploads a file of this machine with the message (@"a name" with spaces)
+Tab           completes commands, threads and files; Alt-Enter begins another line
 Ctrl-C        stops the run that is going on, or leaves a question open
 A number      alone, takes that option of the agent's question"""
 COMMANDS = ("/new", "/threads", "/asked", "/quit", "/help")
 """What is one also where an answer is expected."""
 LEFT_OPEN = "(left open: /asked asks again, a message goes on without it)"
-
+API_KEY = "SIKA_API_KEY"
+"""Environment variable: the key for a server with accounts (`sika key create`)."""
+OPEN = ("pending", "running")
+"""How a run stands that has not ended."""
 OK, FAILED, STOPPED = 0, 1, 130
 
-Write = Callable[[str], None]
+Json = Mapping[str, Any]
 T = TypeVar("T")
 
 
-class Stopped(Exception):
-    """Ctrl-C ended the wait for the server's answer."""
-
-
-class Lines(Protocol):
-    """Where a conversation's messages come from; None is the end."""
-
-    async def line(self, prompt: str) -> str | None: ...
-
-    def forget(self) -> None:
-        """What was typed before it was asked for is no answer."""
-        ...
-
-
 class Chat:
-    """A person's talk with one server. `out` takes what the agent says, `notice` what the program has to say."""
+    """A person's talk with one server, over a client that `connect` makes."""
 
     def __init__(
         self,
-        client: Client,
+        connect: Callable[..., AsyncSikaClient],
         interrupts: Interrupts,
+        screen: Screen,
         *,
-        out: Write,
-        notice: Write,
-        style: Style | None = None,
         thread: str | None = None,
         latest: bool = False,
-        plan: bool = False,
         locate: Callable[[str, str], str] = lambda thread, path: path,
     ) -> None:
         """`latest`: go on with the thread that changed last. `locate` says where a thread's file is for the person."""
         self.thread = safe_id(thread, "--thread") if thread else None
+        self.client = connect(on_outage=self._outage)
         self._latest = latest
         self._locate = locate
-        self._client = client
         self._interrupts = interrupts
-        self._out, self._notice = out, notice
-        self._style = style or Style()
-        self._plan = plan
+        self._screen = screen
+        self._run = ""
+        """The run that is followed, as soon as it is known."""
         self._listed: list[str] = []
+        self._prompting = False
         self._transcript = self._new_transcript()
         self._waiting: list[Question] = []
         self._instead: str | None = None
         """A command that was typed where an answer was expected."""
 
-    async def once(self, message: str) -> int:
-        """One turn; the exit code."""
+    async def __aenter__(self) -> Chat:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.client.close()
+
+    async def once(self, message: str, piped: str = "") -> int:
+        """One turn, with a text to go with the message; the exit code."""
         try:
             await self._begin()
-            code = await self._turn(message)
+            code = await self._turn(message, piped)
             for number, question in enumerate(self._waiting, 1):
                 self._show(question, number)
             if self._waiting:
-                self._notice(f"the agent waits for you: sika chat --thread {self.thread} asks what is to be done")
+                self._screen.notice(
+                    f"the agent waits for you: sika chat --thread {self.thread} asks what is to be done"
+                )
             return code
         except Stopped:
-            self._notice("stopped")
+            self._screen.notice("stopped")
             return STOPPED
         finally:
             self._goodbye()
 
-    async def converse(self, lines: Lines) -> int:
+    async def converse(self, lines: Lines, url: str) -> int:
         """Turn after turn, until the input ends; the exit code."""
-        await self._do(self._greet(), lines)
+        await self._do(self._greet(url), lines)
         while (line := self._instead or await self._next(lines)) is not None and line.strip() != "/quit":
             self._instead = None
             await self._do(self._act(line), lines)
         self._goodbye()
         return OK
+
+    async def threads(self, limit: int = 20) -> list[dict[str, Any]]:
+        """The latest threads: `{thread_id, updated_at, title}`. The title may be the beginning of a first message."""
+        extract = {"title": "values.title", "first": "values.messages[0].content"}
+        return [_titled(thread) for thread in await self.client.search_threads(limit, extract)]
 
     # ── parts ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -114,33 +121,36 @@ class Chat:
         try:
             await work
             await self._answer_all(lines)
-        except SikaError as error:
+        except (ClientError, SikaError) as error:
             self._waiting = []
-            self._failed(str(error))
+            self._failed(explained(error))
         except Stopped:
             self._waiting = []
-            self._notice("stopped")
+            self._screen.notice("stopped")
 
     async def _begin(self) -> None:
         """Say what is wrong with the server, and find the thread."""
-        for problem in await self._ask(self._client.problems()):
-            self._notice(self._style.yellow(f"the server has a problem: {one_line(problem, 500)}"))
+        for part in (await self._ask(self.client.readiness())).get("missing") or ():
+            problem = one_line(f"{part.get('part')}: {part.get('reason')}", 500)
+            self._screen.notice(f"the server has a problem: {problem}", "yellow")
         if self._latest:
             self._latest = False
-            threads = await self._ask(self._client.threads(1))
+            threads = await self._ask(self.threads(1))
             if not threads:
                 raise NotFound("--continue: there is no thread yet")
             self.thread = str(threads[0]["thread_id"])
-            self._notice(f"thread {self.thread}: {one_line(threads[0]['title'], 60) or '(empty)'}")
+            self._screen.notice(f"thread {self.thread}: {one_line(threads[0]['title'], 60) or '(empty)'}")
         elif self.thread is not None:
             try:
-                await self._ask(self._client.ask("GET", f"/api/threads/{self.thread}"))
+                await self._ask(self.client.describe_thread(self.thread))
             except NotFound:
-                self._notice(f"thread {self.thread} is new: there was none of this name")
+                self._screen.notice(f"thread {self.thread} is new: there was none of this name")
 
-    async def _greet(self) -> None:
-        model = await self._ask(self._client.default_model())
-        self._notice(f"Sika on {self._client.url}, model {one_line(model, 80)}. /help lists the commands.")
+    async def _greet(self, url: str) -> None:
+        models = (await self._ask(self.client.list_models())).get("models") or [{}]
+        name, model = models[0].get("name"), models[0].get("model")
+        default = f"{name} ({model})" if name and model != name else str(name or "unknown")
+        self._screen.notice(f"Sika on {url}, model {one_line(default, 80)}. /help lists the commands.")
         await self._begin()
         await self._look()
 
@@ -153,16 +163,24 @@ class Chat:
     async def _next(self, lines: Lines) -> str | None:
         """The next line. Ctrl-C asks for it again; a second one in a row is the end."""
         for again in (True, False):
-            if found := await self._read(lines, "> "):
-                return found[0]
-            if again:
-                self._notice("\n(again Ctrl-C, or /quit, to leave)")
+            try:
+                return await self._typed(lines.line("> "))
+            except Stopped:
+                if again:
+                    self._screen.notice("(again Ctrl-C, or /quit, to leave)")
         return None
 
+    async def _typed(self, line: Awaitable[str | None]) -> str | None:
+        self._prompting = True
+        try:
+            return await self._ask(line)
+        finally:
+            self._prompting = False
+
     async def _ask(self, request: Awaitable[T]) -> T:
-        """What the server answers. Raises `Stopped` at Ctrl-C: a server that is away is waited for."""
-        answers: list[T] = []
-        problem: SikaError | None = None
+        """The result of a request or a prompt. Raises `Stopped` at Ctrl-C: a server that is away is waited for."""
+        results: list[T] = []
+        problem: ClientError | Stopped | None = None
         async with anyio.create_task_group() as tasks:
 
             async def stop() -> None:
@@ -171,29 +189,24 @@ class Chat:
 
             tasks.start_soon(stop)
             try:
-                answers.append(await request)
-            except SikaError as error:  # a task group would wrap it
+                results.append(await request)
+            except (ClientError, Stopped) as error:  # a task group would wrap it
                 problem = error
             tasks.cancel_scope.cancel()
         if problem is not None:
             raise problem
-        if not answers:
+        if not results:
             raise Stopped
-        return answers[0]
+        return results[0]
 
-    async def _read(self, lines: Lines, prompt: str) -> list[str | None]:
-        """What was typed; nothing after Ctrl-C."""
-        found: list[str | None] = []
-        async with anyio.create_task_group() as tasks:
-
-            async def read() -> None:
-                found.append(await lines.line(prompt))
-                tasks.cancel_scope.cancel()
-
-            tasks.start_soon(read)
-            await self._interrupts.wait()
-            tasks.cancel_scope.cancel()
-        return found
+    def _outage(self, error: Unavailable | None) -> None:
+        if self._prompting:  # the prompt's completion is not worth a word
+            return
+        if error is None:
+            self._screen.notice("connected again")
+            self._transcript.reconnected()
+        else:
+            self._screen.notice(f"connection lost ({error}); trying again for up to {AWAY_SECONDS:g} s")
 
     async def _command(self, line: str) -> None:
         match line.split():
@@ -201,83 +214,114 @@ class Chat:
                 self.thread = None
                 self._forget()
             case ["/threads"]:
-                threads = await self._ask(self._client.threads())
+                threads = await self._ask(self.threads())
                 self._listed = [str(thread["thread_id"]) for thread in threads]
-                self._out("\n".join(thread_lines(threads)) + "\n" if threads else "no threads yet\n")
+                if threads:
+                    self._screen.table(thread_rows(threads))
+                else:
+                    self._screen.line("no threads yet")
             case ["/threads", number] if number.isdecimal() and 0 < int(number) <= len(self._listed):
-                self.thread = self._listed[int(number) - 1]
-                self._notice(f"thread {self.thread}")
-                await self._look()
+                await self._turn_to(self._listed[int(number) - 1])
+            case ["/threads", thread]:
+                await self._ask(self.client.describe_thread(safe_id(thread, "/threads")))
+                await self._turn_to(thread)
             case ["/asked"]:
                 await self._look()
                 if not self._waiting and not self._transcript.asks:
-                    self._notice("nothing is asked")
+                    self._screen.notice("nothing is asked")
             case _:
-                self._out(HELP + "\n")
+                self._screen.line(HELP)
+
+    async def _turn_to(self, thread: str) -> None:
+        self.thread = thread
+        self._screen.notice(f"thread {thread}")
+        await self._look()
 
     # ── runs ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _turn(self, message: str) -> int:
-        new = self.thread is None
-        self.thread = self.thread or uuid7()
-        try:
-            await self._ask(self._client.ensure_thread(self.thread))
-        except (SikaError, Stopped):
-            self.thread = None if new else self.thread
-            raise
+    async def _turn(self, message: str, piped: str = "") -> int:
+        thread = self.thread or uuid7()
+        content: str | dict[str, Any] = f"{message}\n\n{piped}" if piped else message
+        if files := await to_thread.run_sync(named, message):
+            sent = await self._ask(self.client.upload_files(thread, files))
+            self._screen.notice(f"sent: {', '.join(one_line(file['filename'], 80) for file in sent['files'])}")
+            for skipped in sent.get("skipped_files") or ():
+                self._failed(f"not sent: {one_line(str(skipped), 300)}")
+            content = with_files(str(content), sent)
         self._forget()
-        return await self._follow(Turn(self._client, self.thread, said(message), plan=self._plan))
+        before, self.thread = self.thread, thread
+        try:
+            return await self._follow(self.client.stream(content, thread_id=thread))
+        finally:
+            if not self._run:  # it was not begun, and neither was a new thread
+                self.thread = before
 
     def _forget(self) -> None:
         """Something new begins."""
         self._transcript, self._waiting = self._new_transcript(), []
 
     def _new_transcript(self) -> Transcript:
-        return Transcript(self._style, lambda path: self._locate(self.thread or "", path))
+        return Transcript(self._screen, lambda path: self._locate(self.thread or "", path))
 
-    async def _follow(self, turn: Turn) -> int:
+    async def _follow(self, events: AsyncGenerator[StreamEvent, None], run: str = "") -> int:
         """Show a run until it has ended. What it is paused at is waiting then."""
-        transcript, self._waiting = self._transcript, []
-        transcript.questions = []
-        problem: SikaError | None = None
+        self._waiting, self._run = [], run
+        self._transcript.questions = []
+        try:
+            with self._screen.working():
+                ended = await self._watch(events)
+        except RunFailed as error:
+            self._failed(f"{error.code}: {error}")
+            return FAILED
+        if ended and self._transcript.questions:
+            self._waiting = self._transcript.questions
+            return STOPPED
+        assert self.thread is not None
+        if not ended or (await self._ask(self.client.get_run(self.thread, self._run)))["status"] == "interrupted":
+            self._screen.notice("stopped")
+            return STOPPED
+        return OK
+
+    async def _watch(self, events: AsyncGenerator[StreamEvent, None]) -> bool:
+        """Show events; whether they came to their end."""
+        ended = False
+        problem: ClientError | None = None
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._stop_when_asked, turn, tasks.cancel_scope)
+            tasks.start_soon(self._cancel_at_interrupt, tasks.cancel_scope)
             try:
-                async with aclosing(turn.frames()) as frames:
-                    async for frame in frames:
-                        if text := transcript.feed(frame.event, frame.data):
-                            self._out(text)
-                        if frame.event == "error":
-                            self._out(transcript.close())
-                            self._failed(failure(frame.data))
-            except SikaError as error:  # a task group would wrap it
+                async with aclosing(events):
+                    async for event in events:
+                        self._run = event.run_id
+                        self._transcript.feed(event)
+                ended = True
+            except ClientError as error:  # a task group would wrap it
                 problem = error
             tasks.cancel_scope.cancel()
-        self._out(transcript.close())
+        self._screen.settle()
         if problem is not None:
             raise problem
-        if turn.status is not None and transcript.questions:
-            self._waiting = transcript.questions
-            return STOPPED
-        if turn.status in (None, "interrupted"):
-            self._notice("stopped")
-            return STOPPED
-        return OK if turn.status == "success" else FAILED
+        return ended
 
-    async def _stop_when_asked(self, turn: Turn, scope: anyio.CancelScope) -> None:
+    async def _cancel_at_interrupt(self, scope: anyio.CancelScope) -> None:
         """The first Ctrl-C cancels the run, the second one stops waiting for its end."""
         await self._interrupts.wait()
-        self._notice("\nstopping the run …")
+        self._screen.notice("stopping the run …")
+        if not self._run:  # the end of the stream cancels what may have been begun
+            scope.cancel()
+            return
         async with anyio.create_task_group() as tasks:
 
-            async def impatient() -> None:
+            async def leave() -> None:
                 await self._interrupts.wait()
                 scope.cancel()
 
-            tasks.start_soon(impatient)
+            tasks.start_soon(leave)
+            assert self.thread is not None
             try:
-                await turn.cancel()
-            except SikaError as error:
+                await self.client.cancel(self.thread, self._run)
+            except (NotFound, Refused):
+                return  # it has ended by itself
+            except ClientError as error:
                 self._failed(str(error))
 
     # ── questions ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -295,40 +339,43 @@ class Chat:
             lines.forget()
             self._show(question, 1)
             try:
-                turn = await self._answered(question, partial(self._line, lines))
-                if turn is None:
+                events = await self._answered(question, lines)
+                if events is None:
                     self._waiting = []
                     if self._instead is None:
-                        self._notice(LEFT_OPEN)
+                        self._screen.notice(LEFT_OPEN)
                 else:
-                    await self._follow(turn)
+                    await self._follow(events, self._run)
             except (Refused, Invalid) as error:
                 self._failed(str(error))
                 await self._look_again()
 
-    async def _answered(self, question: Question, read: Read) -> Turn | None:
+    async def _answered(self, question: Question, lines: Lines) -> AsyncGenerator[StreamEvent, None] | None:
         """The run that goes on with the person's answer; None if there is none."""
+
+        async def read(prompt: str) -> str | None:
+            return await self._line(lines, prompt)
+
         assert self.thread is not None
+        self._run = ""
         if question.approval is None:
             text = await answer(read)
-            wanted = None if text is None else answered(question.id, text)
-            return Turn(self._client, self.thread, wanted, plan=self._plan) if wanted else None
-        decided = await decision(question, read, self._notice)
+            return None if text is None else self.client.resume(self.thread, {question.id: text})
+        decided = await decision(question, read, self._screen.notice)
         if decided is None:
             return None
-        path = f"/api/threads/{self.thread}/approvals/{quote(question.approval, safe='')}"
-        run = (await self._ask(self._client.ask("POST", path, decided)))["run_id"]
-        return Turn(self._client, self.thread, run=str(run))
+        self._run = str((await self._ask(self.client.decide(self.thread, question.approval, decided)))["run_id"])
+        return self.client.join(self.thread, self._run)
 
     async def _line(self, lines: Lines, prompt: str) -> str | None:
         """An answer; None if the question is left open: after Ctrl-C, at the end of the input, for a command."""
-        found = await self._read(lines, prompt)
-        line = found[0] if found else None
+        try:
+            line = await self._typed(lines.answer(prompt))
+        except Stopped:
+            line = None
         if line is not None and line.strip().partition(" ")[0] in COMMANDS:
             self._instead = line.strip()
             return None
-        if line is None:
-            self._notice("")
         return line
 
     async def _look(self) -> None:
@@ -337,32 +384,62 @@ class Chat:
         if self.thread is None:
             return
         try:
-            thread = await self._ask(self._client.ask("GET", f"/api/threads/{self.thread}"))
+            thread = await self._ask(self.client.describe_thread(self.thread))
         except NotFound:
             return  # it begins with the first message
         if thread.get("status") != "busy":
-            asked = [one for task in (thread.get("interrupts") or {}).values() for one in task]
-            self._waiting = questions_of(asked)
-            self._out(self._transcript.reopen(thread.get("values") or {}))
+            interrupts = (thread.get("interrupts") or {}).values()
+            self._waiting = questions_of([interrupt for task in interrupts for interrupt in task])
+            self._transcript.reopen(thread.get("values") or {})
 
     async def _look_again(self) -> None:
         """Somebody was quicker: what they made of it, if it is still going on, and what waits after that."""
-        runs = await self._ask(self._client.ask("GET", f"/api/threads/{self.thread}/runs?limit=10"))
+        assert self.thread is not None
+        runs = await self._ask(self.client.list_runs(self.thread))
         run = next((str(run["run_id"]) for run in runs if run.get("status") in OPEN), None)
         if run is None:
             await self._look()
         else:
-            assert self.thread is not None
-            self._notice("the thread goes on with somebody else's answer")
-            await self._follow(Turn(self._client, self.thread, run=run))
+            self._screen.notice("the thread goes on with somebody else's answer")
+            await self._follow(self.client.join(self.thread, run), run)
 
     def _show(self, question: Question, number: int) -> None:
         of = len(self._waiting)
-        self._out(question_text(question, f" ({number} of {of})" if of > 1 else "", self._style))
+        title, lines = question_lines(question, f" ({number} of {of})" if of > 1 else "")
+        self._screen.line(title, "yellow")
+        self._screen.line("\n".join(lines))
 
     def _failed(self, text: str) -> None:
-        self._notice(self._style.red(f"error: {clean(text)}"))
+        self._screen.notice(f"error: {text}", "red")
 
     def _goodbye(self) -> None:
         if self.thread is not None:
-            self._notice(f"thread {self.thread} (go on with: sika chat --thread {self.thread})")
+            self._screen.notice(f"thread {self.thread} (go on with: sika chat --thread {self.thread})")
+
+
+def explained(error: Exception) -> str:
+    """An error, and what to do about it if that can be known here."""
+    text = one_line(str(error), 1000)
+    if isinstance(error, Unauthenticated):
+        keyed = bool(os.environ.get(API_KEY))
+        hint = f"is the key in {API_KEY} still valid?" if keyed else f"put a key (sika key create) into {API_KEY}"
+        return f"{text.rstrip('.')}; {hint}"
+    return text
+
+
+def thread_rows(threads: list[dict[str, Any]]) -> list[tuple[str, ...]]:
+    """A numbered list of threads."""
+    return [
+        (
+            str(number),
+            str(thread.get("updated_at", ""))[:16].replace("T", " "),
+            one_line(thread["title"], 60) or "(empty)",
+            one_line(str(thread["thread_id"]), 60),
+        )
+        for number, thread in enumerate(threads, 1)
+    ]
+
+
+def _titled(thread: dict[str, Any]) -> dict[str, Any]:
+    extracted = thread.get("extracted") or {}
+    return thread | {"title": str(extracted.get("title") or text_of(extracted.get("first") or ""))}

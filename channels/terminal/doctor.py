@@ -19,7 +19,9 @@ from urllib.parse import urlsplit
 import anyio
 import anyio.to_thread
 
-from channels.terminal.client import Client, announced, healthy
+from channels.client.aio import AsyncSikaClient
+from channels.client.errors import ClientError
+from channels.client.servers import announced, healthy
 from channels.terminal.text import Style, clean, one_line
 from core import embedded
 from core.config import find, load
@@ -204,8 +206,12 @@ async def loading(problems: Callable[[], Sequence[str]]) -> list[Finding]:
 
 async def server(url: str) -> list[Finding]:
     """What the running server of the data directory says is missing."""
-    async with Client(url, notice=lambda text: None) as client:
-        problems = await client.problems()
+    async with AsyncSikaClient(url=url) as client:
+        try:
+            missing = (await client.readiness()).get("missing") or ()
+        except ClientError:  # it answers, though not to this
+            missing = ()
+    problems = [f"{part.get('part')}: {part.get('reason')}" for part in missing]
     advice = "the server's log says more; it goes on with what it had"
     return [Finding("server", "fail", problem, advice) for problem in problems] or [
         Finding("server", "ok", f"{url} answers")

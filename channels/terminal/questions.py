@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from channels.terminal.text import Style, clean, one_line
+from channels.terminal.text import clean, one_line
 
 INDENT = "    "
 _WORDS = {
@@ -63,11 +63,10 @@ def questions_of(interrupts: Any) -> list[Question]:
 # ── shown ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def question_text(question: Question, place: str, style: Style) -> str:
-    """A question in full, line by line. `place`: which one it is, where several wait."""
+def question_lines(question: Question, place: str = "") -> tuple[str, list[str]]:
+    """A question in full: its title, and the lines below it. `place`: which one it is, where several wait."""
     title, lines = _approval(question) if question.approval else ("the agent asks", _value_lines(question.value))
-    head = style.yellow(f"▸ {title}{place}")
-    return "".join(f"{line}\n" for line in (head, *(f"{INDENT}{line}".rstrip() for line in lines)))
+    return f"▸ {title}{place}", [f"{INDENT}{line}".rstrip() for line in lines]
 
 
 def _approval(question: Question) -> tuple[str, list[str]]:

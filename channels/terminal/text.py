@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TextIO
@@ -54,16 +54,6 @@ def is_done(todo: Any) -> bool:
 def todo_line(todo: Mapping[str, Any]) -> str:
     """An item of a checklist."""
     return f"{_MARKS.get(str(todo.get('status')), '☐')} {one_line(str(todo.get('content', '')), 110)}"
-
-
-def thread_lines(threads: Sequence[Mapping[str, Any]]) -> list[str]:
-    """A numbered list of threads."""
-    lines = []
-    for number, thread in enumerate(threads, 1):
-        title = one_line(str(thread.get("title") or ""), 60) or "(empty)"
-        when = str(thread.get("updated_at", ""))[:16].replace("T", " ")
-        lines.append(f"{number:3}  {when}  {title}  {one_line(str(thread.get('thread_id')), 60)}")
-    return lines
 
 
 def age(at: str, now: datetime) -> str:

@@ -37,7 +37,7 @@ async def follower(followers: Followers, thread: Aggregate) -> AsyncIterator[Fol
         yield follower
 
 
-def run(status: str) -> Run:
+def run(status: Status) -> Run:
     return Run(id="r", request=RunRequested(), requested_seq=1, created_at="", updated_at="", status=status)
 
 

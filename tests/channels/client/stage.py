@@ -143,6 +143,10 @@ class Line:
         self.url = ""
         self.cuts = list(cuts)
         self.connections = 0
+        self.mute = False
+        """Whether nothing goes back any more."""
+        self.muted = asyncio.Event()
+        """Set when something did not go back."""
         self._port = urlsplit(target).port
         self._writers: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -163,6 +167,11 @@ class Line:
         for writer in self._writers:
             writer.transport.abort()
 
+    def _drops(self) -> bool:
+        if self.mute:
+            self.muted.set()
+        return self.mute
+
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.ensure_future(self._serve(reader, writer))
         self._tasks.add(task)
@@ -175,7 +184,7 @@ class Line:
         self._writers |= ends
         left = self.cuts.pop(0) if self.cuts else None
         try:
-            await asyncio.gather(_pass(reader, forth), _pass(back, writer, left))
+            await asyncio.gather(_pass(reader, forth), _pass(back, writer, left, self._drops))
         except OSError:
             pass
         finally:
@@ -184,8 +193,15 @@ class Line:
                 end.transport.abort()
 
 
-async def _pass(source: asyncio.StreamReader, target: asyncio.StreamWriter, left: int | None = None) -> None:
+async def _pass(
+    source: asyncio.StreamReader,
+    target: asyncio.StreamWriter,
+    left: int | None = None,
+    drops: Callable[[], bool] = lambda: False,
+) -> None:
     while data := await source.read(65536):
+        if drops():
+            continue
         target.write(data if left is None else data[:left])
         await target.drain()
         left = None if left is None else left - len(data)

@@ -23,7 +23,6 @@ from channels.client import (
     SikaClient,
     StreamEvent,
     TooLarge,
-    Unsupported,
 )
 from core.ids import uuid7
 from tests.channels.client.stage import MOST_BYTES, OUTPUT, Models, Subject, shape, text_of, told
@@ -198,6 +197,22 @@ def test_ctrl_c_cancels_the_run(subject: Subject, models: Models, thread_id: str
     assert subject.status(thread_id, run["run_id"]) == "interrupted"
 
 
+def test_a_run_is_joined_from_its_beginning(subject: Subject, models: Models, thread_id: str) -> None:
+    client, gate = subject.client, models.gated()
+    events = client.stream("Hi", thread_id=thread_id, model_name=gate)
+    run_id = next(event.run_id for event in events if event.type == "messages-tuple")
+    joined = client.join(thread_id, run_id)
+    next(joined)
+    joined.close()
+    assert subject.status(thread_id, run_id) == "running"
+    models.release(gate)
+    assert text_of(list(client.join(thread_id, run_id))) == "One two three four five six."
+    assert [event.type for event in events][-1] == "end"
+    assert client.get_run(thread_id, run_id)["status"] == "success"
+    assert [run["run_id"] for run in client.list_runs(thread_id)] == [run_id]
+    assert client.describe_thread(thread_id)["status"] == "idle"
+
+
 def test_another_thread_steers_and_cancels(client: SikaClient, models: Models, thread_id: str) -> None:
     gate = models.gated()
     events = client.stream("Hi", thread_id=thread_id, model_name=gate)
@@ -322,43 +337,6 @@ def test_an_upload_is_answered_as_the_gateway_answers(subject: Subject, thread_i
 
 # ── what is not there ───────────────────────────────────────────────────────────────────────────────────────────────
 
-MISSING: list[tuple[str, tuple[Any, ...], str]] = [
-    ("update_mcp_config", ({"one": {"command": "npx"}},), "mcp"),
-    ("reload_memory", (), "memory"),
-    ("clear_memory", (), "memory"),
-    ("import_memory", ({"facts": []},), "memory"),
-    ("create_memory_fact", ("likes tea",), "memory"),
-    ("update_memory_fact", ("f1", "likes coffee"), "memory"),
-    ("delete_memory_fact", ("f1",), "memory"),
-]
-
-
-@pytest.mark.parametrize(("method", "arguments", "what"), MISSING)
-def test_a_subsystem_that_is_missing(client: SikaClient, method: str, arguments: tuple[Any, ...], what: str) -> None:
-    with pytest.raises(Unsupported) as missing:
-        getattr(client, method)(*arguments)
-    assert (missing.value.code, missing.value.status) == (f"{what}_unavailable", 503)
-
-
-def test_what_is_read_of_a_missing_subsystem_is_empty(client: SikaClient) -> None:
-    assert (client.list_skills(enabled_only=True), client.get_skill("research")) == ({"skills": []}, None)
-    assert client.get_mcp_config() == {"mcp_servers": {}}
-    assert client.get_memory()["facts"] == []
-
-
-def test_skills_are_missing_too(client: SikaClient, tmp_path: Path) -> None:
-    archive = tmp_path / "tea.skill"
-    archive.write_bytes(b"PK")
-    before = {row["thread_id"] for row in client.list_threads(100)["thread_list"]}
-    with pytest.raises(Unsupported):
-        client.install_skill(archive)
-    assert {row["thread_id"] for row in client.list_threads(100)["thread_list"]} == before
-    with pytest.raises(Unsupported):
-        client.update_skill("tea", enabled=True)
-    with pytest.raises(Invalid, match=r"ends with \.skill"):
-        client.install_skill(Path(__file__))
-
-
 UNKNOWN: list[Callable[[SikaClient, str], Any]] = [
     lambda client, thread_id: client.get_thread(thread_id),
     lambda client, thread_id: client.get_artifact(thread_id, OUTPUT),
@@ -366,6 +344,9 @@ UNKNOWN: list[Callable[[SikaClient, str], Any]] = [
     lambda client, thread_id: client.cancel(thread_id, uuid7()),
     lambda client, thread_id: client.steer(thread_id, uuid7(), "Hi"),
     lambda client, thread_id: list(client.resume(thread_id, "yes")),
+    lambda client, thread_id: list(client.join(thread_id, uuid7())),
+    lambda client, thread_id: client.describe_thread(thread_id),
+    lambda client, thread_id: client.decide(thread_id, uuid7(), {"decision": "approve"}),
 ]
 
 

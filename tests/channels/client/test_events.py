@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from channels.client.events import Translator, text_of
-from channels.terminal.sse import Frame
+from channels.client.sse import Frame
 
 HUMAN = {"type": "human", "id": "h1", "content": "Hi"}
 OLD = {"type": "ai", "id": "a0", "content": "Before", "usage_metadata": {"input_tokens": 9, "total_tokens": 9}}
@@ -76,6 +76,21 @@ def test_values_have_what_the_contract_says() -> None:
     asked = [{"id": "i", "value": 1}]
     (event,) = Translator().take(Frame("values", {"__interrupt__": asked}))
     assert event.data == {"title": None, "messages": [], "artifacts": [], "interrupts": asked}
+    (event,) = Translator().take(Frame("values", {"todos": [{"content": "one"}]}))
+    assert event.data["todos"] == [{"content": "one"}]
+
+
+def test_the_rest_of_a_text_of_which_previews_were_lost_is_told() -> None:
+    translator = Translator()
+    events = [event for frame in (FIRST, STREAMED[0], LAST, LAST) for event in translator.take(frame)]
+    texts = [event.data["content"] for event in events if event.data.get("type") == "ai"]
+    assert "".join(texts) == "Let me see"
+
+
+def test_a_result_says_whether_it_is_an_error() -> None:
+    for status in ("error", "success"):
+        (event,) = Translator().take(Frame("messages", [{**RESULT, "status": status}, {}]))
+        assert event.data.get("status") == {"error": "error"}.get(status)
 
 
 def test_a_failure_is_no_end() -> None:

@@ -19,7 +19,7 @@ from tests.support.ports import free_port
 @pytest.fixture(autouse=True)
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("channels.client.wire.PAUSES", (0.02, 0.05, 0.1, 0.2))
-    monkeypatch.setattr("channels.client.turn.PAUSES", (0.02, 0.05, 0.1, 0.2))
+    monkeypatch.setattr("channels.client.wire.FIRST_SECONDS", 0.5)
 
 
 def _told_of(events: list[StreamEvent]) -> dict[str, Any]:
@@ -87,8 +87,7 @@ def test_nobody_is_there() -> None:
     assert nobody.value.code == "unreachable"
 
 
-def test_a_run_gives_up_when_nobody_comes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("channels.client.turn.FIRST_SECONDS", 0.2)
+def test_a_run_gives_up_when_nobody_comes() -> None:
     with SikaClient(url=f"http://127.0.0.1:{free_port()}") as client, pytest.raises(Unavailable):
         client.chat("Hi")
 
@@ -146,17 +145,28 @@ SOON = (503, {"detail": "busy", "code": "unavailable"}, {"Retry-After": "1"})
 NOT_HERE = (503, {"detail": "none", "code": "memory_unavailable"}, {"Retry-After": "2"})
 
 
-@pytest.mark.parametrize("answer", [NOW, SOON])
+@pytest.mark.parametrize("answer", [NOW, SOON, (502, {}, {}), (504, {}, {})])
 def test_what_only_reads_waits_for_the_server(client: SikaClient, moody: Moody, answer: Any) -> None:
     moody.answers = [answer]
-    assert client.get_memory() == {"fine": True}
+    assert client.list_models() == {"fine": True}
     assert moody.asked == ["GET", "GET"]
+
+
+def test_a_server_that_was_there_is_given_up_in_the_end(
+    client: SikaClient, moody: Moody, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert client.list_models() == {"fine": True}
+    monkeypatch.setattr("channels.client.wire.AWAY_SECONDS", 0.1)
+    moody.answers = [NOW] * 1000
+    with pytest.raises(Unavailable, match="busy"):
+        client.list_models()
+    assert len(moody.asked) > 2
 
 
 def test_what_changes_something_does_not(client: SikaClient, moody: Moody) -> None:
     moody.answers = [SOON]
     with pytest.raises(Unavailable, match="busy"):
-        client.create_memory_fact("likes tea")
+        client.upload_files("t", [__file__])
     assert moody.asked == ["POST"]
 
 
@@ -170,7 +180,7 @@ def test_a_server_that_is_broken_is_not_asked_for_the_run_again(client: SikaClie
 def test_what_a_server_does_not_have_is_asked_for_once(client: SikaClient, moody: Moody) -> None:
     moody.answers = [NOT_HERE]
     with pytest.raises(Unsupported):
-        client.get_memory()
+        client.list_models()
     assert moody.asked == ["GET"]
 
 
@@ -193,7 +203,7 @@ def test_a_server_of_another_kind(client: SikaClient, ask: Callable[[SikaClient]
         ((401, {"detail": {"code": "token_expired", "message": "over"}}, {}), Unauthenticated, "token_expired"),
         ((429, {"detail": "slow", "code": "too_many_runs"}, {"Retry-After": "7"}), TooMany, "too_many_runs"),
         ((500, {"detail": "oh", "code": "internal"}, {}), Unavailable, "internal"),
-        ((502, {}, {}), Unavailable, "http_502"),
+        ((599, {}, {}), Unavailable, "http_599"),
         ((418, {"detail": "tea"}, {}), ClientError, "http_418"),
         ((302, {}, {"Location": "http://127.0.0.1:1/"}), ClientError, "redirected"),
     ],
@@ -201,7 +211,7 @@ def test_a_server_of_another_kind(client: SikaClient, ask: Callable[[SikaClient]
 def test_errors_by_status(client: SikaClient, moody: Moody, answer: Any, kind: type[ClientError], code: str) -> None:
     moody.answers = [answer]
     with pytest.raises(kind) as raised:
-        client.get_memory()
+        client.list_models()
     assert (raised.value.code, raised.value.status) == (code, answer[0])
     if isinstance(raised.value, TooMany):
         assert raised.value.retry_after == 7

@@ -142,7 +142,7 @@ def test_users_have_their_own_things(tmp_path: Path, models: Models) -> None:
             with pytest.raises((NotFound, Refused)):
                 other.chat("Hi", thread_id="t", model_name="hello")
         with pytest.raises(Forbidden):
-            ada.update_mcp_config({})
+            ada.rebuild_projections()
         address = running_server(home)
         assert address is not None
         for key in (None, "wrong"):

@@ -8,6 +8,9 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from core.log import EventLog
+from tests.channels.client.stage import Stage, serving, written
+from tests.channels.terminal.talks import RULE, SCRIPTS, Place
+from tests.support.model_server import ModelServer, Script
 from tests.support.nats import Nats, bus_on, log_on, running
 
 
@@ -21,3 +24,12 @@ def nats(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nats]:
 async def log(nats: Nats) -> AsyncIterator[EventLog]:
     async with bus_on(nats, f"t{uuid.uuid4().hex[:10]}") as bus, log_on(bus) as log:
         yield log
+
+
+@pytest.fixture(scope="package")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    folder, stage = tmp_path_factory.mktemp("talks"), Stage()
+    models = stage.enter(ModelServer({name: Script(tuple(turns), count="total") for name, turns in SCRIPTS.items()}))
+    config = written(folder / "config", models, approvals=[RULE])
+    yield Place(stage, models, config, stage.enter(serving(folder / "home", config)))
+    stage.close()

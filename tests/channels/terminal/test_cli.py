@@ -83,6 +83,7 @@ def test_help_is_instant_and_imports_nothing_big() -> None:
         ["dlq", "redrive", "x"],
         ["chat", "one", "two"],
         ["chat", "--thread", "t", "--continue"],
+        ["init", "--key-env", "A", "--key-stdin"],
     ],
 )
 def test_wrong_arguments_are_explained(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
@@ -105,6 +106,7 @@ def test_every_command_has_help(capsys: pytest.CaptureFixture[str]) -> None:
     for command in (
         "serve",
         "chat",
+        "init",
         "doctor",
         "log tail",
         "log verify",
@@ -192,15 +194,20 @@ def test_a_server_a_talk_and_its_log(tmp_path: Path, server: Running) -> None:
     assert talk.returncode == 0, talk.stderr
     assert "▸ ls" in talk.stdout
 
+    piped = sika("chat", *home, "--thread", "t2", "list the files", cwd=tmp_path, stdin="of\nthis pipe")
+    assert piped.returncode == 0, piped.stderr
+    message = r'"list the files\n\nof\nthis pipe"'
+    assert message in sika("log", "show", *home, "t2", "--json", cwd=tmp_path).stdout
+
     shown = sika("log", "show", *home, "t1", cwd=tmp_path).stdout
     assert shown.count("run.completed") == 2
     assert sika("log", "verify", *home, "t1", cwd=tmp_path).stdout.startswith("ok: ")
     every = sika("log", "verify", "--all", *home, cwd=tmp_path)
-    assert (every.returncode, every.stdout.split(",")[0]) == (0, "ok: 1 threads")
+    assert (every.returncode, every.stdout.split(",")[0]) == (0, "ok: 2 threads")
     assert sika("log", "replay", *home, "t1", cwd=tmp_path).stdout.startswith("identical: ")
     assert json.loads(sika("log", "state", *home, "t1", "--json", cwd=tmp_path).stdout)["thread_id"] == "t1"
     assert sika("dlq", "list", *home, cwd=tmp_path).returncode == 0
-    [listed] = sika("threads", *home, cwd=tmp_path).stdout.splitlines()
+    [_, listed] = sika("threads", *home, cwd=tmp_path).stdout.splitlines()
     assert re.fullmatch(r"t1 +default +idle +\d+ (s|min)  run: seq 3; printf .*", listed)
     assert sika("projections", "rebuild", *home, cwd=tmp_path).returncode == 0
     examined = sika("doctor", *home, cwd=tmp_path)

@@ -2,23 +2,36 @@
 
 from __future__ import annotations
 
+import io
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
+from channels.client.events import StreamEvent, Translator
+from channels.client.sse import Frame
 from channels.terminal.files import host_path
-from channels.terminal.render import PROGRESS_LINES, Transcript, failure
-from channels.terminal.text import Style
+from channels.terminal.render import PROGRESS_LINES, Transcript
+from channels.terminal.screen import Screen
 
 HUMAN = {"type": "human", "id": "h", "content": "hi"}
 Frames = list[tuple[str, Any]]
 
 
-def shown(frames: Frames, style: Style | None = None) -> str:
-    transcript = Transcript(style or Style())
-    return "".join(transcript.feed(event, data) for event, data in frames) + transcript.close()
+def shown(frames: Frames) -> str:
+    """What is written, by lines, where there is no terminal."""
+    out = io.StringIO()
+    screen, translator = Screen(out, io.StringIO()), Translator()
+    transcript = Transcript(screen)
+    for name, data in frames:
+        if (name, data) == AGAIN:
+            transcript.reconnected()
+        for event in translator.take(Frame(name, data)):
+            transcript.feed(event)
+    screen.settle()
+    return out.getvalue()
 
 
 def state(*messages: Any, **values: Any) -> tuple[str, Any]:
@@ -32,8 +45,9 @@ def delta(text: str, identity: str = "m", **fields: Any) -> tuple[str, Any]:
     ]
 
 
-def call(args: str, *, identity: str | None = None, name: str | None = None, index: int = 0) -> tuple[str, Any]:
-    return delta("", tool_call_chunks=[{"id": identity, "name": name, "args": args, "index": index}])
+def call(args: dict[str, Any], *, identity: str = "c", name: str = "bash") -> tuple[str, Any]:
+    calls = [{"id": identity, "name": name, "args": args}]
+    return "updates", {"model": {"messages": [{"type": "ai", "id": "m", "content": "", "tool_calls": calls}]}}
 
 
 def result(content: str, identity: str = "c", name: str = "bash", **fields: Any) -> tuple[str, Any]:
@@ -53,8 +67,13 @@ def progress(text: str, identity: str = "c", name: str = "bash") -> tuple[str, A
 
 
 AGAIN = ("reconnected", None)
-BASH = call('{"description":"count","command":"seq 2"}', identity="c", name="bash")
+BASH = call({"description": "count", "command": "seq 2"})
 TODOS = [{"content": "one", "status": "completed"}, {"content": "two", "status": "in_progress"}, {"content": "three"}]
+
+FIELDS = [
+    {"label": "Size", "required": True, "options": [{"label": "S"}, {"label": "L\x1b[1m"}]},
+    {"label": "Name"},
+]
 
 TABLE: list[tuple[str, Frames, str]] = [
     ("text", [state(), delta("Hel"), delta("lo")], "Hello\n"),
@@ -66,11 +85,6 @@ TABLE: list[tuple[str, Frames, str]] = [
     ("not twice", [state(), delta("Hi"), state({"type": "ai", "id": "m", "content": "Hi"})], "Hi\n"),
     ("two messages", [state(), delta("one", "a"), delta("two", "b")], "one\ntwo\n"),
     ("call", [state(), BASH], "▸ bash: count\n"),
-    (
-        "call in pieces",
-        [state(), call("", identity="c", name="bash"), call('{"command":'), call('"ls"}')],
-        "▸ bash: ls\n",
-    ),
     (
         "call in values only",
         [
@@ -106,7 +120,7 @@ TABLE: list[tuple[str, Frames, str]] = [
     ),
     (
         "paths",
-        [state(), call('{"filepaths":["/mnt/a"]}', identity="c", name="present_files")],
+        [state(), call({"filepaths": ["/mnt/a"]}, name="present_files")],
         "▸ present_files: /mnt/a\n",
     ),
     ("progress of an unknown call", [state(), progress("x\n")], "▸ bash\n    x\n"),
@@ -114,39 +128,29 @@ TABLE: list[tuple[str, Frames, str]] = [
     ("todos as they were", [state(todos=TODOS), state(todos=TODOS)], ""),
     (
         "todos without their tool",
-        [state(), call('{"todos":[]}', identity="c", name="write_todos"), result("Updated", name="write_todos")],
+        [state(), call({"todos": []}, name="write_todos"), result("Updated", name="write_todos")],
         "",
     ),
     (
         "question",
         [
             state(),
-            call('{"question":"?"}', identity="c", name="ask_clarification"),
+            call({"question": "?"}, name="ask_clarification"),
             result("A?\nB?", name="ask_clarification"),
+            state(result("A?\nB?", name="ask_clarification")[1][0]),
         ],
         "A?\nB?\n",
     ),
     (
         "long question",
-        [state(), result("\n".join("abcdefghij"), name="ask_clarification")],
+        [state(), state(result("\n".join("abcdefghij"), name="ask_clarification")[1][0])],
         "".join(f"{c}\n" for c in "abcdefghij"),
     ),
     (
         "question as a form",
         [
             state(),
-            result(
-                "Which?",
-                name="ask_clarification",
-                artifact={
-                    "human_input": {
-                        "fields": [
-                            {"label": "Size", "required": True, "options": [{"label": "S"}, {"label": "L\x1b[1m"}]},
-                            {"label": "Name"},
-                        ]
-                    }
-                },
-            ),
+            state(result("Which?", name="ask_clarification", artifact={"human_input": {"fields": FIELDS}})[1][0]),
         ],
         "Which?\n  - Size (required): S, L\n  - Name\n",
     ),
@@ -166,10 +170,9 @@ TABLE: list[tuple[str, Frames, str]] = [
         ],
         "▸ subagent: study\n    I read\n    no\n",
     ),
-    ("gap", [("gap", {})], "(a part of the stream is missing here)\n"),
-    ("unknown", [("updates", {"x": 1}), ("custom", {"type": "?"}), ("messages", []), ("values", None)], ""),
+    ("unknown", [("updates", {"x": 1}), ("custom", {"type": "?"}), ("messages", [])], ""),
     ("escapes in text", [state(), delta("\x1b[2Jx\x1b]0;t\x07")], "x\n"),
-    ("escapes in a call", [state(), call('{"command":"\\u001b[2Jls"}', identity="c", name="b\x1b[1m")], "▸ b: ls\n"),
+    ("escapes in a call", [state(), call({"command": "\x1b[2Jls"}, name="b\x1b[1m")], "▸ b: ls\n"),
     ("escapes in progress", [state(), BASH, progress("a\rb\x1b[1A\n")], "▸ bash: count\n    ab\n"),
 ]
 
@@ -190,35 +193,33 @@ def test_progress_without_end_is_cut() -> None:
     assert lines[-1].strip() == "…"
 
 
-def test_colours_are_closed_on_every_line() -> None:
-    for line in shown([state(), BASH, progress("1\n2\n"), delta("text")], Style(True)).splitlines():
-        assert line.count("\x1b[0m") == line.count("\x1b[2m")
-
-
-@pytest.mark.parametrize(
-    ("data", "text"),
-    [
-        ({"error": "RateLimitError", "message": "slow down"}, "RateLimitError: slow down"),
-        ({"name": "RateLimitError", "message": "slow down"}, "RateLimitError: slow down"),
-        ({"error": "Odd"}, "Odd"),
-        ("text\x1b[1m", "text"),
-        (None, "None"),
-    ],
-)
-def test_failures_in_words(data: Any, text: str) -> None:
-    assert failure(data) == text
-
-
 CARD = {"human_input": {"options": [{"id": "option-1", "label": "red", "value": "red"}]}}
 QUESTION = {**result("Red?", name="ask_clarification", artifact=CARD)[1][0]}
 
 
+class Shown(NamedTuple):
+    """A transcript, and what it wrote."""
+
+    transcript: Transcript
+    out: io.StringIO
+
+    def feed(self, **values: Any) -> str:
+        before = len(self.out.getvalue())
+        self.transcript.feed(StreamEvent("values", {"messages": [], "artifacts": [], **values}))
+        return self.out.getvalue()[before:]
+
+
+def transcript(locate: Callable[[str], str] = str) -> Shown:
+    out = io.StringIO()
+    return Shown(Transcript(Screen(out, io.StringIO()), locate), out)
+
+
 def test_what_is_asked_in_words() -> None:
-    transcript = Transcript(Style())
-    transcript.feed(*state())
-    assert (transcript.asks, transcript.options) == (False, [])
-    transcript.feed("messages", [QUESTION, {}])
-    assert (transcript.asks, transcript.options) == (True, ["red"])
+    shown = transcript()
+    shown.feed()
+    assert (shown.transcript.asks, shown.transcript.options) == (False, [])
+    shown.feed(messages=[QUESTION])
+    assert (shown.transcript.asks, shown.transcript.options) == (True, ["red"])
 
 
 @pytest.mark.parametrize(
@@ -233,25 +234,26 @@ def test_what_is_asked_in_words() -> None:
     ids=["last", "answered", "failed", "another tool", "nothing"],
 )
 def test_a_question_that_still_waits(messages: list[Any], text: str) -> None:
-    transcript = Transcript(Style())
-    assert transcript.reopen({"messages": messages}) == text
-    assert transcript.asks == bool(text)
+    shown = transcript()
+    shown.transcript.reopen({"messages": messages})
+    assert shown.out.getvalue() == text
+    assert shown.transcript.asks == bool(text)
 
 
 def test_the_newest_state_says_what_a_run_is_paused_at() -> None:
-    transcript = Transcript(Style())
-    transcript.feed(*state(__interrupt__=[{"id": "i", "value": 1}, {"id": "j", "value": None}]))
-    assert [tuple(question) for question in transcript.questions] == [("i", 1), ("j", None)]
-    transcript.feed(*state())
-    assert transcript.questions == []
+    shown = transcript()
+    shown.feed(interrupts=[{"id": "i", "value": 1}, {"id": "j", "value": None}])
+    assert [tuple(question) for question in shown.transcript.questions] == [("i", 1), ("j", None)]
+    shown.feed()
+    assert shown.transcript.questions == []
 
 
 def test_an_artifact_is_shown_where_it_lies(tmp_path: Path) -> None:
     file = tmp_path / "users" / "me" / "threads" / "t" / "user-data" / "outputs" / "a.md"
     file.parent.mkdir(parents=True)
     file.touch()
-    transcript = Transcript(Style(), partial(host_path, tmp_path, "t"))
-    transcript.feed(*state())
-    assert transcript.feed(*state(artifacts=["/mnt/user-data/outputs/a.md"])) == f"▸ artifact: {file}\n"
+    shown = transcript(partial(host_path, tmp_path, "t"))
+    shown.feed()
+    assert shown.feed(artifacts=["/mnt/user-data/outputs/a.md"]) == f"▸ artifact: {file}\n"
     for path in ("/mnt/user-data/outputs/gone.md", "/mnt/skills/a.md"):
         assert host_path(tmp_path, "t", path) == path

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from channels.terminal.sse import Frame, Parser
+from channels.client.sse import Frame, Parser
 
 STREAM = (
     ': heartbeat\r\n\r\nevent: metadata\r\ndata: {"run_id":"r"}\r\nid: 1\r\n\r\n'

@@ -1,0 +1,31 @@
+"""Files that a message names as `@path` or `@"path with spaces"`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+_NAMED = re.compile(r'(?<!\S)@(?:"([^"\n]+)"|(\S+))')
+
+
+def named(message: str) -> list[Path]:
+    """The files of this machine that a message names, each once. What is no file is only a word."""
+    return list(dict.fromkeys(path for path in _candidates(message) if path.is_file()))
+
+
+def _candidates(message: str) -> Iterator[Path]:
+    for quoted, word in _NAMED.findall(message):
+        for name in (quoted or word, word.rstrip(".,;:!?)")):
+            if name:
+                yield Path(name).expanduser()
+
+
+def with_files(message: str, answer: Mapping[str, Any]) -> dict[str, Any]:
+    """A message with what was uploaded for it."""
+    files = [
+        {"filename": file["filename"], "size": int(file["size"]), "path": file["virtual_path"], "status": "uploaded"}
+        for file in answer.get("files") or ()
+    ]
+    return {"content": message, "additional_kwargs": {"files": files}}

@@ -1,0 +1,191 @@
+"""`sika init`: asks for a provider and a key, and writes a first `config.yaml`, with the key in `.env` beside it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+import dotenv
+
+from core.errors import Invalid, Refused
+
+CUSTOM = "custom"
+NO_KEY = "not-needed"
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+Read = Callable[[str, str, bool], Awaitable[str]]
+"""Asks a person: a question, the answer if they only press Enter, and whether it is a secret."""
+
+
+class Provider(NamedTuple):
+    """An OpenAI-compatible endpoint. Without a `variable` it needs no key."""
+
+    base_url: str | None
+    variable: str
+    example: str
+    use: str = ""
+
+
+PROVIDERS = {
+    "openai": Provider(None, "OPENAI_API_KEY", "gpt-5.4"),
+    "deepseek": Provider(
+        "https://api.deepseek.com", "DEEPSEEK_API_KEY", "deepseek-chat", "adapters.models.dialects:DeepSeek"
+    ),
+    "openrouter": Provider("https://openrouter.ai/api/v1", "OPENROUTER_API_KEY", "openai/gpt-5.4"),
+    "groq": Provider("https://api.groq.com/openai/v1", "GROQ_API_KEY", "openai/gpt-oss-120b"),
+    "mistral": Provider("https://api.mistral.ai/v1", "MISTRAL_API_KEY", "mistral-large-latest"),
+    "ollama": Provider("http://127.0.0.1:11434/v1", "", "qwen3"),
+    CUSTOM: Provider(None, "MODEL_API_KEY", ""),
+}
+
+
+class Wishes(NamedTuple):
+    """What is known before anybody is asked. `variable` has the key already; without it, `key` goes into `.env`."""
+
+    provider: str = ""
+    base_url: str = ""
+    model: str = ""
+    variable: str = ""
+    key: str = ""
+
+
+class Choice(NamedTuple):
+    """One model and its key. Without a `variable` there is no key; `stored`: the variable comes from elsewhere."""
+
+    model: str
+    base_url: str | None
+    use: str
+    variable: str
+    key: str
+    stored: bool
+
+
+async def choose(wishes: Wishes, read: Read | None) -> Choice:
+    """Complete the wishes by asking. Raises `Invalid` for what is wrong, or missing if nobody can be asked."""
+
+    async def ask(known: str, flag: str, question: str, default: str = "", *, secret: bool = False) -> str:
+        if not known and read is None and default:
+            return default
+        if not known and read is None:
+            raise Invalid(f"init: {flag} is missing")
+        return known or (await read(question, default, secret) if read is not None else "").strip() or default
+
+    name = await ask(wishes.provider, "--provider", f"Provider ({', '.join(PROVIDERS)})", "openai")
+    if name not in PROVIDERS:
+        raise Invalid(f"--provider: {name} unknown; there are: {', '.join(PROVIDERS)}")
+    provider = PROVIDERS[name]
+    base_url = wishes.base_url or provider.base_url
+    if name == CUSTOM:
+        base_url = _address(await ask(wishes.base_url, "--base-url", "Base URL (as http://localhost:8000/v1)"))
+    model = await ask(wishes.model, "--model", "Model, as the provider calls it", provider.example)
+    if not model:
+        raise Invalid("init: --model is missing")
+    if wishes.variable:
+        return Choice(model, base_url, provider.use, wishes.variable, _held(wishes.variable), True)
+    key = wishes.key
+    if provider.variable and not key and (read is not None or name != CUSTOM):
+        flag = "--key-env or --key-stdin"
+        key = await ask(key, flag, "API key (empty if it needs none)" if name == CUSTOM else "API key", secret=True)
+    return Choice(model, base_url, provider.use, provider.variable if key else "", _checked(key), False)
+
+
+def written(choice: Choice) -> str:
+    """The configuration file."""
+    lines = [f"    model: {json.dumps(choice.model)}"]
+    if choice.use:
+        lines.append(f"    use: {choice.use}")
+    lines.append(f"    api_key: ${choice.variable}" if choice.variable else f"    api_key: {NO_KEY}")
+    if choice.base_url:
+        lines.append(f"    base_url: {json.dumps(choice.base_url)}")
+    return TEMPLATE.replace("    model:\n", "\n".join(lines) + "\n")
+
+
+def write(path: Path, choice: Choice) -> list[Path]:
+    """Write the file, and the key into `.env` beside it; what was written. Raises `Refused` rather than overwrite."""
+    files = [path]
+    if choice.variable and not choice.stored and _store(path.with_name(".env"), choice):
+        files.append(path.with_name(".env"))
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(written(choice))
+    except FileExistsError:
+        raise refusal(path) from None
+    except OSError as error:
+        raise Invalid(f"{path}: {error.strerror}") from None
+    return files
+
+
+def refusal(path: Path) -> Refused:
+    return Refused(f"{path}: is there already; remove it, or name another file with --config")
+
+
+def _store(path: Path, choice: Choice) -> bool:
+    """Add the key to `.env`, closed to other users; whether it was not there."""
+    try:
+        known = dotenv.dotenv_values(path, interpolate=False).get(choice.variable)
+        if known == choice.key:
+            return False
+        if known is not None:
+            raise Refused(f"{path}: {choice.variable} is there already, with another value; --key-env uses that one")
+        before = path.read_bytes() if path.exists() else b""
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as file:
+            path.chmod(0o600)
+            file.write((b"\n" if before and not before.endswith(b"\n") else b"") + _line(choice))
+    except OSError as error:
+        raise Invalid(f"{path}: {error.strerror}") from None
+    return True
+
+
+def _line(choice: Choice) -> bytes:
+    return f"{choice.variable}='{choice.key}'\n".encode()
+
+
+def _address(url: str) -> str:
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise Invalid(f"--base-url: an http(s) address is expected, got {url!r}")
+    return url.rstrip("/")
+
+
+def _held(variable: str) -> str:
+    if not _NAME.fullmatch(variable):
+        raise Invalid(f"--key-env: {variable!r} is no name of a variable")
+    if not os.environ.get(variable):
+        raise Invalid(f"--key-env: the environment variable {variable} is not set")
+    return os.environ[variable]
+
+
+def _checked(key: str) -> str:
+    if not (key.isascii() and key.isprintable()) or set(key) & set(" '\\"):
+        raise Invalid("the API key has characters that keys do not have")
+    return key
+
+
+TEMPLATE = """\
+# Written by `sika init`. config.example.yaml explains every key; `sika config check` looks for mistakes in this file.
+# Changes take effect with the next message; those of `http`, `auth` and `sandbox` when the server is started again.
+
+models:                           # the first one is the default
+  - name: main                    # how clients call it
+    model:
+    # supports_vision: true       # lets the agent look at images
+    # supports_thinking: true
+
+# http:
+#   port: 2026
+
+# auth:
+#   enabled: true                 # accounts: `sika user create you@example.org`
+
+# approvals:                      # tool calls that wait for a person
+#   - tool: bash
+#     text: It runs a command.
+
+sandbox:
+  provider: auto                  # bubblewrap where it works; else the agent has file tools, but no commands
+"""

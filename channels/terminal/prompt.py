@@ -1,0 +1,210 @@
+"""What a person types: lines at a terminal, or the lines of a pipe."""
+
+from __future__ import annotations
+
+import os
+import sys
+import termios
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Protocol
+
+import anyio
+from prompt_toolkit import PromptSession
+from prompt_toolkit.completion import CompleteEvent, Completer, Completion, PathCompleter, ThreadedCompleter
+from prompt_toolkit.document import Document
+from prompt_toolkit.history import FileHistory, History, InMemoryHistory
+from prompt_toolkit.input.typeahead import clear_typeahead
+from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.output import create_output
+
+from channels.terminal.interrupts import Stopped
+from channels.terminal.text import one_line
+from core.errors import Invalid
+
+MAX_PIPED_BYTES = 4 << 20
+MAX_HISTORY_BYTES = 1 << 20
+PIPE_SECONDS = 3.0
+"""How long a pipe may be silent before a message goes without what comes out of it."""
+COMPLETE_SECONDS = 3.0
+
+Threads = Callable[[], Awaitable[Sequence[Mapping[str, Any]]]]
+
+
+class Lines(Protocol):
+    """Where a conversation's messages come from. None is the end; Ctrl-C raises `Stopped`."""
+
+    async def line(self, prompt: str) -> str | None:
+        """A message or a command."""
+        ...
+
+    async def answer(self, prompt: str) -> str | None:
+        """An answer to a question."""
+        ...
+
+    def forget(self) -> None:
+        """Drops what was typed before it was asked for: that is no answer."""
+        ...
+
+
+class Prompt:
+    """The lines that a person types. Enter sends them; Alt-Enter, or Enter after a backslash, begins another one."""
+
+    def __init__(self, history: Path | None, commands: Sequence[str], threads: Threads) -> None:
+        output = None if sys.stdout.isatty() else create_output(always_prefer_tty=True)
+        self._lines: PromptSession[str] = PromptSession(
+            history=_history(history),
+            completer=Completions(commands, threads),
+            complete_while_typing=False,
+            key_bindings=_bindings(),
+            multiline=True,
+            prompt_continuation="  ",
+            output=output,
+        )
+        self._answers: PromptSession[str] = PromptSession(output=output)
+
+    async def line(self, prompt: str) -> str | None:
+        return await _typed(self._lines, prompt)
+
+    async def answer(self, prompt: str) -> str | None:
+        return await _typed(self._answers, prompt)
+
+    def forget(self) -> None:
+        clear_typeahead(self._lines.input)
+        with suppress(termios.error):
+            termios.tcflush(self._lines.input.fileno(), termios.TCIFLUSH)
+
+
+async def _typed(session: PromptSession[str], prompt: str) -> str | None:
+    try:
+        return await session.prompt_async(prompt, handle_sigint=False)
+    except EOFError:
+        return None
+    except KeyboardInterrupt:
+        raise Stopped from None
+
+
+def _bindings() -> KeyBindings:
+    bindings = KeyBindings()
+
+    @bindings.add("escape", "enter")
+    def _(event: KeyPressEvent) -> None:
+        event.current_buffer.insert_text("\n")
+
+    @bindings.add("enter")
+    def _(event: KeyPressEvent) -> None:
+        buffer = event.current_buffer
+        if buffer.document.text_before_cursor.endswith("\\"):
+            buffer.delete_before_cursor()
+            buffer.insert_text("\n")
+        else:
+            buffer.validate_and_handle()
+
+    return bindings
+
+
+async def ask(question: str, default: str, secret: bool) -> str:
+    """One answer of a person at a terminal; a secret is not shown. Raises `KeyboardInterrupt` if they give up."""
+    prompt = f"{question} [{default}]: " if default else f"{question}: "
+    try:
+        return await PromptSession[str]().prompt_async(prompt, is_password=secret, handle_sigint=False) or default
+    except EOFError:
+        raise KeyboardInterrupt from None
+
+
+class Completions(Completer):
+    """Commands, threads after `/threads`, and files after an `@`."""
+
+    def __init__(self, commands: Sequence[str], threads: Threads) -> None:
+        self._commands = commands
+        self._threads = threads
+        self._files = ThreadedCompleter(PathCompleter(expanduser=True))
+
+    def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterator[Completion]:
+        """Completions are found asynchronously only."""
+        return iter(())
+
+    async def get_completions_async(
+        self, document: Document, complete_event: CompleteEvent
+    ) -> AsyncGenerator[Completion, None]:
+        before = document.text_before_cursor
+        word = before.rpartition(" ")[2].rpartition("\n")[2]
+        if word.startswith("@"):
+            path = Document(word.removeprefix("@").removeprefix('"'))
+            async for completion in self._files.get_completions_async(path, complete_event):
+                yield completion
+        elif before.startswith("/threads "):
+            for thread in await self._recent():
+                if (identity := str(thread["thread_id"])).startswith(word):
+                    title = one_line(str(thread.get("title") or ""), 60)
+                    yield Completion(identity, -len(word), display=title or identity, display_meta=identity)
+        elif before.startswith("/") and word == before:
+            for command in self._commands:
+                if command.startswith(before):
+                    yield Completion(command, -len(before))
+
+    async def _recent(self) -> Sequence[Mapping[str, Any]]:
+        with anyio.move_on_after(COMPLETE_SECONDS):
+            return await self._threads()
+        return ()
+
+
+def _history(path: Path | None) -> History:
+    """The messages of former talks, closed to other users; only those of this talk if they cannot be kept."""
+    if path is None:
+        return InMemoryHistory()
+    try:
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
+        path.chmod(0o600)
+        if path.stat().st_size > MAX_HISTORY_BYTES:
+            kept = path.read_bytes()[-MAX_HISTORY_BYTES // 2 :]
+            path.write_bytes(kept[max(kept.find(b"\n# "), 0) :])
+    except OSError:
+        return InMemoryHistory()
+    return FileHistory(path)
+
+
+class Piped:
+    """The lines of a standard input that is no terminal."""
+
+    def __init__(self, fd: int = 0) -> None:
+        self._fd = fd
+        self._buffer = b""
+
+    async def line(self, prompt: str) -> str | None:
+        while b"\n" not in self._buffer:
+            if not (chunk := await _chunk(self._fd)):
+                rest, self._buffer = self._buffer, b""
+                return rest.decode(errors="replace") or None
+            self._buffer += chunk
+            if len(self._buffer) > MAX_PIPED_BYTES:
+                raise Invalid(f"standard input: a line has more than {MAX_PIPED_BYTES >> 20} MiB")
+        line, _, self._buffer = self._buffer.partition(b"\n")
+        return line.decode(errors="replace")
+
+    answer = line
+
+    def forget(self) -> None:
+        """A pipe is no person: its lines are meant as answers."""
+
+
+async def piped(fd: int = 0) -> str:
+    """All of a standard input that is no terminal; nothing if it stays silent."""
+    content = bytearray()
+    with anyio.move_on_after(PIPE_SECONDS) as silence:
+        while chunk := await _chunk(fd):
+            silence.deadline = float("inf")
+            content += chunk
+            if len(content) > MAX_PIPED_BYTES:
+                raise Invalid(
+                    f"standard input: more than {MAX_PIPED_BYTES >> 20} MiB; use a file, and name it as @file"
+                )
+    return content.decode(errors="replace")
+
+
+async def _chunk(fd: int) -> bytes:
+    """What there is to be read, when there is something; nothing at the end."""
+    with suppress(PermissionError):  # a file, or a device like /dev/null: it always has an answer
+        await anyio.wait_readable(fd)
+    return os.read(fd, 65536)

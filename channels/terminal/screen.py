@@ -1,0 +1,213 @@
+"""The screen of a talk: the only place that writes on it.
+
+On a terminal, answers are Markdown, and below them a line tells what is going on. A block of an answer stands there,
+too, until it is complete. Anywhere else everything is plain text, line by line. Text of others is made harmless first,
+and is never markup.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple, TextIO
+
+from markdown_it import MarkdownIt
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.markdown import Markdown
+from rich.spinner import Spinner
+from rich.table import Table
+from rich.text import Text
+
+from channels.terminal.text import clean
+
+WIDE = 10_000
+"""Columns of what is no terminal: nothing is wrapped there."""
+_FENCE = re.compile(r" {0,3}(```+|~~~+)")
+_ITEM = re.compile(r"([-*+]|\d{1,9}[.)])\s")
+_PARSER = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
+
+
+class Form(NamedTuple):
+    """How a text is shown."""
+
+    style: str = ""
+    indent: str = ""
+    markdown: bool = False
+
+
+ANSWER = Form(markdown=True)
+THOUGHT = Form("dim")
+OUTPUT = Form("dim", "    ")
+FAILURE = Form("red", "    ")
+
+
+class Screen:
+    """What a person reads: `out` takes what the agent says, `err` what the program has to say."""
+
+    def __init__(self, out: TextIO, err: TextIO) -> None:
+        self._out, self._err = _console(out), _console(err)
+        self._rich = self._out.is_terminal and not self._out.is_dumb_terminal
+        self._writer, self._form = "", Form()
+        self._text = Blocks(whole_lines=True)
+        self._live: Live | None = None
+        self._spinner = Spinner("dots", style="dim")
+        self._tasks: dict[str, tuple[str, float]] = {}
+
+    def write(self, writer: str, text: str, form: Form = ANSWER) -> None:
+        """Text that may go on in the middle of the writer's line, and may end there."""
+        if (writer, form) != (self._writer, self._form):
+            self.settle()
+            self._writer, self._form = writer, form
+            self._text = Blocks(whole_lines=not (form.markdown and self._rich))
+        for block in self._text.feed(clean(text)):
+            self._show(block)
+
+    def settle(self) -> None:
+        """Ends the text that is being written."""
+        rest, self._writer, self._text = self._text.rest, "", Blocks(whole_lines=True)
+        if rest:
+            self._show(rest)
+
+    def line(self, text: str, style: str = "") -> None:
+        """Lines of their own."""
+        self.settle()
+        self._out.print(Text(clean(text), style), soft_wrap=True)
+
+    def table(self, rows: Iterable[Sequence[str]]) -> None:
+        self.settle()
+        table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+        for row in rows:
+            table.add_row(*(Text(clean(cell)) for cell in row))
+        self._out.print(table)
+
+    def notice(self, text: str, style: str = "") -> None:
+        """A line of the program's own, beside what is being written."""
+        console = self._out if self._live is not None and self._err.is_terminal else self._err
+        console.print(Text(clean(text), style), soft_wrap=True)
+
+    # ── what is going on ────────────────────────────────────────────────────────────────────────────────────────────
+
+    @contextmanager
+    def working(self) -> Iterator[None]:
+        """Shows that something is going on, where that can be shown."""
+        if not self._rich:
+            yield
+            return
+        self._tasks = {"": ("working", time.monotonic())}
+        self._live = Live(
+            _Changing(self._progress),
+            console=self._out,
+            transient=True,
+            refresh_per_second=8,
+            redirect_stdout=False,
+            redirect_stderr=False,
+        )
+        try:
+            with self._live:
+                yield
+        finally:
+            self._live = None
+
+    def begin(self, task: str, text: str) -> None:
+        """A task that takes its time, until its `end`."""
+        self._tasks[task] = (clean(text), time.monotonic())
+
+    def end(self, task: str) -> None:
+        self._tasks.pop(task, None)
+
+    def _progress(self) -> RenderableType:
+        now = time.monotonic()
+        tasks = list(self._tasks.values())[1:] or list(self._tasks.values())
+        lines = (f"{text} {now - since:.0f} s" for text, since in tasks[-5:])
+        self._spinner.update(text=Text("\n  ".join(lines), "dim", no_wrap=True, overflow="ellipsis"))
+        return Group(*self._unfinished(), self._spinner)
+
+    def _unfinished(self) -> Iterator[RenderableType]:
+        """The text that is not complete: its last lines, if it is long."""
+        rest = self._text.rest
+        if rest and (lines := rest.split("\n")):
+            room = max(self._out.height - 8, 1)
+            yield self._rendered(rest) if len(lines) <= room else Text("\n".join(lines[-room:]), "dim", no_wrap=True)
+
+    # ── how ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _show(self, block: str) -> None:
+        block = block.removesuffix("\n")
+        self._out.print(self._rendered(block), soft_wrap=not self._form.markdown or not self._rich)
+
+    def _rendered(self, block: str) -> RenderableType:
+        if self._form.markdown and self._rich:
+            return Group(markdown(block), "") if block.endswith("\n") else markdown(block)
+        lines = (self._form.indent + line if line else "" for line in block.split("\n"))
+        return Text("\n".join(lines), self._form.style)
+
+
+class _Changing:
+    """A renderable that is made anew whenever it is shown."""
+
+    def __init__(self, make: Callable[[], RenderableType]) -> None:
+        self._make = make
+
+    def __rich__(self) -> RenderableType:
+        return self._make()
+
+
+class Blocks:
+    """Text as it is streamed, cut where it can be shown for good: after lines, or between blocks of Markdown."""
+
+    def __init__(self, *, whole_lines: bool) -> None:
+        self._whole_lines = whole_lines
+        self._lines: list[str] = []
+        self._partial = ""
+        self._fence = ""
+        self._blank = False
+
+    @property
+    def rest(self) -> str:
+        return "".join(self._lines) + self._partial
+
+    def feed(self, text: str) -> Iterator[str]:
+        *lines, self._partial = (self._partial + text).split("\n")
+        for line in lines:
+            if self._whole_lines:
+                yield f"{line}\n"
+                continue
+            if self._blank and not self._fence and line[:1].strip() and not self._continues(line):
+                block, self._lines = "".join(self._lines), []
+                yield block
+            self._take(line)
+
+    def _continues(self, line: str) -> bool:
+        """Whether a line is an item of the list that is being written."""
+        return bool(_ITEM.match(line) and _ITEM.match(self._lines[0]))
+
+    def _take(self, line: str) -> None:
+        self._lines.append(f"{line}\n")
+        self._blank = not line.strip()
+        if match := _FENCE.match(line):
+            if not self._fence:
+                self._fence = match[1]
+            elif line.strip().startswith(self._fence) and not line.strip().strip(self._fence[0]):
+                self._fence = ""
+
+
+def markdown(text: str) -> Markdown:
+    """Markdown that shows addresses and HTML as they are written, and has no hyperlinks."""
+    shown = Markdown("", hyperlinks=False, code_theme="ansi_dark")
+    shown.markup, shown.parsed = text, _PARSER.parse(text)
+    return shown
+
+
+def _console(file: TextIO) -> Console:
+    terminal = file.isatty()
+    return Console(
+        file=file,
+        force_terminal=terminal,
+        width=None if terminal else WIDE,
+        markup=False,
+        emoji=False,
+        highlight=False,
+    )
