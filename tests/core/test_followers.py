@@ -13,6 +13,7 @@ import core.log
 from core.bus import Bus
 from core.events import Aggregate, Record, RunRequested, ThreadAnnotated
 from core.follow import BEAT, Batch, Follower, Followers, Item, Stopping
+from core.lifecycle import Status
 from core.log import EventLog
 from core.previews import Preview, Progress, Pump, RunPreview
 from core.state import Run
