@@ -42,11 +42,6 @@ EXPIRY_SECONDS = 30.0
 """How often open answers are checked for sessions and keys that have expired meanwhile."""
 PAUSE_SECONDS = 1.0
 """Until the accounts are read again, if they could not be."""
-_TOKENS = """
-SELECT coalesce(sum(input_tokens + output_tokens), 0)
-FROM used u JOIN all_runs r ON r.seq = u.run JOIN threads t ON t.id = r.thread
-WHERE t.user = ? AND r.created_at >= ?
-"""
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 MOUNTED: web.AppKey[Mapping[web.AbstractRoute, Route]] = web.AppKey("mounted", Mapping)
@@ -73,11 +68,10 @@ class Gate:
     def __init__(self, services: Services) -> None:
         self._config: Callable[[], Config] = services.config
         self._log = services.log
-        self._views = services.views
         self._forced = services.config().auth.enabled
         self.directory = Directory(services.log, Installation(services.home))
         self.lockout = Lockout(services.log)
-        self.limits = Limits(services.log, services.threads, lambda: self._config().limits, self._tokens)
+        self.limits = Limits(services.log, services.threads, lambda: self._config().limits, services.views.tokens_since)
         self._inside: dict[int, tuple[web.Request, Entry]] = {}
 
     @property
@@ -145,11 +139,6 @@ class Gate:
         if token := request.cookies.get(cookies.SESSION):
             return Entry(*await self.directory.of_session(token), browser=True)
         raise Unauthenticated("not_authenticated", "Sign in, or send an API key")
-
-    async def _tokens(self, user: str, since: str) -> int:
-        """What the user's runs used that were asked for since then."""
-        [(total,)] = await self._views.query(_TOKENS, (user, since))
-        return int(total)
 
     # ── those who are inside ────────────────────────────────────────────────────────────────────────────────────────
 

@@ -17,12 +17,12 @@ from aiohttp import web
 from channels.http import live as alive
 from channels.http.live import LIVE, Live, Services
 from channels.http.routes import ROOT, Route
-from core.bus import ApiError
 from core.config import Config
 from core.errors import NotFound, Unavailable
 from core.events import Record
 from core.metrics import Family, Histogram, Metrics
 from core.redaction import redactor
+from core.streams import message_count
 
 MEDIA = "text/plain"
 FORMAT = "text/plain; version=0.0.4; charset=utf-8"
@@ -114,22 +114,16 @@ class Meter:
         }
         if (memory := _resident()) is not None:
             values[MEMORY] = _one(memory)
-        with suppress(Unavailable, ApiError, TimeoutError):
+        with suppress(Unavailable, TimeoutError):
             async with asyncio.timeout(ASK_SECONDS):
                 values[OPEN] = await self._open()
-        with suppress(Unavailable, ApiError, TimeoutError):
+        with suppress(Unavailable, TimeoutError):
             async with asyncio.timeout(ASK_SECONDS):
-                values[BURIED] = _one(await self._buried())
+                values[BURIED] = _one(await message_count(self._services.bus, "dlq"))
         return "".join(f"{line}\n" for line in _lines(values, numbers.histograms))
 
     async def _open(self) -> Values:
-        sql = "SELECT status, count(*) FROM all_runs WHERE status IN ('pending', 'running') GROUP BY status"
-        found = dict(await self._services.views.query(sql))
-        return {(status,): found.get(status, 0) for status in ("pending", "running")}
-
-    async def _buried(self) -> int:
-        bus = self._services.bus
-        return int((await bus.api(f"STREAM.INFO.{bus.names.stream('dlq')}"))["state"]["messages"])
+        return {(status,): runs for status, runs in (await self._services.views.open_counts()).items()}
 
 
 _METERS: WeakKeyDictionary[Live, Meter] = WeakKeyDictionary()

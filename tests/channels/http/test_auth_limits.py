@@ -13,7 +13,6 @@ from langgraph_sdk.errors import PermissionDeniedError
 from multidict import CIMultiDict
 
 from channels.http import guard
-from channels.http.access import Gate
 from channels.http.app import serve
 from core.errors import Invalid
 from core.events import ModelCompleted
@@ -56,7 +55,6 @@ async def test_tokens_are_counted_from_the_log(
 ) -> None:
     ada = await here.person(ADA)
     user = (await ada.me()).body["id"]
-    gate = Gate(services_of(system, config))
     thread = (await ada.ask("POST", "/api/threads", {})).body["thread_id"]
     run = (await ada.ask("POST", f"/api/threads/{thread}/runs", {"input": {"messages": []}})).body["run_id"]
     usage = {"input_tokens": 90, "output_tokens": 10, "total_tokens": 100}
@@ -64,11 +62,11 @@ async def test_tokens_are_counted_from_the_log(
     await worker.write(thread, run, ModelCompleted(message={**ai("m", "Hello"), "usage_metadata": usage}))
 
     async def counted() -> bool:
-        return await gate._tokens(user, "2020-01-01") == 100
+        return await system.views.tokens_since(user, "2020-01-01") == 100
 
     await eventually(counted)
-    assert await gate._tokens("somebody else", "2020-01-01") == 0
-    assert await gate._tokens(user, "2999-01-01") == 0
+    assert await system.views.tokens_since("somebody else", "2020-01-01") == 0
+    assert await system.views.tokens_since(user, "2999-01-01") == 0
 
 
 async def test_the_sdk_sends_its_key(here: Place) -> None:
