@@ -82,6 +82,37 @@ def aggregates(log: EventLog) -> Aggregates[Roster]:
     return Aggregates(log, KIND, fold, Roster())
 
 
+class Rosters:
+    """The users' rosters: read, and decided on."""
+
+    def __init__(self, log: EventLog) -> None:
+        self._rosters = aggregates(log)
+
+    async def of(self, user: str) -> Roster:
+        return await self._rosters.load(user)
+
+    async def create(self, user: str, definition: Definition, *, actor: str) -> None:
+        """Raises `Refused` if there is one of that name, or too many."""
+        await self._rosters.decide(user, lambda roster: create(roster, definition), actor=actor)
+
+    async def change(self, user: str, name: str, changes: Mapping[str, object], *, actor: str) -> Definition:
+        """Changes only what is in `changes`; returns the agent as it is then. Raises `NotFound`."""
+        roster, _ = await self._rosters.decide(user, lambda roster: change(roster, name, changes), actor=actor)
+        return known(roster, name)
+
+    async def remove(self, user: str, name: str, *, actor: str) -> None:
+        """Raises `NotFound`."""
+        await self._rosters.decide(user, lambda roster: remove(roster, name), actor=actor)
+
+    async def write_profile(self, user: str, content: str | None, *, actor: str) -> None:
+        """Writes what the user wants every agent to know of them."""
+
+        def decide(roster: Roster) -> Sequence[Event]:
+            return [] if roster.profile == content else [ProfileWritten(content=content)]
+
+        await self._rosters.decide(user, decide, actor=actor)
+
+
 def checked(name: str) -> str:
     """The name of an agent as it is kept, in lower case. Raises `Invalid`."""
     lower = name.lower()

@@ -13,7 +13,6 @@ from aiohttp import web
 from channels.http import live as alive
 from channels.http.bodies import body, number, plain
 from channels.http.gateway.models import Enabled
-from channels.http.langgraph.threads import readable
 from channels.http.routes import API, Handler, Param, Route
 from core.errors import NotFound, Unavailable
 
@@ -284,7 +283,7 @@ def _handler(missing: Missing, row: Row) -> Handler:
 def _empty(missing: Missing, row: Row) -> Handler:
     async def handler(request: web.Request) -> web.StreamResponse:
         if "thread_id" in request.match_info:
-            await readable(request)
+            await alive.readable(request)
         for param in row.query:
             number(request, param.name, 50, least=1, most=200)
         return plain(row.empty)

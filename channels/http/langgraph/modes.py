@@ -31,7 +31,6 @@ from core.previews import Piece, Preview, Progress
 from core.runs import retry_text
 from core.state import COMPACTED, Before, Run, ThreadState, next_nodes, unanswered
 
-MODES = ("values", "updates", "messages", "messages-tuple", "custom", "tasks", "checkpoints", "debug", "events")
 END_TYPES = (RunCompleted, RunPaused, RunFailed, RunCancelled, RunRolledBack)
 
 

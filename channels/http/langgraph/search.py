@@ -14,12 +14,12 @@ from aiohttp import web
 from channels.http import live as alive
 from channels.http.bodies import body, plain, within
 from channels.http.langgraph import dumps
-from channels.http.langgraph.assistants import DEFAULT
 from channels.http.langgraph.threads import thread_object
 from channels.http.live import Live
 from channels.http.routes import PAGING, Route
 from channels.http.shapes import Interrupt
-from core.errors import Invalid, SikaError, Unavailable, ungrouped
+from core.assistants import DEFAULT
+from core.errors import Invalid, NotFound, SikaError, Unavailable, ungrouped
 from core.events import Json
 from core.ids import assistant_id
 from core.projections import ThreadRow
@@ -170,13 +170,15 @@ async def _states(
     async def load() -> None:
         for row in waiting:
             try:
-                state = await live.services.threads.load(row.thread_id, at_least=row.seq)
+                state = await live.services.commands.state(row.user, row.thread_id, at_least=row.seq)
+            except NotFound:
+                continue
             except Unavailable:
                 raise
             except Exception as error:
                 found[row.thread_id] = _broken(row, error)
                 continue
-            if state.exists and chosen(state):
+            if chosen(state):
                 found[row.thread_id] = state
 
     with ungrouped():
