@@ -33,7 +33,7 @@ from core.files import Upload
 from core.files import uploads as uploads_of
 from core.ids import checkpoint_id, uuid7
 from core.intake import Intake
-from core.ownership import owned, owned_or_absent
+from core.ownership import missing, owned, owned_or_absent
 from core.prune import prune
 from core.runs import shown_run, thread_metadata
 from core.state import Feedback, ThreadState
@@ -132,7 +132,7 @@ class Commands:
     async def erase(self, user: str, thread_id: str) -> None:
         """Forgets the thread's content. Repeating it is fine; raises `NotFound` if there never was such a thread."""
         if await self._owner(thread_id) != user:
-            raise NotFound(f"Thread {thread_id} not found")
+            raise missing(thread_id)
         await self._intake.erase(thread_id, by=user, actor=self._actor)
 
     async def prune(self, user: str, thread_id: str, strategy: Literal["delete", "keep_latest"]) -> bool:

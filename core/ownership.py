@@ -6,12 +6,16 @@ from core.errors import NotFound
 from core.state import ThreadState
 
 
+def missing(thread_id: str) -> NotFound:
+    return NotFound(f"Thread {thread_id} not found")
+
+
 def owned(state: ThreadState, thread_id: str, user: str | None) -> ThreadState:
     """Returns the state of a thread that is there and is the user's (None: anybody's). Raises `NotFound` otherwise: a
     thread of somebody else does not exist for the user.
     """
     if not state.exists or user not in (None, state.user):
-        raise NotFound(f"Thread {thread_id} not found")
+        raise missing(thread_id)
     return state
 
 

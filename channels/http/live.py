@@ -20,13 +20,14 @@ from core.assistants import DEFAULT, Catalog
 from core.bus import Bus
 from core.commands import Commands
 from core.config import Config
-from core.errors import NotFound, SikaError, Unavailable
+from core.errors import SikaError, Unavailable
 from core.events import thread
 from core.identity.principal import Principal
 from core.ids import safe_id
 from core.intake import Intake
 from core.launch import Launch
 from core.log import EventLog
+from core.ownership import missing
 from core.projections import Views
 from core.readiness import Missing
 from core.state import ThreadState
@@ -271,7 +272,7 @@ async def visible(request: web.Request) -> str:
     """
     identity, state = await readable(request)
     if state.erased:
-        raise NotFound(f"Thread {identity} not found")
+        raise missing(identity)
     return identity
 
 

@@ -37,8 +37,8 @@ from channels.http.langgraph.events.wire import Namespace, Slot, Told, place
 from channels.http.langgraph.stream import PAUSE_EVERY, Stopped
 from channels.http.langgraph.stream import stored as stored
 from channels.http.live import BEAT, STOP, Ear, Live
-from core.errors import NotFound
 from core.events import Record, thread
+from core.ownership import owned_or_absent
 from core.previews import Preview, Progress, decode
 from core.state import Run, ThreadState, fold
 
@@ -171,9 +171,7 @@ class Feed:
         return told
 
     def _check(self) -> None:
-        state = self._tape.state
-        if state.exists and state.user != self._user:
-            raise NotFound(f"Thread {self._thread} not found")
+        owned_or_absent(self._tape.state, self._thread, self._user)
 
     # ── the past ────────────────────────────────────────────────────────────────────────────────────────────────────
 
