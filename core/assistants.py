@@ -153,11 +153,17 @@ def aggregates(log: EventLog) -> Aggregates[Assistants]:
 
 class Catalog:
     """All that runs can be asked of: the server's agents (`described`: name → description), the users' custom agents
-    (while `custom` says so), and their own assistants.
+    (while `custom` says so), and their own assistants. `actor` decides on these.
     """
 
     def __init__(
-        self, log: EventLog, described: Mapping[str, str], rosters: Rosters, custom: Callable[[], bool]
+        self,
+        log: EventLog,
+        described: Mapping[str, str],
+        rosters: Rosters,
+        custom: Callable[[], bool],
+        *,
+        actor: str,
     ) -> None:
         self.built_in = [
             built_in(Settings(graph_id=name, name=name, description=text, metadata={"created_by": "system"}))
@@ -167,6 +173,7 @@ class Catalog:
         self._rosters = rosters
         self._custom_allowed = custom
         self._own = aggregates(log)
+        self._actor = actor
 
     @property
     def default(self) -> Assistant:
@@ -197,7 +204,7 @@ class Catalog:
         own = await self._own.load(user)
         return own.get(text.lower()) or _unknown(text)
 
-    async def create(self, user: str, identity: str, settings: Settings, *, actor: str) -> tuple[Assistant, bool]:
+    async def create(self, user: str, identity: str, settings: Settings) -> tuple[Assistant, bool]:
         """Makes the assistant exist. Returns it, and whether it is new. Raises `Refused` if there are too many."""
         if agent := self.find(identity):
             return agent, False
@@ -209,12 +216,10 @@ class Catalog:
                 raise Refused(f"at most {MOST_ASSISTANTS} assistants")
             return [AssistantCreated(assistant=identity, settings=settings)]
 
-        own, records = await self._own.decide(user, decide, actor=actor)
+        own, records = await self._own.decide(user, decide, actor=self._actor)
         return own[identity], bool(records)
 
-    async def revise(
-        self, user: str, identity: str, change: Callable[[Settings], Settings], *, actor: str
-    ) -> Assistant:
+    async def revise(self, user: str, identity: str, change: Callable[[Settings], Settings]) -> Assistant:
         """Adds a version and puts it in force. Raises `NotFound`, and `Refused` if there are too many."""
 
         def decide(own: Assistants) -> Sequence[Event]:
@@ -223,9 +228,9 @@ class Catalog:
                 raise Refused(f"Assistant {identity} has {MOST_VERSIONS} versions already")
             return [AssistantRevised(assistant=identity, settings=change(one.settings))]
 
-        return (await self._own.decide(user, decide, actor=actor))[0][identity]
+        return (await self._own.decide(user, decide, actor=self._actor))[0][identity]
 
-    async def revert(self, user: str, identity: str, number: int, *, actor: str) -> Assistant:
+    async def revert(self, user: str, identity: str, number: int) -> Assistant:
         """Puts a version in force. Raises `NotFound`."""
 
         def decide(own: Assistants) -> Sequence[Event]:
@@ -234,15 +239,15 @@ class Catalog:
                 raise NotFound(f"Assistant {identity} has no version {number}")
             return [] if one.current == number else [AssistantReverted(assistant=identity, number=number)]
 
-        return (await self._own.decide(user, decide, actor=actor))[0][identity]
+        return (await self._own.decide(user, decide, actor=self._actor))[0][identity]
 
-    async def remove(self, user: str, identity: str, *, actor: str) -> None:
+    async def remove(self, user: str, identity: str) -> None:
         """Removes an assistant of the user's; one that is not there is fine too."""
 
         def decide(own: Assistants) -> Sequence[Event]:
             return [AssistantRemoved(assistant=identity)] if identity in own else []
 
-        await self._own.decide(user, decide, actor=actor)
+        await self._own.decide(user, decide, actor=self._actor)
 
     async def _custom(self, user: str) -> Sequence[Assistant]:
         """The user's custom agents: each is an assistant of the lead agent with `agent_name` in its context."""

@@ -120,21 +120,22 @@ def aggregates(log: EventLog) -> Aggregates[Store]:
 
 
 class Stores:
-    """The users' stores: read, and decided on."""
+    """The users' stores: read, and decided on by one channel (`actor`)."""
 
-    def __init__(self, log: EventLog) -> None:
+    def __init__(self, log: EventLog, *, actor: str) -> None:
         self._stores = aggregates(log)
+        self._actor = actor
 
     async def of(self, user: str) -> Store:
         return await self._stores.load(user)
 
-    async def put(self, user: str, item: ItemPut, *, actor: str) -> None:
+    async def put(self, user: str, item: ItemPut) -> None:
         """Raises `Refused` if the store is full."""
-        await self._stores.decide(user, lambda store: put(store, item, now()), actor=actor)
+        await self._stores.decide(user, lambda store: put(store, item, now()), actor=self._actor)
 
-    async def remove(self, user: str, namespace: Sequence[str], key: str, *, actor: str) -> None:
+    async def remove(self, user: str, namespace: Sequence[str], key: str) -> None:
         """Removes an item; one that is not there is fine too."""
-        await self._stores.decide(user, lambda store: remove(store, namespace, key), actor=actor)
+        await self._stores.decide(user, lambda store: remove(store, namespace, key), actor=self._actor)
 
 
 # ── decisions ────────────────────────────────────────────────────────────────────────────────────────────────────────

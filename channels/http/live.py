@@ -86,7 +86,7 @@ class Services:
     @classmethod
     def of(cls, system: System, config: Callable[[], Config], home: Path) -> Services:
         """What a running system has; `home`: its data directory."""
-        agents = Rosters(system.log)
+        agents = Rosters(system.log, actor=ACTOR)
         return cls(
             bus=system.bus,
             log=system.log,
@@ -95,9 +95,9 @@ class Services:
             commands=Commands(system.threads, system.intake, actor=ACTOR),
             views=system.views,
             agents=agents,
-            assistants=Catalog(system.log, DESCRIBED, agents, lambda: config().agents_api.enabled),
+            assistants=Catalog(system.log, DESCRIBED, agents, lambda: config().agents_api.enabled, actor=ACTOR),
             launch=Launch(system.log, system.threads, system.intake),
-            stores=Stores(system.log),
+            stores=Stores(system.log, actor=ACTOR),
             config=config,
             call=system.call,
             home=home,

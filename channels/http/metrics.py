@@ -119,7 +119,7 @@ class Meter:
                 values[OPEN] = await self._open()
         with suppress(Unavailable, TimeoutError):
             async with asyncio.timeout(ASK_SECONDS):
-                values[BURIED] = _one(await message_count(self._services.bus, "dlq"))
+                values[BURIED] = _one(await message_count(log.bus, "dlq"))
         return "".join(f"{line}\n" for line in _lines(values, numbers.histograms))
 
     async def _open(self) -> Values:

@@ -13,7 +13,6 @@ from channels.http import live as alive
 from channels.http.asked import model_names
 from channels.http.bodies import body, plain
 from channels.http.errors import Forbidden
-from channels.http.live import ACTOR
 from channels.http.routes import API, Param, Route
 from core import agents
 from core.agents import Definition, Rosters
@@ -97,7 +96,7 @@ async def create(request: web.Request) -> web.Response:
     rosters, wanted = _rosters(request), await body(request, CreateBody)
     made = Definition(**{**msgspec.structs.asdict(wanted), "name": agents.checked(wanted.name)})
     _check(request, msgspec.structs.asdict(made))
-    await rosters.create(alive.user(request), made, actor=ACTOR)
+    await rosters.create(alive.user(request), made)
     response = plain(_object(made))
     response.set_status(201)
     return response
@@ -110,13 +109,13 @@ async def change(request: web.Request) -> web.Response:
     if changes.get("description", "") is None:
         changes["description"] = ""
     _check(request, changes)
-    return plain(_object(await rosters.change(alive.user(request), name, changes, actor=ACTOR)))
+    return plain(_object(await rosters.change(alive.user(request), name, changes)))
 
 
 async def delete(request: web.Request) -> web.Response:
     """Remove one of your agents. Its conversations stay."""
     rosters, name = _rosters(request), _name(request)
-    await rosters.remove(alive.user(request), name, actor=ACTOR)
+    await rosters.remove(alive.user(request), name)
     return web.Response(status=204)
 
 
@@ -129,7 +128,7 @@ async def get_profile(request: web.Request) -> web.Response:
 async def put_profile(request: web.Request) -> web.Response:
     """Write what you want every agent to know of you."""
     rosters, wanted = _rosters(request), await body(request, Profile)
-    await rosters.write_profile(alive.user(request), wanted.content, actor=ACTOR)
+    await rosters.write_profile(alive.user(request), wanted.content)
     return plain(wanted)
 
 

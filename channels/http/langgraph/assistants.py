@@ -14,7 +14,7 @@ from channels.http import shapes
 from channels.http.asked import check_options, model_names
 from channels.http.bodies import body, flag, plain, within
 from channels.http.kept import storable
-from channels.http.live import ACTOR, Live
+from channels.http.live import Live
 from channels.http.routes import PAGING, Param, Route
 from core.assistants import BY_USER, Assistant, Settings, Version
 from core.errors import Invalid, NotFound, Refused
@@ -147,7 +147,7 @@ async def create(request: web.Request) -> web.Response:
     settings = _checked(request, _changed(Settings(), wanted))
     identity = str(_uuid(wanted.assistant_id)) if wanted.assistant_id is not None else uuid7()
     catalog = alive.of(request).services.assistants
-    one, new = await catalog.create(alive.user(request), identity, settings, actor=ACTOR)
+    one, new = await catalog.create(alive.user(request), identity, settings)
     if not new and wanted.if_exists != "do_nothing":
         raise Refused(f"Assistant {one.id} already exists")
     return plain(_object(one))
@@ -166,7 +166,7 @@ async def patch(request: web.Request) -> web.Response:
         return _checked(request, _changed(settings, wanted))
 
     catalog = alive.of(request).services.assistants
-    return plain(_object(await catalog.revise(alive.user(request), one.id, change, actor=ACTOR)))
+    return plain(_object(await catalog.revise(alive.user(request), one.id, change)))
 
 
 async def delete(request: web.Request) -> web.Response:
@@ -176,7 +176,7 @@ async def delete(request: web.Request) -> web.Response:
     live, one, user = alive.of(request), await _mine(request), alive.user(request)
     if flag(request, "delete_threads"):
         await _erase_threads(live, one.id, user)
-    await live.services.assistants.remove(user, one.id, actor=ACTOR)
+    await live.services.assistants.remove(user, one.id)
     return web.Response(status=204)
 
 
@@ -196,7 +196,7 @@ async def latest(request: web.Request) -> web.Response:
     """Put a version of an assistant of one's own in force."""
     one, wanted = await _mine(request), await body(request, LatestBody)
     catalog = alive.of(request).services.assistants
-    return plain(_object(await catalog.revert(alive.user(request), one.id, wanted.version, actor=ACTOR)))
+    return plain(_object(await catalog.revert(alive.user(request), one.id, wanted.version)))
 
 
 async def graph(request: web.Request) -> web.Response:

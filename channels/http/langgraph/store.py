@@ -13,7 +13,6 @@ from aiohttp import web
 from channels.http import live as alive
 from channels.http.bodies import body, plain, within
 from channels.http.kept import storable
-from channels.http.live import ACTOR
 from channels.http.routes import Param, Route
 from core import ids
 from core import store as items
@@ -89,7 +88,7 @@ async def put(request: web.Request) -> web.Response:
         value=wanted.value,
         expires=_expires(wanted.ttl),
     )
-    await alive.of(request).services.stores.put(alive.user(request), item, actor=ACTOR)
+    await alive.of(request).services.stores.put(alive.user(request), item)
     return web.Response(status=204)
 
 
@@ -107,7 +106,7 @@ async def delete(request: web.Request) -> web.Response:
     """Remove an item; one that is not there is fine too."""
     wanted = await body(request, KeyBody)
     namespace, key = items.checked(wanted.namespace), _key(wanted.key)
-    await alive.of(request).services.stores.remove(alive.user(request), namespace, key, actor=ACTOR)
+    await alive.of(request).services.stores.remove(alive.user(request), namespace, key)
     return web.Response(status=204)
 
 
