@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import re
 import time
@@ -16,6 +17,7 @@ import pytest
 from joserfc import jwt
 from joserfc.jwk import OctKey
 
+from channels.http import live
 from channels.http.access import Gate
 from channels.http.app import all_routes
 from channels.http.routes import Form, Route
@@ -606,6 +608,19 @@ async def test_threads_of_others_do_not_exist(here: Place) -> None:
         assert await here.system.log.tip(thread(thread_id)) == tip, named(route)
     assert len(routes) > 50
     assert (await ada.ask("GET", f"/api/threads/{thread_id}/runs/{run_id}")).status == 200
+
+
+def test_handlers_get_threads_only_where_it_is_known_whose_they_are() -> None:
+    """`live.owned` and its like, and the commands, take the user; `services.threads` does not."""
+    folder = Path(live.__file__).parent
+    reaching = {
+        str(path.relative_to(folder))
+        for path in folder.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute) and ast.unparse(node).endswith("services.threads")
+    }
+    followed = {f"langgraph/{name}.py" for name in ("follow", "stream", "wait")}  # opened for an owner
+    assert reaching <= {"access.py", "langgraph/erasure.py", *followed}
 
 
 SOCKETS = {"GET /threads/{thread_id}/stream/events"}
