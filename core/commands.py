@@ -98,10 +98,6 @@ class Commands:
             return await write_steps(self._threads, thread_id, first, steps, actor=self._actor), True
         return await self._intake.create_thread(thread_id, user=user, metadata=metadata, actor=self._actor)
 
-    async def annotate(self, user: str, thread_id: str, metadata: Json) -> ThreadState:
-        """Merges metadata into the thread's."""
-        return await self._intake.annotate(thread_id, metadata, user=user, actor=self._actor)
-
     async def set_expiry(self, user: str, thread_id: str, expiry: ThreadExpirySet) -> ThreadState:
         """Sets the thread's time to live, or lifts it."""
         state, _ = await self._decide(user, thread_id, lambda _: [expiry])
@@ -262,29 +258,16 @@ class Commands:
 
     # ── files ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def record_uploads(self, user: str, thread_id: str, files: Sequence[FileUploaded]) -> int:
-        """Records files that lie in the thread's uploads. Returns the sequence of the first fact; 0 if there is no
-        thread yet: files may come before it.
+    async def record(self, user: str, thread_id: str, facts: Sequence[FileFact]) -> int:
+        """Records what happened to a thread's files. Returns the sequence of the first fact; 0 if there is no such
+        thread (yet, or any more), or it is not the user's.
         """
-        records = await self._record(user, thread_id, files)
-        return records[0].seq if records else 0
-
-    async def record_removals(self, user: str, thread_id: str, names: Sequence[str]) -> None:
-        """Records that files are no longer in the thread's uploads."""
-        await self._record(user, thread_id, [FileRemoved(name=name) for name in names])
-
-    async def record_replacement(self, user: str, thread_id: str, replaced: ArtifactReplaced) -> None:
-        """Records that a person replaced the text of a file."""
-        await self._record(user, thread_id, [replaced])
-
-    async def _record(self, user: str, thread_id: str, facts: Sequence[Event]) -> list[Record]:
-        """Appends what happened to a thread's files; nothing if the thread is not there, or not the user's."""
 
         def decide(state: ThreadState) -> Sequence[Event]:
             return facts if state.exists and state.user == user else []
 
         _, records = await self._threads.decide(thread_id, decide, actor=self._actor)
-        return records
+        return records[0].seq if records else 0
 
     async def _decide(
         self, user: str, thread_id: str, decision: Decision, *, run: str | None = None
@@ -296,6 +279,7 @@ class Commands:
 
 
 Decision = Callable[[ThreadState], Sequence[Event]]
+FileFact = FileUploaded | FileRemoved | ArtifactReplaced
 
 
 def ratings(state: ThreadState, run_id: str) -> list[Feedback]:

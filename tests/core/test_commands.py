@@ -10,15 +10,7 @@ import pytest
 from core.bus import Bus
 from core.commands import Commands, Rating
 from core.errors import Invalid, NotFound, Refused
-from core.events import (
-    ArtifactReplaced,
-    FileUploaded,
-    RunRequested,
-    RunStarted,
-    ThreadErased,
-    ThreadExpirySet,
-    thread,
-)
+from core.events import FileRemoved, RunRequested, RunStarted, ThreadErased, ThreadExpirySet, thread
 from core.intake import Intake
 from core.log import EventLog
 from core.threads import Threads
@@ -69,7 +61,6 @@ FOREIGN: dict[str, Callable[[Commands, str], Awaitable[Any]]] = {
     "state": lambda commands, name: commands.state(BOB, name),
     "state_or_empty": lambda commands, name: commands.state_or_empty(BOB, name),
     "uploads": lambda commands, name: commands.uploads(BOB, name),
-    "annotate": lambda commands, name: commands.annotate(BOB, name, {"a": 1}),
     "set_expiry": lambda commands, name: commands.set_expiry(BOB, name, ThreadExpirySet(minutes=1)),
     "write_state": lambda commands, name: commands.write_state(BOB, name, [{}]),
     "erase": lambda commands, name: commands.erase(BOB, name),
@@ -82,11 +73,7 @@ FOREIGN: dict[str, Callable[[Commands, str], Awaitable[Any]]] = {
 }
 SILENT: dict[str, Callable[[Commands, str], Awaitable[Any]]] = {
     "prune": lambda commands, name: commands.prune(BOB, name, "delete"),
-    "record_uploads": lambda commands, name: commands.record_uploads(BOB, name, [FileUploaded("a", 1, "0")]),
-    "record_removals": lambda commands, name: commands.record_removals(BOB, name, ["a"]),
-    "record_replacement": lambda commands, name: commands.record_replacement(
-        BOB, name, ArtifactReplaced(path="/a", size=1, sha256="0", before="1")
-    ),
+    "record": lambda commands, name: commands.record(BOB, name, [FileRemoved(name="a")]),
 }
 """Commands that record what has happened, or go over many threads: for a foreign one they do nothing."""
 

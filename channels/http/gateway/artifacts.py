@@ -355,7 +355,7 @@ async def _replace(live: Live, user: str, thread_id: str, path: str, data: bytes
     folder = Folder(live.services.home, user, thread_id)
     sha256 = await to_thread.run_sync(_publish, folder, path, data, expected)
     replaced = ArtifactReplaced(path=path, size=len(data), sha256=sha256, before=expected)
-    await live.services.commands.record_replacement(user, thread_id, replaced)
+    await live.services.commands.record(user, thread_id, [replaced])
     return Replaced(path, sha256, len(data))
 
 

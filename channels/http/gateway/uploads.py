@@ -26,7 +26,7 @@ from channels.http.live import STALLED_SECONDS, Live
 from channels.http.routes import API, Form, Route
 from core.documents import KINDS, OLD
 from core.errors import Invalid, NotFound, Refused
-from core.events import FileConverted, FileRejected, FileUploaded, Record, thread
+from core.events import FileConverted, FileRejected, FileRemoved, FileUploaded, Record, thread
 from core.files import Draft, Folder
 from core.paths import MAX_PART, USER_DATA
 from core.settings import Uploads
@@ -213,7 +213,7 @@ async def delete(request: web.Request) -> web.Response:
     text = [known.markdown] if known and known.markdown else []
     names = [name, *text]
     _, failed = await to_thread.run_sync(_unlink, folder, text)
-    await commands.record_removals(user, thread_id, [each for each in names if each not in failed])
+    await commands.record(user, thread_id, [FileRemoved(name=each) for each in names if each not in failed])
     left = f"; cannot be deleted: {_reasons(failed)}" if failed else ""
     return plain(Done(True, f"Deleted {name}{left}"))
 
@@ -376,7 +376,7 @@ async def _finish(live: Live, thread_id: str, user: str, batch: Batch) -> tuple[
     names = {fact.name for fact in facts}
     stale = {known[name].markdown for name in names & known.keys()} - names - {None}
     await to_thread.run_sync(_unlink, batch.folder, [str(name) for name in stale])
-    return facts, await commands.record_uploads(user, thread_id, facts)
+    return facts, await commands.record(user, thread_id, facts)
 
 
 def _publish(batch: Batch) -> list[FileUploaded]:

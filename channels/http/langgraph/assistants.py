@@ -14,6 +14,7 @@ from channels.http import shapes
 from channels.http.asked import check_options, model_names
 from channels.http.bodies import body, flag, plain, within
 from channels.http.kept import storable
+from channels.http.listings import has_all, page, selected, sort
 from channels.http.live import Live
 from channels.http.routes import PAGING, Param, Route
 from core.assistants import BY_USER, Assistant, Settings, Version
@@ -124,13 +125,11 @@ async def search(request: web.Request) -> web.Response:
     """Find assistants: the server's first, then the user's own, oldest first, unless `sort_by` says otherwise."""
     wanted = await body(request, SearchBody)
     limit, offset = within("limit", wanted.limit, 1, 1000), within("offset", wanted.offset, 0, 2**31)
-    if wanted.sort_by is not None and wanted.sort_by not in SORTABLE:
-        raise Invalid(f"sort_by: one of {', '.join(SORTABLE)}, got {wanted.sort_by[:40]!r}")
     found = [_object(one) for one in await _all(request) if _fits(one.settings, wanted)]
     if wanted.sort_by is not None:
-        key, descending = wanted.sort_by, (wanted.sort_order or "desc").lower() == "desc"
-        found.sort(key=lambda one: (one[key], one["assistant_id"]), reverse=descending)
-    return paged([_selected(one, wanted.select) for one in found], limit, offset)
+        sort(found, wanted.sort_by, "assistant_id", sortable=SORTABLE, order=wanted.sort_order)
+    shown = [selected(one, wanted.select) for one in found[offset : offset + limit]]
+    return page(shown, len(found), offset)
 
 
 async def count(request: web.Request) -> web.Response:
@@ -187,7 +186,7 @@ async def versions(request: web.Request) -> web.Response:
     found = [
         _version(one.id, number, version)
         for number, version in enumerate(one.versions, 1)
-        if _has(version.settings.metadata, wanted.metadata)
+        if has_all(version.settings.metadata, wanted.metadata)
     ]
     return plain(found[::-1][offset : offset + limit])
 
@@ -215,16 +214,6 @@ async def subgraphs(request: web.Request) -> web.Response:
     """The schemas of the agent's subgraphs by namespace: there are none."""
     await _named(request)
     return plain({})
-
-
-def paged(found: Sequence[Json], limit: int, offset: int) -> web.Response:
-    """A page of what was found, with the headers that say what else there is."""
-    page = found[offset : offset + limit]
-    response = plain(page)
-    response.headers["X-Pagination-Total"] = str(len(found))
-    if offset + len(page) < len(found):
-        response.headers["X-Pagination-Next"] = str(offset + len(page))
-    return response
 
 
 # ── how ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -290,12 +279,8 @@ def _fits(settings: Settings, wanted: CountBody) -> bool:
     return (
         wanted.graph_id in (None, settings.graph_id)
         and (wanted.name or "").lower() in settings.name.lower()
-        and _has(settings.metadata, wanted.metadata)
+        and has_all(settings.metadata, wanted.metadata)
     )
-
-
-def _has(metadata: Json, wanted: Json | None) -> bool:
-    return all(key in metadata and metadata[key] == value for key, value in (wanted or {}).items())
 
 
 def _object(one: Assistant) -> Json:
@@ -304,22 +289,8 @@ def _object(one: Assistant) -> Json:
 
 
 def _version(identity: str, number: int, version: Version) -> Json:
-    said = version.settings
-    return {
-        "assistant_id": identity,
-        "graph_id": said.graph_id,
-        "name": said.name,
-        "description": said.description,
-        "config": said.config,
-        "context": said.context,
-        "metadata": said.metadata,
-        "version": number,
-        "created_at": version.at,
-    }
-
-
-def _selected(found: Json, select: list[str] | None) -> Json:
-    return {key: found[key] for key in select if key in found} if select else found
+    settings = msgspec.structs.asdict(version.settings)
+    return {"assistant_id": identity, **settings, "version": number, "created_at": version.at}
 
 
 _A = "/assistants/{assistant_id}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Literal
 from urllib.parse import urlsplit
@@ -13,12 +12,12 @@ from msgspec import UNSET, UnsetType
 
 from channels.http import live as alive
 from channels.http.bodies import body, plain, within
-from channels.http.langgraph.assistants import paged
+from channels.http.listings import has_all, page, selected, sort
 from channels.http.live import ACTOR
 from channels.http.plans import planned, shown_assistant
 from channels.http.routes import PAGING, Route
 from core import schedules
-from core.errors import Invalid, NotFound
+from core.errors import NotFound
 from core.events import Json
 from core.ids import stamp
 from core.schedules import Plan, Schedule, Timing
@@ -121,13 +120,13 @@ async def search(request: web.Request) -> web.Response:
     """Find crons, newest first unless `sort_by` says otherwise."""
     wanted = await body(request, SearchBody)
     limit, offset = within("limit", wanted.limit, 1, 1000), within("offset", wanted.offset, 0, 2**31)
-    key = wanted.sort_by or "created_at"
-    if key not in SORTABLE:
-        raise Invalid(f"sort_by: one of {', '.join(SORTABLE)}, got {key[:40]!r}")
-    descending = (wanted.sort_order or "desc").lower() == "desc"
     found = await _found(request, wanted)
-    found.sort(key=lambda one: (one[key] is not None, one[key] or "", one["cron_id"]), reverse=descending)
-    return paged([_selected(one, wanted.select) for one in found], limit, offset)
+    sort(found, wanted.sort_by or "created_at", "cron_id", sortable=SORTABLE, order=wanted.sort_order)
+    now = stamp(datetime.now(UTC))
+    some = found[offset : offset + limit]
+    return page(
+        [selected({**one, "now": now}, wanted.select) if wanted.select else one for one in some], len(found), offset
+    )
 
 
 async def count(request: web.Request) -> web.Response:
@@ -208,12 +207,8 @@ async def _found(request: web.Request, wanted: CountBody) -> list[Json]:
         if assistant in (None, one["assistant_id"])
         and wanted.thread_id in (None, one["thread_id"])
         and wanted.enabled in (None, one["enabled"])
-        and _has(one["metadata"], wanted.metadata)
+        and has_all(one["metadata"], wanted.metadata)
     ]
-
-
-def _has(metadata: Json, wanted: Mapping[str, Any] | None) -> bool:
-    return all(key in metadata and metadata[key] == value for key, value in (wanted or {}).items())
 
 
 def _object(request: web.Request, one: Schedule) -> Json:
@@ -237,13 +232,6 @@ def _object(request: web.Request, one: Schedule) -> Json:
         "metadata": plan.job.metadata,
         "enabled": one.enabled,
     }
-
-
-def _selected(found: Json, select: Sequence[str] | None) -> Json:
-    if not select:
-        return found
-    known = {**found, "now": stamp(datetime.now(UTC))}
-    return {key: known[key] for key in select if key in known}
 
 
 _C = "/runs/crons/{cron_id}"

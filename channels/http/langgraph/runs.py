@@ -16,6 +16,7 @@ from channels.http.errors import BadRequest
 from channels.http.langgraph import stream, wait
 from channels.http.langgraph.frames import Frames
 from channels.http.langgraph.modes import wants_previews
+from channels.http.listings import selected
 from channels.http.routes import LOCATION, LOCATIONS, SSE, Param, Route
 from channels.http.traces import traced
 from core.egress import check_url
@@ -75,10 +76,7 @@ async def get_list(request: web.Request) -> web.Response:
     if status is not None and status not in STATUSES:
         raise Invalid(f"status: one of {', '.join(STATUSES)}, got {status[:40]!r}")
     found = [run for run in reversed(state.runs.values()) if run.shown and status in (None, run.status)]
-    shown = [run_object(thread_id, run, state) for run in found[offset : offset + limit]]
-    if select:
-        shown = [{key: run[key] for key in select if key in run} for run in shown]
-    return plain(shown)
+    return plain([selected(run_object(thread_id, run, state), select) for run in found[offset : offset + limit]])
 
 
 async def get(request: web.Request) -> web.Response:

@@ -119,15 +119,15 @@ async def get(request: web.Request) -> web.Response:
 
 async def patch(request: web.Request) -> web.Response:
     """Merge metadata into a thread's, key by key; set its time to live, or lift it by `null`."""
-    commands, user, thread_id = alive.of(request).services.commands, alive.user(request), alive.thread_id(request)
+    services, user, thread_id = alive.of(request).services, alive.user(request), alive.thread_id(request)
     wanted = await body(request, PatchBody)
     expiry = _expiry(wanted.ttl) if wanted.ttl is not msgspec.UNSET else None
     metadata = _metadata(wanted.metadata)
     _, state = await alive.owned(request)
     if metadata:
-        state = await commands.annotate(user, thread_id, metadata)
+        state = await services.intake.annotate(thread_id, metadata, user=user)
     if expiry is not None:
-        state = await commands.set_expiry(user, thread_id, expiry)
+        state = await services.commands.set_expiry(user, thread_id, expiry)
     if "return=minimal" in request.headers.get("Prefer", ""):
         return web.Response(status=204)
     return plain(thread_object(thread_id, state))
