@@ -169,7 +169,7 @@ class Catalog:
             built_in(Settings(graph_id=name, name=name, description=text, metadata={"created_by": "system"}))
             for name, text in described.items()
         ]
-        self._by_name = {key: one for one in self.built_in for key in (one.name, one.id)}
+        self._by_name = {key: agent for agent in self.built_in for key in (agent.name, agent.id)}
         self._rosters = rosters
         self._custom_allowed = custom
         self._own = aggregates(log)
@@ -223,10 +223,10 @@ class Catalog:
         """Adds a version and puts it in force. Raises `NotFound`, and `Refused` if there are too many."""
 
         def decide(own: Assistants) -> Sequence[Event]:
-            one = _known(own, identity)
-            if len(one.versions) >= MOST_VERSIONS:
+            assistant = _known(own, identity)
+            if len(assistant.versions) >= MOST_VERSIONS:
                 raise Refused(f"Assistant {identity} has {MOST_VERSIONS} versions already")
-            return [AssistantRevised(assistant=identity, settings=change(one.settings))]
+            return [AssistantRevised(assistant=identity, settings=change(assistant.settings))]
 
         return (await self._own.decide(user, decide, actor=self._actor))[0][identity]
 
@@ -234,10 +234,10 @@ class Catalog:
         """Puts a version in force. Raises `NotFound`."""
 
         def decide(own: Assistants) -> Sequence[Event]:
-            one = _known(own, identity)
-            if not 1 <= number <= len(one.versions):
+            assistant = _known(own, identity)
+            if not 1 <= number <= len(assistant.versions):
                 raise NotFound(f"Assistant {identity} has no version {number}")
-            return [] if one.current == number else [AssistantReverted(assistant=identity, number=number)]
+            return [] if assistant.current == number else [AssistantReverted(assistant=identity, number=number)]
 
         return (await self._own.decide(user, decide, actor=self._actor))[0][identity]
 
@@ -255,8 +255,8 @@ class Catalog:
             return ()
         roster = await self._rosters.of(user)
         return [
-            built_in(Settings(name=name, description=one.description, context={"agent_name": name}, metadata=BY_USER))
-            for name, one in roster.agents.items()
+            built_in(Settings(name=name, description=agent.description, context={"agent_name": name}, metadata=BY_USER))
+            for name, agent in roster.agents.items()
         ]
 
 

@@ -212,14 +212,16 @@ class Commands:
 
         def decide(state: ThreadState) -> Sequence[Event]:
             earlier = _whole_run(state, run_id, user)
-            return [_given(state, run_id, user, rating, earlier[-1] if earlier else uuid7())]
+            return [_feedback(state, run_id, user, rating, earlier[-1] if earlier else uuid7())]
 
         return await self._rate(user, thread_id, run_id, decide)
 
     async def add_rating(self, user: str, thread_id: str, run_id: str, rating: Rating) -> Feedback:
         """Adds a rating of a run, or of one of its messages."""
         identity = uuid7()
-        return await self._rate(user, thread_id, run_id, lambda state: [_given(state, run_id, user, rating, identity)])
+        return await self._rate(
+            user, thread_id, run_id, lambda state: [_feedback(state, run_id, user, rating, identity)]
+        )
 
     async def withdraw_rating(self, user: str, thread_id: str, run_id: str) -> None:
         """Removes what the user said of a run as a whole. Raises `NotFound` if that is nothing."""
@@ -289,10 +291,10 @@ def ratings(state: ThreadState, run_id: str) -> list[Feedback]:
 
 def _whole_run(state: ThreadState, run_id: str, user: str) -> list[str]:
     """Ids of a user's ratings of a run as a whole."""
-    return [one.id for one in ratings(state, run_id) if one.user == user and one.message_id is None]
+    return [rating.id for rating in ratings(state, run_id) if rating.user == user and rating.message_id is None]
 
 
-def _given(state: ThreadState, run_id: str, user: str, rating: Rating, identity: str) -> Event:
+def _feedback(state: ThreadState, run_id: str, user: str, rating: Rating, identity: str) -> Event:
     if identity not in state.feedback and len(ratings(state, run_id)) >= MOST_RATINGS:
         raise Refused(f"Run {run_id} has {MOST_RATINGS} pieces of feedback already; remove one first")
     return FeedbackGiven(

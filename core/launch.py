@@ -86,13 +86,13 @@ class Launch:
         identity = before.id
 
         def decide(state: Schedules) -> Sequence[Event]:
-            one = _known(state, identity)
-            if plan is not None and one.plan != before.plan:
+            schedule = _known(state, identity)
+            if plan is not None and schedule.plan != before.plan:
                 raise Refused(f"Schedule {identity} was changed by another request; try again")
             events: list[Event] = []
-            if plan is not None and plan != one.plan:
+            if plan is not None and plan != schedule.plan:
                 events.append(ScheduleRevised(schedule=identity, plan=plan))
-            if enabled is not None and enabled != one.enabled:
+            if enabled is not None and enabled != schedule.enabled:
                 events.append((ScheduleResumed if enabled else SchedulePaused)(schedule=identity))
             return events
 

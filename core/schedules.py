@@ -333,12 +333,12 @@ def job(run: RunRequested, assistant: Assistant, *, multitask: Multitask, on_com
     return Job(**{**fields, "multitask": multitask, "on_completion": on_completion})
 
 
-def _unnamed(given: Json | None) -> Json | None:
+def _unnamed(run_input: Json | None) -> Json | None:
     """The input with messages without ids: each time they are new ones. What removes a message needs its id."""
-    if given is None or "messages" not in given:
-        return given
-    messages: list[Message] = given["messages"]
-    return {**given, "messages": [m if m["type"] == "remove" else _without_id(m) for m in messages]}
+    if run_input is None or "messages" not in run_input:
+        return run_input
+    messages: list[Message] = run_input["messages"]
+    return {**run_input, "messages": [m if m["type"] == "remove" else _without_id(m) for m in messages]}
 
 
 def _without_id(message: Message) -> Message:

@@ -69,15 +69,15 @@ def run_of(state: ThreadState, message_id: str) -> str | None:
     return state.commits[commit_of(state, message_id)].run
 
 
-def before(state: ThreadState, asked: Message, instead: Message) -> tuple[int, Json]:
+def before(state: ThreadState, asking: Message, instead: Message) -> tuple[int, Json]:
     """The checkpoint before a question, and the input that asks another one there; what came with the question comes
     again. The first question of a thread has no checkpoint before it: there it is replaced.
     """
-    commit = state.commits[_first(state, str(asked["id"]))]
-    brought = [instead if message.get("id") == asked["id"] else message for message in _messages(commit.patch)]
+    commit = state.commits[_first(state, str(asking["id"]))]
+    brought = [instead if message.get("id") == asking["id"] else message for message in _messages(commit.patch)]
     if commit.parent >= 0:
         return state.commits[commit.parent].seq, {**commit.patch, "messages": [_full(message) for message in brought]}
-    removed = [] if instead["id"] == asked["id"] else [{"type": "remove", "id": asked["id"]}]
+    removed = [] if instead["id"] == asking["id"] else [{"type": "remove", "id": asking["id"]}]
     return commit.seq, {"messages": [*removed, _full(instead)]}
 
 

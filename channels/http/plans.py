@@ -23,20 +23,20 @@ async def planned(
     timing: Timing,
     thread_id: str | None,
     asked: Json,
-    given: Json | None,
+    run_input: Json | None,
     metadata: Json,
     overlap: Literal["skip", "allow"],
     title: str | None,
 ) -> Plan:
-    """A plan with a run as it is asked for (`asked`: the fields of a client's request other than input and metadata;
-    `given`: the input), checked as if it were asked for now.
+    """Returns a plan whose run is checked as if it were asked for now. `asked`: the fields of a client's request other
+    than the input and the metadata.
     """
-    for what, name in ((given, "input"), (metadata, "metadata"), (asked, "the run")):
+    for what, name in ((run_input, "input"), (metadata, "metadata"), (asked, "the run")):
         storable(what, name)
     services, user = alive.of(request).services, alive.user(request)
     assistant = await services.assistants.resolve(user, asked.get("assistant_id"))
     fields = {name: value for name, value in asked.items() if name in RunBody.__struct_fields__}
-    body = RunBody(**{**fields, "assistant_id": DEFAULT, "input": given, "metadata": metadata})
+    body = RunBody(**{**fields, "assistant_id": DEFAULT, "input": run_input, "metadata": metadata})
     run = checked(body, services.assistants.default, user).request
     if run.webhook is not None:
         check_url(run.webhook, "webhook", private=services.config().webhooks.allow_private)

@@ -217,7 +217,7 @@ async def _plan(request: web.Request, wanted: PatchBody, before: Plan | None) ->
     thread_id = await _thread(request, wanted, before.thread if before else None)
     if before is not None and wanted.prompt is None and wanted.assistant_id is None:
         return msgspec.structs.replace(before, title=title, timing=timing, thread=thread_id)
-    given = {"messages": [{"type": "human", "content": wanted.prompt}]} if wanted.prompt is not None else None
+    written = {"messages": [{"type": "human", "content": wanted.prompt}]} if wanted.prompt is not None else None
     return await planned(
         request,
         timing=timing,
@@ -226,7 +226,7 @@ async def _plan(request: web.Request, wanted: PatchBody, before: Plan | None) ->
             **(before.asked if before else _ASKED),
             **({"assistant_id": wanted.assistant_id} if wanted.assistant_id else {}),
         },
-        given=given or (before.job.input if before else None),
+        run_input=written or (before.job.input if before else None),
         metadata=before.job.metadata if before else {},
         overlap=before.overlap if before else "skip",
         title=title,
