@@ -7,7 +7,6 @@ from datetime import datetime, timedelta
 from typing import Any, Literal
 
 import msgspec
-import structlog
 from aiohttp import web
 
 from channels.http import inputs
@@ -22,8 +21,6 @@ from core.events import Json, ThreadExpirySet
 from core.ids import safe_id, uuid7
 from core.runs import thread_metadata
 from core.state import Expiry, ThreadState
-
-log = structlog.get_logger("sika.http")
 
 RESERVED = ("owner_id", "user_id")
 """Metadata that says whose a thread is: the server's word, not the client's."""
