@@ -90,7 +90,7 @@ class Commands:
     async def create(
         self, user: str, thread_id: str, metadata: Json, *, expiry: ThreadExpirySet | None, steps: Sequence[Step]
     ) -> tuple[ThreadState, bool]:
-        """Makes the thread exist; if it is new with a time to live and the checkpoints it begins with. Returns its
+        """Creates the thread, with its time to live and the checkpoints it begins with, unless it exists. Returns its
         state, and whether it is new.
         """
         if (steps or expiry) and not (await self._threads.load(thread_id)).seq:
