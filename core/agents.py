@@ -82,6 +82,38 @@ def aggregates(log: EventLog) -> Aggregates[Roster]:
     return Aggregates(log, KIND, fold, Roster())
 
 
+class Rosters:
+    """The users' rosters: read, and decided on by one channel (`actor`)."""
+
+    def __init__(self, log: EventLog, *, actor: str) -> None:
+        self._rosters = aggregates(log)
+        self._actor = actor
+
+    async def of(self, user: str) -> Roster:
+        return await self._rosters.load(user)
+
+    async def create(self, user: str, definition: Definition) -> None:
+        """Raises `Refused` if there is one of that name, or too many."""
+        await self._rosters.decide(user, lambda roster: create(roster, definition), actor=self._actor)
+
+    async def change(self, user: str, name: str, changes: Mapping[str, object]) -> Definition:
+        """Changes only what is in `changes`; returns the agent as it is then. Raises `NotFound`."""
+        roster, _ = await self._rosters.decide(user, lambda roster: change(roster, name, changes), actor=self._actor)
+        return known(roster, name)
+
+    async def remove(self, user: str, name: str) -> None:
+        """Raises `NotFound`."""
+        await self._rosters.decide(user, lambda roster: remove(roster, name), actor=self._actor)
+
+    async def write_profile(self, user: str, content: str | None) -> None:
+        """Writes what the user wants every agent to know of them."""
+
+        def decide(roster: Roster) -> Sequence[Event]:
+            return [] if roster.profile == content else [ProfileWritten(content=content)]
+
+        await self._rosters.decide(user, decide, actor=self._actor)
+
+
 def checked(name: str) -> str:
     """The name of an agent as it is kept, in lower case. Raises `Invalid`."""
     lower = name.lower()

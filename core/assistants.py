@@ -5,17 +5,25 @@ The agents that come with the server are assistants too, everybody's and unchang
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
+from core.agents import Rosters
 from core.aggregates import Aggregates
+from core.errors import Invalid, NotFound, Refused
 from core.events import Event, Json, Record, RunRequested
 from core.ids import assistant_id
 from core.log import EventLog
 
 KIND = "assistants"
 DEFAULT = "lead_agent"
+BY_USER: Json = {"created_by": "user"}
+MOST_ASSISTANTS = 1000
+"""Of one user."""
+MOST_VERSIONS = 100
+"""Of one assistant."""
 BUILT_IN_SINCE = "2026-01-01T00:00:00.000000+00:00"
 """When assistants that are in no log were made: any moment, the same on every replica."""
 NOT_FROM_CLIENTS = frozenset(
@@ -141,6 +149,129 @@ def fold(records: Iterable[Record], state: Assistants) -> Assistants:
 def aggregates(log: EventLog) -> Aggregates[Assistants]:
     """The users' assistants, by user."""
     return Aggregates(log, KIND, fold, {})
+
+
+class Catalog:
+    """All that runs can be asked of: the server's agents (`described`: name → description), the users' custom agents
+    (while `custom` says so), and their own assistants. `actor` decides on these.
+    """
+
+    def __init__(
+        self,
+        log: EventLog,
+        described: Mapping[str, str],
+        rosters: Rosters,
+        custom: Callable[[], bool],
+        *,
+        actor: str,
+    ) -> None:
+        self.built_in = [
+            built_in(Settings(graph_id=name, name=name, description=text, metadata={"created_by": "system"}))
+            for name, text in described.items()
+        ]
+        self._by_name = {key: agent for agent in self.built_in for key in (agent.name, agent.id)}
+        self._rosters = rosters
+        self._custom_allowed = custom
+        self._own = aggregates(log)
+        self._actor = actor
+
+    @property
+    def default(self) -> Assistant:
+        return self._by_name[DEFAULT]
+
+    def find(self, name: str) -> Assistant | None:
+        """An agent of the server, by name or id."""
+        return self._by_name.get(name)
+
+    async def of_user(self, user: str) -> Sequence[Assistant]:
+        """All that the user has: the server's, the user's custom agents, then the user's own assistants."""
+        own = await self._own.load(user)
+        return [*self.built_in, *await self._custom(user), *own.values()]
+
+    async def resolve(self, user: str, name: str | None) -> Assistant:
+        """By id (or name, where it is the name of an agent); the default if nothing is named. `My_Agent` is `my-agent`
+        (contract runtime §1).
+
+        Raises `NotFound` for an unknown id, `Invalid` for an unknown name.
+        """
+        if agent := self.find(name or DEFAULT):
+            return agent
+        text = str(name)
+        normal = text.strip().lower().replace("_", "-")
+        for custom in await self._custom(user):
+            if text == custom.id or normal == custom.name:
+                return custom
+        own = await self._own.load(user)
+        return own.get(text.lower()) or _unknown(text)
+
+    async def create(self, user: str, identity: str, settings: Settings) -> tuple[Assistant, bool]:
+        """Makes the assistant exist. Returns it, and whether it is new. Raises `Refused` if there are too many."""
+        if agent := self.find(identity):
+            return agent, False
+
+        def decide(own: Assistants) -> Sequence[Event]:
+            if identity in own:
+                return []
+            if len(own) >= MOST_ASSISTANTS:
+                raise Refused(f"at most {MOST_ASSISTANTS} assistants")
+            return [AssistantCreated(assistant=identity, settings=settings)]
+
+        own, records = await self._own.decide(user, decide, actor=self._actor)
+        return own[identity], bool(records)
+
+    async def revise(self, user: str, identity: str, change: Callable[[Settings], Settings]) -> Assistant:
+        """Adds a version and puts it in force. Raises `NotFound`, and `Refused` if there are too many."""
+
+        def decide(own: Assistants) -> Sequence[Event]:
+            assistant = _known(own, identity)
+            if len(assistant.versions) >= MOST_VERSIONS:
+                raise Refused(f"Assistant {identity} has {MOST_VERSIONS} versions already")
+            return [AssistantRevised(assistant=identity, settings=change(assistant.settings))]
+
+        return (await self._own.decide(user, decide, actor=self._actor))[0][identity]
+
+    async def revert(self, user: str, identity: str, number: int) -> Assistant:
+        """Puts a version in force. Raises `NotFound`."""
+
+        def decide(own: Assistants) -> Sequence[Event]:
+            assistant = _known(own, identity)
+            if not 1 <= number <= len(assistant.versions):
+                raise NotFound(f"Assistant {identity} has no version {number}")
+            return [] if assistant.current == number else [AssistantReverted(assistant=identity, number=number)]
+
+        return (await self._own.decide(user, decide, actor=self._actor))[0][identity]
+
+    async def remove(self, user: str, identity: str) -> None:
+        """Removes an assistant of the user's; one that is not there is fine too."""
+
+        def decide(own: Assistants) -> Sequence[Event]:
+            return [AssistantRemoved(assistant=identity)] if identity in own else []
+
+        await self._own.decide(user, decide, actor=self._actor)
+
+    async def _custom(self, user: str) -> Sequence[Assistant]:
+        """The user's custom agents: each is an assistant of the lead agent with `agent_name` in its context."""
+        if not self._custom_allowed():
+            return ()
+        roster = await self._rosters.of(user)
+        return [
+            built_in(Settings(name=name, description=agent.description, context={"agent_name": name}, metadata=BY_USER))
+            for name, agent in roster.agents.items()
+        ]
+
+
+def _known(own: Assistants, identity: str) -> Assistant:
+    if identity not in own:
+        raise NotFound(f"Assistant {identity} not found")
+    return own[identity]
+
+
+def _unknown(name: str) -> Assistant:
+    try:
+        uuid.UUID(name)
+    except ValueError:
+        raise Invalid(f"assistant_id: no assistant {name[:80]!r}") from None
+    raise NotFound(f"Assistant {name} not found")
 
 
 def applied(assistant: Assistant, request: RunRequested) -> RunRequested:

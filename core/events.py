@@ -307,6 +307,16 @@ class FileRemoved(Event, frozen=True):
     name: str
 
 
+class ArtifactReplaced(Event, frozen=True):
+    """A person replaced the text of a file in the thread's outputs. `path` as the agent sees it; `size` in bytes."""
+
+    path: str
+    size: int
+    sha256: str
+    before: str
+    """SHA-256 of the text it replaced."""
+
+
 class WebhookDelivered(Event, frozen=True):
     """The outcome of the run was posted to its webhook, and taken: `status` is the HTTP status."""
 

@@ -18,13 +18,13 @@ from core.events import (
     RunRequested,
     RunRolledBack,
     RunSteered,
-    StatePatched,
     ThreadAnnotated,
     ThreadCreated,
     ThreadErased,
     thread,
 )
 from core.ids import safe_id
+from core.ownership import owned
 from core.state import Run, ThreadState
 from core.threads import DECIDE_TRIES, Threads
 from core.work import Hint, WorkQueue
@@ -71,30 +71,6 @@ class Intake:
             actor=actor,
         )
         return state
-
-    async def patch(
-        self,
-        thread_id: str,
-        values: Json,
-        *,
-        as_node: str | None = None,
-        base: int | None = None,
-        user: str | None = None,
-        actor: str = "http",
-    ) -> tuple[ThreadState, Record]:
-        """Write state through the reducers, from the head or from an older checkpoint. Refused while a run is at
-        work.
-        """
-
-        def decide(state: ThreadState) -> Sequence[Event]:
-            _existing(thread_id, state, user)
-            _checkpoint(state, base)
-            if state.active is not None and "messages" in values:
-                raise Refused(f"Thread {thread_id} has an active run; its messages cannot be changed meanwhile")
-            return [StatePatched(values=values, as_node=as_node, base=base)]
-
-        state, [record] = await self.threads.decide(thread_id, decide, actor=actor)
-        return state, record
 
     async def erase(self, thread_id: str, *, by: str, actor: str = "http") -> None:
         """Forget the thread's content; repeating it is fine. An unknown thread is fine too.
@@ -207,9 +183,7 @@ class Intake:
 
 
 def _existing(thread_id: str, state: ThreadState, user: str | None) -> bool:
-    if not state.exists or user not in (None, state.user):
-        raise NotFound(f"Thread {thread_id} not found")
-    return True
+    return owned(state, thread_id, user).exists
 
 
 def _run(thread_id: str, run_id: str, state: ThreadState, user: str | None) -> Run:

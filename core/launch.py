@@ -17,15 +17,20 @@ import structlog
 from core import assistants, schedules
 from core.errors import Invalid, NotFound, Refused, Unavailable
 from core.events import Aggregate, Event, RunRequested
-from core.ids import assistant_id, stamp
+from core.ids import assistant_id, stamp, uuid7
 from core.intake import Intake
 from core.log import EventLog
 from core.schedules import (
     Firing,
+    Plan,
     Schedule,
+    ScheduleCreated,
     ScheduleFailed,
     ScheduleFired,
     SchedulePaused,
+    ScheduleRemoved,
+    ScheduleResumed,
+    ScheduleRevised,
     Schedules,
     SchedulesFired,
     ScheduleSkipped,
@@ -49,13 +54,57 @@ ACTOR = "scheduler"
 
 
 class Launch:
-    """Fires schedules and asks for their runs: for the scheduler, and for whoever pulls a trigger."""
+    """The users' schedules: changed by their users, fired and their runs asked for by the scheduler or a trigger."""
 
     def __init__(self, log: EventLog, threads: Threads, intake: Intake) -> None:
         self.schedules = schedules.aggregates(log)
         self._assistants = assistants.aggregates(log)
         self._threads = threads
         self._intake = intake
+
+    async def all_of(self, user: str) -> Schedules:
+        return await self.schedules.load(user)
+
+    async def add(self, user: str, plan: Plan, *, enabled: bool = True, actor: str) -> Schedule:
+        """Adds a schedule. Raises `Refused` if there are too many."""
+        identity = uuid7()
+
+        def decide(state: Schedules) -> Sequence[Event]:
+            if len(state) >= schedules.MOST_SCHEDULES:
+                raise Refused(f"at most {schedules.MOST_SCHEDULES} schedules")
+            return [ScheduleCreated(schedule=identity, plan=plan, enabled=enabled)]
+
+        return (await self.schedules.decide(user, decide, actor=actor))[0][identity]
+
+    async def change(
+        self, user: str, before: Schedule, plan: Plan | None = None, *, enabled: bool | None = None, actor: str
+    ) -> Schedule:
+        """Gives it another plan than before, pauses it, resumes it.
+
+        Raises `NotFound`, or `Refused` if it was given another plan meanwhile.
+        """
+        identity = before.id
+
+        def decide(state: Schedules) -> Sequence[Event]:
+            schedule = _known(state, identity)
+            if plan is not None and schedule.plan != before.plan:
+                raise Refused(f"Schedule {identity} was changed by another request; try again")
+            events: list[Event] = []
+            if plan is not None and plan != schedule.plan:
+                events.append(ScheduleRevised(schedule=identity, plan=plan))
+            if enabled is not None and enabled != schedule.enabled:
+                events.append((ScheduleResumed if enabled else SchedulePaused)(schedule=identity))
+            return events
+
+        return (await self.schedules.decide(user, decide, actor=actor))[0][identity]
+
+    async def remove(self, user: str, identity: str, *, actor: str) -> None:
+        """Removes a schedule; one that is not there is fine too. Its runs go on."""
+
+        def decide(state: Schedules) -> Sequence[Event]:
+            return [ScheduleRemoved(schedule=identity)] if identity in state else []
+
+        await self.schedules.decide(user, decide, actor=actor)
 
     async def fire(self, user: str, now: datetime) -> Schedules:
         """Decide for each of the user's schedules that is due by now: that it fires, or is skipped. After an outage,
@@ -104,9 +153,7 @@ class Launch:
         due = stamp(datetime.now(UTC))
 
         def decide(state: Schedules) -> Sequence[Event]:
-            one = state.get(identity)
-            if one is None:
-                raise NotFound(f"Schedule {identity} not found")
+            one = _known(state, identity)
             if _overlaps(one, over):
                 raise Refused(f"Schedule {identity} has an active run")
             return [one.fire(due, manual=True)]
@@ -197,6 +244,12 @@ async def concurrently(work: Callable[[T], Awaitable[R]], items: Sequence[T]) ->
     for start in range(0, len(items), AT_ONCE):
         results += await asyncio.gather(*map(work, items[start : start + AT_ONCE]))
     return results
+
+
+def _known(state: Schedules, identity: str) -> Schedule:
+    if identity not in state:
+        raise NotFound(f"Schedule {identity} not found")
+    return state[identity]
 
 
 def _firing(one: Schedule | None, over: Collection[str], now: datetime) -> ScheduleFired | ScheduleSkipped | None:

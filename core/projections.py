@@ -223,6 +223,17 @@ class Views:
         rows = await self.query("SELECT thread_id FROM runs WHERE run_id = ?", (run_id,))
         return str(rows[0][0]) if rows else None
 
+    async def open_runs(self, user: str, statuses: Sequence[str]) -> list[tuple[str, str]]:
+        """A user's runs that are pending or running, whichever is asked for, as (thread, run)."""
+        marks = ", ".join("?" * len(statuses))
+        sql = f"SELECT thread_id, run_id FROM runs WHERE user = ? AND status IN ({marks})"
+        return [(thread_id, run_id) for thread_id, run_id in await self.query(sql, (user, *statuses))]
+
+    async def open_counts(self) -> dict[str, int]:
+        """How many runs are pending, and how many running; of all users."""
+        sql = "SELECT status, count(*) FROM all_runs WHERE status IN ('pending', 'running') GROUP BY status"
+        return {"pending": 0, "running": 0} | dict(await self.query(sql))
+
     async def search(
         self,
         *,

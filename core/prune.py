@@ -8,7 +8,7 @@ from typing import Literal
 from core.events import Event, Json, ThreadExpirySet, ThreadPruned, thread
 from core.log import EventLog
 from core.messages import last_answers, timed
-from core.rows import known_by
+from core.runs import thread_metadata
 from core.state import ThreadState
 from core.threads import Threads
 
@@ -21,10 +21,10 @@ async def prune(threads: Threads, thread_id: str, *, user: str | None = None, ac
     def decide(state: ThreadState) -> Sequence[Event]:
         if not prunable(state) or user not in (None, state.user) or not (state.runs or len(state.commits) > 1):
             return []
-        first = next(iter(state.runs.values()), None)
-        metadata = {**(known_by(first.request.assistant) if first else {}), **state.metadata}
         events: list[Event] = [
-            ThreadPruned(user=state.user, metadata=metadata, created_at=state.created_at, values=_values(state))
+            ThreadPruned(
+                user=state.user, metadata=thread_metadata(state), created_at=state.created_at, values=_values(state)
+            )
         ]
         if expiry := state.expiry:
             strategy: Literal["delete", "keep_latest"] = "delete" if expiry.strategy == "delete" else "keep_latest"

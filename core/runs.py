@@ -7,9 +7,11 @@ from operator import attrgetter
 
 import msgspec
 
+from core.errors import NotFound
 from core.events import Json, ModelFailed
 from core.ids import assistant_id
 from core.messages import full
+from core.rows import known_by
 from core.state import Run, ThreadState
 from core.usage import of_run
 
@@ -33,6 +35,20 @@ def run_object(thread_id: str, run: Run, state: ThreadState) -> Json:
         **msgspec.structs.asdict(of_run(state, run)),
         **({"error": {"error": run.error.error, "message": run.error.text}} if run.error else {}),
     }
+
+
+def thread_metadata(state: ThreadState) -> Json:
+    """The metadata of a thread as clients see it: with the assistant of its first run, unless it names another."""
+    first = next(iter(state.runs.values()), None)
+    return {**(known_by(first.request.assistant) if first else {}), **state.metadata}
+
+
+def shown_run(state: ThreadState, run_id: str) -> Run:
+    """Returns a run that clients see. Raises `NotFound`."""
+    run = state.runs.get(run_id)
+    if run is None or not run.shown:
+        raise NotFound(f"Run {run_id} not found")
+    return run
 
 
 def end_of(state: ThreadState, run: Run) -> int:

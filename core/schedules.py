@@ -13,6 +13,7 @@ import msgspec
 from cronsim import CronSim, CronSimError
 
 from core.aggregates import Aggregates
+from core.assistants import Assistant
 from core.errors import Invalid
 from core.events import Event, Json, Message, Record, RunRequested
 from core.ids import stamp
@@ -36,6 +37,10 @@ _SPACE = uuid.UUID("b3f0c9e2-5d0c-4a8e-9a39-3f6f0d6c1f75")
 """Namespace of the ids that are derived from a schedule and a moment."""
 
 
+Multitask = Literal["reject", "enqueue", "interrupt", "rollback"]
+OnCompletion = Literal["keep", "delete"]
+
+
 class Timing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """When: by `cron` (five fields), or once, `at` a time."""
 
@@ -55,10 +60,10 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     config: Json = {}
     context: Json = {}
     metadata: Json = {}
-    multitask: Literal["reject", "enqueue", "interrupt", "rollback"] = "enqueue"
+    multitask: Multitask = "enqueue"
     stream_modes: list[str] = []
     subgraphs: bool = False
-    on_completion: Literal["keep", "delete"] = "keep"
+    on_completion: OnCompletion = "keep"
     interrupt_before: list[str] = []
     interrupt_after: list[str] = []
     webhook: str | None = None
@@ -314,6 +319,30 @@ def _last(one: Schedule, firing: Firing) -> tuple[Firing, ...]:
 def aggregates(log: EventLog) -> Aggregates[Schedules]:
     """The users' schedules, by user."""
     return Aggregates(log, KIND, fold, Schedules())
+
+
+def job(run: RunRequested, assistant: Assistant, *, multitask: Multitask, on_completion: OnCompletion) -> Job:
+    """The job of a run that was checked as if it were asked for now, on the default agent.
+
+    The settings of a user's own assistant come in when it is due, as they are then. A custom agent is named at once.
+    """
+    fields = {name: getattr(run, name) for name in Job.__struct_fields__}
+    fields["assistant"] = assistant.graph_id if assistant.own else assistant.name
+    fields["input"] = _unnamed(run.input)
+    fields["context"] = {**({} if assistant.own else assistant.settings.context), **run.context}
+    return Job(**{**fields, "multitask": multitask, "on_completion": on_completion})
+
+
+def _unnamed(run_input: Json | None) -> Json | None:
+    """The input with messages without ids: each time they are new ones. What removes a message needs its id."""
+    if run_input is None or "messages" not in run_input:
+        return run_input
+    messages: list[Message] = run_input["messages"]
+    return {**run_input, "messages": [m if m["type"] == "remove" else _without_id(m) for m in messages]}
+
+
+def _without_id(message: Message) -> Message:
+    return {name: value for name, value in message.items() if name != "id"}
 
 
 def request(schedule: Schedule, firing: Firing) -> RunRequested:

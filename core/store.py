@@ -16,6 +16,7 @@ import msgspec
 from core.aggregates import Aggregates
 from core.errors import Invalid, Refused
 from core.events import Event, Json, Record
+from core.ids import now
 from core.log import EventLog
 
 KIND = "store"
@@ -116,6 +117,25 @@ def fold(records: Iterable[Record], state: Store) -> Store:
 def aggregates(log: EventLog) -> Aggregates[Store]:
     """The users' stores, by user. Large ones: few are kept."""
     return Aggregates(log, KIND, fold, Store(), kept=MOST_BYTES)
+
+
+class Stores:
+    """The users' stores: read, and decided on by one channel (`actor`)."""
+
+    def __init__(self, log: EventLog, *, actor: str) -> None:
+        self._stores = aggregates(log)
+        self._actor = actor
+
+    async def of(self, user: str) -> Store:
+        return await self._stores.load(user)
+
+    async def put(self, user: str, item: ItemPut) -> None:
+        """Raises `Refused` if the store is full."""
+        await self._stores.decide(user, lambda store: put(store, item, now()), actor=self._actor)
+
+    async def remove(self, user: str, namespace: Sequence[str], key: str) -> None:
+        """Removes an item; one that is not there is fine too."""
+        await self._stores.decide(user, lambda store: remove(store, namespace, key), actor=self._actor)
 
 
 # ── decisions ────────────────────────────────────────────────────────────────────────────────────────────────────────

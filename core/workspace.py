@@ -10,7 +10,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from core.events import Event, FileConverted, FileRemoved, FileUploaded, Record
+from core.events import ArtifactReplaced, Event, FileConverted, FileRemoved, FileUploaded, Record
 from core.paths import USER_DATA
 
 MAX_FILES = 200
@@ -131,28 +131,13 @@ def with_people(files: Mapping[str, Entry], records: Iterable[Record]) -> dict[s
                 known[_upload(name)] = ANYTHING
             case FileRemoved(name=name):
                 known.pop(_upload(name), None)
-            case _ if record.type == "artifact.replaced":
-                known.update(_replaced(record))
+            case ArtifactReplaced(path=path, size=size, sha256=sha256):
+                known[path] = Entry(size, sha256)
     return known
 
 
 ANYTHING = Entry(-1)
 """Stands for a file of which only the name is known."""
-
-
-class _Replaced(msgspec.Struct):
-    path: str
-    size: int
-    sha256: str
-
-
-def _replaced(record: Record) -> dict[str, Entry]:
-    """The channel's own event, which need not be known here."""
-    try:
-        found = msgspec.json.decode(record.raw, type=_Replaced)
-    except msgspec.DecodeError:
-        return {}
-    return {found.path: Entry(found.size, found.sha256)}
 
 
 def _upload(name: str) -> str:

@@ -93,7 +93,6 @@ def build(services: Services, *, trusted: bool = False) -> web.Application:
         client_max_size=http.max_body_bytes,
     )
     live = app[LIVE] = Live(services)
-    app[agents.ASSISTANTS] = agents.Assistants(services.assistants)
     app[access.GATE], oidc = gate, Oidc()
     app[auth.OIDC] = oidc
     app.cleanup_ctx.extend((live.running, erasure.running, gate.running, oidc.running, metrics.running))

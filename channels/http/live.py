@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -13,17 +13,23 @@ import structlog
 from aiohttp import web
 
 from channels.http import guard
+from core.agents import Rosters
+from core.assistants import DEFAULT, Catalog
 from core.bus import Bus
+from core.commands import Commands
 from core.config import Config
-from core.errors import NotFound, SikaError, Unavailable
+from core.errors import SikaError, Unavailable
 from core.follow import Follower, Followers
 from core.identity.principal import Principal
 from core.ids import safe_id
 from core.intake import Intake
+from core.launch import Launch
 from core.log import EventLog
+from core.ownership import missing
 from core.projections import Views
 from core.readiness import Missing
 from core.state import ThreadState
+from core.store import Stores
 from core.system import System
 from core.threads import Threads
 
@@ -36,6 +42,10 @@ PIECE_BYTES = 256 * 1024
 """The most that is written under one such deadline: a big frame on a slow line is not a client that does not read."""
 AGAIN_SECONDS = 1.0
 """After how long work that is never done is begun again when it failed."""
+ACTOR = "http"
+"""Who decides, in the log."""
+DESCRIBED = {DEFAULT: "Plans, uses tools, delegates."}
+"""The server's agents."""
 
 
 Ask = Callable[[str, Mapping[str, Any]], Awaitable[Any]]
@@ -53,13 +63,18 @@ class Services:
     log: EventLog
     threads: Threads
     intake: Intake
+    commands: Commands
     views: Views
+    agents: Rosters
+    """The users' custom agents."""
+    assistants: Catalog
+    launch: Launch
+    """The users' schedules, and what fires them."""
+    stores: Stores
     config: Callable[[], Config]
     call: Ask
     """Asks an actor, wherever it runs."""
     home: Path
-    assistants: Mapping[str, str] = field(default_factory=lambda: {"lead_agent": "Plans, uses tools, delegates."})
-    """Name → description."""
     version: str = "0.1.0"
     missing: Callable[[], Awaitable[Sequence[Missing]]] = _nothing
     """What keeps the process from taking work (`core.readiness`)."""
@@ -67,7 +82,22 @@ class Services:
     @classmethod
     def of(cls, system: System, config: Callable[[], Config], home: Path) -> Services:
         """What a running system has; `home`: its data directory."""
-        return cls(system.bus, system.log, system.threads, system.intake, system.views, config, system.call, home)
+        agents = Rosters(system.log, actor=ACTOR)
+        return cls(
+            bus=system.bus,
+            log=system.log,
+            threads=system.threads,
+            intake=system.intake,
+            commands=Commands(system.threads, system.intake, actor=ACTOR),
+            views=system.views,
+            agents=agents,
+            assistants=Catalog(system.log, DESCRIBED, agents, lambda: config().agents_api.enabled, actor=ACTOR),
+            launch=Launch(system.log, system.threads, system.intake),
+            stores=Stores(system.log, actor=ACTOR),
+            config=config,
+            call=system.call,
+            home=home,
+        )
 
 
 class Live:
@@ -193,11 +223,24 @@ def user(request: web.Request) -> str:
 
 async def owned(request: web.Request) -> tuple[str, ThreadState]:
     """The request's thread as it stands. Raises `NotFound` also if it is somebody else's."""
-    found = thread_id(request)
-    state = await of(request).services.threads.existing(found)
-    if state.user != user(request):
-        raise NotFound(f"Thread {found} not found")
-    return found, state
+    identity = thread_id(request)
+    return identity, await of(request).services.commands.state(user(request), identity)
+
+
+async def readable(request: web.Request) -> tuple[str, ThreadState]:
+    """The request's thread; a state of nothing if there is none. Raises `NotFound` if it is somebody else's."""
+    identity = thread_id(request)
+    return identity, await of(request).services.commands.state_or_empty(user(request), identity)
+
+
+async def visible(request: web.Request) -> str:
+    """The id of the request's thread, which need not exist (yet). Raises `NotFound` for somebody else's and for those
+    that were deleted.
+    """
+    identity, state = await readable(request)
+    if state.erased:
+        raise missing(identity)
+    return identity
 
 
 def thread_id(request: web.Request) -> str:

@@ -14,11 +14,11 @@ from aiohttp import web
 from channels.http import live as alive
 from channels.http.live import LIVE, Live, Services
 from channels.http.routes import ROOT, Route
-from core.bus import ApiError
 from core.config import Config
 from core.errors import NotFound, Unavailable
 from core.events import Record
 from core.metrics import Family, Metrics
+from core.streams import message_count
 
 MEDIA = "text/plain"
 FORMAT = "text/plain; version=0.0.4; charset=utf-8"
@@ -105,22 +105,16 @@ class Meter:
             POSITION: _one(log.position),
             BEHIND: _one(max(0, log.position - views.seq)),
         }
-        with suppress(Unavailable, ApiError, TimeoutError):
+        with suppress(Unavailable, TimeoutError):
             async with asyncio.timeout(ASK_SECONDS):
                 values[OPEN] = await self._open()
-        with suppress(Unavailable, ApiError, TimeoutError):
+        with suppress(Unavailable, TimeoutError):
             async with asyncio.timeout(ASK_SECONDS):
-                values[BURIED] = _one(await self._buried())
+                values[BURIED] = _one(await message_count(log.bus, "dlq"))
         return exposition.text(values, numbers.histograms)
 
     async def _open(self) -> Values:
-        sql = "SELECT status, count(*) FROM all_runs WHERE status IN ('pending', 'running') GROUP BY status"
-        found = dict(await self._services.views.query(sql))
-        return {(status,): found.get(status, 0) for status in ("pending", "running")}
-
-    async def _buried(self) -> int:
-        bus = self._services.bus
-        return int((await bus.api(f"STREAM.INFO.{bus.names.stream('dlq')}"))["state"]["messages"])
+        return {(status,): runs for status, runs in (await self._services.views.open_counts()).items()}
 
 
 _METERS: WeakKeyDictionary[Live, Meter] = WeakKeyDictionary()

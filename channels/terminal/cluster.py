@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-from pathlib import Path
-from typing import Any
-
-import nats
-import nats.errors
-from nats.aio.client import Client
-
 from channels.terminal.doctor import Finding
-from core.bus import ASK_SECONDS, STREAM_NOT_FOUND, ApiError, Bus, Endpoint, tls_context
+from core import streams
+from core.bus import Bus, Endpoint
 from core.errors import Unavailable
 
 _DURABILITY = (
@@ -23,71 +16,33 @@ PLANES = ("log", "cmd", "timer", "dlq")
 
 async def examine(endpoint: Endpoint) -> list[Finding]:
     """Version, JetStream, replicas of the streams."""
-    nc = Client()
     try:
-        await _connect(nc, endpoint)
-        bus = Bus(nc, endpoint)
-        await bus.start()
-        version = nc.connected_server_version
-        found = [
-            _version(endpoint.url, f"{version.major}.{version.minor}.{version.patch}", (version.major, version.minor))
-        ]
-        try:
-            await bus.api("INFO")
-        except (ApiError, Unavailable) as error:
-            advice = "enable JetStream for this account"
-            return [*found, Finding("NATS", "fail", f"JetStream does not answer: {error}", advice)]
-        replicas = await _replicas(bus)
-        durable = replicas is not None and replicas >= 3
-        return [
-            *found,
-            _streams(replicas, endpoint.replicas),
-            Finding("durability", "ok" if durable else "warn", "3 replicas" if durable else _DURABILITY),
-        ]
-    except (nats.errors.Error, OSError, TimeoutError) as error:
+        async with streams.visit(endpoint, "sika doctor") as (bus, version):
+            return [_version(endpoint.url, version), *await _jetstream(bus, endpoint.replicas)]
+    except Unavailable as error:
         advice = "check nats.url and the credentials in the configuration"
-        return [Finding("NATS", "fail", f"{endpoint.url}: {str(error) or type(error).__name__}", advice)]
-    finally:
-        await nc.close()
+        return [Finding("NATS", "fail", f"{endpoint.url}: {error}", advice)]
 
 
-async def _connect(nc: Client, endpoint: Endpoint) -> None:
-    async def silent(_: Exception) -> None:
-        """The error is raised as well."""
-
-    async with asyncio.timeout(ASK_SECONDS):
-        await nc.connect(
-            servers=endpoint.url.split(","),
-            name="sika doctor",
-            user=endpoint.user,
-            password=endpoint.password,
-            token=endpoint.token,
-            user_credentials=Path(endpoint.credentials) if endpoint.credentials else None,
-            tls=tls_context(endpoint),
-            allow_reconnect=False,
-            max_reconnect_attempts=0,
-            inbox_prefix=b"_INBOX",
-            error_cb=silent,
-        )
+async def _jetstream(bus: Bus, wanted: int) -> list[Finding]:
+    try:
+        await streams.check_jetstream(bus)
+        replicas = await streams.replicas(bus, PLANES)
+    except Unavailable as error:
+        advice = "enable JetStream for this account"
+        return [Finding("NATS", "fail", f"JetStream does not answer: {error}", advice)]
+    durable = replicas is not None and replicas >= 3
+    return [
+        _streams(replicas, wanted),
+        Finding("durability", "ok" if durable else "warn", "3 replicas" if durable else _DURABILITY),
+    ]
 
 
-def _version(url: str, text: str, version: tuple[int, int]) -> Finding:
+def _version(url: str, version: tuple[int, int, int]) -> Finding:
+    text = ".".join(map(str, version))
     if version < (2, 12):
         return Finding("NATS", "fail", f"{url}: nats-server {text} is too old", "Sika needs 2.12 or newer")
     return Finding("NATS", "ok", f"{url}: nats-server {text}")
-
-
-async def _replicas(bus: Bus) -> int | None:
-    """The fewest replicas of any of our streams; None if there are no streams yet."""
-    counts = []
-    for plane in PLANES:
-        try:
-            info: dict[str, Any] = await bus.api(f"STREAM.INFO.{bus.names.stream(plane)}")
-            counts.append(int(info["config"]["num_replicas"]))
-        except ApiError as error:
-            if error.code != STREAM_NOT_FOUND:
-                raise Unavailable(str(error)) from error
-    return min(counts) if counts else None
 
 
 def _streams(replicas: int | None, wanted: int) -> Finding:

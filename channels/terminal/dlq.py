@@ -7,10 +7,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from channels.terminal.stored import Stored, messages
 from channels.terminal.text import one_line
-from core.bus import ApiError, Bus
-from core.errors import Unavailable
+from core import streams
+from core.bus import Bus
 from core.events import Aggregate
 from core.ids import uuid7
 from core.work import Hint, WorkQueue
@@ -40,7 +39,7 @@ class Letter(NamedTuple):
 
 async def letters(bus: Bus) -> AsyncIterator[Letter]:
     """All dead letters, oldest first."""
-    async for message in messages(bus, "dlq", ">"):
+    async for message in streams.messages(bus, "dlq", ">"):
         yield _letter(bus, message)
 
 
@@ -51,15 +50,12 @@ async def redrive(bus: Bus, queue: WorkQueue, wanted: Collection[int] = ()) -> l
         if wanted and letter.seq not in wanted:
             continue
         await queue.wake(letter.actor, letter.aggregate, letter.body.hint, key=f"redrive-{uuid7()}")
-        try:
-            await bus.api(f"STREAM.MSG.DELETE.{bus.names.stream('dlq')}", {"seq": letter.seq, "no_erase": True})
-        except ApiError as error:
-            raise Unavailable(str(error)) from error
+        await streams.delete(bus, "dlq", letter.seq)
         sent.append(letter)
     return sent
 
 
-def _letter(bus: Bus, message: Stored) -> Letter:
+def _letter(bus: Bus, message: streams.Stored) -> Letter:
     try:
         actor, aggregate = bus.names.target(message.subject)
     except ValueError:

@@ -14,6 +14,7 @@ from core.assistants import AssistantCreated, AssistantRemoved, AssistantReverte
 from core.events import (
     ApprovalRequested,
     ApprovalResolved,
+    ArtifactReplaced,
     ContextCompacted,
     Decision,
     Event,
@@ -245,6 +246,7 @@ _LINES: Mapping[type[Event], Callable[[Any], str]] = {
     FileConverted: lambda e: f"{e.name} → {e.markdown}" + (f", {e.pages} pages" if e.pages else ""),
     FileRejected: lambda e: f"{e.name}: {e.reason}",
     FileRemoved: lambda e: e.name,
+    ArtifactReplaced: lambda e: f"{e.path}, {e.size} bytes",
     AgentDefined: lambda e: f"{e.name}: {one_line(e.description, WORDS)}",
     AgentRemoved: lambda e: e.name,
     ProfileWritten: lambda e: f"“{one_line(e.content, WORDS)}”" if e.content else "",

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from channels.terminal.stored import Stored, counts, messages, page
 from channels.terminal.undecoded import problem_of
 from core.errors import NotFound, SikaError
 from core.events import (
@@ -27,6 +26,7 @@ from core.events import (
 from core.ids import safe_id
 from core.log import EventLog
 from core.state import fold
+from core.streams import Stored, counts, messages, page
 
 _FORGET = (ThreadErased, ThreadPruned)
 """First events of a log whose earlier events were purged, as they should be."""

@@ -257,19 +257,7 @@ async def test_creating(intake: Intake, log: EventLog) -> None:
             await intake.create_thread(bad, user="ada")
 
 
-async def test_patching(intake: Intake, log: EventLog, name: str) -> None:
-    state, record = await intake.patch(name, {"messages": [human("h1")], "title": "x"})
-    assert (state.values["title"], state.commit_at(record.seq)) == ("x", 0)
-    state, _ = await intake.patch(name, {"title": "y"}, base=record.seq, as_node="model")
-    assert [c.parent for c in state.commits] == [-1, 0]
-    with pytest.raises(Invalid, match="checkpoint 999999"):
-        await intake.patch(name, {}, base=999_999)
-    with pytest.raises(NotFound):
-        await intake.patch("nobody", {})
-    await later(log, name, RunRequested(), STARTED, run="r1")
-    with pytest.raises(Refused, match="active run"):
-        await intake.patch(name, {"messages": []})
-    assert (await intake.patch(name, {"title": "z"}))[0].values["title"] == "z"
+async def test_annotating(intake: Intake, name: str) -> None:
     assert (await intake.annotate(name, {"k": None})).metadata == {"k": None}
 
 
@@ -330,7 +318,7 @@ async def test_a_decision_holds_when_nobody_can_be_woken(intake: Intake, log: Ev
 
 
 async def test_erasing(intake: Intake, log: EventLog, name: str) -> None:
-    await intake.patch(name, {"messages": [human("h1")]})
+    await later(log, name, StatePatched(values={"messages": [human("h1")]}))
     await intake.erase(name, by="ada")
     assert await types(log, name) == ["thread.erased"]
     await intake.erase(name, by="ada")
@@ -340,7 +328,6 @@ async def test_erasing(intake: Intake, log: EventLog, name: str) -> None:
         (intake.create_thread(name, user="ada"), Refused),
         (intake.annotate(name, {}), NotFound),
         (intake.request_run(name, "r1", RunRequested()), NotFound),
-        (intake.patch(name, {}), NotFound),
     ]
     for asked, error in refused:
         with pytest.raises(error):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import msgspec
@@ -10,17 +10,14 @@ from aiohttp import web
 from msgspec import UNSET, UnsetType
 
 from channels.http import live as alive
+from channels.http.asked import model_names
 from channels.http.bodies import body, plain
 from channels.http.errors import Forbidden
-from channels.http.gateway.models import known
-from channels.http.langgraph.assistants import ROSTERS
 from channels.http.routes import API, Param, Route
 from core import agents
-from core.agents import Definition, ProfileWritten, Roster
-from core.aggregates import Aggregates
+from core.agents import Definition, Rosters
 from core.config import Config
 from core.errors import Invalid
-from core.events import Event
 
 GROUPS = ("bash", "file:read", "file:write", "web")
 """Of the tools that come along."""
@@ -77,7 +74,7 @@ class Profile(msgspec.Struct):
 
 async def get_list(request: web.Request) -> web.Response:
     """Your agents, by name."""
-    roster = await _rosters(request).load(alive.user(request))
+    roster = await _rosters(request).of(alive.user(request))
     return plain(Agents([_object(one) for one in roster.agents.values()]))
 
 
@@ -85,13 +82,13 @@ async def check(request: web.Request) -> web.Response:
     """Whether you may call a new agent so."""
     rosters = _rosters(request)
     name = agents.checked(request.query.get("name", ""))
-    return plain(Check(name not in (await rosters.load(alive.user(request))).agents, name))
+    return plain(Check(name not in (await rosters.of(alive.user(request))).agents, name))
 
 
 async def get(request: web.Request) -> web.Response:
     """One of your agents."""
     rosters, name = _rosters(request), _name(request)
-    return plain(_object(agents.known(await rosters.load(alive.user(request)), name)))
+    return plain(_object(agents.known(await rosters.of(alive.user(request)), name)))
 
 
 async def create(request: web.Request) -> web.Response:
@@ -99,7 +96,7 @@ async def create(request: web.Request) -> web.Response:
     rosters, wanted = _rosters(request), await body(request, CreateBody)
     made = Definition(**{**msgspec.structs.asdict(wanted), "name": agents.checked(wanted.name)})
     _check(request, msgspec.structs.asdict(made))
-    await rosters.decide(alive.user(request), lambda roster: agents.create(roster, made), actor="http")
+    await rosters.create(alive.user(request), made)
     response = plain(_object(made))
     response.set_status(201)
     return response
@@ -112,42 +109,34 @@ async def change(request: web.Request) -> web.Response:
     if changes.get("description", "") is None:
         changes["description"] = ""
     _check(request, changes)
-
-    def decide(roster: Roster) -> Sequence[Event]:
-        return agents.change(roster, name, changes)
-
-    roster, _ = await rosters.decide(alive.user(request), decide, actor="http")
-    return plain(_object(agents.known(roster, name)))
+    return plain(_object(await rosters.change(alive.user(request), name, changes)))
 
 
 async def delete(request: web.Request) -> web.Response:
     """Remove one of your agents. Its conversations stay."""
     rosters, name = _rosters(request), _name(request)
-    await rosters.decide(alive.user(request), lambda roster: agents.remove(roster, name), actor="http")
+    await rosters.remove(alive.user(request), name)
     return web.Response(status=204)
 
 
 async def get_profile(request: web.Request) -> web.Response:
     """What you want every agent to know of you; null for nothing. Agents are told the first 8000 characters."""
-    roster = await _rosters(request).load(alive.user(request))
+    roster = await _rosters(request).of(alive.user(request))
     return plain(Profile(roster.profile))
 
 
 async def put_profile(request: web.Request) -> web.Response:
     """Write what you want every agent to know of you."""
     rosters, wanted = _rosters(request), await body(request, Profile)
-
-    def decide(roster: Roster) -> Sequence[Event]:
-        return [] if roster.profile == wanted.content else [ProfileWritten(content=wanted.content)]
-
-    await rosters.decide(alive.user(request), decide, actor="http")
+    await rosters.write_profile(alive.user(request), wanted.content)
     return plain(wanted)
 
 
-def _rosters(request: web.Request) -> Aggregates[Roster]:
-    if not alive.of(request).services.config().agents_api.enabled:
+def _rosters(request: web.Request) -> Rosters:
+    services = alive.of(request).services
+    if not services.config().agents_api.enabled:
         raise Forbidden("Custom agents are turned off; set agents_api.enabled to true in config.yaml")
-    return ROSTERS.of(request)
+    return services.agents
 
 
 def _name(request: web.Request) -> str:
@@ -157,7 +146,7 @@ def _name(request: web.Request) -> str:
 def _check(request: web.Request, said: Mapping[str, Any]) -> None:
     """Whether there is what an agent is to have. Raises `Invalid`, with what there is."""
     config = alive.of(request).services.config()
-    model, names = said.get("model"), [one.name for one in known(config)]
+    model, names = said.get("model"), model_names(config)
     if model is not None and model not in names:
         raise Invalid(f"model: {model!r} is not configured; there are: {', '.join(names)}")
     groups = _groups(config)

@@ -24,11 +24,10 @@ from anyio import to_thread
 from channels.http import live as alive
 from channels.http.bodies import body, flag, plain
 from channels.http.errors import BadRequest, Forbidden, answer
-from channels.http.gateway.uploads import visible
 from channels.http.live import Live, Outlet
 from channels.http.routes import API, Param, Route
 from core.errors import Invalid, NotFound, Refused
-from core.events import Event
+from core.events import ArtifactReplaced
 from core.files import Folder
 from core.paths import MAX_PART, MAX_PATH, ROOTS, USER_DATA
 from core.state import ThreadState
@@ -63,16 +62,6 @@ for _kind, _suffixes in {
     for _suffix in _suffixes:
         _TYPES.add_type(_kind, _suffix)
 _RANGE = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})")
-
-
-class ArtifactReplaced(Event, frozen=True):
-    """A person replaced the text of a file in the thread's outputs. `path` as the agent sees it; `size` in bytes."""
-
-    path: str
-    size: int
-    sha256: str
-    before: str
-    """SHA-256 of the text it replaced."""
 
 
 class Replacement(msgspec.Struct):
@@ -124,7 +113,7 @@ async def get(request: web.Request) -> web.StreamResponse:
     Files in a `.skill` archive are addressed as `x.skill/inner`. One range of bytes may be asked for, and a copy
     checked by its `ETag`.
     """
-    thread_id = await visible(request)
+    thread_id = await alive.visible(request)
     folder = Folder(alive.of(request).services.home, alive.user(request), thread_id)
     archive, member = _split(_path(request))
     try:
@@ -142,7 +131,7 @@ async def put(request: web.Request) -> web.Response:
 
     409 if it is not the text any more that was read, or while a run is at work. Only UTF-8 text of at most 2 MiB.
     """
-    live, wanted = alive.of(request), await body(request, Replacement)
+    live, user, wanted = alive.of(request), alive.user(request), await body(request, Replacement)
     thread_id, state = await alive.owned(request)
     path = _path(request)
     if not path.startswith(f"{USER_DATA}/outputs/"):
@@ -151,9 +140,8 @@ async def put(request: web.Request) -> web.Response:
         raise BadRequest("path: files in an archive cannot be replaced")
     _idle(thread_id, state)
     data = wanted.content.encode()
-    folder = Folder(live.services.home, alive.user(request), thread_id)
     try:
-        return plain(await live.to_its_end(_replace(live, thread_id, folder, path, data, wanted.expected_sha256)))
+        return plain(await live.to_its_end(_replace(live, user, thread_id, path, data, wanted.expected_sha256)))
     except Refusal as refusal:
         return refusal.answer
 
@@ -354,21 +342,20 @@ def _range(request: web.Request, content: Content) -> tuple[int, int] | None:
 
 
 def _idle(thread_id: str, state: ThreadState) -> None:
-    if not state.exists:
-        raise NotFound(f"Thread {thread_id} not found")
     if any(run.open for run in state.runs.values()):
         raise Refused(f"Thread {thread_id} has an active run; its files cannot be replaced meanwhile")
 
 
-async def _replace(live: Live, thread_id: str, folder: Folder, path: str, data: bytes, expected: str) -> Replaced:
+async def _replace(live: Live, user: str, thread_id: str, path: str, data: bytes, expected: str) -> Replaced:
     """Replaces the file, then records that it was replaced.
 
     The file is the truth: reads and later edits look at it alone. If the process dies between the two, the new text
     stays without its fact, and the next scan of the workspace counts it among what changed.
     """
+    folder = Folder(live.services.home, user, thread_id)
     sha256 = await to_thread.run_sync(_publish, folder, path, data, expected)
-    fact = ArtifactReplaced(path=path, size=len(data), sha256=sha256, before=expected)
-    await live.services.threads.decide(thread_id, lambda now: [fact] if now.exists else [], actor="http")
+    replaced = ArtifactReplaced(path=path, size=len(data), sha256=sha256, before=expected)
+    await live.services.commands.record(user, thread_id, [replaced])
     return Replaced(path, sha256, len(data))
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from aiohttp import web
 
 from channels.http import live as alive
-from channels.http.langgraph.runs import known
 from core.errors import NotFound
+from core.runs import shown_run
 from core.state import Run, ThreadState
 
 
@@ -15,20 +15,22 @@ async def run(request: web.Request) -> tuple[str, ThreadState, Run]:
     run_id = alive.run_id(request)
     if "thread_id" in request.match_info:
         thread_id, state = await alive.owned(request)
-        return thread_id, state, known(state, run_id)
-    found = await _thread_of(request, run_id)
-    if found is not None:
-        state = await alive.of(request).services.threads.load(found)
-        if state.user == alive.user(request):
-            return found, state, known(state, run_id)
-    raise NotFound(f"Run {run_id} not found")
+        return thread_id, state, shown_run(state, run_id)
+    try:
+        thread_id = await _thread_of(request, run_id)
+        state = await alive.of(request).services.commands.state(alive.user(request), thread_id)
+    except NotFound:
+        raise NotFound(f"Run {run_id} not found") from None
+    return thread_id, state, shown_run(state, run_id)
 
 
-async def _thread_of(request: web.Request, run_id: str) -> str | None:
-    """The views are a moment behind the log: what they do not know, they are asked again once they have caught up."""
-    services = alive.of(request).services
-    found = await services.views.thread_of(run_id)
-    if found is None:
-        await services.views.current()
-        found = await services.views.thread_of(run_id)
-    return found
+async def _thread_of(request: web.Request, run_id: str) -> str:
+    """The thread of a run. The views are a moment behind the log: they are asked again once they have caught up."""
+    views = alive.of(request).services.views
+    thread_id = await views.thread_of(run_id)
+    if thread_id is None:
+        await views.current()
+        thread_id = await views.thread_of(run_id)
+    if thread_id is None:
+        raise NotFound(f"Run {run_id} not found")
+    return thread_id

@@ -13,7 +13,6 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from channels.http.langgraph import dumps
 from core import usage
 from core.events import (
     Decision,
@@ -37,7 +36,7 @@ from core.events import (
     thread,
 )
 from core.log import EventLog
-from core.messages import timed
+from core.messages import full, timed
 from core.state import Commit, Run, ThreadState, with_prepared
 
 PLACES = 10_000
@@ -227,7 +226,7 @@ def _decisions(record: Record, decisions: Sequence[Decision]) -> list[Row]:
 def _messages(record: Record, messages: Sequence[Message], about: Json | None = None, *, begin: int = 0) -> list[Row]:
     newest = messages[-(PLACES - begin) :]
     return [
-        _row(record, place, TYPES.get(m["type"], f"llm.{m['type']}.input"), "message", dumps.full(m), about)
+        _row(record, place, TYPES.get(m["type"], f"llm.{m['type']}.input"), "message", full(m), about)
         for place, m in enumerate(newest, begin)
     ]
 

@@ -11,7 +11,6 @@ from channels.http import live as alive
 from channels.http.bodies import names, number, plain
 from channels.http.gateway import found, journal
 from channels.http.gateway.journal import Cursor, Row
-from channels.http.langgraph.threads import readable
 from channels.http.routes import API, Param, Route
 from core.state import Feedback, ThreadState
 
@@ -70,7 +69,7 @@ async def page(request: web.Request) -> web.Response:
     thread that is not there has none.
     """
     cursor = _cursor(request)._replace(after=None)
-    thread_id, state = await readable(request)
+    thread_id, state = await alive.readable(request)
     log = alive.of(request).services.log
     data, more = await journal.page(log, thread_id, state, journal.of_branch(state), cursor)
     rated = _rated(data, state, alive.user(request))

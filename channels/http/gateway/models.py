@@ -6,6 +6,7 @@ import msgspec
 from aiohttp import web
 
 from channels.http import live as alive
+from channels.http.asked import DEMO, model_names
 from channels.http.bodies import plain
 from channels.http.errors import BadRequest
 from channels.http.routes import API, Route
@@ -35,7 +36,7 @@ class Models(msgspec.Struct):
     token_usage: Enabled
 
 
-DEMO = Model("demo", "demo", "Demo", "Offline; knows a few phrases. Used when no model is configured.", False, False)
+_DEMO = Model(DEMO, DEMO, "Demo", "Offline; knows a few phrases. Used when no model is configured.", False, False)
 """What answers when the configuration has no model."""
 
 
@@ -55,12 +56,12 @@ async def get(request: web.Request) -> web.Response:
 
 
 def known(config: Config) -> list[Model]:
-    return [_model(entry) for entry in config.models] or [DEMO]
+    return [_model(entry) for entry in config.models] or [_DEMO]
 
 
 def check_name(config: Config, name: str | None) -> None:
     """Whether a model is one that clients may name. Raises `BadRequest`, with those there are."""
-    names = [model.name for model in known(config)]
+    names = model_names(config)
     if name is not None and name not in names:
         raise BadRequest(f"model_name: no model {name[:80]!r}; there are: {', '.join(names)}")
 

@@ -12,7 +12,6 @@ from aiohttp import web
 
 from channels.http import live as alive
 from channels.http.bodies import plain
-from channels.http.langgraph.threads import readable
 from channels.http.routes import API, Route
 from core.errors import NotFound, Unavailable
 
@@ -90,7 +89,7 @@ def _routes(subsystem: Subsystem) -> tuple[Route, ...]:
     async def handler(request: web.Request) -> web.StreamResponse:
         reading = request.method in ("GET", "HEAD")
         if "thread_id" in request.match_info:
-            await (readable if reading else alive.owned)(request)
+            await (alive.readable if reading else alive.owned)(request)
         rest = request.match_info.get("rest")
         below = "" if rest is None else f"/{rest}"
         if reading and below in subsystem.reads:

@@ -13,8 +13,8 @@ from aiohttp import web
 from channels.http import live as alive
 from channels.http.bodies import body, number, plain
 from channels.http.errors import answer
-from channels.http.langgraph import crons
-from channels.http.langgraph.crons import LAUNCH, shown_assistant
+from channels.http.live import ACTOR
+from channels.http.plans import planned, shown_assistant
 from channels.http.routes import API, Param, Route
 from core import schedules
 from core.errors import Invalid, NotFound
@@ -22,7 +22,7 @@ from core.events import Json
 from core.ids import safe_id, stamp
 from core.launch import Launch, concurrently
 from core.previews import text_of
-from core.schedules import Firing, Plan, Schedule, Timing
+from core.schedules import Firing, Plan, Schedule, Schedules, Timing
 from core.state import Run
 
 MOST_TITLE = 200
@@ -113,7 +113,7 @@ class CreateBody(PatchBody, kw_only=True):
 
 async def get_all(request: web.Request) -> web.Response:
     """Your tasks, newest first."""
-    found = await crons.all_of(request)
+    found = await _all(request)
     return plain(await concurrently(partial(_object, request), list(found.values())[::-1]))
 
 
@@ -122,7 +122,8 @@ async def create(request: web.Request) -> web.Response:
     in `timezone`. While a run of the task is going on, what comes due is skipped.
     """
     wanted = await body(request, CreateBody)
-    one = await crons.add(request, await _plan(request, wanted, None))
+    plan = await _plan(request, wanted, None)
+    one = await alive.of(request).services.launch.add(alive.user(request), plan, actor=ACTOR)
     return plain(await _object(request, one))
 
 
@@ -135,32 +136,31 @@ async def patch(request: web.Request) -> web.Response:
     """Change a task."""
     one, wanted = await _one(request), await body(request, PatchBody)
     plan = await _plan(request, wanted, one.plan)
-    return plain(await _object(request, await crons.change(request, one, plan)))
+    after = await alive.of(request).services.launch.change(alive.user(request), one, plan, actor=ACTOR)
+    return plain(await _object(request, after))
 
 
 async def delete(request: web.Request) -> web.Response:
     """Remove a task. A run of it that is going on goes on."""
     one = await _one(request)
-    await crons.remove(request, one.id)
+    await alive.of(request).services.launch.remove(alive.user(request), one.id, actor=ACTOR)
     return plain({"id": one.id, "deleted": True})
 
 
 async def pause(request: web.Request) -> web.Response:
     """Pause a task: nothing is due until it is resumed. Pausing twice is fine."""
-    one = await crons.change(request, await _one(request), enabled=False)
-    return plain(await _object(request, one))
+    return await _enable(request, False)
 
 
 async def resume(request: web.Request) -> web.Response:
     """Resume a task. What a cron expression made due meanwhile does not come; a single time that has passed comes."""
-    one = await crons.change(request, await _one(request), enabled=True)
-    return plain(await _object(request, one))
+    return await _enable(request, True)
 
 
 async def trigger(request: web.Request) -> web.Response:
     """Run a task now, paused or not. Refused while a run of it is going on; when it is due next stays as it is."""
     one = await _one(request)
-    fired = await LAUNCH.of(request).trigger(alive.user(request), one.id, actor="http")
+    fired = await alive.of(request).services.launch.trigger(alive.user(request), one.id, actor=ACTOR)
     if fired.failed is not None:
         return answer(502, fired.failed, "not_launched")
     return plain({"id": one.id, "triggered": True, "run_id": fired.run, "thread_id": fired.thread})
@@ -171,13 +171,13 @@ async def runs(request: web.Request) -> web.Response:
     one = await _one(request)
     limit, offset = number(request, "limit", 50, least=1, most=200), number(request, "offset", 0)
     shown = one.firings[::-1][offset : offset + limit]
-    return plain(await concurrently(partial(_run, LAUNCH.of(request), one), shown))
+    return plain(await concurrently(partial(_run, alive.of(request).services.launch, one), shown))
 
 
 async def of_thread(request: web.Request) -> web.Response:
     """The tasks whose runs are on a thread, newest first: on purpose, or because it was made for one of the last."""
     thread_id, _ = await alive.owned(request)
-    found = await crons.all_of(request)
+    found = await _all(request)
     shown = [
         one
         for one in list(found.values())[::-1]
@@ -189,9 +189,19 @@ async def of_thread(request: web.Request) -> web.Response:
 # ── how ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+async def _all(request: web.Request) -> Schedules:
+    return await alive.of(request).services.launch.all_of(alive.user(request))
+
+
+async def _enable(request: web.Request, enabled: bool) -> web.Response:
+    one, launch = await _one(request), alive.of(request).services.launch
+    after = await launch.change(alive.user(request), one, enabled=enabled, actor=ACTOR)
+    return plain(await _object(request, after))
+
+
 async def _one(request: web.Request) -> Schedule:
     identity = request.match_info["task_id"]
-    found = (await crons.all_of(request)).get(identity)
+    found = (await _all(request)).get(identity)
     if found is None:
         raise NotFound(f"Scheduled task {identity[:80]!r} not found")
     return found
@@ -207,8 +217,8 @@ async def _plan(request: web.Request, wanted: PatchBody, before: Plan | None) ->
     thread_id = await _thread(request, wanted, before.thread if before else None)
     if before is not None and wanted.prompt is None and wanted.assistant_id is None:
         return msgspec.structs.replace(before, title=title, timing=timing, thread=thread_id)
-    given = {"messages": [{"type": "human", "content": wanted.prompt}]} if wanted.prompt is not None else None
-    return await crons.planned(
+    written = {"messages": [{"type": "human", "content": wanted.prompt}]} if wanted.prompt is not None else None
+    return await planned(
         request,
         timing=timing,
         thread_id=thread_id,
@@ -216,7 +226,7 @@ async def _plan(request: web.Request, wanted: PatchBody, before: Plan | None) ->
             **(before.asked if before else _ASKED),
             **({"assistant_id": wanted.assistant_id} if wanted.assistant_id else {}),
         },
-        given=given or (before.job.input if before else None),
+        run_input=written or (before.job.input if before else None),
         metadata=before.job.metadata if before else {},
         overlap=before.overlap if before else "skip",
         title=title,
@@ -231,10 +241,7 @@ async def _thread(request: web.Request, wanted: PatchBody, before: str | None) -
     thread_id = wanted.thread_id or before
     if not thread_id:
         raise Invalid("thread_id: reuse_thread needs the thread to reuse")
-    services = alive.of(request).services
-    state = await services.threads.existing(safe_id(thread_id, "thread_id"))
-    if state.user != alive.user(request):
-        raise NotFound(f"Thread {thread_id} not found")
+    await alive.of(request).services.commands.state(alive.user(request), safe_id(thread_id, "thread_id"))
     return thread_id
 
 
@@ -261,7 +268,7 @@ def _timing(wanted: PatchBody, before: Timing | None) -> Timing:
 
 async def _object(request: web.Request, one: Schedule) -> Json:
     plan, due, last = one.plan, one.next, one.last
-    launch = LAUNCH.of(request)
+    launch = alive.of(request).services.launch
     outcome = await _run(launch, one, last) if last is not None else None
     newest = one.firings[-1] if one.firings else None
     return {

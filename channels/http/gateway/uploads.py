@@ -26,9 +26,8 @@ from channels.http.live import STALLED_SECONDS, Live
 from channels.http.routes import API, Form, Route
 from core.documents import KINDS, OLD
 from core.errors import Invalid, NotFound, Refused
-from core.events import FileConverted, FileRejected, FileRemoved, FileUploaded, Record, thread
+from core.events import FileConverted, FileRejected, FileRemoved, FileUploaded, Record
 from core.files import Draft, Folder
-from core.files import uploads as uploads_of
 from core.follow import Stopping
 from core.paths import MAX_PART, USER_DATA
 from core.settings import Uploads
@@ -153,7 +152,7 @@ async def upload(request: web.Request) -> web.Response:
     converted to Markdown if the server is so configured; what is not done within seconds is done later.
     """
     live = alive.of(request)
-    thread_id = await visible(request)
+    thread_id = await alive.visible(request)
     if not request.content_type.startswith("multipart/"):
         raise BadRequest("expected multipart/form-data with files in the field 'files'")
     user = alive.user(request)
@@ -175,7 +174,7 @@ async def upload(request: web.Request) -> web.Response:
 
 async def listed(request: web.Request) -> web.Response:
     """The files in the uploads of a thread, by name."""
-    thread_id = await visible(request)
+    thread_id = await alive.visible(request)
     folder = Folder(alive.of(request).services.home, alive.user(request), thread_id)
     found = await to_thread.run_sync(_files, folder)
     shown = [
@@ -195,7 +194,7 @@ async def listed(request: web.Request) -> web.Response:
 
 async def limits(request: web.Request) -> web.Response:
     """How many files an upload may bring, and how large they may be."""
-    await visible(request)
+    await alive.visible(request)
     wanted = alive.of(request).services.config().uploads
     return plain(Limits(wanted.max_files, wanted.max_file_size, wanted.max_total_size))
 
@@ -203,10 +202,10 @@ async def limits(request: web.Request) -> web.Response:
 async def delete(request: web.Request) -> web.Response:
     """Remove an upload, and the text that was made of it. 409 if it cannot be removed: it stays then."""
     live, name = alive.of(request), _named(request)
+    user, commands = alive.user(request), live.services.commands
     thread_id, _ = await alive.owned(request)
-    folder = Folder(live.services.home, alive.user(request), thread_id)
-    records = [record async for record in live.services.log.read(thread(thread_id))]
-    known = uploads_of(records).get(name)
+    folder = Folder(live.services.home, user, thread_id)
+    known = (await commands.uploads(user, thread_id)).get(name)
     gone, failed = await to_thread.run_sync(_unlink, folder, [name])
     if failed:
         raise Refused(f"{name}: cannot be deleted: {failed[name]}")
@@ -215,8 +214,7 @@ async def delete(request: web.Request) -> web.Response:
     text = [known.markdown] if known and known.markdown else []
     names = [name, *text]
     _, failed = await to_thread.run_sync(_unlink, folder, text)
-    facts = [FileRemoved(name=each) for each in names if each not in failed]
-    await live.services.threads.decide(thread_id, lambda now: facts if now.exists else [], actor="http")
+    await commands.record(user, thread_id, [FileRemoved(name=each) for each in names if each not in failed])
     left = f"; cannot be deleted: {_reasons(failed)}" if failed else ""
     return plain(Done(True, f"Deleted {name}{left}"))
 
@@ -235,17 +233,6 @@ async def convert(request: web.Request) -> web.Response:
     made = await live.services.call("documents", {"op": "convert", "thread": thread_id, "user": user, "name": name})
     text = str(made["markdown"])
     return plain(Text(name, text, virtual(text), virtual(text), url(thread_id, text), made["pages"]))
-
-
-async def visible(request: web.Request) -> str:
-    """The id of the request's thread, which need not exist (yet). Raises `NotFound` for somebody else's and for those
-    that were deleted.
-    """
-    found = alive.thread_id(request)
-    state = await alive.of(request).services.threads.load(found)
-    if state.erased or (state.exists and state.user != alive.user(request)):
-        raise NotFound(f"Thread {found} not found")
-    return found
 
 
 def virtual(name: str) -> str:
@@ -381,19 +368,16 @@ def _shown(sent: str) -> str:
 
 async def _finish(live: Live, thread_id: str, user: str, batch: Batch) -> tuple[list[FileUploaded], int]:
     """Give the files their names and write that down; what was taken, and the sequence before it (0: no thread)."""
-    services = live.services
+    commands = live.services.commands
     try:
         facts = await to_thread.run_sync(_publish, batch)
     finally:
         await to_thread.run_sync(batch.close)
-    known = uploads_of([record async for record in services.log.read(thread(thread_id))])
+    known = await commands.uploads(user, thread_id)
     names = {fact.name for fact in facts}
     stale = {known[name].markdown for name in names & known.keys()} - names - {None}
     await to_thread.run_sync(_unlink, batch.folder, [str(name) for name in stale])
-    _, records = await services.threads.decide(
-        thread_id, lambda now: facts if now.exists and now.user == user else [], actor="http"
-    )
-    return facts, records[0].seq if records else 0
+    return facts, await commands.record(user, thread_id, facts)
 
 
 def _publish(batch: Batch) -> list[FileUploaded]:

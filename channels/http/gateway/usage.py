@@ -9,7 +9,6 @@ from aiohttp import web
 
 from channels.http import live as alive
 from channels.http.bodies import flag, plain
-from channels.http.langgraph.threads import readable
 from channels.http.routes import API, Param, Route
 from core import usage
 from core.config import Config
@@ -58,7 +57,7 @@ async def of_thread(request: web.Request) -> web.Response:
     used nothing.
     """
     active = flag(request, "include_active")
-    thread_id, state = await readable(request)
+    thread_id, state = await alive.readable(request)
     return plain(_usage(thread_id, state, alive.of(request).services.config(), active=active))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -11,23 +11,17 @@ from aiohttp import web
 
 from channels.http import live as alive
 from channels.http import shapes
+from channels.http.asked import check_options, model_names
 from channels.http.bodies import body, flag, plain, within
-from channels.http.gateway.models import known
-from channels.http.kept import Kept, storable
-from channels.http.langgraph.asked import check_options
+from channels.http.kept import storable
+from channels.http.listings import has_all, page, selected, sort
 from channels.http.live import Live
 from channels.http.routes import PAGING, Param, Route
-from core import agents
-from core import assistants as own
-from core.assistants import DEFAULT, Assistant, Settings
+from core.assistants import BY_USER, Assistant, Settings, Version
 from core.errors import Invalid, NotFound, Refused
-from core.events import Event, Json
+from core.events import Json
 from core.ids import uuid7
 
-__all__ = ["ASSISTANTS", "DEFAULT", "ROSTERS", "Assistant", "Assistants", "of_user", "resolve"]
-
-MOST_ASSISTANTS = 1000
-MOST_VERSIONS = 100
 MOST_NAME = 200
 SORTABLE = ("assistant_id", "graph_id", "name", "created_at", "updated_at")
 
@@ -50,76 +44,6 @@ _GRAPH: Json = {
         {"source": "model", "target": "__end__", "conditional": True},
     ],
 }
-
-
-class Assistants:
-    """Those that come with this process: everybody's, and the same for all."""
-
-    def __init__(self, described: Mapping[str, str]) -> None:
-        self.all = [
-            own.built_in(Settings(graph_id=name, name=name, description=text, metadata={"created_by": "system"}))
-            for name, text in described.items()
-        ]
-        self._by_name = {key: one for one in self.all for key in (one.name, one.id)}
-
-    def find(self, name: str) -> Assistant | None:
-        """By name or id."""
-        return self._by_name.get(name)
-
-    def resolve(self, name: str | None) -> Assistant:
-        """By name or id; the default if nothing is named.
-
-        Raises `NotFound` for an unknown id, `Invalid` for an unknown name.
-        """
-        return self.find(name or DEFAULT) or _unknown(str(name))
-
-
-ASSISTANTS: web.AppKey[Assistants] = web.AppKey("assistants", Assistants)
-ROSTERS = Kept(lambda services: agents.aggregates(services.log))
-"""The users' custom agents."""
-_OWN = Kept(lambda services: own.aggregates(services.log))
-
-
-async def of_user(request: web.Request) -> Sequence[Assistant]:
-    """All that the user has: those of the server, the user's custom agents, then the user's own assistants."""
-    mine = await _OWN.of(request).load(alive.user(request))
-    return [*request.app[ASSISTANTS].all, *await _custom(request), *mine.values()]
-
-
-async def resolve(request: web.Request, name: str | None) -> Assistant:
-    """By id (or name, where it is the name of an agent); the default if nothing is named. `My_Agent` is `my-agent`
-    (contract runtime §1).
-
-    Raises `NotFound` for an unknown id, `Invalid` for an unknown name.
-    """
-    if found := request.app[ASSISTANTS].find(name or DEFAULT):
-        return found
-    wanted = str(name)
-    normal = wanted.strip().lower().replace("_", "-")
-    for custom in await _custom(request):
-        if wanted == custom.id or normal == custom.name:
-            return custom
-    mine = await _OWN.of(request).load(alive.user(request))
-    return mine.get(wanted.lower()) or _unknown(wanted)
-
-
-async def _custom(request: web.Request) -> Sequence[Assistant]:
-    """The user's custom agents: each is an assistant of the lead agent with `agent_name` in its context."""
-    if not alive.of(request).services.config().agents_api.enabled:
-        return ()
-    roster = await ROSTERS.of(request).load(alive.user(request))
-    return [
-        own.built_in(Settings(name=name, description=one.description, context={"agent_name": name}, metadata=_BY_USER))
-        for name, one in roster.agents.items()
-    ]
-
-
-def _unknown(name: str) -> Assistant:
-    try:
-        uuid.UUID(name)
-    except ValueError:
-        raise Invalid(f"assistant_id: no assistant {name[:80]!r}") from None
-    raise NotFound(f"Assistant {name} not found")
 
 
 # ── what is asked and answered ───────────────────────────────────────────────────────────────────────────────────────
@@ -201,19 +125,17 @@ async def search(request: web.Request) -> web.Response:
     """Find assistants: the server's first, then the user's own, oldest first, unless `sort_by` says otherwise."""
     wanted = await body(request, SearchBody)
     limit, offset = within("limit", wanted.limit, 1, 1000), within("offset", wanted.offset, 0, 2**31)
-    if wanted.sort_by is not None and wanted.sort_by not in SORTABLE:
-        raise Invalid(f"sort_by: one of {', '.join(SORTABLE)}, got {wanted.sort_by[:40]!r}")
-    found = [_object(one) for one in await of_user(request) if _fits(one.settings, wanted)]
+    found = [_object(one) for one in await _all(request) if _fits(one.settings, wanted)]
     if wanted.sort_by is not None:
-        key, descending = wanted.sort_by, (wanted.sort_order or "desc").lower() == "desc"
-        found.sort(key=lambda one: (one[key], one["assistant_id"]), reverse=descending)
-    return paged([_selected(one, wanted.select) for one in found], limit, offset)
+        sort(found, wanted.sort_by, "assistant_id", sortable=SORTABLE, order=wanted.sort_order)
+    shown = [selected(one, wanted.select) for one in found[offset : offset + limit]]
+    return page(shown, len(found), offset)
 
 
 async def count(request: web.Request) -> web.Response:
     """How many assistants there are of the kind that is asked for."""
     wanted = await body(request, CountBody)
-    return plain(sum(_fits(one.settings, wanted) for one in await of_user(request)))
+    return plain(sum(_fits(one.settings, wanted) for one in await _all(request)))
 
 
 async def create(request: web.Request) -> web.Response:
@@ -223,18 +145,11 @@ async def create(request: web.Request) -> web.Response:
     wanted = await body(request, CreateBody)
     settings = _checked(request, _changed(Settings(), wanted))
     identity = str(_uuid(wanted.assistant_id)) if wanted.assistant_id is not None else uuid7()
-    if there := request.app[ASSISTANTS].find(identity):
-        return plain(_object(_existing(there, wanted)))
-
-    def decide(mine: own.Assistants) -> Sequence[Event]:
-        if identity in mine:
-            _existing(mine[identity], wanted)
-            return []
-        if len(mine) >= MOST_ASSISTANTS:
-            raise Refused(f"at most {MOST_ASSISTANTS} assistants")
-        return [own.AssistantCreated(assistant=identity, settings=settings)]
-
-    return plain(_object((await _decide(request, decide))[identity]))
+    catalog = alive.of(request).services.assistants
+    one, new = await catalog.create(alive.user(request), identity, settings)
+    if not new and wanted.if_exists != "do_nothing":
+        raise Refused(f"Assistant {one.id} already exists")
+    return plain(_object(one))
 
 
 async def get(request: web.Request) -> web.Response:
@@ -246,15 +161,11 @@ async def patch(request: web.Request) -> web.Response:
     """Make a new version of an assistant of one's own, and put it in force."""
     one, wanted = await _mine(request), await body(request, PatchBody)
 
-    def decide(mine: own.Assistants) -> Sequence[Event]:
-        if one.id not in mine:
-            raise _missing(one.id)
-        if len(mine[one.id].versions) >= MOST_VERSIONS:
-            raise Refused(f"Assistant {one.id} has {MOST_VERSIONS} versions already")
-        settings = _checked(request, _changed(mine[one.id].settings, wanted))
-        return [own.AssistantRevised(assistant=one.id, settings=settings)]
+    def change(settings: Settings) -> Settings:
+        return _checked(request, _changed(settings, wanted))
 
-    return plain(_object((await _decide(request, decide))[one.id]))
+    catalog = alive.of(request).services.assistants
+    return plain(_object(await catalog.revise(alive.user(request), one.id, change)))
 
 
 async def delete(request: web.Request) -> web.Response:
@@ -264,7 +175,7 @@ async def delete(request: web.Request) -> web.Response:
     live, one, user = alive.of(request), await _mine(request), alive.user(request)
     if flag(request, "delete_threads"):
         await _erase_threads(live, one.id, user)
-    await _decide(request, lambda mine: [own.AssistantRemoved(assistant=one.id)] if one.id in mine else [])
+    await live.services.assistants.remove(user, one.id)
     return web.Response(status=204)
 
 
@@ -275,7 +186,7 @@ async def versions(request: web.Request) -> web.Response:
     found = [
         _version(one.id, number, version)
         for number, version in enumerate(one.versions, 1)
-        if _has(version.settings.metadata, wanted.metadata)
+        if has_all(version.settings.metadata, wanted.metadata)
     ]
     return plain(found[::-1][offset : offset + limit])
 
@@ -283,16 +194,8 @@ async def versions(request: web.Request) -> web.Response:
 async def latest(request: web.Request) -> web.Response:
     """Put a version of an assistant of one's own in force."""
     one, wanted = await _mine(request), await body(request, LatestBody)
-
-    def decide(mine: own.Assistants) -> Sequence[Event]:
-        if one.id not in mine:
-            raise _missing(one.id)
-        if not 1 <= wanted.version <= len(mine[one.id].versions):
-            raise NotFound(f"Assistant {one.id} has no version {wanted.version}")
-        unchanged = mine[one.id].current == wanted.version
-        return [] if unchanged else [own.AssistantReverted(assistant=one.id, number=wanted.version)]
-
-    return plain(_object((await _decide(request, decide))[one.id]))
+    catalog = alive.of(request).services.assistants
+    return plain(_object(await catalog.revert(alive.user(request), one.id, wanted.version)))
 
 
 async def graph(request: web.Request) -> web.Response:
@@ -313,24 +216,11 @@ async def subgraphs(request: web.Request) -> web.Response:
     return plain({})
 
 
-def paged(found: Sequence[Json], limit: int, offset: int) -> web.Response:
-    """A page of what was found, with the headers that say what else there is."""
-    page = found[offset : offset + limit]
-    response = plain(page)
-    response.headers["X-Pagination-Total"] = str(len(found))
-    if offset + len(page) < len(found):
-        response.headers["X-Pagination-Next"] = str(offset + len(page))
-    return response
-
-
 # ── how ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-_BY_USER: Json = {"created_by": "user"}
 
-
-async def _decide(request: web.Request, decision: Callable[[own.Assistants], Sequence[Event]]) -> own.Assistants:
-    mine, _ = await _OWN.of(request).decide(alive.user(request), decision, actor="http")
-    return mine
+async def _all(request: web.Request) -> Sequence[Assistant]:
+    return await alive.of(request).services.assistants.of_user(alive.user(request))
 
 
 async def _erase_threads(live: Live, identity: str, user: str) -> None:
@@ -346,25 +236,15 @@ async def _erase_threads(live: Live, identity: str, user: str) -> None:
 async def _named(request: web.Request) -> Assistant:
     name = request.match_info["assistant_id"]
     try:
-        return await resolve(request, name)
+        return await alive.of(request).services.assistants.resolve(alive.user(request), name)
     except Invalid:
-        raise _missing(repr(name[:80])) from None
+        raise NotFound(f"Assistant {name[:80]!r} not found") from None
 
 
 async def _mine(request: web.Request) -> Assistant:
     one = await _named(request)
     if not one.own:
         raise Refused(f"Assistant {one.id} is the agent {one.name} itself and cannot be changed; create one of it")
-    return one
-
-
-def _missing(identity: str) -> NotFound:
-    return NotFound(f"Assistant {identity} not found")
-
-
-def _existing(one: Assistant, wanted: CreateBody) -> Assistant:
-    if wanted.if_exists != "do_nothing":
-        raise Refused(f"Assistant {one.id} already exists")
     return one
 
 
@@ -379,17 +259,17 @@ def _changed(settings: Settings, wanted: PatchBody) -> Settings:
     """The settings with what is asked for instead. Metadata is merged."""
     said = {name: getattr(wanted, name) for name in PatchBody.__struct_fields__}
     changes = {name: value for name, value in said.items() if value is not None}
-    changes["metadata"] = {**_BY_USER, **settings.metadata, **(wanted.metadata or {})}
+    changes["metadata"] = {**BY_USER, **settings.metadata, **(wanted.metadata or {})}
     return msgspec.structs.replace(settings, **changes)
 
 
 def _checked(request: web.Request, settings: Settings) -> Settings:
-    if settings.graph_id not in {one.name for one in request.app[ASSISTANTS].all}:
+    services = alive.of(request).services
+    if settings.graph_id not in {one.name for one in services.assistants.built_in}:
         raise Invalid(f"graph_id: no agent {settings.graph_id[:80]!r}")
     if not 0 < len(settings.name) <= MOST_NAME:
         raise Invalid(f"name: 1 to {MOST_NAME} characters, got {len(settings.name)}")
-    models = [model.name for model in known(alive.of(request).services.config())]
-    check_options(settings.config, settings.context, models)
+    check_options(settings.config, settings.context, model_names(services.config()))
     for name in ("config", "context", "metadata", "description"):
         storable(getattr(settings, name), name)
     return settings
@@ -399,12 +279,8 @@ def _fits(settings: Settings, wanted: CountBody) -> bool:
     return (
         wanted.graph_id in (None, settings.graph_id)
         and (wanted.name or "").lower() in settings.name.lower()
-        and _has(settings.metadata, wanted.metadata)
+        and has_all(settings.metadata, wanted.metadata)
     )
-
-
-def _has(metadata: Json, wanted: Json | None) -> bool:
-    return all(key in metadata and metadata[key] == value for key, value in (wanted or {}).items())
 
 
 def _object(one: Assistant) -> Json:
@@ -412,23 +288,9 @@ def _object(one: Assistant) -> Json:
     return {**version, "created_at": one.created_at, "updated_at": one.updated_at}
 
 
-def _version(identity: str, number: int, version: own.Version) -> Json:
-    said = version.settings
-    return {
-        "assistant_id": identity,
-        "graph_id": said.graph_id,
-        "name": said.name,
-        "description": said.description,
-        "config": said.config,
-        "context": said.context,
-        "metadata": said.metadata,
-        "version": number,
-        "created_at": version.at,
-    }
-
-
-def _selected(found: Json, select: list[str] | None) -> Json:
-    return {key: found[key] for key in select if key in found} if select else found
+def _version(identity: str, number: int, version: Version) -> Json:
+    settings = msgspec.structs.asdict(version.settings)
+    return {"assistant_id": identity, **settings, "version": number, "created_at": version.at}
 
 
 _A = "/assistants/{assistant_id}"

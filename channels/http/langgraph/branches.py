@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import msgspec
 import structlog
@@ -14,22 +14,19 @@ from aiohttp import web
 
 from channels.http import live as alive
 from channels.http.bodies import body, plain
-from channels.http.langgraph import dumps
-from channels.http.langgraph.grafts import Step, graft, line, whole
 from channels.http.langgraph.threads import thread_object
 from channels.http.live import Live
 from channels.http.routes import API, Route
 from channels.http.shapes import Thread
-from core.errors import Invalid, NotFound, Refused
-from core.events import Json, Message, ThreadCreated, ThreadForked
+from core import turns
+from core.errors import Invalid, Refused
+from core.events import Json
 from core.ids import checkpoint_id, uuid7
 from core.paths import thread_root
 from core.previews import text_of
-from core.rows import known_by
-from core.state import ThreadState
-from core.usage import SUMMARY, is_summary, messages_of
 
 log = structlog.get_logger("sika.http")
+T = TypeVar("T")
 
 MOST_TITLE = 256
 """Characters of a branch's title."""
@@ -86,10 +83,9 @@ class PreparedEdit(Prepared):
 
 async def copy(request: web.Request) -> web.Response:
     """Copy a thread: its metadata, all its checkpoints with their branches, its files. Runs stay where they were."""
-    thread_id, state = await alive.owned(request)
-    live, made = alive.of(request), uuid7()
-    copied = await _graft(live, thread_id, state, made, _metadata(state), whole(state))
-    await _copy_files(live, state.user, thread_id, made)
+    live, user, thread_id, made = alive.of(request), alive.user(request), alive.thread_id(request), uuid7()
+    copied = await _making(live, user, made, live.services.commands.copy(user, thread_id, made))
+    await _copy_files(live, user, thread_id, made)
     return plain(thread_object(made, copied))
 
 
@@ -100,28 +96,13 @@ async def branch(request: web.Request) -> web.Response:
     wanted = await body(request, BranchBody)
     if wanted.title is not None and len(wanted.title) > MOST_TITLE:
         raise Invalid(f"title: at most {MOST_TITLE} characters")
-    thread_id, state = await alive.owned(request)
-    _at_rest(thread_id, state)
-    messages = _conversation(state, wanted.message_id)
-    begin, end = _turn(messages, _place(messages, wanted.message_id, "ai"))
-    for other in wanted.message_ids:
-        if not begin <= _place(messages, other) < end:
-            raise Invalid(f"message_ids: {other[:80]!r} is not of the turn of {wanted.message_id[:80]!r}")
-    index = _brought(state, str(messages[end - 1].get("id")))
-    live, made, latest = alive.of(request), uuid7(), messages is state.messages and end == len(messages)
-    steps = line(state, state.head if latest else index)
-    title = wanted.title or state.values.get("title")
-    if wanted.title or (title and not latest):
-        steps.append(Step({"title": title}, steps[-1].node, "update", len(steps) - 1))
-    parent = checkpoint_id(state.commits[state.head if latest else index].seq)
-    origin = {
-        "branch_parent_thread_id": thread_id,
-        "branch_parent_checkpoint_id": parent,
-        "branch_parent_message_id": wanted.message_id,
-    }
-    await _graft(live, thread_id, state, made, {**_metadata(state), **origin}, steps)
+    live, user, thread_id, made = alive.of(request), alive.user(request), alive.thread_id(request), uuid7()
+    branching = live.services.commands.branch(
+        user, thread_id, made, wanted.message_id, wanted.message_ids, wanted.title
+    )
+    parent, latest = await _making(live, user, made, branching)
     if latest:
-        await _copy_files(live, state.user, thread_id, made)
+        await _copy_files(live, user, thread_id, made)
     return plain(
         {
             "thread_id": made,
@@ -138,15 +119,15 @@ async def regenerate(request: web.Request) -> web.Response:
     """Prepare asking again for the latest answer. Nothing changes until a run is started with what is returned."""
     wanted = await body(request, RegenerateBody)
     thread_id, state = await alive.owned(request)
-    _at_rest(thread_id, state)
-    begin, end = _turn(state.messages, _place(state.messages, wanted.message_id, "ai"))
+    turns.at_rest(thread_id, state)
+    begin, end = turns.turn_of(state.messages, turns.index_of(state.messages, wanted.message_id, "ai"))
     if end != len(state.messages):
         raise Refused(f"message_id: {wanted.message_id[:80]!r} is not of the latest turn")
     if state.messages[begin]["type"] != "human":
         raise Refused("message_id: nobody asked for this answer")
-    asked = _asked(state, state.messages[begin])
-    start, input = _before(state, asked, asked)
-    run = state.commits[_brought(state, wanted.message_id)].run
+    asked = turns.question(state, state.messages[begin])
+    start, input = turns.before(state, asked, asked)
+    run = state.commits[turns.commit_of(state, wanted.message_id)].run
     metadata = {"regenerate_from_message_id": wanted.message_id, "regenerate_checkpoint_id": checkpoint_id(start)}
     return plain(_prepared(thread_id, start, input, run, metadata))
 
@@ -160,112 +141,30 @@ async def edit(request: web.Request) -> web.Response:
     if not text:
         raise Invalid("replacement_text: is empty")
     thread_id, state = await alive.owned(request)
-    _at_rest(thread_id, state)
-    messages = _conversation(state, wanted.human_message_id)
-    begin, latest = _place(messages, wanted.human_message_id, "human"), _turn(state.messages, len(state.messages) - 1)
+    turns.at_rest(thread_id, state)
+    messages = turns.conversation(state, wanted.human_message_id)
+    begin, latest = (
+        turns.index_of(messages, wanted.human_message_id, "human"),
+        turns.turn_of(state.messages, len(state.messages) - 1),
+    )
     asked = messages[begin]
-    if not state.messages or asked["id"] != _asked(state, state.messages[latest[0]]).get("id"):
+    if not state.messages or asked["id"] != turns.question(state, state.messages[latest[0]]).get("id"):
         raise Refused(f"human_message_id: {wanted.human_message_id[:80]!r} is not of the latest turn")
     replaced = {**asked, "id": uuid7(), "content": _reworded(asked.get("content"), text)}
-    start, input = _before(state, asked, replaced)
+    start, input = turns.before(state, asked, replaced)
     since = [str(message.get("id")) for message in (*messages[begin:], *state.messages[latest[0] + 1 :])]
     source = list(dict.fromkeys(since))
-    run = next((run for one in source[1:] if (run := _run_of(state, one))), None)
+    run = next((run for one in source[1:] if (run := turns.run_of(state, one))), None)
     metadata = {
         "edit_from_message_id": wanted.human_message_id,
         "edit_replacement_message_id": replaced["id"],
         "regenerate_checkpoint_id": checkpoint_id(start),
     }
-    found = _prepared(thread_id, start, input, run or _run_of(state, str(asked["id"])), metadata)
+    found = _prepared(thread_id, start, input, run or turns.run_of(state, str(asked["id"])), metadata)
     return plain({**found, "replacement_human_message_id": replaced["id"], "source_message_ids": source})
 
 
-# ── what a turn is ──────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def _at_rest(thread_id: str, state: ThreadState) -> None:
-    if state.status == "busy":
-        raise Refused(f"Thread {thread_id} has an active run; wait for its end")
-
-
-def _conversation(state: ThreadState, message_id: str) -> Sequence[Message]:
-    """The conversation as it is; if a message went into a summary, as it was before that."""
-    for index in state.chain(state.head) if message_id not in state.places else ():
-        if is_summary(state.commits[index].patch):
-            messages: list[Message] = state.values_at(state.commits[index].parent).get("messages", [])
-            if any(message.get("id") == message_id for message in messages):
-                return messages
-    return state.messages
-
-
-def _place(messages: Sequence[Message], message_id: str, kind: str | None = None) -> int:
-    place = next((at for at, message in enumerate(messages) if message.get("id") == message_id), None)
-    if place is None:
-        raise NotFound(f"Message {message_id[:80]!r} not found")
-    found = messages[place]["type"]
-    if kind is not None and found != kind:
-        raise Invalid(f"{message_id[:80]!r} is a message of type {found}, expected {kind}")
-    return place
-
-
-def _turn(messages: Sequence[Message], place: int) -> tuple[int, int]:
-    """Where the turn of a message begins (with what was asked, if anything was) and ends."""
-    begin = next((at for at in range(place, -1, -1) if messages[at]["type"] == "human"), 0)
-    end = next((at for at in range(place + 1, len(messages)) if messages[at]["type"] == "human"), len(messages))
-    return begin, end
-
-
-def _asked(state: ThreadState, first: Message) -> Message:
-    """What a turn that begins with this message answers: if that is a summary, what was asked last before it."""
-    if first.get("name") != SUMMARY:
-        return first
-    brought = (messages_of(state.commits[index].patch)[::-1] for index in state.chain(state.head))
-    return next((message for found in brought for message in found if message["type"] == "human"), first)
-
-
-def _brought(state: ThreadState, message_id: str, end: int | None = None) -> int:
-    """Index of the last commit, on the way to `end` (the head), that brought a message: not of a summary that left
-    it.
-    """
-    for index in state.chain(state.head if end is None else end):
-        if any(m.get("id") == message_id for m in messages_of(state.commits[index].patch)):
-            return index
-    raise NotFound(f"Message {message_id[:80]!r} not found")
-
-
-def _first(state: ThreadState, message_id: str) -> int:
-    """Index of the commit that brought a message where there was none: those after it brought it again."""
-    index = _brought(state, message_id)
-    while (before := state.commits[index].parent) >= 0:
-        if not any(m.get("id") == message_id for m in state.values_at(before).get("messages", ())):
-            break
-        index = _brought(state, message_id, before)
-    return index
-
-
-def _run_of(state: ThreadState, message_id: str) -> str | None:
-    return state.commits[_brought(state, message_id)].run
-
-
-def _messages(patch: Mapping[str, Any]) -> list[Message]:
-    found = patch.get("messages")
-    return [message for message in found if isinstance(message, dict)] if isinstance(found, list) else []
-
-
-def _before(state: ThreadState, asked: Message, instead: Message) -> tuple[int, Json]:
-    """The checkpoint before a question, and the input that asks another one there; what came with the question comes
-    again. The first question of a thread has no checkpoint before it: there it is replaced.
-    """
-    commit = state.commits[_first(state, str(asked["id"]))]
-    given = [instead if message.get("id") == asked["id"] else message for message in _messages(commit.patch)]
-    if commit.parent >= 0:
-        return state.commits[commit.parent].seq, {**commit.patch, "messages": [_shown(message) for message in given]}
-    removed = [] if instead["id"] == asked["id"] else [{"type": "remove", "id": asked["id"]}]
-    return commit.seq, {"messages": [*removed, _shown(instead)]}
-
-
-def _shown(message: Message) -> Message:
-    return message if message["type"] == "remove" else dumps.full(message)
+# ── what a run is prepared with ─────────────────────────────────────────────────────────────────────────────────────
 
 
 def _reworded(content: Any, text: str) -> Any:
@@ -291,23 +190,12 @@ def _prepared(thread_id: str, start: int, input: Json, run: str | None, metadata
 # ── making the new thread ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _metadata(state: ThreadState) -> Json:
-    first = next(iter(state.runs.values()), None)
-    return {**(known_by(first.request.assistant) if first else {}), **state.metadata}
-
-
-async def _graft(
-    live: Live, source: str, state: ThreadState, made: str, metadata: Json, steps: Sequence[Step]
-) -> ThreadState:
-    """The new thread. One that could not be finished is erased again."""
-    first = [
-        ThreadCreated(user=state.user, metadata=metadata),
-        ThreadForked(source=source, source_seq=state.seq, patches=[]),
-    ]
+async def _making(live: Live, user: str, made: str, work: Awaitable[T]) -> T:
+    """Waits until a new thread is made. One that could not be finished is erased again."""
     try:
-        return await graft(live.services.threads, made, ThreadState(), first, steps)
+        return await work
     except BaseException:
-        await live.to_its_end(live.services.intake.erase(made, by=state.user))
+        await live.to_its_end(live.services.intake.erase(made, by=user))
         raise
 
 

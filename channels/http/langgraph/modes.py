@@ -31,8 +31,6 @@ from core.previews import Piece, Preview, Progress
 from core.runs import retry_text
 from core.state import COMPACTED, Before, Run, ThreadState, next_nodes, unanswered
 
-MODES = ("values", "updates", "messages", "messages-tuple", "custom", "tasks", "checkpoints", "debug", "events")
-
 
 class Slot(IntEnum):
     """The order of one fact's frames. Part of the frame ids: append-only, and never renumbered."""

@@ -8,23 +8,22 @@ from typing import Any, Literal, get_args
 import msgspec
 from aiohttp import web
 
-from channels.http import access, shapes
+from channels.http import access, inputs, shapes
 from channels.http import live as alive
+from channels.http.asked import Asked, RunBody, check_options, checked, model_names, modes
 from channels.http.bodies import action, body, flag, names, number, plain
 from channels.http.errors import BadRequest
-from channels.http.gateway.models import known as known_models
-from channels.http.langgraph import inputs, stream, wait
-from channels.http.langgraph.asked import Asked, RunBody, check_options, checked, modes
-from channels.http.langgraph.assistants import resolve
+from channels.http.langgraph import stream, wait
 from channels.http.langgraph.frames import Frames
 from channels.http.langgraph.modes import wants_previews
+from channels.http.listings import selected
 from channels.http.routes import LOCATION, LOCATIONS, SSE, Param, Route
 from channels.http.traces import traced
 from core.egress import check_url
 from core.errors import Invalid, NotFound, Refused, SikaError
 from core.events import Json, Record
 from core.ids import safe_id, uuid7
-from core.runs import run_object
+from core.runs import run_object, shown_run
 from core.state import Run, ThreadState
 
 Status = Literal["pending", "running", "success", "error", "timeout", "interrupted"]
@@ -77,10 +76,7 @@ async def get_list(request: web.Request) -> web.Response:
     if status is not None and status not in STATUSES:
         raise Invalid(f"status: one of {', '.join(STATUSES)}, got {status[:40]!r}")
     found = [run for run in reversed(state.runs.values()) if run.shown and status in (None, run.status)]
-    shown = [run_object(thread_id, run, state) for run in found[offset : offset + limit]]
-    if select:
-        shown = [{key: run[key] for key in select if key in run} for run in shown]
-    return plain(shown)
+    return plain([selected(run_object(thread_id, run, state), select) for run in found[offset : offset + limit]])
 
 
 async def get(request: web.Request) -> web.Response:
@@ -140,16 +136,16 @@ async def cancel_many(request: web.Request) -> web.Response:
     if wanted.status is not None and (wanted.thread_id is not None or wanted.run_ids is not None):
         raise Invalid("status: cancels by status are over all threads; name a thread with run_ids, or only a status")
     if wanted.status is not None:
-        for thread_id, run_id in await _open_runs(request, wanted.status):
+        await live.services.views.current()
+        statuses = ("pending", "running") if wanted.status == "all" else (wanted.status,)
+        for thread_id, run_id in await live.services.views.open_runs(user, statuses):
             with suppress(NotFound, Refused):  # it ended meanwhile
                 await live.services.intake.cancel(thread_id, run_id, how, user=user)
         return web.Response(status=204)
     if wanted.thread_id is None or not wanted.run_ids:
         raise Invalid("expected thread_id with run_ids, or status")
     thread_id = safe_id(wanted.thread_id, "thread_id")
-    state = await live.services.threads.existing(thread_id)
-    if state.user != user:
-        raise NotFound(f"Thread {thread_id} not found")
+    state = await live.services.commands.state(user, thread_id)
     if unknown := [run_id for run_id in wanted.run_ids if run_id not in state.runs]:
         raise NotFound(f"Run {unknown[0][:80]} not found")
     for run_id in wanted.run_ids:
@@ -251,7 +247,7 @@ async def admit(request: web.Request, thread_id: str, run_id: str, asked: Asked)
     """Ask for the run. Call it while following the thread: nothing of the run can be missed then."""
     live, user = alive.of(request), alive.user(request)
     services = live.services
-    if asked.create and not (await services.threads.load(thread_id, at_least=0)).exists:
+    if asked.create and not (await services.commands.state_or_empty(user, thread_id, at_least=0)).exists:
         await services.intake.create_thread(thread_id, user=user, metadata=asked.metadata)
     replaces = asked.request.multitask in ("interrupt", "rollback")
     async with access.limits(request).admitted(alive.principal(request), thread_id, run_id, replaces=replaces):
@@ -264,10 +260,11 @@ async def _asked(request: web.Request) -> Asked:
 
 async def permitted(request: web.Request, wanted: RunBody) -> Asked:
     """The run as it is wanted, of an assistant that the user has, and as far as the configuration allows it."""
-    config = alive.of(request).services.config()
-    assistant = await resolve(request, wanted.assistant_id)
-    check_options(wanted.config, wanted.context, [model.name for model in known_models(config)])
-    asked = checked(wanted, assistant, alive.user(request))
+    services, user = alive.of(request).services, alive.user(request)
+    config = services.config()
+    assistant = await services.assistants.resolve(user, wanted.assistant_id)
+    check_options(wanted.config, wanted.context, model_names(config))
+    asked = checked(wanted, assistant, user)
     if asked.request.webhook is not None:
         check_url(asked.request.webhook, "webhook", private=config.webhooks.allow_private)
     return asked
@@ -285,27 +282,10 @@ def _alone(asked: Asked) -> tuple[str, Asked]:
     return uuid7(), asked._replace(create=True, request=request)
 
 
-async def _open_runs(request: web.Request, status: str) -> list[tuple[str, str]]:
-    """A user's runs that have not ended, as (thread, run)."""
-    live = alive.of(request)
-    await live.services.views.current()
-    wanted = ("pending", "running") if status == "all" else (status, status)
-    sql = "SELECT thread_id, run_id FROM runs WHERE user = ? AND status IN (?, ?)"
-    return [(row[0], row[1]) for row in await live.services.views.query(sql, (alive.user(request), *wanted))]
-
-
 async def _run(request: web.Request) -> tuple[str, Run, ThreadState]:
     run_id = alive.run_id(request)
     thread_id, state = await alive.owned(request)
-    return thread_id, known(state, run_id), state
-
-
-def known(state: ThreadState, run_id: str) -> Run:
-    """A run that clients see. Raises `NotFound`."""
-    run = state.runs.get(run_id)
-    if run is None or not run.shown:
-        raise NotFound(f"Run {run_id} not found")
-    return run
+    return thread_id, shown_run(state, run_id), state
 
 
 _T, _R = "/threads/{thread_id}", "/threads/{thread_id}/runs/{run_id}"

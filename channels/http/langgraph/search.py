@@ -14,12 +14,13 @@ from aiohttp import web
 from channels.http import live as alive
 from channels.http.bodies import body, plain, within
 from channels.http.langgraph import dumps
-from channels.http.langgraph.assistants import DEFAULT
 from channels.http.langgraph.threads import thread_object
+from channels.http.listings import page, selected
 from channels.http.live import Live
 from channels.http.routes import PAGING, Route
 from channels.http.shapes import Interrupt
-from core.errors import Invalid, SikaError, Unavailable, ungrouped
+from core.assistants import DEFAULT
+from core.errors import Invalid, NotFound, SikaError, Unavailable, ungrouped
 from core.events import Json
 from core.ids import assistant_id
 from core.projections import ThreadRow
@@ -123,11 +124,7 @@ async def search(request: web.Request) -> web.Response:
     marked = wanted.query if not wanted.select or "highlights" in wanted.select else None
     marks = await _highlights(live, marked, rows) if marked else {}
     shown = [_row(row, states.get(row.thread_id), wanted.select, paths, marks) for row in rows]
-    response = plain(shown)
-    response.headers["X-Pagination-Total"] = str(total)
-    if offset + len(rows) < total:
-        response.headers["X-Pagination-Next"] = str(offset + len(rows))
-    return response
+    return page(shown, total, offset)
 
 
 async def count(request: web.Request) -> web.Response:
@@ -170,13 +167,15 @@ async def _states(
     async def load() -> None:
         for row in waiting:
             try:
-                state = await live.services.threads.load(row.thread_id, at_least=row.seq)
+                state = await live.services.commands.state(row.user, row.thread_id, at_least=row.seq)
+            except NotFound:
+                continue
             except Unavailable:
                 raise
             except Exception as error:
                 found[row.thread_id] = _broken(row, error)
                 continue
-            if state.exists and chosen(state):
+            if chosen(state):
                 found[row.thread_id] = state
 
     with ungrouped():
@@ -243,7 +242,7 @@ def _shown(
         "metadata": row.metadata,
         "status": row.status,
     }
-    shown = {key: whole[key] for key in select if key in whole} if select else dict(whole)
+    shown = dict(selected(whole, select))
     if paths:
         plain_values = _plain(state.values)
         shown["extracted"] = {path.alias: _at({**whole, "values": plain_values}, path.steps) for path in paths}

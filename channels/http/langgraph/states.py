@@ -10,17 +10,18 @@ import msgspec
 import structlog
 from aiohttp import web
 
+from channels.http import inputs
 from channels.http import live as alive
+from channels.http.asked import checkpoint_seq
 from channels.http.bodies import body, names, number, plain, within
-from channels.http.langgraph import dumps, inputs
-from channels.http.langgraph.asked import checkpoint_seq
+from channels.http.langgraph import dumps
 from channels.http.langgraph.snapshots import history, metadata, snapshot, timeline
-from channels.http.langgraph.threads import node_name, readable
+from channels.http.langgraph.threads import node_name
 from channels.http.live import Outlet
 from channels.http.routes import Param, Route
 from channels.http.shapes import Checkpoint, Interrupt, Task, Updated
-from core.errors import Invalid, NotFound, Refused
-from core.events import Json, StatePatched
+from core.errors import Invalid, NotFound
+from core.events import Json
 from core.state import ROOT, ThreadState
 
 log = structlog.get_logger("sika.http")
@@ -97,7 +98,7 @@ async def update(request: web.Request) -> web.Response:
     A list of `values` makes one checkpoint each, all or none.
     """
     wanted, user = await body(request, UpdateBody), alive.user(request)
-    thread_id, threads = alive.thread_id(request), alive.of(request).services.threads
+    thread_id, commands = alive.thread_id(request), alive.of(request).services.commands
     base = checkpoint_seq(wanted.checkpoint_id or _named(wanted.checkpoint), "checkpoint_id")
     given = wanted.values if isinstance(wanted.values, list) else [wanted.values or {}]
     if len(given) > MOST - 1:
@@ -105,20 +106,8 @@ async def update(request: web.Request) -> web.Response:
     node = node_name(wanted.as_node)
     writes = [inputs.with_messages(values, "values") for values in given] or [{}]
 
-    def decide(state: ThreadState) -> Sequence[StatePatched]:
-        if not state.exists or state.user != user:
-            raise NotFound(f"Thread {thread_id} not found")
-        if base is not None and not state.has_checkpoint(base):
-            raise Invalid(f"checkpoint_id: {base} is not a checkpoint of this thread")
-        if state.active is not None and any("messages" in values for values in writes):
-            raise Refused(f"Thread {thread_id} has an active run; its messages cannot be changed meanwhile")
-        return [
-            StatePatched(values=values, as_node=node, base=None if number else base)
-            for number, values in enumerate(writes)
-        ]
-
-    state, records = await threads.decide(thread_id, decide, actor="http")
-    made = snapshot(thread_id, state, state.commit_at(records[-1].seq))
+    state, seq = await commands.write_state(user, thread_id, writes, node=node, base=base)
+    made = snapshot(thread_id, state, state.commit_at(seq))
     return plain({**made, "configurable": made["checkpoint"]})
 
 
@@ -138,7 +127,7 @@ async def post_history(request: web.Request) -> web.StreamResponse:
 async def _history(request: web.Request, wanted: HistoryBody) -> web.StreamResponse:
     limit = 10 if wanted.limit is None else within("limit", wanted.limit, 1, MOST)
     before, newest = _before(wanted.before), _before(wanted.checkpoint)
-    thread_id, state = await (readable(request) if request.path.startswith(DEERFLOW) else alive.owned(request))
+    thread_id, state = await (alive.readable(request) if request.path.startswith(DEERFLOW) else alive.owned(request))
 
     def is_wanted(index: int) -> bool:
         seq = state.commits[index].seq if index >= 0 else ROOT

@@ -12,7 +12,7 @@ from aiohttp import web
 
 from channels.http import live as alive
 from channels.http.bodies import body, plain, within
-from channels.http.kept import Kept, storable
+from channels.http.kept import storable
 from channels.http.routes import Param, Route
 from core import ids
 from core import store as items
@@ -20,7 +20,6 @@ from core.errors import Invalid
 from core.events import Json
 
 MOST_MINUTES = 100 * 366 * 24 * 60
-_STORES = Kept(lambda services: items.aggregates(services.log))
 
 
 class Item(msgspec.Struct):
@@ -89,8 +88,7 @@ async def put(request: web.Request) -> web.Response:
         value=wanted.value,
         expires=_expires(wanted.ttl),
     )
-    user = alive.user(request)
-    await _STORES.of(request).decide(user, lambda store: items.put(store, item, ids.now()), actor="http")
+    await alive.of(request).services.stores.put(alive.user(request), item)
     return web.Response(status=204)
 
 
@@ -99,7 +97,7 @@ async def get(request: web.Request) -> web.Response:
     namespace, key = request.query.get("namespace"), request.query.get("key")
     if not namespace or not key:
         raise Invalid("namespace and key: both are needed")
-    store = await _STORES.of(request).load(alive.user(request))
+    store = await alive.of(request).services.stores.of(alive.user(request))
     found = store.get(items.checked(namespace.split(".")), _key(key), ids.now())
     return plain(_item(found) if found else None)
 
@@ -108,8 +106,7 @@ async def delete(request: web.Request) -> web.Response:
     """Remove an item; one that is not there is fine too."""
     wanted = await body(request, KeyBody)
     namespace, key = items.checked(wanted.namespace), _key(wanted.key)
-    user = alive.user(request)
-    await _STORES.of(request).decide(user, lambda store: items.remove(store, namespace, key), actor="http")
+    await alive.of(request).services.stores.remove(alive.user(request), namespace, key)
     return web.Response(status=204)
 
 
@@ -123,7 +120,7 @@ async def search(request: web.Request) -> web.Response:
     prefix = items.checked(wanted.namespace_prefix, "namespace_prefix", least=0)
     storable(wanted.filter, "filter")
     fits = items.matching(wanted.filter or {})
-    store = await _STORES.of(request).load(alive.user(request))
+    store = await alive.of(request).services.stores.of(alive.user(request))
     found = await anyio.to_thread.run_sync(items.search, store, prefix, fits, wanted.query, ids.now())
     page = found[offset : offset + limit]
     return plain({"items": [{**_item(hit.item), "score": hit.score} for hit in page]})
@@ -135,7 +132,7 @@ async def namespaces(request: web.Request) -> web.Response:
     limit, offset = within("limit", wanted.limit, 1, 1000), within("offset", wanted.offset, 0, 2**31)
     depth = None if wanted.max_depth is None else within("max_depth", wanted.max_depth, 1, items.MOST_LABELS)
     prefix, suffix = _pattern(wanted.prefix, "prefix"), _pattern(wanted.suffix, "suffix")
-    store = await _STORES.of(request).load(alive.user(request))
+    store = await alive.of(request).services.stores.of(alive.user(request))
     found = await anyio.to_thread.run_sync(items.namespaces, store, prefix, suffix, depth, ids.now())
     return plain({"namespaces": found[offset : offset + limit]})
 

@@ -7,25 +7,20 @@ from datetime import datetime, timedelta
 from typing import Any, Literal
 
 import msgspec
-import structlog
 from aiohttp import web
 
+from channels.http import inputs
 from channels.http import live as alive
 from channels.http.bodies import body, names, plain
-from channels.http.langgraph import dumps, inputs
-from channels.http.langgraph.assistants import resolve
-from channels.http.langgraph.grafts import Step, graft
-from channels.http.live import Live
+from channels.http.langgraph import dumps
 from channels.http.routes import Param, Route
 from channels.http.shapes import Thread
-from core.errors import Invalid, NotFound, Refused, Unavailable
-from core.events import Event, Json, ThreadCreated, ThreadExpirySet, ThreadPruned, thread
+from core.commands_copies import Step
+from core.errors import Invalid, Refused
+from core.events import Json, ThreadExpirySet
 from core.ids import safe_id, uuid7
-from core.prune import prune as prune_thread
-from core.rows import known_by
+from core.runs import thread_metadata
 from core.state import Expiry, ThreadState
-
-log = structlog.get_logger("sika.http")
 
 RESERVED = ("owner_id", "user_id")
 """Metadata that says whose a thread is: the server's word, not the client's."""
@@ -100,16 +95,11 @@ async def create(request: web.Request) -> web.Response:
     thread_id = safe_id(wanted.thread_id, "thread_id") if wanted.thread_id is not None else uuid7()
     metadata = _metadata(wanted.metadata)
     if wanted.assistant_id is not None:
-        assistant = await resolve(request, wanted.assistant_id)
+        assistant = await live.services.assistants.resolve(user, wanted.assistant_id)
         metadata = {"graph_id": assistant.graph_id, "assistant_id": assistant.id, **metadata}
     steps = _supersteps(wanted.supersteps or [])
-    expiry = [_expiry(wanted.ttl)] if wanted.ttl is not None else []
-    before = await live.services.threads.load(thread_id) if steps or expiry else None
-    if before is not None and not before.seq:
-        first: list[Event] = [ThreadCreated(user=user, metadata=metadata), *expiry]
-        state = await graft(live.services.threads, thread_id, before, first, steps)
-        return plain(thread_object(thread_id, state))
-    state, new = await live.services.intake.create_thread(thread_id, user=user, metadata=metadata)
+    expiry = _expiry(wanted.ttl) if wanted.ttl is not None else None
+    state, new = await live.services.commands.create(user, thread_id, metadata, expiry=expiry, steps=steps)
     if not new and wanted.if_exists == "raise":
         raise Refused(f"Thread {thread_id} already exists")
     return plain(thread_object(thread_id, state))
@@ -126,17 +116,15 @@ async def get(request: web.Request) -> web.Response:
 
 async def patch(request: web.Request) -> web.Response:
     """Merge metadata into a thread's, key by key; set its time to live, or lift it by `null`."""
-    live, thread_id = alive.of(request), alive.thread_id(request)
+    services, user, thread_id = alive.of(request).services, alive.user(request), alive.thread_id(request)
     wanted = await body(request, PatchBody)
-    events: list[Event] = []
-    if wanted.ttl is not msgspec.UNSET:
-        events.append(_expiry(wanted.ttl))
+    expiry = _expiry(wanted.ttl) if wanted.ttl is not msgspec.UNSET else None
     metadata = _metadata(wanted.metadata)
     _, state = await alive.owned(request)
     if metadata:
-        state = await live.services.intake.annotate(thread_id, metadata, user=alive.user(request))
-    if events:
-        state, _ = await live.services.threads.decide(thread_id, lambda now: events if now.exists else [], actor="http")
+        state = await services.intake.annotate(thread_id, metadata, user=user)
+    if expiry is not None:
+        state = await services.commands.set_expiry(user, thread_id, expiry)
     if "return=minimal" in request.headers.get("Prefer", ""):
         return web.Response(status=204)
     return plain(thread_object(thread_id, state))
@@ -145,9 +133,7 @@ async def patch(request: web.Request) -> web.Response:
 async def delete(request: web.Request) -> web.Response:
     """Delete a thread with all it has. Deleting twice is fine; what never was is not found."""
     live, thread_id = alive.of(request), alive.thread_id(request)
-    if await _owner(live, thread_id) != alive.user(request):
-        raise NotFound(f"Thread {thread_id} not found")
-    await _erase(live, thread_id, alive.user(request))
+    await live.to_its_end(live.services.commands.erase(alive.user(request), thread_id))
     return web.Response(status=204)
 
 
@@ -160,49 +146,11 @@ async def prune(request: web.Request) -> web.Response:
         raise Invalid(f"thread_ids: at most {MOST_PRUNED}, got {len(wanted.thread_ids)}")
     count = 0
     for thread_id in dict.fromkeys(safe_id(name, "thread_ids") for name in wanted.thread_ids):
-        if wanted.strategy == "keep_latest":
-            count += await prune_thread(live.services.threads, thread_id, user=user, actor="http")
-            continue
-        state = await live.services.threads.load(thread_id)
-        if state.exists and state.user == user and state.status != "busy":
-            await _erase(live, thread_id, user)
-            count += 1
+        count += await live.to_its_end(live.services.commands.prune(user, thread_id, wanted.strategy))
     return plain({"pruned_count": count})
 
 
-async def _erase(live: Live, thread_id: str, user: str) -> None:
-    """Goes on to its end even if the client leaves. The thread's files are the janitor's."""
-    await live.to_its_end(live.services.intake.erase(thread_id, by=user))
-
-
-async def _owner(live: Live, thread_id: str) -> str | None:
-    """The thread's user, also of one that was deleted, or whose state cannot be made out."""
-    try:
-        state = await live.services.threads.load(thread_id)
-        return state.user if state.seq else None
-    except Unavailable:
-        raise
-    except Exception as error:
-        log.warning("a thread whose state cannot be made out", thread=thread_id, error=str(error))
-    async for record in live.services.log.read(thread(thread_id)):
-        if isinstance(record.event, ThreadCreated | ThreadPruned):
-            return record.event.user
-    return None
-
-
-async def readable(request: web.Request) -> tuple[str, ThreadState]:
-    """The request's thread; a state of nothing if there is none. Raises `NotFound` if it is somebody else's."""
-    thread_id = alive.thread_id(request)
-    state = await alive.of(request).services.threads.load(thread_id)
-    if not state.exists:
-        return thread_id, ThreadState()
-    if state.user != alive.user(request):
-        raise NotFound(f"Thread {thread_id} not found")
-    return thread_id, state
-
-
 def thread_object(thread_id: str, state: ThreadState) -> Json:
-    first = next(iter(state.runs.values()), None)
     last = next(reversed(state.runs.values()), None)
     failed = last.error if last is not None and state.status == "error" else None
     return {
@@ -210,7 +158,7 @@ def thread_object(thread_id: str, state: ThreadState) -> Json:
         "created_at": state.created_at,
         "updated_at": state.updated_at,
         "state_updated_at": state.commits[-1].at if state.commits else state.created_at,
-        "metadata": {**(known_by(first.request.assistant) if first else {}), **state.metadata},
+        "metadata": thread_metadata(state),
         "status": state.status,
         "config": {},
         "values": dumps.timed_values(state.values, state),

@@ -19,6 +19,7 @@ from adapters.models.configured import Silent
 from channels.http.app import Services, serve
 from core import embedded, system
 from core.bus import Endpoint
+from core.commands import Commands
 from core.config import ConfigSource
 from core.events import ApprovalRequested, ApprovalResolved, Json, Resume, RunRequested, StatePatched, ToolRequested
 from core.ids import uuid7
@@ -190,7 +191,8 @@ async def test_other_arguments_are_asked_for_anew(tmp_path: Path) -> None:
         [question] = await parked(client)
         said = (await client.state("t1")).messages[-1]
         changed = {**said, "tool_calls": [{**said["tool_calls"][0], "args": {"to": "mallory"}}]}
-        await client.system.intake.patch("t1", {"messages": [changed]})
+        commands = Commands(client.system.threads, client.system.intake, actor="test")
+        await commands.write_state("ada", "t1", [{"messages": [changed]}])
         await go_on(client, {question["id"]: "approve"})
         [[anew]] = (await client.state("t1")).interrupts.values()
         assert (anew["id"] == question["id"], sent) == (False, [])

@@ -17,9 +17,8 @@ import pytest
 from yarl import URL
 
 from channels.http.app import Services
-from channels.http.gateway.artifacts import ArtifactReplaced
 from core.errors import Unavailable
-from core.events import thread
+from core.events import ArtifactReplaced, thread
 from core.files import Draft
 from core.system import System
 from tests.channels.http.conftest import Api, Worker

@@ -11,7 +11,6 @@ import pytest
 
 from channels.http.app import Services
 from channels.http.langgraph import branches
-from channels.http.langgraph.grafts import whole
 from channels.http.live import Live
 from core.errors import Conflict
 from core.events import ModelCompleted, RunRolledBack, StatePatched, ThreadCreated, ThreadErased, ToolCompleted, thread
@@ -161,7 +160,7 @@ async def test_files_are_copied(api: Api, worker: Worker, files: Path) -> None:
 async def test_a_copy_that_fails_leaves_nothing(
     api: Api, worker: Worker, system: System, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("channels.http.langgraph.grafts.BATCH", 2)
+    monkeypatch.setattr("core.commands_copies.BATCH", 2)
     source = await api.thread()
     await turn(api, worker, source, "1")
     append, tried = EventLog.append, []
@@ -185,7 +184,6 @@ async def test_a_copy_whose_client_leaves_leaves_nothing(
     """Also if the request is cancelled again while the copy is being erased."""
     source, made = await api.thread(), uuid7()
     await turn(api, worker, source, "1")
-    state = await system.threads.load(source)
     append, erasing, go_on = EventLog.append, asyncio.Event(), asyncio.Event()
 
     async def slow(self: EventLog, aggregate: Any, events: Any, **more: Any) -> Any:
@@ -199,7 +197,8 @@ async def test_a_copy_whose_client_leaves_leaves_nothing(
         return appended
 
     monkeypatch.setattr(EventLog, "append", slow)
-    copying = asyncio.create_task(branches._graft(Live(services), source, state, made, {}, whole(state)))
+    copy = services.commands.copy("default", source, made)
+    copying = asyncio.create_task(branches._making(Live(services), "default", made, copy))
     await erasing.wait()
     assert not (await system.threads.load(made)).erased
     copying.cancel()

@@ -11,9 +11,8 @@ import anyio
 import msgspec
 import pytest
 
-from channels.http import guard
+from channels.http import guard, inputs
 from channels.http.app import Services, serve
-from channels.http.langgraph import inputs
 from channels.http.routes import MOUNTS
 from core.errors import Invalid, Refused
 from core.events import Json

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from channels.http.gateway import feedback
+from core import commands
 from core.events import RunRolledBack
 from tests.channels.http.conftest import Api, Worker
 
@@ -92,7 +92,7 @@ async def test_odd_opinions_are_refused(api: Api, worker: Worker, body: Any, sta
 
 
 async def test_opinions_on_a_run_are_bounded(api: Api, worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feedback, "MOST", 3)
+    monkeypatch.setattr(commands, "MOST_RATINGS", 3)
     _, _, path = await run_of(api, worker)
     await api.ask("PUT", path, {"rating": 1})
     for _ in range(2):

@@ -17,7 +17,7 @@ from aiohttp import web
 
 from actors.lead import options
 from channels.http.app import all_routes
-from channels.http.langgraph.asked import RunBody, checked
+from channels.http.asked import RunBody, checked
 from channels.http.openapi import DIALECT, document, operation_id
 from channels.http.routes import API, BYTES, MOUNTS, PAGING, ROOT, SSE, Form, Param, Route
 from core import config as configuration

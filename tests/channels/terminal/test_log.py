@@ -8,10 +8,11 @@ import anyio
 import msgspec
 import pytest
 
-from channels.terminal import dlq, stored
+from channels.terminal import dlq
 from channels.terminal import log as logs
 from channels.terminal.story import Story
 from channels.terminal.verify import verify, verify_all
+from core import streams
 from core.bus import Bus
 from core.errors import Invalid, NotFound
 from core.events import (
@@ -239,7 +240,7 @@ async def test_an_event_that_does_not_decode_stops_nobody(log: EventLog) -> None
 
 
 async def test_all_threads_are_checked_in_one_pass(log: EventLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stored, "PAGE", 3)
+    monkeypatch.setattr(streams, "PAGE", 3)
     assert [verdict async for verdict in verify_all(log)] == []
     await fill(log, "sound")
     await forge(log, "run.started", await fill(log), "bad", run="r1", attempt="one", worker="w", lease=1)

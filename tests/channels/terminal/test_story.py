@@ -8,6 +8,7 @@ import pytest
 from channels.terminal.story import Story, tell, told
 from channels.terminal.text import Style
 from core.events import (
+    ArtifactReplaced,
     Event,
     Interrupt,
     ModelCompleted,
@@ -54,6 +55,7 @@ AI = {
         (ThreadAnnotated(metadata={"a": 1}), '{"a":1}'),
         (ThreadForked(source="t", source_seq=4, patches=[{}, {}]), "from thread t at 4, 2 steps"),
         (ThreadErased(by="me"), "by me"),
+        (ArtifactReplaced(path="/a/b", size=3, sha256="1", before="0"), "/a/b, 3 bytes"),
         (StatePatched(values={"title": "x"}, as_node="n", base=3), "title as n on checkpoint 3"),
         (RunRequested(input={"messages": [{"type": "human", "content": "hi"}]}), "“hi”"),
         (

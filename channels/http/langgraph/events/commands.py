@@ -9,9 +9,9 @@ import msgspec
 from aiohttp import web
 
 from channels.http import live as alive
+from channels.http.asked import Asked, RunBody
 from channels.http.errors import BadRequest
 from channels.http.langgraph import runs
-from channels.http.langgraph.asked import Asked, RunBody
 from channels.http.langgraph.events.wire import failure, place
 from core.errors import Invalid, NotFound, Refused
 from core.events import Json
@@ -123,10 +123,9 @@ def success(identity: int, result: Json, through: int = 0) -> Json:
 
 async def _start(request: web.Request, identity: int, params: Mapping[str, Any]) -> Json:
     """Start a run, or (where questions are open) go on with the input as the answer."""
-    live, thread_id = alive.of(request), alive.thread_id(request)
     if not params.get("assistant_id"):
         raise Failed("invalid_argument", "run.start requires an assistant_id.")
-    state = await live.services.threads.load(thread_id)
+    _, state = await alive.readable(request)
     body = {name: value for name, value in params.items() if name in RunBody.__struct_fields__}
     body["if_not_exists"] = "create"
     body["multitask_strategy"] = params.get("multitask_strategy") or params.get("multitaskStrategy") or STRATEGY

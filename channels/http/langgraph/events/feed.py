@@ -29,9 +29,9 @@ from channels.http.langgraph.events.tape import Tape, milliseconds
 from channels.http.langgraph.events.wire import Namespace, Slot, Told, place
 from channels.http.live import Live
 from channels.http.sse import PAUSE_EVERY
-from core.errors import NotFound
 from core.events import Record, thread
 from core.follow import Batch, Beat, Follower
+from core.ownership import owned_or_absent
 from core.previews import Progress, RunPreview
 from core.state import Run, ThreadState, fold
 
@@ -132,9 +132,7 @@ class Feed:
         return told
 
     def _check(self) -> None:
-        state = self._tape.state
-        if state.exists and state.user != self._user:
-            raise NotFound(f"Thread {self._thread} not found")
+        owned_or_absent(self._tape.state, self._thread, self._user)
 
     # ── the past ────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -1,4 +1,4 @@
-"""Checkpoints written to a new thread as they were in another one: a tree of commits, appended in few batches."""
+"""Checkpoints written to a new thread as they were in another one: a tree of commits, appended in batches."""
 
 from __future__ import annotations
 
@@ -26,13 +26,14 @@ class Step(NamedTuple):
     parent: int
 
 
-async def graft(
-    threads: Threads, thread_id: str, state: ThreadState, first: Sequence[Event], steps: Sequence[Step]
+async def write_steps(
+    threads: Threads, thread_id: str, first: Sequence[Event], steps: Sequence[Step], *, actor: str
 ) -> ThreadState:
-    """Append `first`, then the steps, to a thread that has no checkpoints yet. The last step is the head.
+    """Appends `first`, then the steps, to a thread that is new. The last step is the head.
 
-    Raises `Conflict` if somebody else writes to the thread meanwhile.
+    Raises `Conflict` if the thread is not new, or is written to meanwhile.
     """
+    state = ThreadState()
     batch: list[Event] = list(first)
     waiting: list[int] = []
     seqs: dict[int, int] = {}
@@ -41,7 +42,7 @@ async def graft(
         nonlocal state
         if not batch:
             return
-        records = await threads.log.append(thread(thread_id), batch, expected=state.seq, actor="http")
+        records = await threads.log.append(thread(thread_id), batch, expected=state.seq, actor=actor)
         state = threads.fold(thread_id, records, state)
         made = records[len(records) - len(waiting) :]
         seqs.update((index, record.seq) for index, record in zip(waiting, made, strict=True))
@@ -59,7 +60,7 @@ async def graft(
     return state
 
 
-def whole(state: ThreadState) -> list[Step]:
+def all_steps(state: ThreadState) -> list[Step]:
     """The checkpoints of all branches, but for what was rolled back; the head's last."""
     undone = state.undone
     kept: set[int] = set()
@@ -77,7 +78,7 @@ def whole(state: ThreadState) -> list[Step]:
     return [*_steps(state, order), again]
 
 
-def line(state: ThreadState, index: int) -> list[Step]:
+def steps_to(state: ThreadState, index: int) -> list[Step]:
     """The checkpoints that led to one, and that one."""
     return _steps(state, state.chain(index)[::-1])
 

@@ -8,15 +8,20 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 
+from channels.http import inputs
 from channels.http.errors import BadRequest
-from channels.http.langgraph import inputs
-from channels.http.langgraph.modes import MODES
 from core.assistants import NOT_FROM_CLIENTS, Assistant, applied
+from core.config import Config
 from core.errors import Invalid
 from core.events import Json, Resume, RunRequested
 from core.ids import stamp
+from core.redaction import redactor
 
+MODES = ("values", "updates", "messages", "messages-tuple", "custom", "tasks", "checkpoints", "debug", "events")
+"""Of a stream."""
 MOST_SECONDS = 366 * 86_400
+DEMO = "demo"
+"""The model that answers offline when none is configured."""
 NODES = ("*", "model", "tools")
 """Where a run can pause: the nodes of the agent's graph, as `GET /assistants/{id}/graph` shows them."""
 
@@ -184,6 +189,11 @@ def check_options(config: Json | None, context: Json | None, models: Collection[
         for name in ("model_name", "model"):
             if found.get(name) and found[name] not in models:
                 raise BadRequest(f"{where}{name}: no model {found[name][:80]!r}; there are: {', '.join(models)}")
+
+
+def model_names(config: Config) -> list[str]:
+    """Names of the models that clients may ask for, by default the first; `demo` if none is configured."""
+    return [redactor.known(model.name) for model in config.models] or [DEMO]
 
 
 def _check_types(said: Json, kinds: Mapping[str, Any], where: str) -> None:

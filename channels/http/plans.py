@@ -1,0 +1,61 @@
+"""Plans of schedules, made of what clients ask for: crons and scheduled tasks are two faces of them."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from aiohttp import web
+
+from channels.http import live as alive
+from channels.http.asked import RunBody, checked
+from channels.http.kept import storable
+from core import schedules
+from core.assistants import DEFAULT
+from core.egress import check_url
+from core.events import Json
+from core.ids import assistant_id
+from core.schedules import Plan, Timing
+
+
+async def planned(
+    request: web.Request,
+    *,
+    timing: Timing,
+    thread_id: str | None,
+    asked: Json,
+    run_input: Json | None,
+    metadata: Json,
+    overlap: Literal["skip", "allow"],
+    title: str | None,
+) -> Plan:
+    """Returns a plan whose run is checked as if it were asked for now. `asked`: the fields of a client's request other
+    than the input and the metadata.
+    """
+    for what, name in ((run_input, "input"), (metadata, "metadata"), (asked, "the run")):
+        storable(what, name)
+    services, user = alive.of(request).services, alive.user(request)
+    assistant = await services.assistants.resolve(user, asked.get("assistant_id"))
+    fields = {name: value for name, value in asked.items() if name in RunBody.__struct_fields__}
+    body = RunBody(**{**fields, "assistant_id": DEFAULT, "input": run_input, "metadata": metadata})
+    run = checked(body, services.assistants.default, user).request
+    if run.webhook is not None:
+        check_url(run.webhook, "webhook", private=services.config().webhooks.allow_private)
+    return Plan(
+        timing=timing,
+        job=schedules.job(
+            run,
+            assistant,
+            multitask=body.multitask_strategy or "enqueue",
+            on_completion="delete" if thread_id is None and asked.get("on_run_completed") != "keep" else "keep",
+        ),
+        thread=thread_id,
+        assistant=assistant.id if assistant.own else None,
+        overlap=overlap,
+        title=title,
+        asked=asked,
+    )
+
+
+def shown_assistant(plan: Plan) -> str:
+    """The id of the assistant whose runs are asked for."""
+    return assistant_id(plan.assistant or plan.job.assistant)

@@ -1,0 +1,103 @@
+"""Decisions of people on their threads: what is written, and that the thread of somebody else does not exist."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from core.bus import Bus
+from core.commands import Commands, Rating
+from core.errors import Invalid, NotFound, Refused
+from core.events import FileRemoved, RunRequested, RunStarted, ThreadErased, ThreadExpirySet, thread
+from core.intake import Intake
+from core.log import EventLog
+from core.threads import Threads
+from core.work import WorkQueue
+from tests.support.nats import fresh, read
+from tests.support.records import human
+
+ADA, BOB = "ada", "bob"
+
+
+@pytest.fixture
+def intake(log: EventLog, bus: Bus) -> Intake:
+    return Intake(Threads(log), WorkQueue(bus, 2))
+
+
+@pytest.fixture
+def commands(intake: Intake) -> Commands:
+    return Commands(intake.threads, intake, actor="test")
+
+
+@pytest.fixture
+async def name(intake: Intake) -> str:
+    """A thread of Ada's with a run that ended."""
+    name = fresh().id
+    await intake.create_thread(name, user=ADA)
+    await intake.request_run(name, "r1", RunRequested(input={"messages": [human("h1")]}))
+    await intake.cancel(name, "r1")
+    return name
+
+
+async def test_writing_state(commands: Commands, intake: Intake, log: EventLog, name: str) -> None:
+    state, seq = await commands.write_state(ADA, name, [{"messages": [human("h2")], "title": "x"}])
+    assert (state.values["title"], state.commit_at(seq)) == ("x", 0)
+    state, last = await commands.write_state(ADA, name, [{"title": "y"}, {"title": "z"}], base=seq, node="model")
+    assert [commit.parent for commit in state.commits] == [-1, 0, 1]
+    assert (state.values["title"], state.commit_at(last)) == ("z", 2)
+    with pytest.raises(Invalid, match="999999 is not a checkpoint"):
+        await commands.write_state(ADA, name, [{}], base=999_999)
+    await intake.request_run(name, "r2", RunRequested())
+    tip = await log.tip(thread(name))
+    await log.append(thread(name), [RunStarted(attempt=1, worker="w", lease=1)], expected=tip, actor="w", run="r2")
+    with pytest.raises(Refused, match="active run"):
+        await commands.write_state(ADA, name, [{"title": "a"}, {"messages": []}])
+    assert (await commands.write_state(ADA, name, [{"title": "b"}]))[0].values["title"] == "b"
+
+
+FOREIGN: dict[str, Callable[[Commands, str], Awaitable[Any]]] = {
+    "state": lambda commands, name: commands.state(BOB, name),
+    "state_or_empty": lambda commands, name: commands.state_or_empty(BOB, name),
+    "uploads": lambda commands, name: commands.uploads(BOB, name),
+    "set_expiry": lambda commands, name: commands.set_expiry(BOB, name, ThreadExpirySet(minutes=1)),
+    "write_state": lambda commands, name: commands.write_state(BOB, name, [{}]),
+    "erase": lambda commands, name: commands.erase(BOB, name),
+    "copy": lambda commands, name: commands.copy(BOB, name, fresh().id),
+    "branch": lambda commands, name: commands.branch(BOB, name, fresh().id, "h1"),
+    "rate": lambda commands, name: commands.rate(BOB, name, "r1", Rating(1)),
+    "add_rating": lambda commands, name: commands.add_rating(BOB, name, "r1", Rating(1)),
+    "withdraw_rating": lambda commands, name: commands.withdraw_rating(BOB, name, "r1"),
+    "remove_rating": lambda commands, name: commands.remove_rating(BOB, name, "r1", "f1"),
+}
+SILENT: dict[str, Callable[[Commands, str], Awaitable[Any]]] = {
+    "prune": lambda commands, name: commands.prune(BOB, name, "delete"),
+    "record": lambda commands, name: commands.record(BOB, name, [FileRemoved(name="a")]),
+}
+"""Commands that record what has happened, or go over many threads: for a foreign one they do nothing."""
+
+
+def test_every_command_is_tried_on_a_foreign_thread() -> None:
+    public = {name for name in vars(Commands) if not name.startswith("_")}
+    assert public - {"create"} == FOREIGN.keys() | SILENT.keys()
+
+
+@pytest.mark.parametrize("command", [*FOREIGN, *SILENT])
+async def test_a_foreign_thread_does_not_exist(commands: Commands, log: EventLog, name: str, command: str) -> None:
+    before = await log.tip(thread(name))
+    if command in FOREIGN:
+        with pytest.raises(NotFound, match=f"Thread {name} not found"):
+            await FOREIGN[command](commands, name)
+    else:
+        assert not await SILENT[command](commands, name)
+    assert await log.tip(thread(name)) == before
+
+
+async def test_erasing_twice(commands: Commands, log: EventLog, name: str) -> None:
+    for _ in range(2):
+        await commands.erase(ADA, name)
+    assert [type(record.event) for record in await read(log, thread(name))] == [ThreadErased]
+    assert (await commands.state_or_empty(ADA, name)).erased
+    with pytest.raises(NotFound):
+        await commands.state(ADA, name)
