@@ -22,12 +22,13 @@ import anyio
 import msgspec
 import structlog
 
-from core import fulltext, rows
+from core import fulltext, rows, tables
 from core.errors import Invalid, Refused, Unavailable
 from core.events import Record
 from core.ids import stamp
 from core.log import EventLog
 from core.paths import make_home, private_file
+from core.search import COLUMNS, MOST_SNIPPETS, SNIPPETS, SORTABLE, Filters, Order, matching
 
 log = structlog.get_logger("sika.projections")
 
@@ -43,11 +44,8 @@ LAG_SECONDS = 0.02
 """How often a replica is asked again that has not got everything yet."""
 RETRY_SECONDS = 5.0
 """Pause when the file cannot be written: a full disk is not filled less by hurry."""
-FEW = 1000
-"""Threads that are rather looked up and sorted than found by going through all of a user's in order."""
-SORTABLE = ("thread_id", "status", "created_at", "updated_at", "state_updated_at")
-
-_METADATA = "SELECT json_group_object(m.key, json(m.value)) FROM metadata m WHERE m.thread = t.id"
+VARIABLES = 30_000
+"""Values in one statement; SQLite takes 32 766."""
 MOST_PROCESSES = 64
 
 
@@ -89,6 +87,8 @@ class ThreadRow(NamedTuple):
     state_updated_at: str
     seq: int
     """The thread's last event."""
+    matches: Sequence[int] = ()
+    """Rows of the newest messages that have the words of the query."""
 
 
 class Snippet(NamedTuple):
@@ -232,42 +232,52 @@ class Views:
         ids: Sequence[str] | None = None,
         values: Mapping[str, Any] | None = None,
         query: str | None = None,
-        default: Mapping[str, Any] | None = None,
         sort_by: str = "updated_at",
         descending: bool = True,
         limit: int = 10,
         offset: int = 0,
     ) -> tuple[list[ThreadRow], int]:
-        """A page of a user's threads, and how many there are in all.
-
-        Metadata values must be equal; those of `default` only where a thread has the key. `query`: words that must be
-        in a message or the title. `values`: fields of the state; those found are *candidates*, which had such a value
-        at some time: only the folded state knows.
+        """A page of a user's threads (see `core.search.Filters`), and how many there are in all; of those with the
+        words of a query, how many are among the newest `MOST_MATCHES` matches.
         """
         if sort_by not in SORTABLE:
             raise Invalid(f"sort_by: one of {', '.join(SORTABLE)}, got {sort_by!r}")
-        condition, given = rows.where(user, metadata or {}, status, ids, values or {}, query, default or {})
-        direction = "DESC" if descending else "ASC"
-        lookup = rows.looked_up(condition)
-        [(total,)] = await self.query(f"SELECT count(*) FROM threads t WHERE {lookup}", given)
-        page = (
-            f"SELECT * FROM threads t WHERE {lookup if total <= FEW else condition}"
-            f" ORDER BY {sort_by} {direction}, thread_id {direction} LIMIT ? OFFSET ?"
-        )
-        found = await self.query(
-            f"SELECT thread_id, user, ({_METADATA}), status, title, created_at, updated_at, state_updated_at, seq"
-            f" FROM ({page}) t ORDER BY {sort_by} {direction}, thread_id {direction}",
-            (*given, limit, offset),
-        )
-        return [ThreadRow(r[0], r[1], msgspec.json.decode(r[2]), *r[3:]) for r in found], total
+        order = Order(sort_by, descending)
+        filters = Filters(user=user, metadata=metadata or {}, status=status, ids=ids, values=values or {}, query=query)
+        if filters.narrow:
+            matches: dict[int, list[int]] = {}
+            for identity, message in await self.query(*filters.candidates(order)):
+                matches.setdefault(identity, []).extend([message] if message is not None else [])
+            return await self._rows(list(matches)[offset : offset + limit], matches), len(matches)
+        counts = {(key, value): count for key, value, count in await self.query(*filters.counts())}
+        plan = filters.plan(counts)
+        if not plan.least:
+            return [], 0
+        total = plan.total
+        if total is None:
+            [(total,)] = await self.query(*plan.counting())
+        page = await self.query(*plan.page(order, limit, offset))
+        return await self._rows([identity for (identity,) in page], {}), total
 
-    async def snippets(self, query: str, thread_ids: Sequence[str], most: int) -> list[Snippet]:
-        """Where the words of a query were found in these threads, the newest first; at most `most`."""
-        words = fulltext.expression(query)
-        if not words or not thread_ids:
+    async def _rows(self, ids: Sequence[int], matches: Mapping[int, Sequence[int]]) -> list[ThreadRow]:
+        """Threads by the ids of their rows, in this order, as far as they are there still."""
+        found: dict[int, ThreadRow] = {}
+        for start in range(0, len(ids), VARIABLES):
+            some = ids[start : start + VARIABLES]
+            sql = f"SELECT t.id, {COLUMNS} FROM threads t WHERE t.id IN ({', '.join('?' * len(some))})"
+            for identity, name, user, metadata, *rest in await self.query(sql, some):
+                texts = tuple(matches.get(identity, ())[:MOST_SNIPPETS])
+                found[identity] = ThreadRow._make((name, user, msgspec.json.decode(metadata), *rest, texts))
+        return [found[identity] for identity in ids if identity in found]
+
+    async def snippets(self, query: str, threads: Sequence[ThreadRow]) -> list[Snippet]:
+        """Where the words of a query were found in these threads of one user, the newest first."""
+        ids = sorted(identity for row in threads for identity in row.matches)
+        match = matching(threads[0].user, query) if ids else None
+        if match is None:
             return []
-        sql = rows.SNIPPETS.format(ids=", ".join("?" * len(thread_ids)))
-        found = await self.query(sql, (words, *thread_ids, most))
+        sql = SNIPPETS.format(ids=", ".join("?" * len(ids)))
+        found = await self.query(sql, (match, ids[0], ids[-1], *ids))
         return [Snippet(r[0], r[1] or None, fulltext.shown(r[2])) for r in found]
 
     # ── following ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -300,7 +310,7 @@ class Views:
         await db.execute(f"PRAGMA wal_autocheckpoint = {WAL_PAGES}")
         identity = await self.log.identity()
         if fresh:
-            await db.executescript(rows.SCHEMA)
+            await db.executescript(tables.SCHEMA)
             await db.execute("INSERT INTO position VALUES (?, ?, 0)", (rows.VERSION, identity))
             await db.commit()
         self.seq = await self._position(db, identity)

@@ -44,8 +44,7 @@ PAUSE_SECONDS = 1.0
 """Until the accounts are read again, if they could not be."""
 _TOKENS = """
 SELECT coalesce(sum(input_tokens + output_tokens), 0)
-FROM used u JOIN all_runs r ON r.seq = u.run JOIN threads t ON t.id = r.thread
-WHERE t.user = ? AND r.created_at >= ?
+FROM used u JOIN all_runs r ON r.seq = u.run WHERE r.user = ? AND r.created_at >= ?
 """
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 

@@ -96,10 +96,32 @@ async def made(log: EventLog, metadata: Json | None = None, user: str = "ada") -
 
 
 TABLES = ("position", "threads", "metadata", "all_runs", "used", "written", "messages", "texts")
+SUMS = {
+    "thread_counts": """
+        SELECT user, '', '', status, count(*) FROM threads GROUP BY 1, 4
+        UNION ALL SELECT '', '', '', status, count(*) FROM threads GROUP BY 4
+        UNION ALL SELECT m.user, key, value, status, count(*) FROM metadata m JOIN threads t ON t.id = m.thread
+        GROUP BY 1, 2, 3, 4
+    """,
+    "run_counts": """
+        SELECT user, substr(created_at, 1, 10), status, count(*) FROM runs GROUP BY 1, 2, 3
+        UNION ALL SELECT '', substr(created_at, 1, 10), status, count(*) FROM runs GROUP BY 2, 3
+    """,
+    "usage_sums": """
+        WITH u AS (SELECT user, substr(created_at, 1, 10) AS day, u.* FROM runs r JOIN usage u USING (run_id))
+        SELECT user, day, model, count(DISTINCT run_id), sum(input_tokens), sum(output_tokens),
+            sum(cache_read_tokens), sum(calls) FROM u GROUP BY 1, 2, 3
+        UNION ALL SELECT '', day, model, count(DISTINCT run_id), sum(input_tokens), sum(output_tokens),
+            sum(cache_read_tokens), sum(calls) FROM u GROUP BY 2, 3
+    """,
+}
 
 
 def rows(path: Path) -> dict[str, list[Any]]:
+    """All that is stored; what is kept as a sum is the sum."""
     with closing(sqlite3.connect(path)) as db:
+        for name, sql in SUMS.items():
+            assert sorted(db.execute(f"SELECT * FROM {name}")) == sorted(db.execute(sql))
         return {name: sorted(db.execute(f"SELECT * FROM {name}").fetchall(), key=repr) for name in TABLES}
 
 
