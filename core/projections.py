@@ -17,17 +17,17 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import aiosqlite
 import anyio
 import msgspec
 import structlog
 
-from core import fulltext, rows, tables
-from core.errors import Invalid, Refused, Unavailable
+from core import fulltext
+from core.database import Database, Unfit
+from core.errors import Invalid, Refused, Unavailable, ungrouped
 from core.events import Record
 from core.ids import stamp
 from core.log import EventLog
-from core.paths import make_home, private_file
+from core.paths import make_home
 from core.search import COLUMNS, MOST_SNIPPETS, SNIPPETS, SORTABLE, Filters, Order, matching
 
 log = structlog.get_logger("sika.projections")
@@ -36,9 +36,6 @@ BATCH_SECONDS = 0.25
 """How long rows may be gathered before they are committed. Whoever waits for them (`reached`) has them at once."""
 BATCH = 1000
 WAIT_SECONDS = 10.0
-WAL_PAGES = 100
-"""Pages of 4 KiB that SQLite's write-ahead log may have before it is folded in; the default of 1 000 is more than most
-views."""
 
 LAG_SECONDS = 0.02
 """How often a replica is asked again that has not got everything yet."""
@@ -107,45 +104,77 @@ class Views:
         self.log = log
         self.seq = 0
         """Everything up to this log sequence is in the rows."""
-        self._db: aiosqlite.Connection | None = None
-        """The one that writes."""
-        self._reader: aiosqlite.Connection | None = None
-        """Open and fit to be read; it cannot write, and reads while rows are written."""
-        self._opened: list[aiosqlite.Connection] = []
+        self._database: Database | None = None
+        """Open and fit to be read."""
         self._readable = asyncio.Event()
         self._hurry = asyncio.Event()
         """Somebody waits for rows that are being gathered."""
         self._progress = asyncio.Event()
-        self._anew = False
-        self._following: anyio.CancelScope | None = None
+        self._anew = asyncio.Event()
+        """The rows are to be built from the log."""
 
     async def run(self) -> None:
         """Runs for as long as the process: applies events as they come; builds the rows anew if they are damaged."""
         try:
-            await self._keep()
+            while True:
+                await self._keep()
         finally:
             with anyio.CancelScope(shield=True):  # a connection's thread would keep the process alive
                 await self.close()
 
     async def _keep(self) -> None:
-        while True:
-            try:
-                db = self._db if self._db and not self._anew else await self._ready()
-                with anyio.CancelScope() as self._following:
-                    await self._follow(db)
-            except _Unfit as error:
-                log.info("views are built from the log", reason=str(error))
-                self._anew = True
-            except sqlite3.OperationalError as error:
-                log.error("views cannot be written; searches are out of date", error=str(error))
-                await asyncio.sleep(RETRY_SECONDS)
-            except sqlite3.DatabaseError as error:
-                log.warning("views are damaged and built again from the log", reason=str(error))
-                await self.close()
-                self._anew = True
-            except Unavailable as error:
-                log.warning("views wait for the log", error=str(error))
-                await asyncio.sleep(1)
+        """Follows the log until the rows were built anew, or until something is wrong."""
+        try:
+            if self._database is None and not self._anew.is_set():
+                await self._use(Database(self.path))
+            with ungrouped(sqlite3.Error, Unfit):
+                await self._follow_and_rebuild()
+        except Unfit as error:
+            log.info("views are built from the log", reason=str(error))
+            self._anew.set()
+        except sqlite3.OperationalError as error:
+            log.error("views cannot be written; searches are out of date", error=str(error))
+            await asyncio.sleep(RETRY_SECONDS)
+        except sqlite3.DatabaseError as error:
+            log.warning("views are damaged and built again from the log", reason=str(error))
+            await self.close()
+            self._anew.set()
+        except Unavailable as error:
+            log.warning("views wait for the log", error=str(error))
+            await asyncio.sleep(1)
+
+    async def _follow_and_rebuild(self) -> None:
+        draft = Database(self.path.with_name(f"{self.path.name}.new"))
+        try:
+            async with anyio.create_task_group() as tasks:
+                if self._database is not None:
+                    tasks.start_soon(self._follow, self._database)
+                await self._anew.wait()
+                draft.discard()
+                await draft.open(self.log)
+                await self._catch_up(draft)
+                tasks.cancel_scope.cancel()
+            await self._catch_up(draft)  # no row that was read is missing from now on
+        finally:
+            await draft.close()
+        await self.close()
+        await draft.replace(self.path)
+        self._anew.clear()
+        await self._use(draft)
+
+    async def _use(self, database: Database) -> None:
+        """Answer questions from these rows."""
+        try:
+            await database.open(self.log)
+        except BaseException:
+            await database.close()
+            raise
+        if database.outdated:
+            log.info("views are built from the log; those of another version are read meanwhile")
+            self._anew.set()
+        self._database, self.seq = database, database.seq
+        self._readable.set()
+        self._progress.set()
 
     @property
     def readable(self) -> bool:
@@ -153,23 +182,14 @@ class Views:
         return self._readable.is_set()
 
     async def rebuild(self) -> None:
-        """Have the rows built again from the log. Until that is done, the old ones are read."""
-        self._anew = True
-        if self._following is not None:
-            self._following.cancel()
+        """Have the rows built again from the log. Until that is done, the old ones are read, and follow the log."""
+        self._anew.set()
 
     async def close(self) -> None:
         self._readable.clear()
-        opened, self._opened, self._db, self._reader = self._opened, [], None, None
-        with anyio.CancelScope(shield=True):  # their threads must not outlive the event loop
-            for connection in reversed(opened):
-                await connection.close()
-
-    async def discard(self) -> None:
-        await self.close()
-        self.seq = 0
-        for suffix in ("", "-wal", "-shm"):
-            self.path.with_name(self.path.name + suffix).unlink(missing_ok=True)
+        database, self._database = self._database, None
+        if database is not None:
+            await database.close()
 
     async def reached(self, seq: int) -> None:
         """Wait until everything up to a sequence is in the rows. Raises `Unavailable` after 10 s."""
@@ -197,12 +217,12 @@ class Views:
                 await self._readable.wait()
         except TimeoutError as error:
             raise Unavailable("the search index is being built; try again") from error
+        assert self._database is not None
         try:
-            assert self._reader is not None
-            return [tuple(row) for row in await self._reader.execute_fetchall(sql, values)]
-        except sqlite3.OperationalError as error:
+            return await self._database.query(sql, values, WAIT_SECONDS)
+        except (sqlite3.OperationalError, ValueError) as error:
             raise Unavailable(f"the search index cannot be read; try again ({error})") from error
-        except (sqlite3.DatabaseError, ValueError) as error:
+        except sqlite3.DatabaseError as error:
             await self.rebuild()
             raise Unavailable(f"the search index is being repaired; try again ({error})") from error
 
@@ -282,106 +302,42 @@ class Views:
 
     # ── following ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _ready(self) -> aiosqlite.Connection:
-        """The file, open and fit; if it is to be built anew, then beside the one that is read meanwhile."""
-        if self._anew and self.path.exists():
-            draft = Views(self.path.with_name(f"{self.path.name}.new"), self.log)
-            await draft.discard()
-            try:
-                await draft._catch_up(await draft._open())
-            finally:
-                await draft.close()
-            await self.discard()
-            draft.path.replace(self.path)
-        self._anew = False
-        return await self._open()
-
-    async def _open(self) -> aiosqlite.Connection:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        fresh = not self.path.exists() or not self.path.stat().st_size
-        await self.close()
-        with suppress(OSError):  # SQLite says what is wrong
-            private_file(self.path)  # what SQLite makes beside it gets its mode
-            for beside in self.path.parent.glob(f"{self.path.name}-*"):
-                private_file(beside)
-        db = await self._connect(str(self.path))
-        await db.execute("PRAGMA journal_mode = WAL")
-        await db.execute("PRAGMA synchronous = NORMAL")
-        await db.execute(f"PRAGMA wal_autocheckpoint = {WAL_PAGES}")
-        identity = await self.log.identity()
-        if fresh:
-            await db.executescript(tables.SCHEMA)
-            await db.execute("INSERT INTO position VALUES (?, ?, 0)", (rows.VERSION, identity))
-            await db.commit()
-        self.seq = await self._position(db, identity)
-        self._reader = await self._connect(f"{self.path.resolve().as_uri()}?mode=ro")
-        self._db = db
-        self._readable.set()
-        self._progress.set()
-        return db
-
-    async def _connect(self, path: str) -> aiosqlite.Connection:
-        with anyio.CancelScope(shield=True):  # half a connection could not be closed
-            connection = await aiosqlite.connect(path, uri=path.startswith("file:"))
-            self._opened.append(connection)
-        return connection
-
-    async def _position(self, db: aiosqlite.Connection, identity: str) -> int:
-        try:
-            found = list(await db.execute_fetchall("SELECT version, log, seq FROM position"))
-        except sqlite3.OperationalError as error:  # another version's table
-            raise _Unfit(f"not ours: {error}") from error
-        if not found or found[0][0] != rows.VERSION:
-            raise _Unfit("another version of the rows")
-        if found[0][1] != identity or found[0][2] > await self.log.last():
-            raise _Unfit("the log is another one")
-        return int(found[0][2])
-
-    async def _follow(self, db: aiosqlite.Connection) -> None:
+    async def _follow(self, database: Database) -> None:
         with self.log.listen(None) as ear:
             behind = True
             while True:
                 if behind:
-                    await self._catch_up(db)
+                    await self._catch_up(database)
                 records, behind = await ear.take()
                 if not behind:
-                    await self._apply(db, [record for record in records if record.seq > self.seq])
+                    await self._apply(database, [record for record in records if record.seq > database.seq])
                 with suppress(TimeoutError):
                     async with asyncio.timeout(BATCH_SECONDS):
                         await self._hurry.wait()
                 self._hurry.clear()
 
-    async def _catch_up(self, db: aiosqlite.Connection) -> None:
+    async def _catch_up(self, database: Database) -> None:
         last = await self.log.last()
         while True:
             batch: list[Record] = []
-            async for record in self.log.between(self.seq, last):
+            async for record in self.log.between(database.seq, last):
                 batch.append(record)
                 if len(batch) >= BATCH:
-                    await self._apply(db, batch)
+                    await self._apply(database, batch)
                     batch = []
-            await self._apply(db, batch)
+            await self._apply(database, batch)
             if self.log.bus.replicas == 1:
-                self.seq = max(self.seq, last)  # what is not there was purged
-            if self.seq >= last:
+                database.seq = max(database.seq, last)  # what is not there was purged
+                self._reached(database)
+            if database.seq >= last:
                 return
             await asyncio.sleep(LAG_SECONDS)  # a replica that is behind its leader answered
 
-    async def _apply(self, db: aiosqlite.Connection, records: Sequence[Record]) -> None:
-        """One transaction: the rows and the position. A handful of statements, however many events."""
-        if not records:
-            return
-        batch = rows.Batch()
-        for record in records:
-            batch.add(record)
-        for sql, values in batch.statements():
-            if values:
-                await db.executemany(sql, values)
-        await db.execute("UPDATE position SET seq = ?", (records[-1].seq,))
-        await db.commit()
-        self.seq = records[-1].seq
-        self._progress.set()
+    async def _apply(self, database: Database, records: Sequence[Record]) -> None:
+        await database.apply(records)
+        self._reached(database)
 
-
-class _Unfit(Exception):
-    """The file does not fit this build or this log."""
+    def _reached(self, database: Database) -> None:
+        if database is self._database:
+            self.seq = database.seq
+            self._progress.set()
