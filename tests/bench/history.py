@@ -94,12 +94,10 @@ def write_rows(path: Path, count: int) -> None:
             db.commit()
 
 
-def adopt(path: Path, views: Path) -> None:
-    """Put read models in the place of a server's that does not run: they fit its log from then on."""
-    with closing(sqlite3.connect(views)) as db:
-        position = db.execute("SELECT log, seq FROM position").fetchone()
+async def adopt(path: Path, log: EventLog, views: Path) -> None:
+    """Put read models in the place of those of a server that does not run: they fit its log from then on."""
     with closing(sqlite3.connect(path)) as db:
-        db.execute("UPDATE position SET log = ?, seq = ?", position)
+        db.execute("UPDATE position SET log = ?, seq = ?", (await log.identity(), await log.last()))
         db.commit()
     path.replace(views)
 

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
+import structlog
+
+from actors import compose
 from tests.bench import history
 from tests.bench.laboratory import Laboratory
 from tests.bench.measure import Row, at_most, median, percentile
 from tests.bench.processes import Broken, Sika
 from tests.bench.sections.threads import Asker
+from tests.support.model_server import run
 
 _SIZES = (10_000, 100_000, 300_000)
-_LOGS = (10_000, 100_000)
-"""Threads whose log is written, too."""
-_QUICK = (300, 1000, 3000)
+_QUICK = (100, 300, 1000)
+_READS = 200
+_BUILT_SECONDS = 900.0
+_MIB = 2**20
 _ROW = ["thread_id", "updated_at", "metadata", "status"]
 _MOST = 3.0
 
@@ -75,13 +83,15 @@ _QUESTIONS: Mapping[str, Question] = {
 
 
 def growth(lab: Laboratory) -> Iterator[Row]:
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
     yield from _questions(lab)
+    yield from _logs(lab)
 
 
 def _questions(lab: Laboratory) -> Iterator[Row]:
     """The 95th percentile of each question on servers with their years behind them, asked in turn."""
     sizes = _QUICK if lab.quick else _SIZES
-    asked = 10 if lab.quick else 40
+    asked = 3 if lab.quick else 40
     with ExitStack() as stack:
         askers = {size: Asker(stack.enter_context(_aged(lab, size))) for size in sizes}
         for what, question in _QUESTIONS.items():
@@ -108,9 +118,84 @@ def _aged(lab: Laboratory, threads: int) -> Iterator[Sika]:
     lab.say(f"read models of {threads} threads")
     home = lab.new_home()
     history.write_rows(home / "grown.db", threads)
-    with lab.sika(home, warm=False):
-        pass
-    history.adopt(home / "grown.db", home / "views.db")
+    run(_adopt(lab, home))
     with lab.sika(home, warm=False) as server:
-        server.settle()
+        Asker(server).ask("POST", "/threads/count", {})
         yield server
+
+
+async def _adopt(lab: Laboratory, home: Path) -> None:
+    async with compose.attach(compose.Options(home, lab.config)) as running:
+        await history.adopt(home / "grown.db", running.log, home / "views.db")
+
+
+def _logs(lab: Laboratory) -> Iterator[Row]:
+    """What reading threads costs that are long past, and whether questions are answered while rows are built anew."""
+    sizes, touched = ((100, 1000), 100) if lab.quick else ((10_000, 100_000), 10_000)
+    read: dict[int, float] = {}
+    for size in sizes:
+        lab.say(f"a log of {size} threads")
+        home = lab.new_home()
+        run(_publish(lab, home, size))
+        with lab.sika(home, warm=False) as server:
+            asker = Asker(server)
+            _await_rows(asker, size)
+            server.settle()
+            read[size] = _reading(server, asker)
+            before = server.memory() / _MIB
+            for number in range(touched):
+                asker.ask("GET", f"/threads/{history.name(number)}")
+            server.settle()
+            after = server.memory() / _MIB
+            yield Row(f"memory after {touched} of {size} threads were read (MiB)", after, None, "MiB", after, before)
+            yield _rebuilding(server, asker, size)
+    few, many = read
+    note = f"the same thread {_READS} times; {read[few]:.2f} with {few} threads"
+    yield Row("an old thread, kept: CPU per read", read[many] / read[few], at_most(_MOST), "ms", read[many], note=note)
+
+
+async def _publish(lab: Laboratory, home: Path, threads: int) -> None:
+    async with compose.attach(compose.Options(home, lab.config)) as running:
+        await history.publish(running.log, threads)
+
+
+def _await_rows(asker: Asker, threads: int) -> None:
+    """Return when the read models have been built from the log."""
+    deadline = time.monotonic() + _BUILT_SECONDS
+    while time.monotonic() < deadline:
+        with suppress(Broken):  # not answered within its time
+            asker.ask("POST", "/threads/count", {})
+            if asker.answer == threads:
+                return
+        time.sleep(0.5)
+    raise Broken(f"the read models of {threads} threads were not built within {_BUILT_SECONDS:g} s")
+
+
+def _reading(server: Sika, asker: Asker) -> float:
+    """Milliseconds of CPU, those of nats-server included, to read a thread again that was read before."""
+    path = f"/threads/{history.name(history.OPEN)}"
+    asker.ask("GET", path)
+    before = server.cpu()
+    for _ in range(_READS):
+        asker.ask("GET", path)
+    return 1000 * (server.cpu() - before) / _READS
+
+
+def _rebuilding(server: Sika, asker: Asker, threads: int) -> Row:
+    """The slowest of the questions that are asked while the rows are built again."""
+    asker.ask("POST", "/projections/rebuild", {})
+    file, slowest, started = server.home / "views.db", 0.0, time.monotonic()
+    old = file.stat().st_ino
+    while file.stat().st_ino == old:
+        slowest = max(slowest, asker.ask("POST", "/threads/search", {"select": _ROW}))
+        if time.monotonic() - started > _BUILT_SECONDS:
+            raise Broken(f"the read models of {threads} threads were not built within {_BUILT_SECONDS:g} s")
+    seconds = time.monotonic() - started
+    return Row(
+        f"slowest search while {threads} threads are indexed anew",
+        slowest,
+        None,
+        "ms",
+        slowest,
+        note=f"{seconds:.1f} s",
+    )
