@@ -7,7 +7,9 @@ the headers and guards of `EventLog.append`, and one of `WINDOW` is acknowledged
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
@@ -38,6 +40,7 @@ from tests.bench.processes import Broken
 from tests.support.model_server import words
 
 WINDOW = 500
+STORED_SECONDS = 30.0
 BATCH = 1000
 OF_A_KIND = 10
 """Threads with the same rare metadata, and with the same rare word."""
@@ -121,9 +124,11 @@ async def publish(log: EventLog, count: int) -> None:
         stored = msgspec.json.decode((await log.bus.ask(subject, record.raw, headers)).data)
         if stored.get("seq") != record.seq:
             raise Broken(f"event {record.seq} of the history was not stored: {stored}")
-    last = await log.last()
-    if last != record.seq:
-        raise Broken(f"{record.seq} events were published, the log ends at {last}")
+    deadline = time.monotonic() + STORED_SECONDS
+    while await log.last() < record.seq:  # the end of the last window
+        if time.monotonic() > deadline:
+            raise Broken(f"{record.seq} events were published, the log ends at {await log.last()}")
+        await asyncio.sleep(0.05)
 
 
 def _events(number: int) -> Iterator[tuple[Event, str | None]]:
