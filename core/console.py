@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime, timedelta
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from core.projections import Views
 from core.settings import Pricing
+from core.tables import EVERYBODY
 from core.usage import Price, Tokens, price
 
 Prices = Mapping[str, Pricing]
 """By the configured name of a model."""
 
-_SHOWN = "r.status != 'rolled_back'"
-_SUMS = "sum(u.input_tokens), sum(u.output_tokens), sum(u.cache_read_tokens), sum(u.calls)"
+_SHOWN = "status != 'rolled_back'"
+_SUMS = "sum(input_tokens), sum(output_tokens), sum(cache_read_tokens), sum(calls)"
 
 
 class Totals(NamedTuple):
@@ -67,14 +68,14 @@ class Span(NamedTuple):
 
 async def totals(views: Views, user: str | None, prices: Prices) -> Totals:
     """Of one user's threads, or (None) of everybody's. What was rolled back is in the tokens, as it was paid for."""
-    mine, values = _of(user)
-    [(threads,)] = await views.query(f"SELECT count(*) FROM threads r WHERE {mine}", values)
+    whose = (_whose(user),)
+    [(threads,)] = await views.query(
+        "SELECT coalesce(sum(threads), 0) FROM thread_counts WHERE user = ? AND key = '' AND value = ''", whose
+    )
     runs = await views.query(
-        f"SELECT r.status, count(*) FROM runs r WHERE {mine} AND {_SHOWN} GROUP BY 1 ORDER BY 1", values
+        f"SELECT status, sum(runs) FROM run_counts WHERE user = ? AND {_SHOWN} GROUP BY 1 ORDER BY 1", whose
     )
-    used = await views.query(
-        f"SELECT u.model, {_SUMS} FROM usage u JOIN runs r USING (run_id) WHERE {mine} GROUP BY 1", values
-    )
+    used = await views.query(f"SELECT model, {_SUMS} FROM usage_sums WHERE user = ? GROUP BY 1", whose)
     by_model = {model: Tokens(*sums) for model, *sums in used}
     return Totals(int(threads), {status: int(count) for status, count in runs}, _sum(by_model), price(by_model, prices))
 
@@ -83,12 +84,12 @@ async def runs(
     views: Views, user: str | None, prices: Prices, *, status: str | None = None, limit: int, offset: int
 ) -> tuple[list[RunLine], bool]:
     """A page of runs, newest first, and whether there are more."""
-    mine, values = _of(user)
+    mine, values = ("TRUE", ()) if user is None else ("r.user = ?", (user,))
     chosen = " AND r.status = ?" if status else ""
     lines = await views.query(
         "SELECT r.run_id, r.thread_id, t.title, r.user, r.assistant, r.model, r.status, r.created_at, r.started_at,"
         " r.ended_at, r.error FROM runs r LEFT JOIN threads t USING (thread_id)"
-        f" WHERE {mine} AND {_SHOWN}{chosen} ORDER BY r.created_at DESC, r.seq DESC LIMIT ? OFFSET ?",
+        f" WHERE {mine} AND r.{_SHOWN}{chosen} ORDER BY r.created_at DESC, r.seq DESC LIMIT ? OFFSET ?",
         (*values, *([status] if status else []), limit + 1, offset),
     )
     page = lines[:limit]
@@ -99,19 +100,15 @@ async def runs(
 
 async def span(views: Views, user: str | None, prices: Prices, *, until: date, days: int) -> Span:
     """What the runs asked for in the last `days` days used, the day `until` being the last (UTC)."""
-    mine, values = _of(user)
     since = (until - timedelta(days=days - 1)).isoformat()
-    given = (*values, since, (until + timedelta(days=1)).isoformat())
-    within = f"{mine} AND r.created_at >= ? AND r.created_at < ?"
+    within, values = "user = ? AND day BETWEEN ? AND ?", (_whose(user), since, until.isoformat())
     counts = dict(
-        await views.query(
-            f"SELECT substr(r.created_at, 1, 10), count(*) FROM runs r WHERE {within} AND {_SHOWN} GROUP BY 1", given
-        )
+        await views.query(f"SELECT day, sum(runs) FROM run_counts WHERE {within} AND {_SHOWN} GROUP BY 1", values)
     )
     rows = await views.query(
-        f"SELECT substr(r.created_at, 1, 10), u.model, count(DISTINCT u.run_id), {_SUMS}"
-        f" FROM usage u JOIN runs r USING (run_id) WHERE {within} GROUP BY 1, 2 ORDER BY 1, 2",
-        given,
+        "SELECT day, model, runs, input_tokens, output_tokens, cache_read_tokens, calls"
+        f" FROM usage_sums WHERE {within} ORDER BY 1, 2",
+        values,
     )
     by_day: dict[str, dict[str, Tokens]] = {}
     by_model: dict[str, Tokens] = {}
@@ -133,14 +130,14 @@ async def _used(views: Views, run_ids: Sequence[str]) -> dict[str, dict[str, Tok
     """What each of these runs used, by model."""
     found: dict[str, dict[str, Tokens]] = {}
     places = ", ".join("?" * len(run_ids))
-    sql = f"SELECT u.run_id, u.model, {_SUMS} FROM usage u WHERE u.run_id IN ({places}) GROUP BY 1, 2"
+    sql = f"SELECT run_id, model, {_SUMS} FROM usage WHERE run_id IN ({places}) GROUP BY 1, 2"
     for run, model, *sums in await views.query(sql, run_ids):
         found.setdefault(run, {})[model] = Tokens(*sums)
     return found
 
 
-def _of(user: str | None) -> tuple[str, tuple[Any, ...]]:
-    return ("TRUE", ()) if user is None else ("r.user = ?", (user,))
+def _whose(user: str | None) -> str:
+    return EVERYBODY if user is None else user
 
 
 def _line(name: str, runs: int, used: Mapping[str, Tokens], prices: Prices) -> Used:

@@ -91,17 +91,18 @@ def contained() -> Iterator[None]:
 
 
 @contextmanager
-def ungrouped() -> Iterator[None]:
+def ungrouped(*others: type[Exception]) -> Iterator[None]:
     """Task groups wrap what their body raises.
 
-    Here the one error that somebody can act on comes out by itself again.
+    Here the one error that somebody can act on, or one of these `others`, comes out by itself again.
     """
+    kinds: tuple[type[Exception], ...] = (SikaError, *others)
     try:
         yield
     except BaseExceptionGroup as group:
-        found = group.subgroup(SikaError)
+        found: BaseException | None = group.subgroup(kinds)
         while isinstance(found, BaseExceptionGroup):
-            found = found.exceptions[0]  # type: ignore[assignment]
-        if isinstance(found, SikaError):
+            found = found.exceptions[0]
+        if isinstance(found, kinds):
             raise found from None
         raise

@@ -17,17 +17,18 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import aiosqlite
 import anyio
 import msgspec
 import structlog
 
-from core import fulltext, rows
-from core.errors import Invalid, Refused, Unavailable
+from core import fulltext
+from core.database import Database, Unfit
+from core.errors import Invalid, Refused, Unavailable, ungrouped
 from core.events import Record
 from core.ids import stamp
 from core.log import EventLog
-from core.paths import make_home, private_file
+from core.paths import make_home
+from core.search import COLUMNS, MOST_SNIPPETS, SNIPPETS, SORTABLE, Filters, Order, matching
 
 log = structlog.get_logger("sika.projections")
 
@@ -35,19 +36,13 @@ BATCH_SECONDS = 0.25
 """How long rows may be gathered before they are committed. Whoever waits for them (`reached`) has them at once."""
 BATCH = 1000
 WAIT_SECONDS = 10.0
-WAL_PAGES = 100
-"""Pages of 4 KiB that SQLite's write-ahead log may have before it is folded in; the default of 1 000 is more than most
-views."""
 
 LAG_SECONDS = 0.02
 """How often a replica is asked again that has not got everything yet."""
 RETRY_SECONDS = 5.0
 """Pause when the file cannot be written: a full disk is not filled less by hurry."""
-FEW = 1000
-"""Threads that are rather looked up and sorted than found by going through all of a user's in order."""
-SORTABLE = ("thread_id", "status", "created_at", "updated_at", "state_updated_at")
-
-_METADATA = "SELECT json_group_object(m.key, json(m.value)) FROM metadata m WHERE m.thread = t.id"
+VARIABLES = 30_000
+"""Values in one statement; SQLite takes 32 766."""
 MOST_PROCESSES = 64
 
 
@@ -89,6 +84,8 @@ class ThreadRow(NamedTuple):
     state_updated_at: str
     seq: int
     """The thread's last event."""
+    matches: Sequence[int] = ()
+    """Rows of the newest messages that have the words of the query."""
 
 
 class Snippet(NamedTuple):
@@ -107,45 +104,77 @@ class Views:
         self.log = log
         self.seq = 0
         """Everything up to this log sequence is in the rows."""
-        self._db: aiosqlite.Connection | None = None
-        """The one that writes."""
-        self._reader: aiosqlite.Connection | None = None
-        """Open and fit to be read; it cannot write, and reads while rows are written."""
-        self._opened: list[aiosqlite.Connection] = []
+        self._database: Database | None = None
+        """Open and fit to be read."""
         self._readable = asyncio.Event()
         self._hurry = asyncio.Event()
         """Somebody waits for rows that are being gathered."""
         self._progress = asyncio.Event()
-        self._anew = False
-        self._following: anyio.CancelScope | None = None
+        self._anew = asyncio.Event()
+        """The rows are to be built from the log."""
 
     async def run(self) -> None:
         """Runs for as long as the process: applies events as they come; builds the rows anew if they are damaged."""
         try:
-            await self._keep()
+            while True:
+                await self._keep()
         finally:
             with anyio.CancelScope(shield=True):  # a connection's thread would keep the process alive
                 await self.close()
 
     async def _keep(self) -> None:
-        while True:
-            try:
-                db = self._db if self._db and not self._anew else await self._ready()
-                with anyio.CancelScope() as self._following:
-                    await self._follow(db)
-            except _Unfit as error:
-                log.info("views are built from the log", reason=str(error))
-                self._anew = True
-            except sqlite3.OperationalError as error:
-                log.error("views cannot be written; searches are out of date", error=str(error))
-                await asyncio.sleep(RETRY_SECONDS)
-            except sqlite3.DatabaseError as error:
-                log.warning("views are damaged and built again from the log", reason=str(error))
-                await self.close()
-                self._anew = True
-            except Unavailable as error:
-                log.warning("views wait for the log", error=str(error))
-                await asyncio.sleep(1)
+        """Follows the log until the rows were built anew, or until something is wrong."""
+        try:
+            if self._database is None and not self._anew.is_set():
+                await self._use(Database(self.path))
+            with ungrouped(sqlite3.Error, Unfit):
+                await self._follow_and_rebuild()
+        except Unfit as error:
+            log.info("views are built from the log", reason=str(error))
+            self._anew.set()
+        except sqlite3.OperationalError as error:
+            log.error("views cannot be written; searches are out of date", error=str(error))
+            await asyncio.sleep(RETRY_SECONDS)
+        except sqlite3.DatabaseError as error:
+            log.warning("views are damaged and built again from the log", reason=str(error))
+            await self.close()
+            self._anew.set()
+        except Unavailable as error:
+            log.warning("views wait for the log", error=str(error))
+            await asyncio.sleep(1)
+
+    async def _follow_and_rebuild(self) -> None:
+        draft = Database(self.path.with_name(f"{self.path.name}.new"))
+        try:
+            async with anyio.create_task_group() as tasks:
+                if self._database is not None:
+                    tasks.start_soon(self._follow, self._database)
+                await self._anew.wait()
+                draft.discard()
+                await draft.open(self.log)
+                await self._catch_up(draft)
+                tasks.cancel_scope.cancel()
+            await self._catch_up(draft)  # no row that was read is missing from now on
+        finally:
+            await draft.close()
+        await self.close()
+        await draft.replace(self.path)
+        self._anew.clear()
+        await self._use(draft)
+
+    async def _use(self, database: Database) -> None:
+        """Answer questions from these rows."""
+        try:
+            await database.open(self.log)
+        except BaseException:
+            await database.close()
+            raise
+        if database.outdated:
+            log.info("views are built from the log; those of another version are read meanwhile")
+            self._anew.set()
+        self._database, self.seq = database, database.seq
+        self._readable.set()
+        self._progress.set()
 
     @property
     def readable(self) -> bool:
@@ -153,23 +182,14 @@ class Views:
         return self._readable.is_set()
 
     async def rebuild(self) -> None:
-        """Have the rows built again from the log. Until that is done, the old ones are read."""
-        self._anew = True
-        if self._following is not None:
-            self._following.cancel()
+        """Have the rows built again from the log. Until that is done, the old ones are read, and follow the log."""
+        self._anew.set()
 
     async def close(self) -> None:
         self._readable.clear()
-        opened, self._opened, self._db, self._reader = self._opened, [], None, None
-        with anyio.CancelScope(shield=True):  # their threads must not outlive the event loop
-            for connection in reversed(opened):
-                await connection.close()
-
-    async def discard(self) -> None:
-        await self.close()
-        self.seq = 0
-        for suffix in ("", "-wal", "-shm"):
-            self.path.with_name(self.path.name + suffix).unlink(missing_ok=True)
+        database, self._database = self._database, None
+        if database is not None:
+            await database.close()
 
     async def reached(self, seq: int) -> None:
         """Wait until everything up to a sequence is in the rows. Raises `Unavailable` after 10 s."""
@@ -197,12 +217,12 @@ class Views:
                 await self._readable.wait()
         except TimeoutError as error:
             raise Unavailable("the search index is being built; try again") from error
+        assert self._database is not None
         try:
-            assert self._reader is not None
-            return [tuple(row) for row in await self._reader.execute_fetchall(sql, values)]
-        except sqlite3.OperationalError as error:
+            return await self._database.query(sql, values, WAIT_SECONDS)
+        except (sqlite3.OperationalError, ValueError) as error:
             raise Unavailable(f"the search index cannot be read; try again ({error})") from error
-        except (sqlite3.DatabaseError, ValueError) as error:
+        except sqlite3.DatabaseError as error:
             await self.rebuild()
             raise Unavailable(f"the search index is being repaired; try again ({error})") from error
 
@@ -243,146 +263,92 @@ class Views:
         ids: Sequence[str] | None = None,
         values: Mapping[str, Any] | None = None,
         query: str | None = None,
-        default: Mapping[str, Any] | None = None,
         sort_by: str = "updated_at",
         descending: bool = True,
         limit: int = 10,
         offset: int = 0,
     ) -> tuple[list[ThreadRow], int]:
-        """A page of a user's threads, and how many there are in all.
-
-        Metadata values must be equal; those of `default` only where a thread has the key. `query`: words that must be
-        in a message or the title. `values`: fields of the state; those found are *candidates*, which had such a value
-        at some time: only the folded state knows.
+        """A page of a user's threads (see `core.search.Filters`), and how many there are in all; of those with the
+        words of a query, how many are among the newest `MOST_MATCHES` matches.
         """
         if sort_by not in SORTABLE:
             raise Invalid(f"sort_by: one of {', '.join(SORTABLE)}, got {sort_by!r}")
-        condition, given = rows.where(user, metadata or {}, status, ids, values or {}, query, default or {})
-        direction = "DESC" if descending else "ASC"
-        lookup = rows.looked_up(condition)
-        [(total,)] = await self.query(f"SELECT count(*) FROM threads t WHERE {lookup}", given)
-        page = (
-            f"SELECT * FROM threads t WHERE {lookup if total <= FEW else condition}"
-            f" ORDER BY {sort_by} {direction}, thread_id {direction} LIMIT ? OFFSET ?"
-        )
-        found = await self.query(
-            f"SELECT thread_id, user, ({_METADATA}), status, title, created_at, updated_at, state_updated_at, seq"
-            f" FROM ({page}) t ORDER BY {sort_by} {direction}, thread_id {direction}",
-            (*given, limit, offset),
-        )
-        return [ThreadRow(r[0], r[1], msgspec.json.decode(r[2]), *r[3:]) for r in found], total
+        order = Order(sort_by, descending)
+        filters = Filters(user=user, metadata=metadata or {}, status=status, ids=ids, values=values or {}, query=query)
+        if filters.narrow:
+            matches: dict[int, list[int]] = {}
+            for identity, message in await self.query(*filters.candidates(order)):
+                matches.setdefault(identity, []).extend([message] if message is not None else [])
+            return await self._rows(list(matches)[offset : offset + limit], matches), len(matches)
+        counts = {(key, value): count for key, value, count in await self.query(*filters.counts())}
+        plan = filters.plan(counts)
+        if not plan.least:
+            return [], 0
+        total = plan.total
+        if total is None:
+            [(total,)] = await self.query(*plan.counting())
+        page = await self.query(*plan.page(order, limit, offset))
+        return await self._rows([identity for (identity,) in page], {}), total
 
-    async def snippets(self, query: str, thread_ids: Sequence[str], most: int) -> list[Snippet]:
-        """Where the words of a query were found in these threads, the newest first; at most `most`."""
-        words = fulltext.expression(query)
-        if not words or not thread_ids:
+    async def _rows(self, ids: Sequence[int], matches: Mapping[int, Sequence[int]]) -> list[ThreadRow]:
+        """Threads by the ids of their rows, in this order, as far as they are there still."""
+        found: dict[int, ThreadRow] = {}
+        for start in range(0, len(ids), VARIABLES):
+            some = ids[start : start + VARIABLES]
+            sql = f"SELECT t.id, {COLUMNS} FROM threads t WHERE t.id IN ({', '.join('?' * len(some))})"
+            for identity, name, user, metadata, *rest in await self.query(sql, some):
+                texts = tuple(matches.get(identity, ())[:MOST_SNIPPETS])
+                found[identity] = ThreadRow._make((name, user, msgspec.json.decode(metadata), *rest, texts))
+        return [found[identity] for identity in ids if identity in found]
+
+    async def snippets(self, query: str, threads: Sequence[ThreadRow]) -> list[Snippet]:
+        """Where the words of a query were found in these threads of one user, the newest first."""
+        ids = sorted(identity for row in threads for identity in row.matches)
+        match = matching(threads[0].user, query) if ids else None
+        if match is None:
             return []
-        sql = rows.SNIPPETS.format(ids=", ".join("?" * len(thread_ids)))
-        found = await self.query(sql, (words, *thread_ids, most))
+        sql = SNIPPETS.format(ids=", ".join("?" * len(ids)))
+        found = await self.query(sql, (match, ids[0], ids[-1], *ids))
         return [Snippet(r[0], r[1] or None, fulltext.shown(r[2])) for r in found]
 
     # ── following ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _ready(self) -> aiosqlite.Connection:
-        """The file, open and fit; if it is to be built anew, then beside the one that is read meanwhile."""
-        if self._anew and self.path.exists():
-            draft = Views(self.path.with_name(f"{self.path.name}.new"), self.log)
-            await draft.discard()
-            try:
-                await draft._catch_up(await draft._open())
-            finally:
-                await draft.close()
-            await self.discard()
-            draft.path.replace(self.path)
-        self._anew = False
-        return await self._open()
-
-    async def _open(self) -> aiosqlite.Connection:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        fresh = not self.path.exists() or not self.path.stat().st_size
-        await self.close()
-        with suppress(OSError):  # SQLite says what is wrong
-            private_file(self.path)  # what SQLite makes beside it gets its mode
-            for beside in self.path.parent.glob(f"{self.path.name}-*"):
-                private_file(beside)
-        db = await self._connect(str(self.path))
-        await db.execute("PRAGMA journal_mode = WAL")
-        await db.execute("PRAGMA synchronous = NORMAL")
-        await db.execute(f"PRAGMA wal_autocheckpoint = {WAL_PAGES}")
-        identity = await self.log.identity()
-        if fresh:
-            await db.executescript(rows.SCHEMA)
-            await db.execute("INSERT INTO position VALUES (?, ?, 0)", (rows.VERSION, identity))
-            await db.commit()
-        self.seq = await self._position(db, identity)
-        self._reader = await self._connect(f"{self.path.resolve().as_uri()}?mode=ro")
-        self._db = db
-        self._readable.set()
-        self._progress.set()
-        return db
-
-    async def _connect(self, path: str) -> aiosqlite.Connection:
-        with anyio.CancelScope(shield=True):  # half a connection could not be closed
-            connection = await aiosqlite.connect(path, uri=path.startswith("file:"))
-            self._opened.append(connection)
-        return connection
-
-    async def _position(self, db: aiosqlite.Connection, identity: str) -> int:
-        try:
-            found = list(await db.execute_fetchall("SELECT version, log, seq FROM position"))
-        except sqlite3.OperationalError as error:  # another version's table
-            raise _Unfit(f"not ours: {error}") from error
-        if not found or found[0][0] != rows.VERSION:
-            raise _Unfit("another version of the rows")
-        if found[0][1] != identity or found[0][2] > await self.log.last():
-            raise _Unfit("the log is another one")
-        return int(found[0][2])
-
-    async def _follow(self, db: aiosqlite.Connection) -> None:
+    async def _follow(self, database: Database) -> None:
         with self.log.listen(None) as ear:
             behind = True
             while True:
                 if behind:
-                    await self._catch_up(db)
+                    await self._catch_up(database)
                 records, behind = await ear.take()
                 if not behind:
-                    await self._apply(db, [record for record in records if record.seq > self.seq])
+                    await self._apply(database, [record for record in records if record.seq > database.seq])
                 with suppress(TimeoutError):
                     async with asyncio.timeout(BATCH_SECONDS):
                         await self._hurry.wait()
                 self._hurry.clear()
 
-    async def _catch_up(self, db: aiosqlite.Connection) -> None:
+    async def _catch_up(self, database: Database) -> None:
         last = await self.log.last()
         while True:
             batch: list[Record] = []
-            async for record in self.log.between(self.seq, last):
+            async for record in self.log.between(database.seq, last):
                 batch.append(record)
                 if len(batch) >= BATCH:
-                    await self._apply(db, batch)
+                    await self._apply(database, batch)
                     batch = []
-            await self._apply(db, batch)
+            await self._apply(database, batch)
             if self.log.bus.replicas == 1:
-                self.seq = max(self.seq, last)  # what is not there was purged
-            if self.seq >= last:
+                database.seq = max(database.seq, last)  # what is not there was purged
+                self._reached(database)
+            if database.seq >= last:
                 return
             await asyncio.sleep(LAG_SECONDS)  # a replica that is behind its leader answered
 
-    async def _apply(self, db: aiosqlite.Connection, records: Sequence[Record]) -> None:
-        """One transaction: the rows and the position. A handful of statements, however many events."""
-        if not records:
-            return
-        batch = rows.Batch()
-        for record in records:
-            batch.add(record)
-        for sql, values in batch.statements():
-            if values:
-                await db.executemany(sql, values)
-        await db.execute("UPDATE position SET seq = ?", (records[-1].seq,))
-        await db.commit()
-        self.seq = records[-1].seq
-        self._progress.set()
+    async def _apply(self, database: Database, records: Sequence[Record]) -> None:
+        await database.apply(records)
+        self._reached(database)
 
-
-class _Unfit(Exception):
-    """The file does not fit this build or this log."""
+    def _reached(self, database: Database) -> None:
+        if database is self._database:
+            self.seq = database.seq
+            self._progress.set()

@@ -1,4 +1,4 @@
-"""The rows of the read models: their tables, what an event does to them, what a search asks of them."""
+"""The rows of the read models: what an event does to them."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import msgspec
 import structlog
 
 from core import fulltext
+from core.assistants import DEFAULT
 from core.errors import Invalid
 from core.events import (
     ContextCompacted,
@@ -39,59 +40,7 @@ from core.usage import Tokens, tokens_of
 
 log = structlog.get_logger("sika.projections")
 
-VERSION = 4
-
-SCHEMA = """
-CREATE TABLE position (version INTEGER NOT NULL, log TEXT NOT NULL, seq INTEGER NOT NULL);
-CREATE TABLE threads (
-    id INTEGER PRIMARY KEY, thread_id TEXT NOT NULL UNIQUE, user TEXT NOT NULL, status TEXT NOT NULL, title TEXT,
-    paused TEXT, created_at TEXT NOT NULL, updated_at TEXT NOT NULL, state_updated_at TEXT NOT NULL,
-    seq INTEGER NOT NULL
-);
-CREATE INDEX threads_by_creation ON threads (user, created_at);
-CREATE INDEX threads_by_update ON threads (user, updated_at, thread_id);
-CREATE INDEX threads_by_state ON threads (user, state_updated_at);
-CREATE INDEX threads_by_status ON threads (user, status);
-CREATE TABLE metadata (
-    thread INTEGER NOT NULL, key TEXT NOT NULL, value TEXT NOT NULL, user TEXT NOT NULL, PRIMARY KEY (thread, key)
-) WITHOUT ROWID;
-CREATE INDEX metadata_by_value ON metadata (user, key, value);
-CREATE TABLE all_runs (
-    seq INTEGER PRIMARY KEY, run_id TEXT NOT NULL UNIQUE, thread INTEGER NOT NULL, assistant TEXT NOT NULL, model TEXT,
-    status TEXT NOT NULL, created_at TEXT NOT NULL, started_at TEXT, ended_at TEXT, error TEXT,
-    input INTEGER NOT NULL, removed INTEGER NOT NULL
-);
-CREATE INDEX runs_by_thread ON all_runs (thread);
-CREATE INDEX open_runs ON all_runs (thread) WHERE status IN ('pending', 'running');
-CREATE VIEW runs AS
-    SELECT run_id, thread_id, user, assistant, model, r.status, r.seq, r.created_at, started_at, ended_at, error
-    FROM all_runs r JOIN threads t ON t.id = r.thread WHERE NOT removed;
-CREATE TABLE used (
-    run INTEGER NOT NULL, model TEXT NOT NULL, caller TEXT NOT NULL, input_tokens INTEGER NOT NULL,
-    output_tokens INTEGER NOT NULL, cache_read_tokens INTEGER NOT NULL, calls INTEGER NOT NULL,
-    PRIMARY KEY (run, model, caller)
-) WITHOUT ROWID;
-CREATE VIEW usage AS
-    SELECT run_id, u.model, caller, input_tokens, output_tokens, cache_read_tokens, calls
-    FROM used u JOIN all_runs r ON r.seq = u.run;
-CREATE TABLE written (
-    user TEXT NOT NULL, key TEXT NOT NULL, value TEXT NOT NULL, thread INTEGER NOT NULL,
-    PRIMARY KEY (user, key, value, thread)
-) WITHOUT ROWID;
-CREATE INDEX written_by_thread ON written (thread);
-CREATE TABLE messages (
-    id INTEGER PRIMARY KEY, thread INTEGER NOT NULL, key INTEGER NOT NULL, message TEXT NOT NULL, run INTEGER, text TEXT
-);
-CREATE INDEX messages_by_thread ON messages (thread, key);
-CREATE VIRTUAL TABLE texts USING fts5(
-    text, content = messages, content_rowid = id, columnsize = 0, tokenize = 'unicode61 remove_diacritics 2'
-);
-"""
-"""Threads and runs are named by the sequence of the event that made them, where only rows see it.
-`written`: every value that was ever written to a thread's state, by field; those of its head are among them.
-`messages`: every version of every message that people read, in the order of the log; `texts` finds their words. The
-version that counts is the newest; a message that was removed has a newest version without text.
-"""
+VERSION = 5
 
 THREAD = "(SELECT id FROM threads WHERE thread_id = ?1)"
 TOUCH = """
@@ -112,11 +61,17 @@ WHERE thread_id = ?1 AND EXISTS (SELECT 1 FROM all_runs WHERE run_id = ?3 AND in
 """
 REQUESTED = """
 INSERT OR IGNORE INTO all_runs
-SELECT ?3, ?2, id, ?4, NULL, 'pending', ?5, NULL, NULL, NULL, ?6, 0 FROM threads WHERE thread_id = ?1
+SELECT ?3, ?2, id, user, ?4, NULL, 'pending', ?5, NULL, NULL, NULL, ?6, 0 FROM threads WHERE thread_id = ?1
 """
+ANNOTATED = """
+INSERT INTO metadata SELECT id, ?2, ?3, 1, user, updated_at FROM threads WHERE thread_id = ?1
+ON CONFLICT DO UPDATE SET value = excluded.value, shown = 1
+"""
+IMPLIED = "INSERT OR IGNORE INTO metadata SELECT id, ?2, ?3, 0, user, updated_at FROM threads WHERE thread_id = ?1"
 KNOWN = """
-INSERT OR IGNORE INTO metadata SELECT id, ?2, ?3, user FROM threads WHERE thread_id = ?1
+INSERT INTO metadata SELECT id, ?2, ?3, 1, user, updated_at FROM threads WHERE thread_id = ?1
 AND NOT EXISTS (SELECT 1 FROM all_runs r WHERE r.thread = threads.id AND r.seq < ?4)
+ON CONFLICT DO UPDATE SET value = excluded.value, shown = 1 WHERE NOT shown
 """
 STARTED = """
 UPDATE all_runs SET status = 'running', started_at = coalesce(started_at, ?2), model = coalesce(?3, model)
@@ -132,23 +87,16 @@ SAID = """
 INSERT INTO messages SELECT ?2, id, ?3, ?4, (SELECT seq FROM all_runs WHERE run_id = ?5), ?6 FROM threads
 WHERE thread_id = ?1
 """
-FORGOTTEN = "INSERT INTO texts (texts, rowid, text) SELECT 'delete', id, text FROM messages WHERE text IS NOT NULL AND "
+INDEXED = "INSERT INTO texts (rowid, text, owner) SELECT id, text, owner FROM owned_texts WHERE id = ?"
+FORGOTTEN = """
+INSERT INTO texts (texts, rowid, text, owner)
+SELECT 'delete', o.id, o.text, o.owner FROM messages m CROSS JOIN owned_texts o ON o.id = m.id WHERE
+"""
 _UNDONE = """
 run = (SELECT seq FROM all_runs WHERE run_id = ?2) AND thread = (SELECT id FROM threads WHERE thread_id = ?1)
 AND (?3 OR NOT EXISTS (SELECT 1 FROM all_runs WHERE run_id = ?2 AND started_at IS NOT NULL))
 """
 """What a run said that was rolled back, or what was to be said to one that never began."""
-_NEWEST = """
-NOT EXISTS (SELECT 1 FROM messages n WHERE n.thread = m.thread AND n.id > m.id
-    AND n.key IN (m.key, CASE m.key WHEN 0 THEN 0 ELSE 1 END))
-"""
-"""Nothing came after it with the same key, and nothing that removed all messages (`_key`)."""
-_FOUND = f"SELECT m.thread FROM texts JOIN messages m ON m.id = texts.rowid WHERE texts MATCH ? AND {_NEWEST}"
-SNIPPETS = f"""
-SELECT t.thread_id, m.message, snippet(texts, 0, '', '', '…', 24)
-FROM texts JOIN messages m ON m.id = texts.rowid JOIN threads t ON t.id = m.thread
-WHERE texts MATCH ? AND t.thread_id IN ({{ids}}) AND {_NEWEST} ORDER BY m.id DESC LIMIT ?
-"""
 RESET = (
     f"{FORGOTTEN} thread = {THREAD}",
     f"DELETE FROM messages WHERE thread = {THREAD}",
@@ -173,46 +121,7 @@ def as_text(value: Any) -> str:
     return msgspec.json.encode(value, order="sorted").decode()
 
 
-def where(
-    user: str,
-    metadata: Mapping[str, Any],
-    status: str | None,
-    ids: Sequence[str] | None,
-    values: Mapping[str, Any],
-    query: str | None,
-    default: Mapping[str, Any],
-) -> tuple[str, tuple[Any, ...]]:
-    """The condition of a search on `threads t`, and its values. What `values` find are candidates."""
-    clauses = ["user = ?"]
-    given: list[Any] = [user]
-    for key, wanted in default.items():
-        clauses.append("NOT EXISTS (SELECT 1 FROM metadata m WHERE m.thread = t.id AND m.key = ? AND m.value <> ?)")
-        given += [key, as_text(wanted)]
-    for key, wanted in metadata.items():
-        clauses.append("id IN (SELECT thread FROM metadata WHERE user = ? AND key = ? AND value = ?)")
-        given += [user, key, as_text(wanted)]
-    for key, wanted in values.items():
-        clauses.append("id IN (SELECT thread FROM written WHERE user = ? AND key = ? AND value = ?)")
-        given += [user, key, _comparable(wanted)]
-    if status is not None:
-        clauses.append("status = ?")
-        given.append(status)
-    if ids is not None:
-        clauses.append(f"thread_id IN ({', '.join('?' * len(ids))})")
-        given += ids
-    if query is not None:
-        words = fulltext.expression(query)
-        clauses.append(f"id IN ({_FOUND})" if words else "false")
-        given += [words] if words else []
-    return " AND ".join(clauses), tuple(given)
-
-
-def looked_up(condition: str) -> str:
-    """The same condition for when it selects few threads: SQLite does not go through all of a user's then."""
-    return condition.replace("user = ?", "+user = ?", 1) if " IN (" in condition else condition
-
-
-def _comparable(value: Any) -> str:
+def comparable(value: Any) -> str:
     """What is stored of a value: enough to find it, and for lists and objects only that there is one."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
@@ -312,12 +221,16 @@ class Batch:
         gone = [(name,) for name, thread in threads.items() if thread.reset]
         yield from ((sql, gone) for sql in RESET)
         yield (
-            "INSERT OR REPLACE INTO threads VALUES (?2, ?1, ?3, 'idle', NULL, NULL, ?4, ?4, ?4, 0)",
-            [(name, *thread.created) for name, thread in threads.items() if thread.created],
+            "INSERT OR IGNORE INTO threads VALUES (?2, ?1, ?3, 'idle', NULL, NULL, ?4, ?5, ?4, 0)",
+            [(name, *thread.created, thread.updated_at) for name, thread in threads.items() if thread.created],
         )
         yield (
-            "INSERT OR REPLACE INTO metadata SELECT id, ?2, ?3, user FROM threads WHERE thread_id = ?1",
+            ANNOTATED,
             [(name, key, value) for name, thread in threads.items() for key, value in thread.metadata.items()],
+        )
+        yield (
+            IMPLIED,
+            [(name, *pair) for name, thread in threads.items() if thread.created for pair in _DEFAULT.items()],
         )
         yield (
             "UPDATE threads SET title = ?2 WHERE thread_id = ?1",
@@ -370,10 +283,7 @@ class Batch:
     def _of_messages(self) -> Iterator[tuple[str, Sequence[Sequence[Any]]]]:
         said = [(name, *row) for name, thread in self._threads.items() for row in thread.messages]
         yield SAID, said
-        yield (
-            "INSERT INTO texts (rowid, text) SELECT id, text FROM messages WHERE id = ?",
-            [(identity,) for _, identity, *_, words in said if words],
-        )
+        yield INDEXED, [(identity,) for _, identity, *_, words in said if words]
         undone = [
             (name, run, status == "rolled_back")
             for name, thread in self._threads.items()
@@ -394,12 +304,16 @@ def _texts(metadata: Json) -> dict[str, str]:
     return {key: as_text(value) for key, value in metadata.items()}
 
 
+_DEFAULT = _texts(known_by(DEFAULT))
+"""What a thread counts as in searches while its metadata name no assistant."""
+
+
 def _write(thread: _Thread, record: Record, *patches: Mapping[str, Any], later: bool = False) -> None:
     """What patches of the state say. `later`: they are applied when their run starts."""
     if not later:
         thread.wrote_at = record.at
     for key, value in ((key, value) for patch in patches for key, value in patch.items() if key != "messages"):
-        thread.written[key, _comparable(value)] = None
+        thread.written[key, comparable(value)] = None
         if key == "title":
             thread.title = (value if isinstance(value, str) else None,)
     for place, (message, words) in enumerate(_said(patches)):

@@ -21,7 +21,7 @@ from typing import Any
 from tests.bench.laboratory import Laboratory
 from tests.bench.measure import Row
 from tests.bench.processes import ROOT, Broken
-from tests.bench.sections import chain, cold, long, memory, runs, streams, threads
+from tests.bench.sections import chain, cold, growth, long, memory, runs, streams, threads
 
 Section = Callable[[Laboratory], Iterator[Row]]
 
@@ -34,6 +34,7 @@ SECTIONS: Mapping[str, tuple[str, Section]] = {
     "memory": ("Memory", memory.memory),
     "streams": ("A hundred streams of 50 tokens a second", streams.streams),
     "threads": ("Ten thousand threads", threads.threads),
+    "growth": ("Years of use", growth.growth),
     "chain": ("The chain of policies", chain.chain),
     "fold": ("The log, folded and replayed", long.fold_speed),
 }

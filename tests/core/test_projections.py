@@ -13,9 +13,10 @@ from typing import Any
 import anyio
 import pytest
 
-from core import projections
+from core import database, projections
 from core import rows as rows_module
 from core.bus import Bus
+from core.database import Database
 from core.errors import Invalid, Refused, Unavailable
 from core.events import (
     Event,
@@ -96,10 +97,32 @@ async def made(log: EventLog, metadata: Json | None = None, user: str = "ada") -
 
 
 TABLES = ("position", "threads", "metadata", "all_runs", "used", "written", "messages", "texts")
+SUMS = {
+    "thread_counts": """
+        SELECT user, '', '', status, count(*) FROM threads GROUP BY 1, 4
+        UNION ALL SELECT '', '', '', status, count(*) FROM threads GROUP BY 4
+        UNION ALL SELECT m.user, key, value, status, count(*) FROM metadata m JOIN threads t ON t.id = m.thread
+        GROUP BY 1, 2, 3, 4
+    """,
+    "run_counts": """
+        SELECT user, substr(created_at, 1, 10), status, count(*) FROM runs GROUP BY 1, 2, 3
+        UNION ALL SELECT '', substr(created_at, 1, 10), status, count(*) FROM runs GROUP BY 2, 3
+    """,
+    "usage_sums": """
+        WITH u AS (SELECT user, substr(created_at, 1, 10) AS day, u.* FROM runs r JOIN usage u USING (run_id))
+        SELECT user, day, model, count(DISTINCT run_id), sum(input_tokens), sum(output_tokens),
+            sum(cache_read_tokens), sum(calls) FROM u GROUP BY 1, 2, 3
+        UNION ALL SELECT '', day, model, count(DISTINCT run_id), sum(input_tokens), sum(output_tokens),
+            sum(cache_read_tokens), sum(calls) FROM u GROUP BY 2, 3
+    """,
+}
 
 
 def rows(path: Path) -> dict[str, list[Any]]:
+    """All that is stored; what is kept as a sum is the sum."""
     with closing(sqlite3.connect(path)) as db:
+        for name, sql in SUMS.items():
+            assert sorted(db.execute(f"SELECT * FROM {name}")) == sorted(db.execute(sql))
         return {name: sorted(db.execute(f"SELECT * FROM {name}").fetchall(), key=repr) for name in TABLES}
 
 
@@ -490,6 +513,71 @@ async def test_another_version_is_built_again(log: EventLog, path: Path, monkeyp
         assert await found(views) == 5
 
 
+@pytest.fixture
+def held(path: Path, monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
+    """Rows are not built beside the file before this is set."""
+    event, catch_up = asyncio.Event(), Views._catch_up
+
+    async def wait(views: Views, draft: Database) -> None:
+        if draft.path != path:
+            await event.wait()
+        await catch_up(views, draft)
+
+    monkeypatch.setattr(Views, "_catch_up", wait)
+    return event
+
+
+def version(path: Path) -> int:
+    with closing(sqlite3.connect(path)) as db:
+        return int(db.execute("SELECT version FROM position").fetchone()[0])
+
+
+async def test_rows_of_another_version_are_read_until_the_new_ones_are_there(
+    log: EventLog, path: Path, monkeypatch: pytest.MonkeyPatch, held: asyncio.Event
+) -> None:
+    await filled(log, 5)
+    async with views_of(log, path) as views:
+        assert await found(views) == 5
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("DELETE FROM threads WHERE id = (SELECT max(id) FROM threads)")
+        db.commit()
+    old = rows_module.VERSION
+    monkeypatch.setattr(rows_module, "VERSION", old + 1)
+    async with views_of(log, path) as views:
+        assert await found(views) == 4
+        await filled(log, 3)
+        assert await found(views) == 7
+        assert version(path) == old
+        held.set()
+
+        async def swapped() -> bool:
+            return version(path) == old + 1 and await found(views) == 8
+
+        await eventually(swapped)
+        assert sorted(path.parent.glob("*.new*")) == []
+
+
+async def test_rows_of_other_tables_are_not_read(
+    log: EventLog, path: Path, monkeypatch: pytest.MonkeyPatch, held: asyncio.Event
+) -> None:
+    await filled(log, 5)
+    async with views_of(log, path) as views:
+        assert await found(views) == 5
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("ALTER TABLE threads RENAME COLUMN title TO name")
+        db.commit()
+    monkeypatch.setattr(rows_module, "VERSION", rows_module.VERSION + 1)
+    async with views_of(log, path) as views:
+
+        async def building() -> bool:
+            return path.with_name("views.db.new").exists()
+
+        await eventually(building)
+        assert not views.readable
+        held.set()
+        assert await found(views) == 5
+
+
 async def test_rebuilding_while_the_log_goes_on(log: EventLog, path: Path) -> None:
     async with views_of(log, path) as views:
         await filled(log, 5)
@@ -541,7 +629,7 @@ async def test_a_longer_log_is_another_one_too(log: EventLog, path: Path, bus: B
 FOLLOWER = """
 import asyncio, sys
 from pathlib import Path
-from core import projections
+from core import database, projections
 from core import rows as rows_module
 from core.bus import Endpoint, connect
 from core.log import EventLog
@@ -610,6 +698,78 @@ async def test_a_kill_leaves_rows_and_position_together(
     assert rows(path) == await rebuilt(log, tmp_path / "again.db", last)
 
 
+REBUILDER = """
+import asyncio, sys
+from pathlib import Path
+from core.bus import Endpoint, connect
+from core.log import EventLog
+from core.projections import Views
+
+async def main():
+    async with connect(Endpoint(sys.argv[1], prefix=sys.argv[2])) as bus:
+        log = EventLog(bus)
+        await log.start()
+        views = Views(Path(sys.argv[3]), log)
+        running = asyncio.ensure_future(views.run())
+        await views.current()
+        while True:
+            print(views.seq, file=sys.stderr, flush=True)
+            before = views._database
+            await views.rebuild()
+            while views._database in (before, None):
+                await asyncio.sleep(0)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("built", [1, 3])
+async def test_a_kill_while_rows_are_built_anew_leaves_the_old_or_the_new(
+    log: EventLog, path: Path, tmp_path: Path, single: Nats, prefix: str, built: int
+) -> None:
+    await busy(log, 20)
+    last = await log.last()
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", REBUILDER, single.url, prefix, str(path)),
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    assert process.stderr is not None
+    with anyio.fail_after(DEADLINE):
+        for _ in range(built):
+            assert (await process.stderr.readline()).strip().isdigit()
+        await asyncio.sleep(0.01 * built)
+    process.kill()
+    await process.communicate()
+    assert rows(path) == await rebuilt(log, tmp_path / "again.db", last)
+
+
+async def test_questions_do_not_wait_for_a_slow_one(views: Views, log: EventLog) -> None:
+    """Nor does a question go on that nobody waits for any more."""
+    await made(log)
+    await current(views)
+    endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n"
+    slow = [asyncio.ensure_future(views.query(endless)) for _ in range(database.READERS - 1)]
+    with anyio.fail_after(DEADLINE):
+        for _ in range(5):
+            assert (await views.search(user="ada"))[1] == 1
+    for question in slow:
+        question.cancel()
+    await asyncio.wait(slow)
+    with anyio.fail_after(DEADLINE):
+        for _ in range(database.READERS):
+            assert (await views.search(user="ada"))[1] == 1
+
+
+async def test_a_question_has_a_deadline(views: Views, log: EventLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(database, "ANSWER_SECONDS", 0.1)
+    await made(log)
+    await current(views)
+    with pytest.raises(Unavailable, match="did not answer"):
+        await views.query("WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n")
+    assert (await views.search(user="ada"))[1] == 1
+
+
 async def test_a_purged_log_gives_the_same_rows(log: EventLog, path: Path, tmp_path: Path) -> None:
     """What was forgotten in the log is forgotten in rows that had it, and never in those that are built anew."""
     async with views_of(log, path) as views:
@@ -632,13 +792,13 @@ async def test_batches_of_any_size_give_the_same_rows(log: EventLog, tmp_path: P
 
 async def rebuilt(log: EventLog, path: Path, upto: int, size: int = 7) -> dict[str, list[Any]]:
     """The rows of the log up to a sequence, from nothing."""
-    views = Views(path, log)
-    await views.discard()
-    db = await views._open()
+    beside = Database(path)
+    beside.discard()
+    await beside.open(log)
     records = [record async for record in log.between(0, upto)]
     for start in range(0, len(records), size):
-        await views._apply(db, records[start : start + size])
-    await views.close()
+        await beside.apply(records[start : start + size])
+    await beside.close()
     return rows(path)
 
 

@@ -22,7 +22,6 @@ from channels.http.shapes import Interrupt
 from core.assistants import DEFAULT
 from core.errors import Invalid, NotFound, SikaError, Unavailable, ungrouped
 from core.events import Json
-from core.ids import assistant_id
 from core.projections import ThreadRow
 from core.state import ThreadState
 
@@ -35,15 +34,11 @@ MOST_PATHS = 10
 """Of `extract` (the reference's number)."""
 MOST_QUERY = 1000
 """Characters of a full-text query."""
-MOST_HIGHLIGHTS = 3
-"""Of one thread."""
 AT_ONCE = 16
 """Threads loaded at the same time for one search."""
 
 _KEY = re.compile(r"[A-Za-z0-9_-]+")
 _STEP = re.compile(r"\.?([^.\[\]]+)|\[(-?\d{1,9})\]")
-_DEFAULT = {"graph_id": DEFAULT, "assistant_id": assistant_id(DEFAULT)}
-"""Metadata that threads which name no assistant have all the same."""
 _OF_STATE = ("values", "interrupts", "error")
 """Fields of a thread that only its folded state has."""
 
@@ -107,8 +102,8 @@ class Path(NamedTuple):
 async def search(request: web.Request) -> web.Response:
     """Search threads. All filters must hold. `metadata` values must be equal; `values` must be contained in the state's
     fields (other than `messages`); `query` are words that must be in the messages or the title, the last one as a
-    beginning. Without `select` hits have their whole `values`; `extract` adds single values, by paths like
-    `values.messages[-1].content`.
+    beginning; where more than 5,000 messages have them, the newest of these count. Without `select` hits have their
+    whole `values`; `extract` adds single values, by paths like `values.messages[-1].content`.
     """
     live, wanted = alive.of(request), await body(request, SearchBody)
     limit, offset = within("limit", wanted.limit, 1, MOST), within("offset", wanted.offset, 0, 2**31)
@@ -138,20 +133,19 @@ async def _find(
 ) -> tuple[Sequence[ThreadRow], int]:
     live = alive.of(request)
     views = live.services.views
-    metadata = _metadata(wanted.metadata or {})
+    values = _values(wanted.values or {})
     conditions: Json = {
         "user": alive.user(request),
-        "metadata": {key: value for key, value in metadata.items() if _DEFAULT.get(key) != value},
-        "default": {key: value for key, value in metadata.items() if _DEFAULT.get(key) == value},
+        "metadata": _metadata(wanted.metadata or {}),
         "status": wanted.status,
         "ids": _ids(wanted.ids),
         "query": _query(wanted.query),
+        "values": values,
     }
-    values = _values(wanted.values or {})
     await views.current()
     if not values:
         return await views.search(**conditions, **order, limit=limit, offset=offset)
-    candidates, _ = await views.search(**conditions, values=values, **order, limit=2**31)
+    candidates, _ = await views.search(**conditions, **order, limit=2**31)
     states = await _states(live, candidates, lambda state: _contains(state.values, values))
     found = [row for row in candidates if row.thread_id in states]
     return found[offset : offset + limit], len(found)
@@ -197,9 +191,8 @@ def _that_need_it(rows: Sequence[ThreadRow], select: list[str] | None, paths: Se
 
 async def _highlights(live: Live, query: str, rows: Sequence[ThreadRow]) -> dict[str, list[Json]]:
     marks: dict[str, list[Json]] = {row.thread_id: [] for row in rows}
-    for found in await live.services.views.snippets(query, list(marks), 10 * MOST_HIGHLIGHTS * len(rows)):
-        if len(marks[found.thread_id]) < MOST_HIGHLIGHTS:
-            marks[found.thread_id].append({"message_id": found.message_id, "text": found.text})
+    for snippet in await live.services.views.snippets(query, rows):
+        marks[snippet.thread_id].append({"message_id": snippet.message_id, "text": snippet.text})
     return marks
 
 

@@ -85,9 +85,9 @@ class Asker:
         response = self._connection.getresponse()
         raw = response.read()
         seconds = time.perf_counter() - start
-        if response.status != 200:
+        if response.status >= 300:
             raise Broken(f"{method} {path}: {response.status} {raw[:500]!r}")
-        self.answer = msgspec.json.decode(raw)
+        self.answer = msgspec.json.decode(raw) if raw else None
         return 1000 * seconds
 
 

@@ -1,0 +1,199 @@
+"""The tables of the read models, their indexes, and the triggers that keep sums and copies of columns in step.
+
+A question must cost what it returns, not what lies there: every order has an index of its own, and numbers that are
+shown for everything are kept as sums. Triggers keep the sums, so that no statement can forget them.
+"""
+
+from __future__ import annotations
+
+EVERYBODY = ""
+"""Stands for all users in the sums."""
+
+_THREADS = """
+CREATE TABLE position (version INTEGER NOT NULL, log TEXT NOT NULL, seq INTEGER NOT NULL);
+CREATE TABLE threads (
+    id INTEGER PRIMARY KEY, thread_id TEXT NOT NULL UNIQUE, user TEXT NOT NULL, status TEXT NOT NULL, title TEXT,
+    paused TEXT, created_at TEXT NOT NULL, updated_at TEXT NOT NULL, state_updated_at TEXT NOT NULL,
+    seq INTEGER NOT NULL
+);
+CREATE INDEX threads_by_id ON threads (user, thread_id);
+CREATE INDEX threads_by_creation ON threads (user, created_at, thread_id);
+CREATE INDEX threads_by_update ON threads (user, updated_at, thread_id);
+CREATE INDEX threads_by_state ON threads (user, state_updated_at, thread_id);
+CREATE INDEX threads_by_status ON threads (user, status, thread_id);
+CREATE INDEX threads_by_status_and_update ON threads (user, status, updated_at, thread_id);
+CREATE TABLE metadata (
+    thread INTEGER NOT NULL, key TEXT NOT NULL, value TEXT NOT NULL, shown INTEGER NOT NULL, user TEXT NOT NULL,
+    updated_at TEXT NOT NULL, PRIMARY KEY (thread, key)
+) WITHOUT ROWID;
+CREATE INDEX metadata_by_value ON metadata (user, key, value, updated_at);
+CREATE TABLE thread_counts (
+    user TEXT NOT NULL, key TEXT NOT NULL, value TEXT NOT NULL, status TEXT NOT NULL, threads INTEGER NOT NULL,
+    PRIMARY KEY (user, key, value, status)
+) WITHOUT ROWID;
+"""
+"""Threads are named by the sequence of the event that made them, where only rows see it.
+`metadata`: with the thread's user and time of change, so that threads with a value are found in that order; not `shown`
+is what a thread counts as until its metadata say it. `thread_counts`: threads by metadata value and status; key and
+value "": all of them.
+"""
+
+_RUNS = """
+CREATE TABLE all_runs (
+    seq INTEGER PRIMARY KEY, run_id TEXT NOT NULL UNIQUE, thread INTEGER NOT NULL, user TEXT NOT NULL,
+    assistant TEXT NOT NULL, model TEXT, status TEXT NOT NULL, created_at TEXT NOT NULL, started_at TEXT, ended_at TEXT,
+    error TEXT, input INTEGER NOT NULL, removed INTEGER NOT NULL
+);
+CREATE INDEX runs_by_thread ON all_runs (thread);
+CREATE INDEX runs_by_creation ON all_runs (created_at);
+CREATE INDEX runs_by_user ON all_runs (user, created_at);
+CREATE INDEX runs_by_status ON all_runs (status, created_at);
+CREATE INDEX runs_by_user_and_status ON all_runs (user, status, created_at);
+CREATE INDEX open_runs ON all_runs (thread) WHERE status IN ('pending', 'running');
+CREATE VIEW runs AS
+    SELECT run_id, thread_id, r.user, assistant, model, r.status, r.seq, r.created_at, started_at, ended_at, error
+    FROM all_runs r JOIN threads t ON t.id = r.thread WHERE NOT removed;
+CREATE TABLE run_counts (
+    user TEXT NOT NULL, day TEXT NOT NULL, status TEXT NOT NULL, runs INTEGER NOT NULL, PRIMARY KEY (user, day, status)
+) WITHOUT ROWID;
+CREATE TABLE used (
+    run INTEGER NOT NULL, model TEXT NOT NULL, caller TEXT NOT NULL, input_tokens INTEGER NOT NULL,
+    output_tokens INTEGER NOT NULL, cache_read_tokens INTEGER NOT NULL, calls INTEGER NOT NULL,
+    PRIMARY KEY (run, model, caller)
+) WITHOUT ROWID;
+CREATE VIEW usage AS
+    SELECT run_id, u.model, caller, input_tokens, output_tokens, cache_read_tokens, calls
+    FROM used u JOIN all_runs r ON r.seq = u.run;
+CREATE TABLE usage_sums (
+    user TEXT NOT NULL, day TEXT NOT NULL, model TEXT NOT NULL, runs INTEGER NOT NULL, input_tokens INTEGER NOT NULL,
+    output_tokens INTEGER NOT NULL, cache_read_tokens INTEGER NOT NULL, calls INTEGER NOT NULL,
+    PRIMARY KEY (user, day, model)
+) WITHOUT ROWID;
+"""
+"""Runs are named by the sequence of the event that asked for them. `run_counts`, `usage_sums`: of runs that were not
+removed, by the day (UTC) they were asked for.
+"""
+
+_TEXTS = """
+CREATE TABLE written (
+    user TEXT NOT NULL, key TEXT NOT NULL, value TEXT NOT NULL, thread INTEGER NOT NULL,
+    PRIMARY KEY (user, key, value, thread)
+) WITHOUT ROWID;
+CREATE INDEX written_by_thread ON written (thread);
+CREATE TABLE messages (
+    id INTEGER PRIMARY KEY, thread INTEGER NOT NULL, key INTEGER NOT NULL, message TEXT NOT NULL, run INTEGER, text TEXT
+);
+CREATE INDEX messages_by_thread ON messages (thread, key);
+CREATE VIEW owned_texts AS
+    SELECT m.id, m.text, hex(t.user) AS owner FROM messages m JOIN threads t ON t.id = m.thread WHERE text IS NOT NULL;
+CREATE VIRTUAL TABLE texts USING fts5(
+    text, owner, content = owned_texts, content_rowid = id, columnsize = 0,
+    tokenize = 'unicode61 remove_diacritics 2'
+);
+"""
+"""`written`: every value that was ever written to a thread's state, by field; those of its head are among them.
+`messages`: every version of every message that people read, in the order of the log; `texts` finds their words, and
+those of one user by the word `owner`. The version that counts is the newest; a message that was removed has a newest
+version without text.
+"""
+
+_EACH = "(SELECT 0 AS everybody UNION ALL SELECT 1)"
+"""Sums are kept for the user and for everybody."""
+
+
+_THREAD_SUMS = f"""
+CREATE TRIGGER thread_added AFTER INSERT ON threads BEGIN
+    INSERT INTO thread_counts SELECT iif(everybody, '', new.user), '', '', new.status, 1 FROM {_EACH}
+        WHERE true ON CONFLICT DO UPDATE SET threads = threads + 1;
+END;
+CREATE TRIGGER thread_touched AFTER UPDATE OF updated_at ON threads WHEN new.updated_at != old.updated_at BEGIN
+    UPDATE metadata SET updated_at = new.updated_at WHERE thread = new.id;
+END;
+CREATE TRIGGER thread_changed AFTER UPDATE OF status ON threads WHEN new.status != old.status BEGIN
+    UPDATE thread_counts SET threads = threads - 1
+        WHERE user IN (old.user, '') AND key = '' AND value = '' AND status = old.status;
+    INSERT INTO thread_counts SELECT iif(everybody, '', new.user), '', '', new.status, 1 FROM {_EACH}
+        WHERE true ON CONFLICT DO UPDATE SET threads = threads + 1;
+    UPDATE thread_counts SET threads = threads - 1 WHERE status = old.status
+        AND (user, key, value) IN (SELECT user, key, value FROM metadata WHERE thread = old.id);
+    INSERT INTO thread_counts SELECT user, key, value, new.status, 1 FROM metadata
+        WHERE thread = new.id ON CONFLICT DO UPDATE SET threads = threads + 1;
+END;
+CREATE TRIGGER thread_removed AFTER DELETE ON threads BEGIN
+    UPDATE thread_counts SET threads = threads - 1
+        WHERE user IN (old.user, '') AND key = '' AND value = '' AND status = old.status;
+END;
+CREATE TRIGGER metadata_added AFTER INSERT ON metadata BEGIN
+    INSERT INTO thread_counts SELECT new.user, new.key, new.value, status, 1 FROM threads WHERE id = new.thread
+        ON CONFLICT DO UPDATE SET threads = threads + 1;
+END;
+CREATE TRIGGER metadata_changed AFTER UPDATE OF value ON metadata WHEN new.value != old.value BEGIN
+    UPDATE thread_counts SET threads = threads - 1 WHERE user = old.user AND key = old.key AND value = old.value
+        AND status = (SELECT status FROM threads WHERE id = old.thread);
+    INSERT INTO thread_counts SELECT new.user, new.key, new.value, status, 1 FROM threads WHERE id = new.thread
+        ON CONFLICT DO UPDATE SET threads = threads + 1;
+END;
+CREATE TRIGGER metadata_removed AFTER DELETE ON metadata BEGIN
+    UPDATE thread_counts SET threads = threads - 1 WHERE user = old.user AND key = old.key AND value = old.value
+        AND status = (SELECT status FROM threads WHERE id = old.thread);
+END;
+CREATE TRIGGER thread_count_zero AFTER UPDATE OF threads ON thread_counts WHEN new.threads = 0 BEGIN
+    DELETE FROM thread_counts
+        WHERE user = new.user AND key = new.key AND value = new.value AND status = new.status;
+END;
+"""
+
+_RUN_COUNTED = f"""
+    INSERT INTO run_counts
+        SELECT iif(everybody, '', new.user), substr(new.created_at, 1, 10), new.status, 1 FROM {_EACH}
+        WHERE NOT new.removed ON CONFLICT DO UPDATE SET runs = runs + 1;
+"""
+_RUN_UNCOUNTED = """
+    UPDATE run_counts SET runs = runs - 1 WHERE user IN (old.user, '')
+        AND day = substr(old.created_at, 1, 10) AND status = old.status AND NOT old.removed;
+"""
+_ADDED = """
+ON CONFLICT DO UPDATE SET runs = runs + excluded.runs, input_tokens = input_tokens + excluded.input_tokens,
+    output_tokens = output_tokens + excluded.output_tokens,
+    cache_read_tokens = cache_read_tokens + excluded.cache_read_tokens, calls = calls + excluded.calls
+"""
+
+
+def _summed(row: str, runs: str, sign: str = "", less: str = "") -> str:
+    """Adds a row of `used` to the sums, without what it was before."""
+    columns = ("input_tokens", "output_tokens", "cache_read_tokens", "calls")
+    sums = ", ".join(f"{sign}{row}.{column}{less and f' - {less}.{column}'}" for column in columns)
+    return f"""
+    INSERT INTO usage_sums
+        SELECT iif(everybody, '', r.user), substr(r.created_at, 1, 10), {row}.model, {runs}, {sums}
+        FROM all_runs r, {_EACH} WHERE r.seq = {row}.run AND NOT r.removed {_ADDED};
+    """
+
+
+_RUN_SUMS = f"""
+CREATE TRIGGER run_added AFTER INSERT ON all_runs BEGIN {_RUN_COUNTED} END;
+CREATE TRIGGER run_changed AFTER UPDATE OF status, removed ON all_runs
+WHEN new.status != old.status OR new.removed != old.removed BEGIN {_RUN_UNCOUNTED} {_RUN_COUNTED} END;
+CREATE TRIGGER run_hidden BEFORE UPDATE OF removed ON all_runs WHEN new.removed AND NOT old.removed BEGIN
+    INSERT INTO usage_sums
+        SELECT iif(everybody, '', old.user), substr(old.created_at, 1, 10), model, -1, -sum(input_tokens),
+            -sum(output_tokens), -sum(cache_read_tokens), -sum(calls)
+        FROM used, {_EACH} WHERE run = old.seq GROUP BY 1, 2, 3 {_ADDED};
+END;
+CREATE TRIGGER run_deleted AFTER DELETE ON all_runs BEGIN {_RUN_UNCOUNTED} END;
+CREATE TRIGGER run_count_zero AFTER UPDATE OF runs ON run_counts WHEN new.runs = 0 BEGIN
+    DELETE FROM run_counts WHERE user = new.user AND day = new.day AND status = new.status;
+END;
+CREATE TRIGGER usage_added AFTER INSERT ON used BEGIN
+    {_summed("new", "(SELECT count(*) = 1 FROM used WHERE run = new.run AND model = new.model)")}
+END;
+CREATE TRIGGER usage_changed AFTER UPDATE ON used BEGIN {_summed("new", "0", less="old")} END;
+CREATE TRIGGER usage_removed AFTER DELETE ON used BEGIN
+    {_summed("old", "-(SELECT count(*) = 0 FROM used WHERE run = old.run AND model = old.model)", sign="-")}
+END;
+CREATE TRIGGER usage_sum_zero AFTER UPDATE OF runs ON usage_sums WHEN new.runs = 0 BEGIN
+    DELETE FROM usage_sums WHERE user = new.user AND day = new.day AND model = new.model;
+END;
+"""
+
+SCHEMA = _THREADS + _RUNS + _TEXTS + _THREAD_SUMS + _RUN_SUMS
