@@ -9,10 +9,10 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from core.aggregates import Aggregates
 from core.events import Event, Json, Record, RunRequested
 from core.ids import assistant_id
 from core.log import EventLog
+from core.repository import Repository
 
 KIND = "assistants"
 DEFAULT = "lead_agent"
@@ -138,9 +138,9 @@ def fold(records: Iterable[Record], state: Assistants) -> Assistants:
     return found
 
 
-def aggregates(log: EventLog) -> Aggregates[Assistants]:
+def aggregates(log: EventLog) -> Repository[Assistants]:
     """The users' assistants, by user."""
-    return Aggregates(log, KIND, fold, {})
+    return Repository(log, KIND, fold, {})
 
 
 def applied(assistant: Assistant, request: RunRequested) -> RunRequested:

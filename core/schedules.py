@@ -12,11 +12,11 @@ from zoneinfo import ZoneInfo
 import msgspec
 from cronsim import CronSim, CronSimError
 
-from core.aggregates import Aggregates
 from core.errors import Invalid
 from core.events import Event, Json, Message, Record, RunRequested
 from core.ids import stamp
 from core.log import EventLog
+from core.repository import Repository
 
 KIND = "schedules"
 MOST_SCHEDULES = 1000
@@ -311,9 +311,9 @@ def _last(one: Schedule, firing: Firing) -> tuple[Firing, ...]:
     return (*one.firings[-MOST_FIRINGS + 1 :], firing)
 
 
-def aggregates(log: EventLog) -> Aggregates[Schedules]:
+def aggregates(log: EventLog) -> Repository[Schedules]:
     """The users' schedules, by user."""
-    return Aggregates(log, KIND, fold, Schedules())
+    return Repository(log, KIND, fold, Schedules())
 
 
 def request(schedule: Schedule, firing: Firing) -> RunRequested:

@@ -19,13 +19,13 @@ import msgspec
 import structlog
 
 from core import settings
-from core.aggregates import Aggregates
 from core.errors import SikaError, Unavailable
 from core.events import Aggregate, Event, Record
 from core.identity.errors import TooMany
 from core.identity.principal import Principal
 from core.ids import now, stamp
 from core.log import EventLog
+from core.repository import Repository
 from core.threads import Threads
 
 log = structlog.get_logger("sika.identity")
@@ -91,7 +91,7 @@ class Limits:
         self._config = config
         self._tokens = tokens
         self._clock = clock
-        self._admitted = Aggregates(log, KIND, fold, Admitted())
+        self._admitted = Repository(log, KIND, fold, Admitted())
         self._requests: OrderedDict[str, deque[float]] = OrderedDict()
 
     def admit_request(self, principal: Principal) -> None:

@@ -492,8 +492,8 @@ async def test_an_answer_costs_what_came_after_its_cause(endpoint: Endpoint, tmp
             log: EventLog = ctx._system.log  # type: ignore[attr-defined]
             page = log._page
 
-            async def counting(subject: str, start: int) -> Any:
-                records, more = await page(subject, start)
+            async def counting(subject: str, start: int, most: int | None = None) -> Any:
+                records, more = await page(subject, start, most)
                 self.reads += len(records)
                 return records, more
 

@@ -17,10 +17,10 @@ from channels.http.langgraph.assistants import ROSTERS
 from channels.http.routes import API, Param, Route
 from core import agents
 from core.agents import Definition, ProfileWritten, Roster
-from core.aggregates import Aggregates
 from core.config import Config
 from core.errors import Invalid
 from core.events import Event
+from core.repository import Repository
 
 GROUPS = ("bash", "file:read", "file:write", "web")
 """Of the tools that come along."""
@@ -144,7 +144,7 @@ async def put_profile(request: web.Request) -> web.Response:
     return plain(wanted)
 
 
-def _rosters(request: web.Request) -> Aggregates[Roster]:
+def _rosters(request: web.Request) -> Repository[Roster]:
     if not alive.of(request).services.config().agents_api.enabled:
         raise Forbidden("Custom agents are turned off; set agents_api.enabled to true in config.yaml")
     return ROSTERS.of(request)

@@ -22,14 +22,16 @@ from anyio import to_thread
 from channels.http import live as alive
 from channels.http.bodies import plain
 from channels.http.errors import BadRequest, answer
-from channels.http.live import STALLED_SECONDS, Live
+from channels.http.kept import Kept
+from channels.http.live import STALLED_SECONDS, Live, Services
 from channels.http.routes import API, Form, Route
 from core.documents import KINDS, OLD
 from core.errors import Invalid, NotFound, Refused
 from core.events import FileConverted, FileRejected, FileRemoved, FileUploaded, Record, thread
-from core.files import Draft, Folder
+from core.files import Draft, Folder, KnownUploads
 from core.files import uploads as uploads_of
 from core.paths import MAX_PART, USER_DATA
+from core.repository import Repository
 from core.settings import Uploads
 
 FIELD = "files"
@@ -39,6 +41,7 @@ MAX_OTHER_BYTES = 1 << 20
 """Of all form fields that are no files; they are read over."""
 CONVERSION_SECONDS = 15.0
 """How long the answer to an upload waits for the text of documents. They are converted in any case."""
+_KNOWN = Kept(lambda services: uploads_of(services.log))
 _DEVICES = re.compile(r"(con|prn|aux|nul|com\d|lpt\d|conin\$|conout\$)(\.|\Z)", re.IGNORECASE)
 """Names that are no files on Windows, where people may save what they get from here."""
 _JOINERS = "\u200c\u200d"
@@ -165,7 +168,7 @@ async def upload(request: web.Request) -> web.Response:
         except BaseException:
             batch.close()
             raise
-        facts, seq = await live.to_its_end(_finish(live, thread_id, user, batch))
+        facts, seq = await live.to_its_end(_finish(live.services, _KNOWN.of(request), thread_id, user, batch))
     except TooMuch as error:
         return answer(413, str(error), "too_large")
     texts = await _texts(live, thread_id, facts, seq) if seq else {}
@@ -204,8 +207,7 @@ async def delete(request: web.Request) -> web.Response:
     live, name = alive.of(request), _named(request)
     thread_id, _ = await alive.owned(request)
     folder = Folder(live.services.home, alive.user(request), thread_id)
-    records = [record async for record in live.services.log.read(thread(thread_id))]
-    known = uploads_of(records).get(name)
+    known = (await _KNOWN.of(request).load(thread_id)).files.get(name)
     gone, failed = await to_thread.run_sync(_unlink, folder, [name])
     if failed:
         raise Refused(f"{name}: cannot be deleted: {failed[name]}")
@@ -378,14 +380,15 @@ def _shown(sent: str) -> str:
 # ── taking ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def _finish(live: Live, thread_id: str, user: str, batch: Batch) -> tuple[list[FileUploaded], int]:
+async def _finish(
+    services: Services, uploads: Repository[KnownUploads], thread_id: str, user: str, batch: Batch
+) -> tuple[list[FileUploaded], int]:
     """Give the files their names and write that down; what was taken, and the sequence before it (0: no thread)."""
-    services = live.services
     try:
         facts = await to_thread.run_sync(_publish, batch)
     finally:
         await to_thread.run_sync(batch.close)
-    known = uploads_of([record async for record in services.log.read(thread(thread_id))])
+    known = (await uploads.load(thread_id)).files
     names = {fact.name for fact in facts}
     stale = {known[name].markdown for name in names & known.keys()} - names - {None}
     await to_thread.run_sync(_unlink, batch.folder, [str(name) for name in stale])
