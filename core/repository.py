@@ -40,7 +40,7 @@ would see the past).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
 from core.cache import ByteCache
@@ -54,7 +54,7 @@ KEPT_BYTES = 16 << 20
 """Bytes of events whose aggregates are kept folded, for each kind."""
 SLICE_RECORDS = 128
 SLICE_BYTES = 128 * 1024
-"""Records are folded in slices of at most these sizes (about 5 ms), with the event loop's turn in between."""
+"""Records are folded in slices of at most these sizes (about 2 ms), with the event loop's turn in between."""
 
 Fold = Callable[[Iterable[Record], S], S]
 """The state after these records, beginning at a state that must not be changed: pure and total."""
@@ -142,18 +142,22 @@ class Repository(Generic[S]):
         until = await self.log.unchanged_until(aggregate, known.checked) if known.seq else None
         if until is not None:
             return self._keep(identity, known._replace(checked=until))
-        position = self.log.position
-        slice_, size = list[Record](), 0
-        async for record in self.log.read(aggregate, after=known.checked):
-            slice_.append(record)
-            size += len(record.raw)
-            if len(slice_) >= SLICE_RECORDS or size >= SLICE_BYTES:
-                known = self._folded(slice_, known)
-                slice_, size = [], 0
-                await asyncio.sleep(0)
-        if slice_:
-            known = self._folded(slice_, known)
+        position, fold = self.log.position, None
+        async for records in _slices(self.log.read(aggregate, after=known.checked)):
+            fold = fold or self._folding(known.state)
+            known = self._folded(records, known, fold(records))
+            await asyncio.sleep(0)
         return self._keep(identity, known._replace(checked=max(position, known.checked)))
+
+    def _folding(self, state: S) -> Callable[[Sequence[Record]], S]:
+        """Returns a function that folds slice after slice and may change the states that it returned before."""
+
+        def fold(records: Sequence[Record]) -> S:
+            nonlocal state
+            state = self._fold(records, state)
+            return state
+
+        return fold
 
     # ── decide ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -212,7 +216,7 @@ class Repository(Generic[S]):
             audience=audience,
             traceparent=self._traceparent(before.state, run, events),
         )
-        return self._keep(identity, self._folded(records, before)).state, records
+        return self._keep(identity, self._folded(records, before, self._fold(records, before.state))).state, records
 
     def _traceparent(self, state: S, run: str | None, events: Sequence[Event]) -> str | None:
         """Returns the trace that the events are part of, if any."""
@@ -224,9 +228,8 @@ class Repository(Generic[S]):
         kept = self._kept.get(identity) or self._nothing
         return known if known is not None and known.seq >= kept.seq else kept
 
-    def _folded(self, records: Sequence[Record], before: Folded[S]) -> Folded[S]:
-        """Folds records that directly follow a state."""
-        state = self._fold(records, before.state)
+    def _folded(self, records: Sequence[Record], before: Folded[S], state: S) -> Folded[S]:
+        """Returns the state after records that directly follow another one."""
         size = before.size + sum(len(record.raw) for record in records) if self._weigh is None else self._weigh(state)
         return Folded(records[-1].seq, state, size, records[-1].seq)
 
@@ -238,6 +241,18 @@ class Repository(Generic[S]):
         if folded.seq:
             self._kept.put(identity, folded, folded.size)
         return folded
+
+
+async def _slices(records: AsyncIterator[Record]) -> AsyncIterator[list[Record]]:
+    slice_, size = list[Record](), 0
+    async for record in records:
+        slice_.append(record)
+        size += len(record.raw)
+        if len(slice_) >= SLICE_RECORDS or size >= SLICE_BYTES:
+            yield slice_
+            slice_, size = [], 0
+    if slice_:
+        yield slice_
 
 
 async def _result(loading: asyncio.Future[Folded[S]]) -> Folded[S] | None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from core import repository, traces
 from core.errors import NotFound
 from core.events import Event, Record, RunRequested
 from core.log import EventLog
 from core.repository import Folded, Repository
-from core.state import ThreadState, fold
+from core.state import Folding, ThreadState, fold
 
 KIND = "thread"
 KEPT_BYTES = 128 << 20
@@ -33,7 +33,18 @@ class Threads(Repository[ThreadState]):
 
     def fold(self, thread_id: str, records: Sequence[Record], before: ThreadState) -> ThreadState:
         """Folds records that directly follow `before`, and keeps the result."""
-        return self._keep(thread_id, self._folded(records, folded(before))).state
+        return self._keep(thread_id, self._folded(records, folded(before), fold(records, before))).state
+
+    def _folding(self, state: ThreadState) -> Callable[[Sequence[Record]], ThreadState]:
+        """Folds in place: a copy of a long thread for each slice would cost more than the slice."""
+        folding = Folding(state)
+
+        def apply(records: Sequence[Record]) -> ThreadState:
+            for record in records:
+                folding.apply(record)
+            return folding.state
+
+        return apply
 
     def _traceparent(self, state: ThreadState, run: str | None, events: Sequence[Event]) -> str | None:
         """Returns the trace of the run that is decided on, or asked for."""
