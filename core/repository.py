@@ -116,16 +116,16 @@ class Repository(Generic[S]):
         """Keeps nothing of the aggregate in memory."""
         self._kept.drop(identity)
 
-    async def _load(self, identity: str) -> Folded[S]:
-        known = None
+    async def _load(self, identity: str, known: Folded[S] | None = None) -> Folded[S]:
+        earlier = None
         if (loading := self._loading.get(identity)) is not None:
-            known = await _result(loading)  # it began before this call, so it may miss something
+            earlier = await _result(loading)  # it began before this call, so it may miss something
         while (loading := self._loading.get(identity)) is not None:
             if (folded := await _result(loading)) is not None:
                 return folded
         loading = self._loading[identity] = asyncio.get_running_loop().create_future()
         try:
-            folded = await self._refresh(identity, self._newest(identity, known))
+            folded = await self._refresh(identity, self._newest(identity, known, earlier))
             loading.set_result(folded)
             return folded
         except SikaError as error:
@@ -193,7 +193,7 @@ class Repository(Generic[S]):
             except SikaError:
                 if current:
                     raise
-            folded, current = await self._load(identity), True
+            folded, current = await self._load(identity, folded), True
         raise Unavailable(f"{Aggregate(self.kind, identity)}: too many writers at once")
 
     async def _append(
@@ -224,9 +224,10 @@ class Repository(Generic[S]):
 
     # ── keep ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _newest(self, identity: str, known: Folded[S] | None) -> Folded[S]:
-        kept = self._kept.get(identity) or self._nothing
-        return known if known is not None and known.seq >= kept.seq else kept
+    def _newest(self, identity: str, *known: Folded[S] | None) -> Folded[S]:
+        """Returns the newest of what is kept and what the callers know."""
+        states = [self._kept.get(identity) or self._nothing, *(state for state in known if state is not None)]
+        return max(states, key=lambda state: (state.seq, state.checked))
 
     def _folded(self, records: Sequence[Record], before: Folded[S], state: S) -> Folded[S]:
         """Returns the state after records that directly follow another one."""
