@@ -428,6 +428,7 @@ class EventLog:
         self._live = await self.bus.subscribe(self.bus.names.all_live, self._on_live)
         await self.bus.nc.flush()
         self.position = self._last_from = await self.last()
+        self._last.clear()
         self._connection = connection
         self._placed.set()
 
@@ -483,17 +484,18 @@ class EventLog:
     async def unchanged_until(self, aggregate: Aggregate, after: int) -> int | None:
         """Returns a sequence of the stream, not before `after`, up to which the aggregate has no event after `after`;
         nor has it any that was acknowledged before the call. None if it has one, or if that cannot be told without
-        reading. Costs a message to ourselves; on a replicated stream, a request.
+        reading. Costs a message to ourselves; on a replicated stream, a request. Raises `Unavailable`.
         """
-        until = max(self.position, after)
+        until, connection = max(self.position, after), self.bus.reconnects
         try:
             if self.bus.replicas > 1:
                 return until if await self._first_after(aggregate, after) is None else None
             if not self._hears_all():
                 return None
             await self.bus.echo()
-        except Unavailable as error:
-            log.debug("reading instead", aggregate=str(aggregate), error=str(error))
+        except Unavailable:
+            if self.bus.reconnects == connection:
+                raise  # a read would wait as long
             return None
         last = self._last.get(aggregate, after if after >= self._last_from else after + 1)
         return max(self.position, after) if self._hears_all() and last <= after else None
@@ -505,7 +507,9 @@ class EventLog:
         return handled and whole and self._placed.is_set()
 
     def _note(self, aggregate: Aggregate, seq: int) -> None:
-        """Remember an event of an aggregate."""
+        """Remember an event of an aggregate. One that is older than what was forgotten tells nothing."""
+        if seq <= self._last_from and aggregate not in self._last:
+            return
         self._last[aggregate] = max(seq, self._last.pop(aggregate, 0))
         if len(self._last) > HEARD:
             self._last_from = max(self._last_from, self._last.popitem(last=False)[1])
