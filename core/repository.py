@@ -19,7 +19,8 @@ that is cheap. Why this is sound:
   asked, for the first event after `checked`: it has all that was ever acknowledged.
 * Own appends, and all that this process has read of an aggregate, count as heard although the feed may be behind.
 * Gaps. The sequence of the stream has none, so a lost event is noticed at the next one. Until it is healed nothing is
-  known to be unchanged. The last event before a silence could only be lost with the connection, or in a full buffer.
+  known to be unchanged. The last event before a silence can only be lost with the connection, or in a full buffer:
+  then more events were delivered than handled.
 * Reconnects. From the loss of the connection until the log was read up to its end, nothing is known to be unchanged.
 * Start. Nothing is known of what came before the position at which the process began to listen.
 * Memory. The last events of `HEARD` aggregates are remembered. Of one that was forgotten it is only known that nothing
