@@ -12,7 +12,6 @@ from core.errors import Refused
 from core.events import Aggregate, ApprovalRequested
 from core.intake import Intake
 from core.state import ThreadState
-from core.threads import Threads
 
 log = structlog.get_logger("sika.approvals")
 
@@ -25,8 +24,7 @@ AGAIN = timedelta(seconds=5)
 class Approvals(Actor[ApprovalRequested]):
     """One timer for each approval with a deadline. If it comes early, or too late to matter, it costs a look."""
 
-    def __init__(self, threads: Threads, intake: Intake) -> None:
-        self._threads = threads
+    def __init__(self, intake: Intake) -> None:
         self._intake = intake
 
     async def handle(self, event: ApprovalRequested, ctx: Context) -> None:
@@ -35,18 +33,18 @@ class Approvals(Actor[ApprovalRequested]):
 
     async def wake(self, aggregate: Aggregate, ctx: Context) -> None:
         """Have the thread go on, if it is paused at what is over; then see to what is still ahead."""
-        state = await self._threads.load(aggregate.id)
+        state = await ctx.load()
         if due := approvals.due(state, ctx.now()):
-            state = await self._expire(state, aggregate.id, due)
+            state = await self._expire(state, due, aggregate.id, ctx)
         if ahead := approvals.ahead(state):
             moment, nearest = min(ahead)
             await ctx.wake_at(max(moment + GRAIN, datetime.fromisoformat(ctx.now()) + AGAIN), nearest)
 
-    async def _expire(self, state: ThreadState, thread_id: str, due: list[str]) -> ThreadState:
+    async def _expire(self, state: ThreadState, due: list[str], thread_id: str, ctx: Context) -> ThreadState:
         """All at once: while a run is at work nobody else could be told."""
         request = approvals.going_on(state, dict.fromkeys(due, approvals.EXPIRE))
         try:
             await self._intake.request_run(thread_id, approvals.expiry_id(state, due[0]), request, actor=self.name)
         except Refused as reason:  # somebody was quicker
             log.info("not expired", thread=thread_id, reason=str(reason))
-        return await self._threads.load(thread_id)
+        return await ctx.load()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,10 +13,10 @@ from core.actor import Actor, Context, Progress
 from core.config import ConfigSource
 from core.documents import KINDS, OLD, UNCONFINED, Converted, Outcome
 from core.documents import Documents as Port
-from core.errors import Conflict, Invalid, NotFound, Unavailable
-from core.events import Event, FileConverted, FileRejected, FileUploaded, Record, thread
-from core.files import Upload, uploads
-from core.threads import DECIDE_TRIES, Threads
+from core.errors import Invalid, NotFound
+from core.events import Event, FileConverted, FileRejected, FileUploaded
+from core.files import KnownUploads, Upload, uploads
+from core.threads import Threads
 
 log = structlog.get_logger("sika.documents")
 
@@ -31,13 +31,14 @@ class Convert(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Documents(Actor[FileUploaded]):
     def __init__(self, config: ConfigSource, threads: Threads, documents: Port) -> None:
         self._config, self._threads, self._documents = config, threads, documents
+        self._uploads = uploads(threads.log)
 
     async def handle(self, event: FileUploaded, ctx: Context) -> None:
         suffix = Path(event.name).suffix.lower()
         if not self._config.current().uploads.auto_convert_documents or suffix not in (*KINDS, *OLD):
             return
         thread_id = ctx.record.aggregate.id
-        known = await self._known(thread_id, event.name)
+        known = (await ctx.load(self._uploads)).files.get(event.name)
         if known is None or known.sha256 != event.sha256:
             return  # it was removed meanwhile, or replaced: then there is another event
         try:
@@ -52,7 +53,7 @@ class Documents(Actor[FileUploaded]):
             raise Invalid(f"documents: {error}") from None
         if (await self._threads.existing(asked.thread)).user != asked.user:
             raise Invalid(f"Thread {asked.thread} not found")
-        known = await self._known(asked.thread, asked.name)
+        known = (await self._uploads.load(asked.thread)).files.get(asked.name)
         found = await self._settle(asked.thread, asked.name, known, progress)
         if found.markdown is None:
             raise Invalid(f"{asked.name} {found.reason}")
@@ -82,28 +83,17 @@ class Documents(Actor[FileUploaded]):
 
         `new`: the log did not know of the file before.
         """
-        source, records = self._threads.log, list[Record]()
-        for _ in range(DECIDE_TRIES):
-            state = await self._threads.existing(thread_id)
-            after = records[-1].seq if records else 0
-            records += [record async for record in source.read(thread(thread_id), after=after, upto=state.seq)]
-            known = uploads(records).get(name)
-            if known is None and not new:
-                return None
-            if known is not None and known.of == made.sha256 and not _better(made, known):
-                return known
-            fact = _fact(name, made)
-            try:
-                records += await source.append(
-                    thread(thread_id), [fact], expected=state.seq, actor=self.name, cause=cause
-                )
-            except Conflict:
-                continue
-            return uploads(records).get(name)
-        raise Unavailable(f"thread {thread_id}: too many writers at once")
 
-    async def _known(self, thread_id: str, name: str) -> Upload | None:
-        return uploads([record async for record in self._threads.log.read(thread(thread_id))]).get(name)
+        def decide(state: KnownUploads) -> Sequence[Event]:
+            known = state.files.get(name)
+            if not state.exists:
+                raise NotFound(f"Thread {thread_id} not found")
+            if known is None:
+                return [_fact(name, made)] if new else []
+            return [] if known.of == made.sha256 and not _better(made, known) else [_fact(name, made)]
+
+        state, _ = await self._uploads.decide(thread_id, decide, actor=self.name, cause=cause)
+        return state.files.get(name)
 
 
 def _better(made: Outcome, known: Upload) -> bool:

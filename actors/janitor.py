@@ -51,26 +51,25 @@ class Janitor(Actor[ThreadExpirySet | ThreadErased | RunEnded]):
         self._home = home
 
     async def handle(self, event: ThreadExpirySet | ThreadErased | RunEnded, ctx: Context) -> None:
-        aggregate = ctx.record.aggregate
-        await self._attend(await self._threads.load(aggregate.id, at_least=ctx.record.seq), aggregate, ctx)
+        await self._attend(await ctx.load(), ctx.record.aggregate, ctx)
         if isinstance(event, ThreadErased):
             await ctx.wake_at(_now(ctx) + timedelta(seconds=SWEEP_SECONDS), KEY)
 
     async def wake(self, aggregate: Aggregate, ctx: Context) -> None:
-        await self._attend(await self._threads.load(aggregate.id), aggregate, ctx)
+        await self._attend(await ctx.load(), aggregate, ctx)
 
     async def _attend(self, state: ThreadState, aggregate: Aggregate, ctx: Context) -> None:
         """Do what is due, and have the timer set to what is due next."""
         now = _now(ctx)
         if _next(state, now) is not None and state.status != "busy":
-            state = await self._end(aggregate.id, now)
+            state = await self._end(aggregate.id, now, ctx)
         if state.erased:
             await self._intake.erase(aggregate.id, by=state.user, actor=self.name)
             await anyio.to_thread.run_sync(remove_files, self._home, state.user, aggregate.id)
         elif moments := list(_moments(state)):
             await ctx.wake_at(max(min(due.at for due in moments), now + _pause(state, now)), KEY)
 
-    async def _end(self, thread_id: str, now: datetime) -> ThreadState:
+    async def _end(self, thread_id: str, now: datetime, ctx: Context) -> ThreadState:
         """Erase or prune the thread, if it is still due when that is decided: somebody may just have come back."""
 
         def decide(state: ThreadState) -> Sequence[Event]:
@@ -78,13 +77,13 @@ class Janitor(Actor[ThreadExpirySet | ThreadErased | RunEnded]):
             over = due is not None and due.erase and state.status != "busy"
             return [ThreadErased(by=state.user)] if over else []
 
-        state, _ = await self._threads.decide(thread_id, decide, actor=self.name)
+        state, _ = await ctx.decide(decide)
         if (
             not state.erased
             and _next(state, now) is not None
             and await prune(self._threads, thread_id, actor=self.name)
         ):
-            state = await self._threads.load(thread_id)
+            state = await ctx.load()
         return state
 
 

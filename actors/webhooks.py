@@ -29,7 +29,6 @@ from core.ids import now, stamp
 from core.lifecycle import WEBHOOK, RunEnded
 from core.runs import end_of, outcome
 from core.state import Run, ThreadState
-from core.threads import Threads
 
 PAUSES = (5, 30, 120, 600, 3600, 14400)
 """Seconds between the tries."""
@@ -48,21 +47,19 @@ class Webhooks(Actor[RunEnded]):
 
     only = (WEBHOOK,)
 
-    def __init__(self, config: ConfigSource, threads: Threads, home: Path, poster: Poster) -> None:
+    def __init__(self, config: ConfigSource, home: Path, poster: Poster) -> None:
         self._config = config
-        self._threads = threads
         self._home = home
         self._poster = poster
 
     async def handle(self, event: RunEnded, ctx: Context) -> None:
-        aggregate = ctx.record.aggregate
-        state = await self._threads.load(aggregate.id, at_least=ctx.record.seq)
+        state = await ctx.load()
         run = state.runs.get(ctx.record.run or "")
         if run is not None and run.request.webhook and run.webhook is None:
-            await self._try(run, state, aggregate, ctx)
+            await self._try(run, state, ctx.record.aggregate, ctx)
 
     async def wake(self, aggregate: Aggregate, ctx: Context) -> None:
-        state = await self._threads.load(aggregate.id)
+        state = await ctx.load()
         for run in state.runs.values():
             last = run.webhook
             if isinstance(last, WebhookFailed) and last.again_at is not None and last.again_at <= now():
@@ -70,24 +67,21 @@ class Webhooks(Actor[RunEnded]):
 
     async def _try(self, run: Run, state: ThreadState, aggregate: Aggregate, ctx: Context) -> None:
         attempt = 1 + (run.webhook.attempt if run.webhook else 0)
-        result = await self._post(run, await self._body(run, state, aggregate), attempt)
-        await self._threads.decide(
-            aggregate.id,
+        result = await self._post(run, await self._body(run, state, aggregate, ctx), attempt)
+        if isinstance(result, WebhookFailed) and result.again_at:  # first: with the fact the event is dealt with
+            await ctx.wake_at(datetime.fromisoformat(result.again_at), f"{run.id}-{attempt}")
+        await ctx.decide(
             lambda state: [result] if _open(state, run.id, attempt) else [],
-            actor=self.name,
             run=run.id,
             cause=run.last_id,
         )
-        if isinstance(result, WebhookFailed) and result.again_at:
-            await ctx.wake_at(datetime.fromisoformat(result.again_at), f"{run.id}-{attempt}", aggregate)
 
-    async def _body(self, run: Run, state: ThreadState, aggregate: Aggregate) -> Json:
+    async def _body(self, run: Run, state: ThreadState, aggregate: Aggregate, ctx: Context) -> Json:
         """The run with the values at its end, whatever was done in the thread since."""
-        started = None
-        if run.started_seq is not None:
-            async for record in self._threads.log.read(aggregate, after=run.started_seq - 1, upto=run.started_seq):
-                started = record.at
-        return outcome(aggregate.id, run, state, state.values_at(end_of(state, run)), started)
+        seq = run.started_seq
+        started = await ctx.read(after=seq - 1, upto=seq) if seq is not None else []
+        at = started[0].at if started else None
+        return outcome(aggregate.id, run, state, state.values_at(end_of(state, run)), at)
 
     async def _post(self, run: Run, outcome: Json, attempt: int) -> WebhookDelivered | WebhookFailed:
         config = self._config.current().webhooks

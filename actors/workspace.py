@@ -5,11 +5,10 @@ from __future__ import annotations
 from datetime import datetime
 
 from core.actor import Actor, Context
-from core.aggregates import Aggregates
-from core.events import Aggregate, ThreadErased, thread
+from core.events import Aggregate, ThreadErased
 from core.lifecycle import USED_TOOLS, RunEnded
 from core.log import EventLog
-from core.threads import Threads
+from core.repository import Repository
 from core.workspace import KIND, Manifest, WorkspaceForgotten, WorkspaceScanned, fold, with_people
 from core.workspace import Workspace as Port
 
@@ -21,9 +20,9 @@ class Workspace(Actor[RunEnded | ThreadErased]):
 
     only = (USED_TOOLS, ThreadErased)
 
-    def __init__(self, threads: Threads, log: EventLog, workspace: Port) -> None:
-        self._threads, self._log, self._workspace = threads, log, workspace
-        self._scans = Aggregates(log, KIND, fold, Manifest())
+    def __init__(self, log: EventLog, workspace: Port) -> None:
+        self._log, self._workspace = log, workspace
+        self._scans = Repository(log, KIND, fold, Manifest())
 
     async def handle(self, event: RunEnded | ThreadErased, ctx: Context) -> None:
         thread_id = ctx.record.aggregate.id
@@ -33,15 +32,15 @@ class Workspace(Actor[RunEnded | ThreadErased]):
             await self._look(thread_id, ctx.record.run, ctx)
 
     async def _look(self, thread_id: str, run_id: str, ctx: Context) -> None:
-        state = await self._threads.load(thread_id, at_least=ctx.record.seq)
+        state = await ctx.load()
         run = state.runs.get(run_id)
         if not state.exists or run is None or run.started_seq is None:
             return
-        last = await self._scans.load(thread_id)
+        last = await ctx.load(self._scans)
         if ctx.record.seq in last.done:
             return
         after = max(last.done, default=0)
-        records = [record async for record in self._log.read(thread(thread_id), after=after)]
+        records = await ctx.read(after=after)
         began = next((record.at for record in records if record.seq == run.started_seq), run.created_at)
         before = with_people(last.files, records)
         found = await self._workspace.scan(
@@ -52,18 +51,11 @@ class Workspace(Actor[RunEnded | ThreadErased]):
         scanned = WorkspaceScanned(
             upto=ctx.record.seq, seen=found.seen, gone=found.gone, changes=found.changes, truncated=found.truncated
         )
-        await self._scans.decide(
-            thread_id,
-            lambda now: [] if scanned.upto in now.done else [scanned],
-            actor=self.name,
-            cause=ctx.record.id,
-        )
+        await ctx.decide(lambda now: [] if scanned.upto in now.done else [scanned], self._scans)
 
     async def _forget(self, thread_id: str, ctx: Context) -> None:
-        if (await self._scans.load(thread_id)).done:
-            await self._scans.decide(
-                thread_id, lambda now: [WorkspaceForgotten()] if now.done else [], actor=self.name, cause=ctx.record.id
-            )
+        if (await ctx.load(self._scans)).done:
+            await ctx.decide(lambda now: [WorkspaceForgotten()] if now.done else [], self._scans)
             await self._log.purge(Aggregate(KIND, thread_id))
 
 

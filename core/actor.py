@@ -15,12 +15,15 @@ import types
 import typing
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import datetime
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar, overload
 
 from core.errors import Invalid
 from core.events import Aggregate, Event, Record
+from core.repository import Decision, Repository
+from core.state import ThreadState
 
 E = TypeVar("E", contravariant=True)
+S = TypeVar("S")
 Progress = Callable[[str], Awaitable[None]]
 """Shows text to whoever asked, while the answer is being made. May be lost; never part of the answer."""
 
@@ -38,8 +41,47 @@ class Context(Protocol):
         """The event being handled, with its envelope."""
         ...
 
-    async def read(self, aggregate: Aggregate | None = None) -> Sequence[Record]:
-        """All events of an aggregate (default: the one of the event being handled), oldest first."""
+    async def read(
+        self, aggregate: Aggregate | None = None, *, after: int = 0, upto: int | None = None
+    ) -> Sequence[Record]:
+        """Returns the events of an aggregate (default: the one of the event being handled) after a sequence (and up to
+        one), oldest first. Of a long log that takes long: prefer `load`.
+        """
+        ...
+
+    @overload
+    async def load(self) -> ThreadState: ...
+
+    @overload
+    async def load(self, repository: Repository[S]) -> S: ...
+
+    async def load(self, repository: Repository[S] | None = None) -> ThreadState | S:
+        """Returns the folded state of the aggregate (default: the thread) that has the id of the one being handled. It
+        includes the event.
+        """
+        ...
+
+    @overload
+    async def decide(
+        self, decision: Decision[ThreadState], *, run: str | None = None, cause: str | None = None
+    ) -> tuple[ThreadState, list[Record]]: ...
+
+    @overload
+    async def decide(
+        self, decision: Decision[S], repository: Repository[S], *, run: str | None = None, cause: str | None = None
+    ) -> tuple[S, list[Record]]: ...
+
+    async def decide(
+        self,
+        decision: Decision[Any],
+        repository: Repository[Any] | None = None,
+        *,
+        run: str | None = None,
+        cause: str | None = None,
+    ) -> tuple[Any, list[Record]]:
+        """Appends what `decision` makes of the state that `load` returns; see `Repository.decide`. `cause` (default:
+        the event being handled): an event's id. A handler that is run again decides on what it has appended before.
+        """
         ...
 
     async def append(self, *events: Event, aggregate: Aggregate | None = None) -> None:

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from core.aggregates import Aggregates
 from core.errors import Invalid, NotFound, Refused
 from core.events import Event, Record
 from core.log import EventLog
+from core.repository import Repository
 
 KIND = "agents"
 MOST = 100
@@ -77,9 +77,9 @@ def fold(records: Iterable[Record], roster: Roster) -> Roster:
     return Roster(dict(sorted(agents.items())), profile)
 
 
-def aggregates(log: EventLog) -> Aggregates[Roster]:
+def aggregates(log: EventLog) -> Repository[Roster]:
     """The users' rosters, by user."""
-    return Aggregates(log, KIND, fold, Roster())
+    return Repository(log, KIND, fold, Roster())
 
 
 class Rosters:

@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import msgspec
 
 from core.agents import Rosters
-from core.aggregates import Aggregates
 from core.errors import Invalid, NotFound, Refused
 from core.events import Event, Json, Record, RunRequested
 from core.ids import assistant_id
 from core.log import EventLog
+from core.repository import Repository
 
 KIND = "assistants"
 DEFAULT = "lead_agent"
@@ -146,9 +146,9 @@ def fold(records: Iterable[Record], state: Assistants) -> Assistants:
     return found
 
 
-def aggregates(log: EventLog) -> Aggregates[Assistants]:
+def aggregates(log: EventLog) -> Repository[Assistants]:
     """The users' assistants, by user."""
-    return Aggregates(log, KIND, fold, {})
+    return Repository(log, KIND, fold, {})
 
 
 class Catalog:

@@ -188,6 +188,21 @@ class Bus:
             raise self.unavailable(f"{subject}: nobody answers: no JetStream there, or it has no leader at the moment")
         return reply
 
+    async def echo(self, timeout: float = ASK_SECONDS) -> None:
+        """Send a message to ourselves. When this returns, everything that the server had for this connection before it
+        took the message has arrived. Raises `Unavailable`.
+        """
+        future: asyncio.Future[Msg] = asyncio.get_running_loop().create_future()
+        token = self._await(future)
+        try:
+            await self._send(f"{self._inbox}.{token}", b"", "", None)
+            async with asyncio.timeout(timeout):
+                await future
+        except TimeoutError as error:
+            raise self.unavailable(f"the server does not send back within {timeout:g} s") from error
+        finally:
+            del self._waiting[token]
+
     @asynccontextmanager
     async def ask_many(self, subject: str, payload: bytes) -> AsyncIterator[asyncio.Queue[Msg]]:
         """One request, many replies: a queue of them, for as long as the block lasts."""
@@ -223,6 +238,11 @@ class Bus:
         """The error, with what is being waited for."""
         trouble = self.trouble()
         return Unavailable(f"{text} ({trouble})" if trouble else text)
+
+    @property
+    def reconnects(self) -> int:
+        """How often the connection was made again: counted before the subscriptions are."""
+        return self.nc.stats["reconnects"]
 
     async def publish(self, subject: str, payload: bytes, headers: dict[str, str] | None = None) -> None:
         """Fire and forget: may be lost."""

@@ -5,7 +5,7 @@ Every function takes the user who asks: a thread of somebody else does not exist
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 import structlog
@@ -29,8 +29,7 @@ from core.events import (
     ThreadPruned,
     thread,
 )
-from core.files import Upload
-from core.files import uploads as uploads_of
+from core.files import Upload, uploads
 from core.ids import checkpoint_id, uuid7
 from core.intake import Intake
 from core.ownership import missing, owned, owned_or_absent
@@ -66,6 +65,7 @@ class Commands:
     def __init__(self, threads: Threads, intake: Intake, *, actor: str) -> None:
         self._threads = threads
         self._intake = intake
+        self._uploads = uploads(threads.log)
         self._actor = actor
 
     # ── reading ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -80,10 +80,10 @@ class Commands:
         """
         return owned_or_absent(await self._threads.load(thread_id, at_least=at_least), thread_id, user)
 
-    async def uploads(self, user: str, thread_id: str) -> dict[str, Upload]:
+    async def uploads(self, user: str, thread_id: str) -> Mapping[str, Upload]:
         """Returns what the log says of the files in a thread's uploads, by name."""
         await self.state_or_empty(user, thread_id)
-        return uploads_of([record async for record in self._threads.log.read(thread(thread_id))])
+        return (await self._uploads.load(thread_id)).files
 
     # ── threads ─────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -13,18 +13,32 @@ import os
 import secrets
 import stat
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from core.errors import Invalid, NotFound, Unavailable
-from core.events import FileConverted, FileRejected, FileRemoved, FileUploaded, Record
+from core.events import (
+    FileConverted,
+    FileRejected,
+    FileRemoved,
+    FileUploaded,
+    Record,
+    ThreadCreated,
+    ThreadErased,
+    ThreadPruned,
+)
+from core.log import EventLog
 from core.paths import ROOTS, USER_DATA, Mount, Tree, make_thread, thread_root
+from core.repository import Repository
+from core.threads import KIND
 
 STALE_SECONDS = 24 * 3600
 """A draft that nobody has written to for so long belongs to a process that died."""
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+UPLOAD_BYTES = 512
+"""What an upload that the log knows of counts for in memory."""
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -205,23 +219,43 @@ class Upload(NamedTuple):
         return self.of == self.sha256
 
 
-def uploads(records: Iterable[Record]) -> dict[str, Upload]:
-    """The uploads of a thread by name, from its events: pure and total."""
-    found: dict[str, Upload] = {}
+class KnownUploads(NamedTuple):
+    """The uploads of a thread by name, and whether there is such a thread."""
+
+    files: Mapping[str, Upload] = {}
+    exists: bool = False
+
+
+def fold_uploads(records: Iterable[Record], state: KnownUploads) -> KnownUploads:
+    """The uploads after these events of a thread: pure and total."""
+    files, exists = dict(state.files), state.exists
     for record in records:
         match record.event:
+            case ThreadCreated() | ThreadPruned():
+                files, exists = {}, True
+            case ThreadErased():
+                files, exists = {}, False
             case FileUploaded(name=name, sha256=sha256):
-                _disown(found, name)
-                found[name] = found.get(name, Upload(sha256))._replace(sha256=sha256)
+                _disown(files, name)
+                files[name] = files.get(name, Upload(sha256))._replace(sha256=sha256)
             case FileConverted(name=name, markdown=markdown, source_sha256=of, pages=pages):
-                before = found.get(name, Upload(of))
-                found[name] = Upload(before.sha256, markdown, of, pages)
+                before = files.get(name, Upload(of))
+                files[name] = Upload(before.sha256, markdown, of, pages)
             case FileRejected(name=name, reason=reason, source_sha256=of):
-                found[name] = Upload(found.get(name, Upload(of)).sha256, None, of, None, reason)
+                files[name] = Upload(files.get(name, Upload(of)).sha256, None, of, None, reason)
             case FileRemoved(name=name):
-                found.pop(name, None)
-                _disown(found, name)
-    return found
+                files.pop(name, None)
+                _disown(files, name)
+    return KnownUploads(files, exists)
+
+
+def uploads(log: EventLog) -> Repository[KnownUploads]:
+    """The uploads of threads, by thread."""
+
+    def weigh(state: KnownUploads) -> int:
+        return UPLOAD_BYTES * (1 + len(state.files))
+
+    return Repository(log, KIND, fold_uploads, KnownUploads(), weigh=weigh)
 
 
 def _disown(found: dict[str, Upload], name: str) -> None:

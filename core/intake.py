@@ -25,8 +25,9 @@ from core.events import (
 )
 from core.ids import safe_id
 from core.ownership import owned
+from core.repository import DECIDE_TRIES
 from core.state import Run, ThreadState
-from core.threads import DECIDE_TRIES, Threads
+from core.threads import Threads
 from core.work import Hint, WorkQueue
 
 log = structlog.get_logger("sika.intake")

@@ -16,11 +16,11 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 import structlog
 
-from core.aggregates import Aggregates
 from core.errors import SikaError
 from core.events import Aggregate, Event, Record
 from core.ids import now
 from core.log import EventLog
+from core.repository import Repository
 from core.state import Run, ThreadState
 from core.usage import Tokens, by_model
 
@@ -112,8 +112,8 @@ class Ledgers:
 
     def __init__(self, log: EventLog) -> None:
         self._log = log
-        self._users = Aggregates(log, KIND, fold, Ledger())
-        self._all = Aggregates(log, KIND_OF_ALL, fold, Ledger())
+        self._users = Repository(log, KIND, fold, Ledger())
+        self._all = Repository(log, KIND_OF_ALL, fold, Ledger())
         self._one_at_a_time = asyncio.Lock()
         """The runs of a process do not race for the ledger of everybody."""
 
@@ -133,7 +133,7 @@ class Ledgers:
         today = now()[:10]
         return Today(mine.on(today), everyone.on(today))
 
-    async def _post(self, ledgers: Aggregates[Ledger], identity: str, day: str, key: str, used: Used) -> Ledger:
+    async def _post(self, ledgers: Repository[Ledger], identity: str, day: str, key: str, used: Used) -> Ledger:
         whole = False
 
         def decide(ledger: Ledger) -> Sequence[Event]:

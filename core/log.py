@@ -24,7 +24,9 @@ it is refused).
 hears every aggregate's events with their stream sequence, which is contiguous, so a lost message is noticed at the
 next one (or within `IDLE_SECONDS`) and read from the log. Each listener has a bounded buffer; one that is too slow
 loses its buffer, not its place: it goes on by reading the log. A body that lies in the object store is fetched by the
-listener that takes the event, so that one listener's big bodies hold up nobody else.
+listener that takes the event, so that one listener's big bodies hold up nobody else. As the process hears everything,
+it mostly knows without reading whether an aggregate has changed (`unchanged_until`; the proof is in
+`core.repository`).
 
 Rejected: wildcard subjects per event type (100 times slower to read, and wildcard guards are unsound on replicated
 streams); a consumer per follower (server 2.15 allows 1 000 per stream); a subscription per thread (the process hears
@@ -36,7 +38,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import re
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -45,6 +47,7 @@ import msgspec
 import nats.errors
 import structlog
 from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
 from nats.js.errors import NotFoundError
 from nats.js.object_store import ObjectStore
 
@@ -86,6 +89,8 @@ BODY_SECONDS = 1.0
 """Pause of a listener that could not fetch a body."""
 BUFFERED = 4096
 """Records a listener may lag behind before its buffer is dropped."""
+HEARD = 20_000
+"""Aggregates whose last event is remembered."""
 
 
 class EventLog:
@@ -99,6 +104,18 @@ class EventLog:
         self._ears: dict[Aggregate | None, set[Ear]] = {}
         self._blobs = _Blobs(bus)
         self._heard = False
+        self._live: Subscription | None = None
+        self._handled = 0
+        """Live events that were handled, or dropped and healed since."""
+        self._handling = 0
+        self._missing = 0
+        """Sequence of the last event that must have been sent, heard or not."""
+        self._connection = 0
+        """The connection (`Bus.reconnects`) under which the log was read up to its end."""
+        self._last: OrderedDict[Aggregate, int] = OrderedDict()
+        """Sequence of the last event that is known of an aggregate, the newest last."""
+        self._last_from = 0
+        """Of an aggregate that is not among them no event after this is known."""
         self._placed = asyncio.Event()
         """The position is known: what comes live can be put in its place."""
         self.redact: Callable[[bytes], bytes] = redactor.event
@@ -145,6 +162,7 @@ class EventLog:
             raise
         for number, record in enumerate(reversed(records)):
             record.seq = last - number
+        self._note(aggregate, last)
         return records
 
     def _readable(self, event: Event, fields: Mapping[str, Any]) -> Record:
@@ -193,6 +211,7 @@ class EventLog:
                 if found and found.id == messages[0][0]:
                     return found.seq + len(messages) - 1
                 if found:
+                    self._note(aggregate, found.seq)
                     raise Conflict(str(aggregate), expected)
                 refused = isinstance(problem, ApiError) and problem.code in WRONG_LAST_SEQUENCE
                 if refused and await self.tip(aggregate) < expected:
@@ -263,23 +282,28 @@ class EventLog:
         `Unavailable` if they cannot be had in full.
         """
         async for record in self._heads(aggregate, after, upto):
+            self._note(aggregate, record.seq)
             yield await self.whole(record)
 
     async def _heads(self, aggregate: Aggregate, after: int, upto: int | None = None) -> AsyncIterator[Record]:
         """Like `read`, but leaves bodies where they lie."""
+        if upto is not None and upto <= after:
+            return
         subject = self.bus.names.log(aggregate)
         tip = await self.tip(aggregate) if self.bus.replicas > 1 else None
         deadline = asyncio.get_running_loop().time() + READ_SECONDS
         while True:
-            page, more = await self._page(subject, after + 1)
+            page, more = await self._page(subject, after + 1, None if upto is None else min(PAGE, upto - after))
             for record in page:
                 if upto is not None and record.seq > upto:
                     return
                 yield record
                 after = record.seq
+            if after == upto:
+                return
             if more:
                 continue
-            if tip is None or after >= tip or after == upto:
+            if tip is None or after >= tip:
                 return
             if asyncio.get_running_loop().time() > deadline:
                 raise Unavailable(f"{aggregate}: a replica is behind its leader: at {after} of {tip}")
@@ -340,9 +364,9 @@ class EventLog:
         except ApiError as error:
             raise Unavailable(str(error)) from error
 
-    async def _page(self, subject: str, start: int) -> tuple[list[Record], bool]:
-        """Up to PAGE records of a subject (or filter) from a sequence, and whether there are more."""
-        request = msgspec.json.encode({"seq": start, "batch": PAGE, "next_by_subj": subject})
+    async def _page(self, subject: str, start: int, most: int | None = None) -> tuple[list[Record], bool]:
+        """Up to `most` (default: PAGE) records of a subject (or filter) from a sequence, and whether there are more."""
+        request = msgspec.json.encode({"seq": start, "batch": most or PAGE, "next_by_subj": subject})
         found: list[Msg] = []
         async with self.bus.ask_many(f"$JS.API.DIRECT.GET.{self._stream}", request) as replies:
             while True:
@@ -405,9 +429,12 @@ class EventLog:
 
     async def start(self) -> None:
         """Begin to listen. Call once, before any `follow`."""
-        await self.bus.subscribe(self.bus.names.all_live, self._on_live)
+        connection = self.bus.reconnects
+        self._live = await self.bus.subscribe(self.bus.names.all_live, self._on_live)
         await self.bus.nc.flush()
-        self.position = await self.last()
+        self.position = self._last_from = await self.last()
+        self._last.clear()
+        self._connection = connection
         self._placed.set()
 
     async def watch(self) -> None:
@@ -423,7 +450,7 @@ class EventLog:
                     continue
                 reconnected.clear()
                 try:
-                    await self._heal(await self.last())
+                    await self._heal_all()
                 except Unavailable as error:
                     log.warning("log out of reach", error=str(error))
 
@@ -459,10 +486,52 @@ class EventLog:
                         after = record.seq
                         yield record
 
+    async def unchanged_until(self, aggregate: Aggregate, after: int) -> int | None:
+        """Returns a sequence of the stream, not before `after`, up to which the aggregate has no event after `after`;
+        nor has it any that was acknowledged before the call. None if it has one, or if that cannot be told without
+        reading. Costs a message to ourselves; on a replicated stream, a request. Raises `Unavailable`.
+        """
+        until, connection = max(self.position, after), self.bus.reconnects
+        try:
+            if self.bus.replicas > 1:
+                return until if await self._first_after(aggregate, after) is None else None
+            if not self._hears_all():
+                return None
+            await self.bus.echo()
+        except Unavailable:
+            if self.bus.reconnects == connection:
+                raise  # a read would wait as long
+            return None
+        last = self._last.get(aggregate, after if after >= self._last_from else after + 1)
+        return max(self.position, after) if self._hears_all() and last <= after else None
+
+    def _hears_all(self) -> bool:
+        """Whether everything that has arrived was handled, and nothing is known to be missing."""
+        handled = self._live is not None and self._live.delivered == self._handled
+        whole = self._connection == self.bus.reconnects and self._missing <= self.position
+        return handled and whole and self._placed.is_set()
+
+    def _note(self, aggregate: Aggregate, seq: int) -> None:
+        """Remember an event of an aggregate. One that is older than what was forgotten tells nothing."""
+        if seq <= self._last_from and aggregate not in self._last:
+            return
+        self._last[aggregate] = max(seq, self._last.pop(aggregate, 0))
+        if len(self._last) > HEARD:
+            self._last_from = max(self._last_from, self._last.popitem(last=False)[1])
+
     async def _on_live(self, msg: Msg) -> None:
+        self._handling = 1
+        try:
+            await self._hear(msg)
+        finally:
+            self._handling = 0
+            self._handled += 1
+
+    async def _hear(self, msg: Msg) -> None:
         assert msg.headers
         seq = int(msg.headers["Nats-Sequence"])
         await self._placed.wait()
+        self._missing = max(self._missing, seq - 1)
         if seq > self.position + 1:
             try:
                 await self._heal(seq - 1)
@@ -473,6 +542,15 @@ class EventLog:
             self._deliver(self._record(msg))
             self.position = seq
         self._heard = True
+
+    async def _heal_all(self) -> None:
+        """Read what was not heard up to the stream's end. Raises `Unavailable`."""
+        connection, dropped = self.bus.reconnects, 0
+        if self._live is not None:
+            dropped = self._live.delivered - self._handled - self._handling - self._live.pending_msgs
+        await self._heal(await self.last())
+        self._connection = connection
+        self._handled += dropped
 
     async def _heal(self, upto: int) -> None:
         """Read what was not heard. On a replicated stream the leader is asked, one by one: gaps are rare, lagging
@@ -502,6 +580,7 @@ class EventLog:
 
     def _deliver(self, record: Record) -> None:
         aggregate = record.aggregate
+        self._note(aggregate, record.seq)
         for ear in self._ears.get(aggregate, ()):
             ear.put(record)
         for ear in self._ears.get(None, ()):

@@ -64,7 +64,6 @@ from core.events import (
     MessageAdded,
     ModelCompleted,
     ModelFailed,
-    Record,
     RunCancelled,
     RunCompleted,
     RunFailed,
@@ -80,8 +79,8 @@ from core.events import (
 from core.log import Ear
 from core.previews import Previewer, Progress, Pump
 from core.redaction import redactor
-from core.state import Run, ThreadState, labels_of, unanswered
-from core.threads import Threads
+from core.state import Run, ThreadState, unanswered
+from core.threads import Threads, folded
 from core.tools import Effect
 from core.work import Wakeup, WorkQueue
 
@@ -91,7 +90,6 @@ E = TypeVar("E", bound=Event)
 S = TypeVar("S")
 SUSPENDED_SECONDS = (1.0, 5.0, 15.0)
 """Pauses of a run that was given back, by how often in a row."""
-APPEND_TRIES = 50
 STALLED_ATTEMPTS = 6
 """A run that was started so often without getting anything done kills its workers: it is failed instead."""
 
@@ -262,7 +260,16 @@ class OwnedRun:
 
     async def claim(self, event: RunStarted) -> None:
         """Append `run.started`. Raises `Conflict` if the thread has changed since it was folded."""
-        self._took(await self._write(event, self.run.last_id))
+        records = await self._threads.log.append(
+            thread(self.thread_id),
+            [event],
+            expected=self.state.seq,
+            actor=self._actor,
+            run=self.id,
+            cause=self.run.last_id,
+            traceparent=traces.header(self.request),
+        )
+        self.state = self._threads.fold(self.thread_id, records, self.state)
         self.claimed = True
 
     async def append(self, event: Event, cause: str | None = None, *, unsteered: bool = False) -> bool:
@@ -270,40 +277,27 @@ class OwnedRun:
         (also after the run's end), `Unavailable`. `unsteered`: not if somebody has a message for the agent; whether it
         was appended.
         """
+
+        def decide(state: ThreadState) -> Sequence[Event]:
+            self._adopt(state)
+            return [] if unsteered and self.run.steers else [event]
+
         async with self._lock:
-            for _ in range(APPEND_TRIES):
-                if not self.run.open:
-                    raise OwnershipLost(f"run {self.id}: has ended")
-                if unsteered and self.run.steers:
-                    return False
-                try:
-                    record = await self._write(event, cause or self.run.last_id)
-                except Conflict:
-                    self._adopt(await self._threads.load(self.thread_id))
-                    continue
-                self._took(record)
-                return True
-            raise Unavailable(f"run {self.id}: too many writers at once")
-
-    async def _write(self, event: Event, cause: str) -> Record:
-        try:
-            [record] = await self._threads.log.append(
-                thread(self.thread_id),
-                [event],
-                expected=self.state.seq,
-                actor=self._actor,
-                run=self.id,
-                cause=cause,
-                labels=labels_of(self.state, self.id, [event]),
-                traceparent=traces.header(self.request),
-            )
-        except Unavailable:
-            self.unstored = True
-            raise
-        return record
-
-    def _took(self, record: Record) -> None:
-        self.state = self._threads.fold(self.thread_id, [record], self.state)
+            if not self.run.open:
+                raise OwnershipLost(f"run {self.id}: has ended")
+            try:
+                self.state, records = await self._threads.decide(
+                    self.thread_id,
+                    decide,
+                    actor=self._actor,
+                    run=self.id,
+                    cause=cause or self.run.last_id,
+                    known=folded(self.state),
+                )
+            except Unavailable:
+                self.unstored = True
+                raise
+            return bool(records)
 
     def _adopt(self, state: ThreadState) -> None:
         """Go on from a newer state, if the run is still ours in it."""

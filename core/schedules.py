@@ -12,12 +12,12 @@ from zoneinfo import ZoneInfo
 import msgspec
 from cronsim import CronSim, CronSimError
 
-from core.aggregates import Aggregates
 from core.assistants import Assistant
 from core.errors import Invalid
 from core.events import Event, Json, Message, Record, RunRequested
 from core.ids import stamp
 from core.log import EventLog
+from core.repository import Repository
 
 KIND = "schedules"
 MOST_SCHEDULES = 1000
@@ -316,9 +316,9 @@ def _last(one: Schedule, firing: Firing) -> tuple[Firing, ...]:
     return (*one.firings[-MOST_FIRINGS + 1 :], firing)
 
 
-def aggregates(log: EventLog) -> Aggregates[Schedules]:
+def aggregates(log: EventLog) -> Repository[Schedules]:
     """The users' schedules, by user."""
-    return Aggregates(log, KIND, fold, Schedules())
+    return Repository(log, KIND, fold, Schedules())
 
 
 def job(run: RunRequested, assistant: Assistant, *, multitask: Multitask, on_completion: OnCompletion) -> Job:

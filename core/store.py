@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from core.aggregates import Aggregates
 from core.errors import Invalid, Refused
 from core.events import Event, Json, Record
 from core.ids import now
 from core.log import EventLog
+from core.repository import Repository
 
 KIND = "store"
 MOST_ITEMS = 100_000
@@ -114,9 +114,9 @@ def fold(records: Iterable[Record], state: Store) -> Store:
     return Store(spaces, total, size)
 
 
-def aggregates(log: EventLog) -> Aggregates[Store]:
+def aggregates(log: EventLog) -> Repository[Store]:
     """The users' stores, by user. Large ones: few are kept."""
-    return Aggregates(log, KIND, fold, Store(), kept=MOST_BYTES)
+    return Repository(log, KIND, fold, Store(), kept_bytes=MOST_BYTES)
 
 
 class Stores:

@@ -18,7 +18,7 @@ import structlog
 from anyio.abc import TaskStatus
 from structlog.contextvars import bind_contextvars
 
-from core import calls, traces
+from core import calls, threads, traces
 from core.actor import Actor
 from core.bus import ApiError, Bus, Endpoint, connect
 from core.dispatch import Dispatcher, ensure_timers, forward_timers
@@ -29,13 +29,13 @@ from core.intake import Intake
 from core.log import EventLog
 from core.previews import Pump
 from core.projections import Views
+from core.repository import DECIDE_TRIES, Decision, Repository
 from core.run import RunActor, Suspended, Worker
 from core.threads import Threads
 from core.work import Hint, Wakeup, WorkQueue
 
 log = structlog.get_logger("sika.system")
 
-APPEND_TRIES = 50
 TRIES = 5
 """How often a handler may raise on one event before the event goes to the dead letters."""
 PATIENCE_SECONDS = 60.0
@@ -184,7 +184,7 @@ class System:
             await actor.wake(wakeup.aggregate, _Context(self, actor.name, wakeup.aggregate))
             return
         records = [record async for record in self.log.read(wakeup.aggregate, after=wakeup.hint.seq - 1)]
-        if not records or records[0].seq != wakeup.hint.seq or _answered(actor.name, records):
+        if not records or records[0].seq != wakeup.hint.seq or _answered(actor.name, records[0], records):
             return
         event = records[0].event
         if isinstance(event, Opaque):
@@ -294,21 +294,45 @@ class _Context:
             raise Refused("a timer has no event")
         return self._record
 
-    async def read(self, aggregate: Aggregate | None = None) -> Sequence[Record]:
-        return [record async for record in self._system.log.read(aggregate or self._own)]
+    async def read(
+        self, aggregate: Aggregate | None = None, *, after: int = 0, upto: int | None = None
+    ) -> Sequence[Record]:
+        return [record async for record in self._system.log.read(aggregate or self._own, after=after, upto=upto)]
+
+    async def load(self, repository: Repository[Any] | None = None) -> Any:
+        states = repository or self._threads()
+        own = self._record if states.kind == self._own.kind else None
+        return await states.load(self._own.id, at_least=own.seq if own else None)
+
+    async def decide(
+        self,
+        decision: Decision[Any],
+        repository: Repository[Any] | None = None,
+        *,
+        run: str | None = None,
+        cause: str | None = None,
+    ) -> tuple[Any, list[Record]]:
+        cause = cause or (self._record.id if self._record else None)
+        states = repository or self._threads()
+        return await states.decide(self._own.id, decision, actor=self._actor, run=run, cause=cause)
+
+    def _threads(self) -> Threads:
+        if self._own.kind != threads.KIND:
+            raise Invalid(f"{self._own} is not a thread: name its repository")
+        return self._system.threads
 
     async def append(self, *events: Event, aggregate: Aggregate | None = None) -> None:
-        target, log = aggregate or self._own, self._system.log
-        cause, run, after = (self._record.id, self._record.run, self._record.seq) if self._record else (None, None, 0)
-        for _ in range(APPEND_TRIES):
-            records = [record async for record in log.read(target, after=after)] if cause else []
-            if any(r.head.cause == cause and r.head.actor == self._actor for r in records):
+        target = aggregate or self._own
+        cause, run = (self._record.id, self._record.run) if self._record else (None, None)
+        for _ in range(DECIDE_TRIES):
+            expected = await self._unanswered(target)
+            if expected is None:
                 return
             try:
-                await log.append(
+                await self._system.log.append(
                     target,
                     events,
-                    expected=records[-1].seq if records else await log.tip(target),
+                    expected=expected,
                     actor=self._actor,
                     run=run,
                     cause=cause,
@@ -319,9 +343,23 @@ class _Context:
                 continue
         raise Unavailable(f"{target}: too many writers at once")
 
+    async def _unanswered(self, target: Aggregate) -> int | None:
+        """Returns the sequence of the aggregate's last event; None if the event being handled was answered there. An
+        answer comes after it in the stream, so nothing before it is read.
+        """
+        log, record = self._system.log, self._record
+        while record is not None:
+            later = await self.read(target, after=record.seq)
+            if _answered(self._actor, record, later):
+                return None
+            last = later[-1].seq if later else record.seq if target == self._own else await log.tip(target)
+            if later or last <= record.seq:
+                return last
+        return await log.tip(target)
+
     def _traceparent(self, target: Aggregate, run: str | None) -> str | None:
         """Of a run, if its thread is kept in memory: the lead has just been at it."""
-        state = self._system.threads.kept(target.id) if run and target.kind == "thread" else None
+        state = self._system.threads.kept(target.id) if run and target.kind == threads.KIND else None
         known = state.runs.get(run or "") if state else None
         return traces.header(known.request) if known else None
 
@@ -345,9 +383,8 @@ def _about(wakeup: Wakeup) -> dict[str, str]:
     return {**about, "event_id": wakeup.hint.id} if wakeup.hint.id else about
 
 
-def _answered(actor: str, records: Sequence[Record]) -> bool:
-    cause = records[0].id
-    return any(record.head.cause == cause and record.head.actor == actor for record in records)
+def _answered(actor: str, event: Record, later: Sequence[Record]) -> bool:
+    return any(record.head.cause == event.id and record.head.actor == actor for record in later)
 
 
 @asynccontextmanager

@@ -14,10 +14,10 @@ from actors.lead.agents import allowed, default_soul, find
 from actors.lead.options import Options, options
 from actors.lead.prompt import Mounted, build, mounted, parts_of
 from core.agents import Definition, Roster
-from core.aggregates import Aggregates
 from core.config import Config, ConfigSource
 from core.errors import Invalid
 from core.events import RunRequested
+from core.repository import Repository
 from core.tools import Tool
 
 DEMO = "demo"
@@ -61,7 +61,7 @@ class Planner:
     """Plans runs. `home`: where the soul of the agent without a name may lie."""
 
     def __init__(
-        self, config: ConfigSource, models: Models, tools: Toolset, rosters: Aggregates[Roster], home: Path
+        self, config: ConfigSource, models: Models, tools: Toolset, rosters: Repository[Roster], home: Path
     ) -> None:
         self._config = config
         self._models = models

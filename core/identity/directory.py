@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
-from core.aggregates import Aggregates
 from core.errors import Invalid
 from core.events import Event
 from core.identity import accounts, keys, sessions
@@ -20,6 +19,7 @@ from core.identity.passwords import Passwords
 from core.identity.principal import Principal
 from core.ids import safe_id, uuid7
 from core.log import EventLog
+from core.repository import Repository
 from core.settings import Secret
 
 FRESH_SECONDS = 1.0
@@ -33,7 +33,7 @@ class Directory:
         self, log: EventLog, installation: Installation, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.installation = installation
-        self._aggregates = Aggregates(log, accounts.KIND, accounts.fold, accounts.EMPTY)
+        self._repository = Repository(log, accounts.KIND, accounts.fold, accounts.EMPTY)
         self._passwords = Passwords()
         self._clock = clock
         self._state: Accounts = accounts.EMPTY
@@ -49,7 +49,7 @@ class Directory:
             async with self._reading:
                 if self._read_at < needed:  # nobody else has read meanwhile
                     began = self._clock()
-                    self._state, self._read_at = await self._aggregates.load(ACCOUNTS.id), began
+                    self._state, self._read_at = await self._repository.load(ACCOUNTS.id), began
         return self._state
 
     async def of_session(self, token: str) -> tuple[Principal, sessions.Session]:
@@ -210,7 +210,7 @@ class Directory:
 
     async def _decide(self, decision: Callable[[Accounts], Sequence[Event]], actor: str) -> Accounts:
         began = self._clock()
-        state, _ = await self._aggregates.decide(ACCOUNTS.id, decision, actor=actor)
+        state, _ = await self._repository.decide(ACCOUNTS.id, decision, actor=actor)
         async with self._reading:
             if began >= self._read_at:
                 self._state, self._read_at = state, began

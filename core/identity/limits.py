@@ -19,7 +19,6 @@ import msgspec
 import structlog
 
 from core import settings
-from core.aggregates import Aggregates
 from core.errors import SikaError, Unavailable
 from core.events import Aggregate, Event, Record
 from core.identity.errors import TooMany
@@ -27,6 +26,7 @@ from core.identity.principal import Principal
 from core.ids import now, stamp
 from core.ledger import Ledgers
 from core.log import EventLog
+from core.repository import Repository
 from core.threads import Threads
 
 log = structlog.get_logger("sika.identity")
@@ -91,7 +91,7 @@ class Limits:
         self._config = config
         self._clock = clock
         self._ledgers = Ledgers(log)
-        self._admitted = Aggregates(log, KIND, fold, Admitted())
+        self._admitted = Repository(log, KIND, fold, Admitted())
         self._requests: OrderedDict[str, deque[float]] = OrderedDict()
 
     def admit_request(self, principal: Principal) -> None:

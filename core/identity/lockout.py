@@ -14,11 +14,11 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 import structlog
 
-from core.aggregates import Aggregates
 from core.errors import SikaError
 from core.events import Aggregate, Event, Record
 from core.identity.errors import TooMany
 from core.log import EventLog
+from core.repository import Repository
 
 log = structlog.get_logger("sika.identity")
 
@@ -66,7 +66,7 @@ class Lockout:
     """`clock` is for tests."""
 
     def __init__(self, log: EventLog, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
-        self._tries = Aggregates(log, KIND, fold, Tries())
+        self._tries = Repository(log, KIND, fold, Tries())
         self._clock = clock
 
     async def check(self, *names: str) -> None:

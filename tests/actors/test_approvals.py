@@ -61,7 +61,7 @@ async def process(endpoint: Endpoint, home: Path, power: Power | None = None) ->
         if power is not None:
             power.wire(started)
         async with anyio.create_task_group() as tasks:
-            parts = [Approvals(started.threads, started.intake)]
+            parts = [Approvals(started.intake)]
             await tasks.start(partial(started.serve, parts, alone=False))
             yield Story(started)
             tasks.cancel_scope.cancel()

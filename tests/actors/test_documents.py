@@ -19,7 +19,7 @@ from core.config import ConfigSource
 from core.documents import UNCONFINED, Converted, Outcome, Rejected
 from core.errors import Invalid, NotFound
 from core.events import Event, FileConverted, FileRejected, FileRemoved, FileUploaded, thread
-from core.files import Upload, uploads
+from core.files import KnownUploads, Upload, fold_uploads
 from core.system import System
 from tests.support.nats import Nats, eventually, running
 
@@ -82,7 +82,7 @@ async def write(system: System, *events: Event) -> None:
 
 
 async def known(system: System) -> Mapping[str, Upload]:
-    return uploads([record async for record in system.log.read(thread("t"))])
+    return fold_uploads([record async for record in system.log.read(thread("t"))], KnownUploads()).files
 
 
 async def written(system: System) -> list[Event]:

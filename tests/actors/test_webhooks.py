@@ -72,8 +72,7 @@ async def receiver(*statuses: int) -> AsyncIterator[Receiver]:
 async def deliveries(home: Path, script: Script | Sequence[Turn] = DONE) -> AsyncIterator[Client]:
     """A worker whose webhooks may go to this machine."""
     async with site(home, {"m": script}, webhooks={"secret": "s3cret", "allow_private": True}) as (client, _):
-        system = client.system
-        actor = Webhooks(ConfigSource(home / "config.yaml"), system.threads, home, Poster())
+        actor = Webhooks(ConfigSource(home / "config.yaml"), home, Poster())
         async with _serving(client, actor):
             yield client
 

@@ -110,7 +110,7 @@ async def publish(log: EventLog, count: int) -> None:
     seq = await log.last()
     tips: dict[str, int] = {}
     for record in records(count, seq=seq):
-        aggregate = record.head.aggregate
+        aggregate = record.aggregate.id
         headers = {
             "Nats-Msg-Id": record.id,
             "Nats-Expected-Last-Subject-Sequence": str(tips.get(aggregate, 0)),

@@ -567,8 +567,8 @@ async def test_an_answer_costs_what_came_after_its_cause(endpoint: Endpoint, tmp
             log: EventLog = ctx._system.log  # type: ignore[attr-defined]
             page, handler = log._page, asyncio.current_task()
 
-            async def counting(subject: str, start: int) -> Any:
-                records, more = await page(subject, start)
+            async def counting(subject: str, start: int, most: int | None = None) -> Any:
+                records, more = await page(subject, start, most)
                 if asyncio.current_task() is handler:
                     self.reads += len(records)
                 return records, more

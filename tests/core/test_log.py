@@ -490,10 +490,10 @@ async def test_a_read_up_to_a_sequence_is_complete_or_refused(
     records = await append(log, aggregate, *[big(n) for n in range(4)])
     page, behind = log._page, 2
 
-    async def lagging(subject: str, start: int) -> Any:
+    async def lagging(subject: str, start: int, most: int | None = None) -> Any:
         nonlocal behind
         behind -= 1
-        stored, more = await page(subject, start)
+        stored, more = await page(subject, start, most)
         return (stored if behind < 0 else [r for r in stored if r.seq <= records[1].seq]), more
 
     monkeypatch.setattr(log, "_page", lagging)

@@ -26,7 +26,7 @@ from core.events import (
 from core.ids import uuid7
 from core.intake import Intake
 from core.log import EventLog
-from core.state import ThreadState, fold
+from core.state import ThreadState
 from core.threads import Threads
 from core.work import WorkQueue
 from tests.support.nats import append, eventually, fresh, read
@@ -88,14 +88,6 @@ async def test_a_kept_thread_is_as_new_as_asked_for(threads: Threads, log: Event
     assert (new.metadata, new.seq) == ({"a": 1}, await log.tip(thread(name)))
     assert await threads.load(name) is new
     assert old.metadata == {}
-
-
-async def test_loading_at_once_is_one_state(threads: Threads, log: EventLog) -> None:
-    name = fresh().id
-    await append(log, thread(name), *[ThreadAnnotated(metadata={str(n): n}) for n in range(50)])
-    states = await asyncio.gather(*(threads.load(name) for _ in range(10)))
-    expected = fold(await read(log, thread(name)))
-    assert all(state == expected for state in states)
 
 
 async def test_what_is_too_much_to_keep_is_read_again(
@@ -228,19 +220,6 @@ async def test_a_refusal_on_an_old_state_is_asked_again(threads: Threads, log: E
     await later(log, name, ThreadAnnotated(metadata={"open": False}))
     with pytest.raises(Refused):
         await threads.decide(name, decide, actor="test")
-
-
-async def test_who_never_comes_first_gives_up(threads: Threads, log: EventLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(core_threads, "DECIDE_TRIES", 3)
-    name = fresh().id
-    monkeypatch.setattr(threads, "load", lambda *_, **__: stale())
-
-    async def stale() -> ThreadState:
-        return ThreadState()
-
-    await append(log, thread(name), ThreadCreated(user="ada"))
-    with pytest.raises(Unavailable, match="too many writers"):
-        await threads.decide(name, lambda _: [ThreadCreated(user="bob")], actor="test")
 
 
 # ── the ways in ─────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -19,7 +19,6 @@ from channels.http.listings import page, selected
 from channels.http.live import Live
 from channels.http.routes import PAGING, Route
 from channels.http.shapes import Interrupt
-from core.assistants import DEFAULT
 from core.errors import Invalid, NotFound, SikaError, Unavailable, ungrouped
 from core.events import Json
 from core.projections import ThreadRow

@@ -223,7 +223,7 @@ async def test_time_decides(tmp_path: Path) -> None:
 async def _with_deadlines(endpoint: Endpoint, home: Path, config: Path) -> AsyncIterator[Client]:
     """A worker with the actor, which lives on the same system."""
     async with system.start(endpoint, home / f"views-{uuid7()}.db", lease_seconds=2, slots=4) as own:
-        parts = [Approvals(own.threads, own.intake)]
+        parts = [Approvals(own.intake)]
         async with worker(endpoint, home, config, tools=TOOLS, others=parts) as running:
             yield Client(running)
 

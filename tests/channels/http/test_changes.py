@@ -28,7 +28,7 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture
 async def watched(system: System, services: Services) -> AsyncIterator[None]:  # noqa: F811
-    actor = Workspace(system.threads, system.log, LocalWorkspace(services.home))
+    actor = Workspace(system.log, LocalWorkspace(services.home))
     async with anyio.create_task_group() as tasks:
         await tasks.start(partial(system.serve, [actor], alone=True))
         yield

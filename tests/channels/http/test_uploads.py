@@ -25,7 +25,7 @@ from channels.http.gateway.uploads import plain_name
 from core.config import Config
 from core.errors import Invalid
 from core.events import FileConverted, FileRejected, FileRemoved, FileUploaded, Record, thread
-from core.files import uploads
+from core.files import KnownUploads, fold_uploads
 from core.settings import Http, Uploads
 from core.system import System
 from tests.channels.http.conftest import Api
@@ -428,7 +428,7 @@ async def test_documents_are_converted(api: Api, services: Services, system: Sys
         assert file["markdown_path"] == file["markdown_virtual_path"] == f"/mnt/user-data/uploads/{text}"
         async with api.session.get(f"{api.url}{file['markdown_artifact_url']}") as response:
             assert build.REAL[file["filename"]][1] in await response.text()
-    known = uploads(await facts(system, thread_id))
+    known = fold_uploads(await facts(system, thread_id), KnownUploads()).files
     assert {name: upload.pages for name, upload in known.items() if upload.pages} == {"paper.pdf": 2}
     await api.ask("DELETE", f"/threads/{thread_id}/uploads/paper.pdf")
     assert not {"paper.pdf", "paper.md"} & set(os.listdir(folder(services, thread_id)))
@@ -444,7 +444,7 @@ async def test_hostile_documents(api: Api, services: Services, system: System, n
     assert [build.HOSTILE[file["filename"]][1] in file["markdown_error"] for file in made["files"]] == [True] * len(
         names
     )
-    known = uploads(await facts(system, thread_id))
+    known = fold_uploads(await facts(system, thread_id), KnownUploads()).files
     for name in names:
         assert build.HOSTILE[name][1] in (known[name].reason or "")
         assert f"{name} ({known[name].reason})" in made["message"]

@@ -7,7 +7,6 @@ import asyncio
 import pytest
 
 from core import settings
-from core.aggregates import Aggregates
 from core.errors import Refused, Unavailable
 from core.events import Aggregate, Event, RunCompleted, RunRequested, RunStarted, ThreadCreated, ThreadErased
 from core.identity import limits
@@ -17,6 +16,7 @@ from core.identity.principal import LOCAL, Principal
 from core.ids import now, uuid7
 from core.ledger import KIND, Counts, Ledger, TokensSpent, fold
 from core.log import EventLog
+from core.repository import Repository
 from core.threads import Threads
 
 ADA, BOB = Principal("ada"), Principal("bob")
@@ -35,7 +35,7 @@ class World:
 
     async def spend(self, user: str, tokens: int) -> None:
         spent = TokensSpent(day=now()[:10], used={"r": {"m": Counts(tokens - 9, 9)}})
-        await Aggregates(self.log, KIND, fold, Ledger()).decide(user, lambda _: [spent], actor="t")
+        await Repository(self.log, KIND, fold, Ledger()).decide(user, lambda _: [spent], actor="t")
 
     async def run(
         self, here: Limits, who: Principal = ADA, thread: str = "", *, replaces: bool = False

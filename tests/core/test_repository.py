@@ -1,0 +1,379 @@
+"""Folded aggregates: what a look costs, that it misses nothing, and that decisions count on current states only."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+
+import pytest
+
+from core import log as core_log
+from core import repository as core_repository
+from core.bus import Bus
+from core.errors import Refused, Unavailable
+from core.events import Event, Record, ThreadAnnotated
+from core.log import EventLog
+from core.repository import Repository
+from tests.support.nats import Nats, append, bus_on, eventually, fresh, log_on, proxy
+
+KIND = "thread"
+NOTE = ThreadAnnotated(metadata={})
+
+
+def count(records: Iterable[Record], state: int) -> int:
+    return state + sum(1 for _ in records)
+
+
+def counter(log: EventLog) -> Repository[int]:
+    return Repository(log, KIND, count, 0)
+
+
+@pytest.fixture
+def counters(log: EventLog) -> Repository[int]:
+    return counter(log)
+
+
+@asynccontextmanager
+async def neighbour(nats: Nats, prefix: str) -> AsyncIterator[EventLog]:
+    """Another process."""
+    async with bus_on(nats, prefix) as bus, log_on(bus) as log:
+        yield log
+
+
+@contextmanager
+def requests(bus: Bus) -> Iterator[list[str]]:
+    """The subjects that are asked while the block lasts."""
+    subjects: list[str] = []
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("ask", "ask_many"):
+            original = getattr(bus, name)
+
+            def asking(subject: str, *rest: object, original: object = original, **more: object) -> object:
+                subjects.append(subject)
+                return original(subject, *rest, **more)  # type: ignore[operator]
+
+            patch.setattr(bus, name, asking)
+        yield subjects
+
+
+async def heard(log: EventLog, seq: int) -> None:
+    async def there() -> bool:
+        return log.position >= seq
+
+    await eventually(there)
+
+
+# ── what a look costs ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_kept_and_unchanged_aggregate_costs_the_server_no_request(
+    counters: Repository[int], log: EventLog, bus: Bus
+) -> None:
+    aggregate, other = fresh(), fresh()
+    [record] = await append(log, aggregate, NOTE)
+    assert await counters.load(aggregate.id) == 1
+    [last] = await append(log, other, NOTE)
+    await heard(log, last.seq)
+    with requests(bus) as asked:
+        assert [await counters.load(aggregate.id) for _ in range(20)] == [1] * 20
+    assert asked == []
+    await append(log, aggregate, NOTE, expected=record.seq)
+    assert await counters.load(aggregate.id) == 2
+
+
+async def test_on_replicas_it_costs_one_question_to_the_leader(cluster: Nats, prefix: str) -> None:
+    async with neighbour(cluster, prefix) as log:
+        counters, aggregate = counter(log), fresh()
+        await append(log, aggregate, NOTE)
+        assert await counters.load(aggregate.id) == 1
+        with requests(log.bus) as asked:
+            assert await counters.load(aggregate.id) == 1
+    assert asked == [f"$JS.API.STREAM.MSG.GET.{log.bus.names.stream('log')}"]
+
+
+async def test_a_changed_aggregate_is_read_from_the_last_look_on(
+    counters: Repository[int], log: EventLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    aggregate, other = fresh(), fresh()
+    [first] = await append(log, aggregate, NOTE)
+    await counters.load(aggregate.id)
+    [between] = await append(log, other, NOTE)
+    await heard(log, between.seq)
+    await counters.load(aggregate.id)
+    await append(log, aggregate, NOTE, expected=first.seq)
+    starts, read = [], log.read
+
+    def reading(*rest: object, after: int = 0, **more: object) -> AsyncIterator[Record]:
+        starts.append(after)
+        return read(*rest, after=after, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(log, "read", reading)
+    assert await counters.load(aggregate.id) == 2
+    assert starts == [between.seq]
+
+
+async def test_ten_who_wait_share_one_load(
+    counters: Repository[int], log: EventLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    aggregate = fresh()
+    await append(log, aggregate, *[NOTE for _ in range(300)])
+    reads, read = 0, log.read
+
+    def reading(*rest: object, **more: object) -> AsyncIterator[Record]:
+        nonlocal reads
+        reads += 1
+        return read(*rest, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(log, "read", reading)
+    states = await asyncio.gather(*(counters.load(aggregate.id) for _ in range(10)))
+    assert (states, reads) == ([300] * 10, 1)
+
+
+async def test_a_load_that_fails_fails_for_all_who_wait_and_for_nobody_after(
+    counters: Repository[int], log: EventLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    aggregate, reads = fresh(), 0
+    await append(log, aggregate, NOTE)
+
+    async def unavailable(*_: object, **__: object) -> AsyncIterator[Record]:
+        nonlocal reads
+        reads += 1
+        await asyncio.sleep(0)
+        if reads:
+            raise Unavailable("the log does not answer")
+        yield Record(0, b"")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(log, "read", unavailable)
+        outcomes = await asyncio.gather(*(counters.load(aggregate.id) for _ in range(5)), return_exceptions=True)
+    assert [type(outcome) for outcome in outcomes] == [Unavailable] * 5
+    assert reads == 1
+    assert await counters.load(aggregate.id) == 1
+
+
+async def test_who_waits_goes_on_when_the_load_is_cancelled(
+    counters: Repository[int], log: EventLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    aggregate, begun, read = fresh(), asyncio.Event(), log.read
+    await append(log, aggregate, NOTE)
+
+    async def hanging(*_: object, **__: object) -> AsyncIterator[Record]:
+        begun.set()
+        await asyncio.Event().wait()
+        yield Record(0, b"")
+
+    monkeypatch.setattr(log, "read", hanging)
+    first = asyncio.ensure_future(counters.load(aggregate.id))
+    await begun.wait()
+    others = [asyncio.ensure_future(counters.load(aggregate.id)) for _ in range(3)]
+    monkeypatch.setattr(log, "read", read)
+    first.cancel()
+    assert await asyncio.gather(*others) == [1, 1, 1]
+    assert first.cancelled()
+
+
+async def test_a_long_log_is_folded_in_slices(log: EventLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(core_repository, "SLICE_RECORDS", 16)
+    aggregate, slices = fresh(), list[int]()
+    await append(log, aggregate, *[NOTE for _ in range(200)])
+    turns = 0
+
+    def fold(records: Iterable[Record], state: int) -> int:
+        folded = list(records)
+        slices.append(len(folded))
+        return state + len(folded)
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            before = len(slices)
+            await asyncio.sleep(0)
+            assert len(slices) - before <= 1
+            turns += 1
+
+    ticking = asyncio.ensure_future(others())
+    assert await Repository(log, KIND, fold, 0).load(aggregate.id) == 200
+    assert not ticking.done()
+    ticking.cancel()
+    assert slices == [16] * 12 + [8]
+    assert turns >= len(slices)
+
+
+async def test_big_events_make_small_slices(log: EventLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(core_repository, "SLICE_BYTES", 1000)
+    aggregate, slices = fresh(), list[int]()
+    await append(log, aggregate, *[ThreadAnnotated(metadata={"a": "x" * 600}) for _ in range(6)])
+
+    def fold(records: Iterable[Record], state: int) -> int:
+        slices.append(len(list(records)))
+        return state + slices[-1]
+
+    assert await Repository(log, KIND, fold, 0).load(aggregate.id) == 6
+    assert slices == [2, 2, 2]
+
+
+# ── nothing is missed ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_what_one_process_was_acknowledged_all_others_see(any_log: EventLog, nats: Nats, prefix: str) -> None:
+    """With others writing to other aggregates meanwhile."""
+    aggregate, other, seq, done = fresh(), fresh(), 0, asyncio.Event()
+    async with neighbour(nats, prefix) as writer:
+        counters = counter(any_log)
+
+        async def noise() -> None:
+            last = 0
+            while not done.is_set():
+                last = (await append(writer, other, NOTE, expected=last))[0].seq
+
+        noisy = asyncio.ensure_future(noise())
+        for number in range(1, 101):
+            [record] = await append(writer, aggregate, NOTE, expected=seq)
+            assert await counters.load(aggregate.id) == number
+            seq = record.seq
+        done.set()
+        await noisy
+
+
+async def test_what_is_still_on_its_way_is_waited_for(single: Nats, bus: Bus, prefix: str) -> None:
+    aggregate, writer = fresh(), EventLog(bus)
+    async with proxy(single.nodes[0]) as line, bus_on(single, prefix, line.url) as far, log_on(far) as log:
+        counters = counter(log)
+        [record] = await append(writer, aggregate, NOTE)
+        assert await counters.load(aggregate.id) == 1
+        line.deafen()
+        await append(writer, aggregate, NOTE, expected=record.seq)
+        loading = asyncio.ensure_future(counters.load(aggregate.id))
+        await line.said(b"PUB")
+        line.restore()
+        assert await loading == 2
+
+
+async def test_after_a_lost_connection_nothing_is_taken_for_unchanged(
+    single: Nats, bus: Bus, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    aggregate, writer = fresh(), EventLog(bus)
+    async with proxy(single.nodes[0]) as line, bus_on(single, prefix, line.url) as far, log_on(far) as log:
+        counters = counter(log)
+        [record] = await append(writer, aggregate, NOTE)
+        assert await counters.load(aggregate.id) == 1
+
+        async def unhealed() -> None:
+            raise Unavailable("not yet")
+
+        monkeypatch.setattr(log, "_heal_all", unhealed)
+        line.cut()
+        await append(writer, aggregate, NOTE, expected=record.seq)
+
+        async def reconnected() -> bool:
+            return far.nc.is_connected and far.reconnects > 0
+
+        await eventually(reconnected)
+        assert await counters.load(aggregate.id) == 2
+
+
+async def test_what_a_full_buffer_dropped_is_read(log: EventLog, bus: Bus, single: Nats, prefix: str) -> None:
+    counters, aggregate = counter(log), fresh()
+    async with neighbour(single, prefix) as writer:
+        [first] = await append(writer, aggregate, NOTE)
+        assert await counters.load(aggregate.id) == 1
+        assert log._live is not None
+        log._live._pending_bytes_limit = 1
+        await append(writer, aggregate, NOTE, expected=first.seq)
+        assert await counters.load(aggregate.id) == 2
+    await log._heal_all()
+    with requests(bus) as asked:
+        assert await counters.load(aggregate.id) == 2
+    assert asked == []
+
+
+async def test_a_log_that_does_not_listen_is_read(bus: Bus) -> None:
+    log, aggregate = EventLog(bus), fresh()
+    counters = counter(log)
+    [record] = await append(EventLog(bus), aggregate, NOTE)
+    assert await counters.load(aggregate.id) == 1
+    await append(EventLog(bus), aggregate, NOTE, expected=record.seq)
+    assert await counters.load(aggregate.id) == 2
+
+
+async def test_of_forgotten_aggregates_nothing_is_taken_for_known(
+    log: EventLog, single: Nats, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(core_log, "HEARD", 3)
+    counters, aggregate = counter(log), fresh()
+    async with neighbour(single, prefix) as writer:
+        [first] = await append(writer, aggregate, NOTE)
+        assert await counters.load(aggregate.id) == 1
+        await append(writer, aggregate, NOTE, expected=first.seq)
+        for _ in range(5):
+            [last] = await append(writer, fresh(), NOTE)
+        await heard(log, last.seq)
+        assert len(log._last) == 3
+        assert [record.seq async for record in log.read(aggregate, upto=first.seq)] == [first.seq]
+        assert await counters.load(aggregate.id) == 2
+
+
+# ── decisions ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_to_do_nothing_and_to_refuse_only_count_on_a_current_state(
+    log: EventLog, single: Nats, prefix: str
+) -> None:
+    aggregate = fresh()
+    async with neighbour(single, prefix) as writer:
+        counters = counter(log)
+        [record] = await append(writer, aggregate, NOTE)
+        assert await counters.load(aggregate.id) == 1
+        await append(writer, aggregate, NOTE, expected=record.seq)
+
+        def decide(state: int) -> Sequence[Event]:
+            return [NOTE] if state == 2 else []
+
+        def refuse(state: int) -> Sequence[Event]:
+            if state < 4:
+                raise Refused("too early")
+            return []
+
+        state, appended = await counters.decide(aggregate.id, decide, actor="test")
+        assert (state, len(appended)) == (3, 1)
+        await append(writer, aggregate, NOTE, expected=appended[0].seq)
+        assert await counters.decide(aggregate.id, refuse, actor="test") == (4, [])
+        with pytest.raises(Refused):
+            await counter(log).decide(fresh().id, refuse, actor="test")
+
+
+async def test_deciders_at_once_all_come_first_once(log: EventLog) -> None:
+    aggregate, counters = fresh(), counter(log)
+    states = await asyncio.gather(
+        *(counters.decide(aggregate.id, lambda _: [NOTE], actor="test") for _ in range(10)),
+    )
+    assert sorted(state for state, _ in states) == list(range(1, 11))
+
+
+async def test_who_never_comes_first_gives_up(log: EventLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(core_repository, "DECIDE_TRIES", 3)
+    aggregate, counters = fresh(), counter(log)
+    [record] = await append(log, aggregate, NOTE)
+    seq = record.seq
+
+    async def quicker(*rest: object, **more: object) -> list[Record]:
+        nonlocal seq
+        seq = (await append(log, aggregate, NOTE, expected=seq))[0].seq
+        return await original(*rest, **more)  # type: ignore[arg-type]
+
+    original = EventLog(log.bus).append
+    monkeypatch.setattr(counters, "log", Quicker(log, quicker))
+    with pytest.raises(Unavailable, match="too many writers"):
+        await counters.decide(aggregate.id, lambda _: [NOTE], actor="test")
+
+
+class Quicker:
+    """A log to which somebody else always appends first."""
+
+    def __init__(self, log: EventLog, quicker: object) -> None:
+        self._log = log
+        self.append = quicker
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._log, name)
