@@ -15,7 +15,6 @@ from aiohttp import web
 from channels.http import guard
 from core.agents import Rosters
 from core.assistants import DEFAULT, Catalog
-from core.bus import Bus
 from core.commands import Commands
 from core.config import Config
 from core.errors import SikaError, Unavailable
@@ -59,7 +58,6 @@ async def _nothing() -> Sequence[Missing]:
 class Services:
     """What HTTP needs of the process."""
 
-    bus: Bus
     log: EventLog
     threads: Threads
     intake: Intake
@@ -84,7 +82,6 @@ class Services:
         """What a running system has; `home`: its data directory."""
         agents = Rosters(system.log, actor=ACTOR)
         return cls(
-            bus=system.bus,
             log=system.log,
             threads=system.threads,
             intake=system.intake,
