@@ -33,8 +33,8 @@ from core.events import (
     ThreadPruned,
     ToolCompleted,
 )
-from core.ids import assistant_id
 from core.lifecycle import ENDS
+from core.runs import known_by
 from core.state import REMOVE_ALL
 from core.usage import Tokens, tokens_of
 
@@ -292,12 +292,6 @@ class Batch:
         ]
         yield FORGOTTEN + _UNDONE, undone
         yield f"DELETE FROM messages WHERE {_UNDONE}", undone
-
-
-def known_by(assistant: str) -> Json:
-    """What the first run says in the metadata of a thread that does not say it itself."""
-    identity = assistant_id(assistant)
-    return {"assistant_id": identity} if identity == assistant else {"graph_id": assistant, "assistant_id": identity}
 
 
 def _texts(metadata: Json) -> dict[str, str]:

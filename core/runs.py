@@ -11,7 +11,6 @@ from core.errors import NotFound
 from core.events import Json, ModelFailed
 from core.ids import assistant_id
 from core.messages import full
-from core.rows import known_by
 from core.state import Run, ThreadState
 from core.usage import of_run
 
@@ -35,6 +34,12 @@ def run_object(thread_id: str, run: Run, state: ThreadState) -> Json:
         **msgspec.structs.asdict(of_run(state, run)),
         **({"error": {"error": run.error.error, "message": run.error.text}} if run.error else {}),
     }
+
+
+def known_by(assistant: str) -> Json:
+    """What the first run says in the metadata of a thread that does not say it itself."""
+    identity = assistant_id(assistant)
+    return {"assistant_id": identity} if identity == assistant else {"graph_id": assistant, "assistant_id": identity}
 
 
 def thread_metadata(state: ThreadState) -> Json:
