@@ -11,15 +11,15 @@ from typing import Annotated, Any, Never
 import msgspec
 
 from actors.lead.options import Options, options
-from core import agents
 from core.actor import Actor, Progress
-from core.agents import Definition, Roster
-from core.config import Config, ConfigSource
+from core.config.load import Config, ConfigSource
 from core.errors import Invalid
 from core.events import Event
-from core.log import EventLog
-from core.state import Run, ThreadState
-from core.threads import Threads
+from core.log.store import EventLog
+from core.thread.state import Run, ThreadState
+from core.thread.threads import Threads
+from core.user import agents
+from core.user.agents import Definition, Roster
 
 CREATED = "created_agent_name"
 """Field of the state of a conversation in which an agent was made (contract runtime §6)."""

@@ -6,12 +6,12 @@ from datetime import datetime, timedelta
 
 import structlog
 
-from core import approvals
 from core.actor import Actor, Context
 from core.errors import Refused
 from core.events import Aggregate, ApprovalRequested
-from core.intake import Intake
-from core.state import ThreadState
+from core.thread import approvals
+from core.thread.intake import Intake
+from core.thread.state import ThreadState
 
 log = structlog.get_logger("sika.approvals")
 

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from channels.terminal.digest import Digest
     from channels.terminal.doctor import Check, Finding
     from channels.terminal.story import Story
+    from core.config.settings import Config
     from core.identity.directory import Directory
-    from core.settings import Config
 
 Command = Callable[[argparse.Namespace], Awaitable[int]]
 
@@ -213,7 +213,7 @@ async def _serve(arguments: argparse.Namespace) -> int:
     import anyio
 
     from actors import compose
-    from core.config import load
+    from core.config.load import load
 
     _log_to_stderr(load(arguments.config).log_level)
     with anyio.CancelScope() as starting:
@@ -326,7 +326,7 @@ async def _threads(arguments: argparse.Namespace) -> int:
     import anyio.to_thread
 
     from channels.terminal.text import age, one_line
-    from core.overview import newest
+    from core.views.overview import newest
 
     home = _options(arguments).home
     now = datetime.now(UTC)
@@ -368,7 +368,7 @@ async def _try(text: str, variable: str, key: str) -> int:
     from adapters.models.configured import build
     from channels.terminal import doctor
     from channels.terminal.text import style_of
-    from core.config import parse
+    from core.config.load import parse
 
     [model] = parse(text, environ={**os.environ, variable: key}).models
     check = partial(doctor.model, model, lambda _: build(model), call=True)
@@ -384,7 +384,7 @@ async def _doctor(arguments: argparse.Namespace) -> int:
     from channels.client.servers import announced, healthy
     from channels.terminal import doctor
     from channels.terminal.text import style_of
-    from core.config import load
+    from core.config.load import load
     from core.errors import Invalid
 
     options = _options(arguments)
@@ -458,7 +458,7 @@ def _models(options: Options, config: Config, call: bool) -> list[tuple[str, Che
     from functools import partial
 
     from channels.terminal import doctor
-    from core.config import ConfigSource
+    from core.config.load import ConfigSource
 
     if not config.models:
         return [("model", doctor.demo)]
@@ -470,7 +470,7 @@ def _models(options: Options, config: Config, call: bool) -> list[tuple[str, Che
 
 async def _config_check(arguments: argparse.Namespace) -> int:
     from actors import compose
-    from core.config import find, load
+    from core.config.load import find, load
     from core.errors import Invalid
 
     config = load(arguments.config)
@@ -734,7 +734,7 @@ async def _key_revoke(arguments: argparse.Namespace) -> int:
 
 def _options(arguments: argparse.Namespace) -> Options:
     from actors.compose import Options
-    from core.config import home
+    from core.config.load import home
 
     return Options(
         home=home(arguments.home),
@@ -765,7 +765,7 @@ def _digest() -> Digest:
 
 
 def _log_to_stderr(level: str) -> None:
-    from core import logs
+    from core.observe import logs
 
     logs.configure(level, sys.stderr)
 

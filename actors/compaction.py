@@ -12,16 +12,16 @@ from actors.lead.compaction import Cut, compacted, due, plan
 from actors.lead.plan import Models
 from actors.lead.summary import NoSummary, chosen, summarise
 from core.actor import Actor, Progress
-from core.agents import aggregates
-from core.config import Config, ConfigSource
+from core.config.load import Config, ConfigSource
+from core.config.settings import ContextSize, Summarization
 from core.errors import Invalid, NotFound, Refused
 from core.events import ContextCompacted
 from core.ids import checkpoint_id
-from core.log import EventLog
-from core.settings import ContextSize, Summarization
-from core.state import ThreadState
-from core.threads import Threads
-from core.usage import Size, in_context
+from core.log.store import EventLog
+from core.thread.state import ThreadState
+from core.thread.threads import Threads
+from core.thread.usage import Size, in_context
+from core.user.agents import aggregates
 
 TRIES = 3
 """How often a conversation is summarised again because it was changed meanwhile."""

@@ -25,19 +25,20 @@ import actors
 import adapters.tools
 from actors.sandbox import Limits
 from adapters import toolbox
-from core import embedded, system
 from core.actor import Actor
-from core.bus import Endpoint
-from core.config import ConfigSource
+from core.bus import embedded
+from core.bus.connection import Endpoint
+from core.config.load import ConfigSource
+from core.config.settings import Config, ToolEntry
 from core.errors import Invalid, Unavailable, ungrouped
 from core.events import RunRequested
-from core.projections import own_file
-from core.readiness import Readiness
-from core.sandbox import SandboxProvider
-from core.servers import Address, announce, announced, withdraw
-from core.settings import Config, ToolEntry
-from core.system import System
+from core.ports.sandbox import SandboxProvider
+from core.runtime import system
+from core.runtime.readiness import Readiness
+from core.runtime.servers import Address, announce, announced, withdraw
+from core.runtime.system import System
 from core.tools import Tool
+from core.views.projections import own_file
 
 if TYPE_CHECKING:
     from actors.lead.plan import RunSetup
@@ -47,13 +48,13 @@ if TYPE_CHECKING:
     from adapters.models.configured import Configured
     from adapters.uploads import LocalUploads
     from adapters.workspace import LocalWorkspace
-    from core.guardrails import Provider
-    from core.intake import Intake
-    from core.log import EventLog
-    from core.projections import Views
-    from core.replay import Report
-    from core.settings import Guardrails
-    from core.threads import Threads
+    from core.config.settings import Guardrails
+    from core.log.store import EventLog
+    from core.ports.guardrails import Provider
+    from core.thread.intake import Intake
+    from core.thread.replay import Report
+    from core.thread.threads import Threads
+    from core.views.projections import Views
 
 log = structlog.get_logger("sika.compose")
 
@@ -190,7 +191,7 @@ async def replay(running: System, thread_id: str, until: int | None, options: Op
     """Execute a thread's recorded runs again on their recorded outcomes, with no network."""
     from actors.lead.actor import Lead
     from adapters.models.configured import Silent
-    from core.replay import replay as execute
+    from core.thread.replay import replay as execute
 
     source, home = ConfigSource(options.config), options.home
     lead = Lead(source, Silent(), Toolset(source.current()), running.call, running.log, home)
@@ -201,7 +202,7 @@ async def plan(running: System, request: RunRequested, user: str, options: Optio
     """How a run would be done. Raises `Invalid` and `NotFound` where its agent is not there."""
     from actors.lead.plan import Planner
     from adapters.models.configured import Silent
-    from core.agents import aggregates
+    from core.user.agents import aggregates
 
     source = ConfigSource(options.config)
     planner = Planner(source, Silent(), Toolset(source.current()), aggregates(running.log), options.home)

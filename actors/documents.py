@@ -10,13 +10,13 @@ import msgspec
 import structlog
 
 from core.actor import Actor, Context, Progress
-from core.config import ConfigSource
-from core.documents import KINDS, OLD, UNCONFINED, Converted, Outcome
-from core.documents import Documents as Port
+from core.config.load import ConfigSource
 from core.errors import Invalid, NotFound
 from core.events import Event, FileConverted, FileRejected, FileUploaded
-from core.files import KnownUploads, Upload, uploads
-from core.threads import Threads
+from core.ports.documents import KINDS, OLD, UNCONFINED, Converted, Outcome
+from core.ports.documents import Documents as Port
+from core.thread.folder import KnownUploads, Upload, uploads
+from core.thread.threads import Threads
 
 log = structlog.get_logger("sika.documents")
 

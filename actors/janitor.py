@@ -16,12 +16,12 @@ import anyio.to_thread
 
 from core.actor import Actor, Context
 from core.events import Aggregate, Event, ThreadErased, ThreadExpirySet
-from core.intake import Intake
 from core.lifecycle import TEMPORARY, RunEnded
 from core.paths import thread_root
-from core.prune import prune
-from core.state import ThreadState
-from core.threads import Threads
+from core.thread.intake import Intake
+from core.thread.prune import prune
+from core.thread.state import ThreadState
+from core.thread.threads import Threads
 
 TEMPORARY_SECONDS = 60.0
 """How long the thread of a run without one stays after the run: who joins right after the end still sees it."""

@@ -12,9 +12,9 @@ from anyio import to_thread
 
 from core.actor import Actor, Progress
 from core.errors import Invalid, ungrouped
-from core.images import image_of, place_of
-from core.sandbox import ExecResult, SandboxProvider, result_path
-from core.sandbox import Sandbox as Port
+from core.ports.images import image_of, place_of
+from core.ports.sandbox import ExecResult, SandboxProvider, result_path
+from core.ports.sandbox import Sandbox as Port
 
 GLOB_CAP, GREP_CAP = 1000, 500
 """Most results of one search, whatever was asked or configured (contract §6)."""

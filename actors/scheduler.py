@@ -6,11 +6,11 @@ from datetime import datetime, timedelta
 
 from core.actor import Actor, Context
 from core.events import Aggregate
-from core.intake import Intake
-from core.launch import Launch
-from core.log import EventLog
-from core.schedules import ScheduleCreated, ScheduleFired, ScheduleResumed, ScheduleRevised, SchedulesFired
-from core.threads import Threads
+from core.log.store import EventLog
+from core.thread.intake import Intake
+from core.thread.threads import Threads
+from core.user.launch import Launch
+from core.user.schedules import ScheduleCreated, ScheduleFired, ScheduleResumed, ScheduleRevised, SchedulesFired
 
 GRAIN = timedelta(milliseconds=1)
 """Timers are cut to this: a timer is set so much later that it is never early."""

@@ -14,9 +14,9 @@ from langchain_core.messages import HumanMessage, SystemMessage
 from actors.lead.content import without_thoughts
 from actors.lead.plan import Models
 from core.actor import Actor, Progress
-from core.config import Config, ConfigSource
+from core.config.load import Config, ConfigSource
 from core.errors import Invalid, Unavailable
-from core.previews import text_of
+from core.thread.previews import text_of
 
 log = structlog.get_logger("sika.suggestions")
 

@@ -21,14 +21,14 @@ import msgspec
 
 from core import traces
 from core.actor import Actor, Context
-from core.config import ConfigSource
+from core.config.load import ConfigSource
 from core.errors import Invalid, SikaError
 from core.events import Aggregate, Json, WebhookDelivered, WebhookFailed
 from core.identity.installation import Installation
 from core.ids import now, stamp
 from core.lifecycle import WEBHOOK, RunEnded
-from core.runs import end_of, outcome
-from core.state import Run, ThreadState
+from core.thread.runs import end_of, outcome
+from core.thread.state import Run, ThreadState
 
 PAUSES = (5, 30, 120, 600, 3600, 14400)
 """Seconds between the tries."""

@@ -7,10 +7,10 @@ from datetime import datetime
 from core.actor import Actor, Context
 from core.events import Aggregate, ThreadErased
 from core.lifecycle import USED_TOOLS, RunEnded
-from core.log import EventLog
-from core.repository import Repository
-from core.workspace import KIND, Manifest, WorkspaceForgotten, WorkspaceScanned, fold, with_people
-from core.workspace import Workspace as Port
+from core.log.repository import Repository
+from core.log.store import EventLog
+from core.thread.workspace import KIND, Manifest, WorkspaceForgotten, WorkspaceScanned, fold, with_people
+from core.thread.workspace import Workspace as Port
 
 
 class Workspace(Actor[RunEnded | ThreadErased]):

@@ -7,10 +7,10 @@ import inspect
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, cast
 
-from core.config import reveal
+from core.config.load import reveal
+from core.config.settings import Guardrails
 from core.errors import Invalid
-from core.guardrails import ALLOWED, TOOL_NOT_ALLOWED, Decision, Provider, Reason, Request
-from core.settings import Guardrails
+from core.ports.guardrails import ALLOWED, TOOL_NOT_ALLOWED, Decision, Provider, Reason, Request
 
 _DEER_FLOW = {"deerflow.guardrails.builtin:AllowlistProvider": "adapters.guardrails:AllowList"}
 """Providers by the names they have in a DeerFlow configuration."""

@@ -10,12 +10,12 @@ from anyio import to_thread
 
 from adapters.sandboxes.files import refusals
 from core.errors import Invalid
-from core.files import Folder
-from core.images import MAX_BYTES
+from core.ports.images import MAX_BYTES
+from core.thread.folder import Folder
 
 
 class LocalImages:
-    """See `core.images.Images`."""
+    """See `core.ports.images.Images`."""
 
     def __init__(self, home: Path) -> None:
         self._home = home

@@ -17,9 +17,9 @@ from typing import Any
 
 import structlog
 
-from core.config import Secret
+from core.config.load import Secret
+from core.config.settings import ToolEntry
 from core.errors import Invalid, SikaError
-from core.settings import ToolEntry
 from core.tools import Tool, ToolContext
 
 log = structlog.get_logger("sika.tools")

@@ -11,8 +11,8 @@ from pathlib import Path, PurePath
 from anyio import to_thread
 
 from core.errors import Invalid, NotFound
-from core.files import Folder, open_plain
-from core.uploads import Outline, Upload, outline
+from core.thread.folder import Folder, open_plain
+from core.thread.uploads import Outline, Upload, outline
 
 MOST_FILES = 1000
 READ_BYTES = 4 << 20
@@ -20,7 +20,7 @@ READ_BYTES = 4 << 20
 
 
 class LocalUploads:
-    """See `core.uploads.Uploads`."""
+    """See `core.thread.uploads.Uploads`."""
 
     def __init__(self, home: Path) -> None:
         self._home = home

@@ -17,11 +17,11 @@ from pathlib import Path
 from anyio import to_thread
 
 from adapters.sandboxes.search import BINARY_PROBE, ignored, shown
+from core.config.redaction import redactor
 from core.errors import Invalid, NotFound
-from core.files import Folder, digest, open_plain
 from core.paths import ROOTS, USER_DATA
-from core.redaction import redactor
-from core.workspace import (
+from core.thread.folder import Folder, digest, open_plain
+from core.thread.workspace import (
     ANYTHING,
     MAX_DIFF_BYTES,
     MAX_FILES,

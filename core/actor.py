@@ -5,8 +5,8 @@ An actor is one class in one file. Its type argument is its subscription:
     class Title(Actor[RunCompleted]):
         async def handle(self, event: RunCompleted, ctx: Context) -> None: ...
 
-The runtime (`core.system`) owns everything else: subjects, redelivery, retries, concurrency, shutdown. Whatever an
-actor needs it takes in `__init__`; the composition root passes it in.
+The runtime (`core.runtime.system`) owns everything else: subjects, redelivery, retries, concurrency, shutdown. Whatever
+an actor needs it takes in `__init__`; the composition root passes it in.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar, overload
 
 from core.errors import Invalid
 from core.events import Aggregate, Event, Record
-from core.repository import Decision, Repository
-from core.state import ThreadState
+from core.log.repository import Decision, Repository
+from core.thread.state import ThreadState
 
 E = TypeVar("E", contravariant=True)
 S = TypeVar("S")
@@ -95,7 +95,7 @@ class Context(Protocol):
         ...
 
     async def call(self, actor: str, request: Mapping[str, Any]) -> Any:
-        """Asks an actor, wherever it runs. Raises what it raises (`core.calls.call`), and `Unavailable`."""
+        """Asks an actor, wherever it runs. Raises what it raises (`core.bus.rpc.call`), and `Unavailable`."""
         ...
 
     def now(self) -> str:

@@ -1,7 +1,7 @@
 """The life of a run: what may follow in which status, the ends, and the labels that an end carries.
 
 Rules.
-1. Everything that says how a run may go on is a table here. The fold (`core.state`) looks it up.
+1. Everything that says how a run may go on is a table here. The fold (`core.thread.state`) looks it up.
 2. An event that may not follow folds as nothing, and the thread names it as a problem: the fold is total.
 3. An end is one of five events. `RunPaused` is an end too: the run that goes on from there is another one.
 """

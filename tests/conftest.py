@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from core.redaction import redactor
+from core.config.redaction import redactor
 
 pytest_plugins = ["tests.support.budget"]
 

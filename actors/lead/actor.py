@@ -27,19 +27,19 @@ from actors.lead.prompt import short_hash
 from actors.lead.recorder import Ended, adopt
 from actors.lead.summary import chosen
 from actors.lead.turn import Call, Candidate, Count, Turn, VisibleFailure, uncounted, unseen
-from core import agents
-from core.config import Config, ConfigSource
+from core.config.load import Config, ConfigSource
+from core.config.settings import Guardrails
 from core.errors import SikaError
 from core.events import Json
-from core.guardrails import Provider
-from core.images import Images
-from core.ledger import Ledgers, Today
-from core.log import EventLog
-from core.run import CallRef, Failed, Journal, OwnedRun, Paused, Prepared, RunActor
-from core.settings import Guardrails
-from core.state import next_nodes, unanswered
+from core.log.store import EventLog
+from core.ports.guardrails import Provider
+from core.ports.images import Images
+from core.thread.ledger import Ledgers, Today
+from core.thread.run import CallRef, Failed, Journal, OwnedRun, Paused, Prepared, RunActor
+from core.thread.state import next_nodes, unanswered
+from core.thread.uploads import Uploads
 from core.tools import Effect, Tool
-from core.uploads import Uploads
+from core.user import agents
 
 log = structlog.get_logger("sika.lead")
 

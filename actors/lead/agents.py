@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from actors.lead.options import Options
-from core import agents
-from core.agents import Definition, Roster
 from core.errors import Invalid
 from core.tools import Tool
+from core.user import agents
+from core.user.agents import Definition, Roster
 
 SETUP, UPDATE = "setup_agent", "update_agent"
 BOOTSTRAP_TOOLS = (SETUP, "read_file")

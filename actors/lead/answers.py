@@ -10,9 +10,9 @@ from typing import Any
 from langchain_core.messages import AIMessage, AIMessageChunk
 
 from actors.lead.messages import dump
+from core.config.redaction import redactor
 from core.events import Json, Message, ModelCompleted
-from core.previews import Previewer, call_text
-from core.redaction import redactor
+from core.thread.previews import Previewer, call_text
 
 UNREADABLE = "the arguments of this call were cut off or are not a JSON object; nothing was done."
 SECRET = (

@@ -18,12 +18,12 @@ from actors.lead.answers import completed, merge, redacted
 from actors.lead.content import without_images
 from actors.lead.failures import Breaker, address, classify, pause_ms
 from actors.lead.turn import Candidate, Turn, VisibleFailure
+from core.config.redaction import redactor
 from core.errors import SikaError
 from core.events import ModelCompleted, ModelFailed
 from core.ids import uuid7
-from core.previews import Previewer, text_of
-from core.redaction import redactor
-from core.usage import ANSWERED_BY
+from core.thread.previews import Previewer, text_of
+from core.thread.usage import ANSWERED_BY
 
 Ask = Callable[[Sequence[BaseMessage]], AsyncIterator[AIMessage]]
 Bind = Callable[[BaseChatModel], Ask]

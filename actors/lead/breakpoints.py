@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from core.events import RunRequested
-from core.run import Paused
+from core.thread.run import Paused
 
 EVERYWHERE = "*"
 

@@ -49,13 +49,13 @@ from actors.lead.policies.vision import Vision
 from actors.lead.recorder import Recorder, patched
 from actors.lead.summary import Models
 from actors.lead.turn import Answer, ModelHandler, ToolHandler, ToolResult, Turn
-from core import settings
-from core.config import reveal
+from core.config import settings
+from core.config.load import reveal
+from core.config.settings import Config, MiddlewareEntry
 from core.errors import Invalid, contained
 from core.events import ModelCompleted
-from core.guardrails import Provider
-from core.images import Images
-from core.settings import Config, MiddlewareEntry
+from core.ports.guardrails import Provider
+from core.ports.images import Images
 
 Policy = AgentMiddleware[Any, Turn, Any]
 

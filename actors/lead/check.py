@@ -9,9 +9,9 @@ from actors.lead.agent import as_langchain
 from actors.lead.chain import Ports, arranged, policies
 from actors.lead.options import Options
 from actors.lead.plan import RunSetup
-from core.config import Config
+from core.config.load import Config
 from core.errors import Invalid
-from core.guardrails import Provider
+from core.ports.guardrails import Provider
 from core.tools import Tool
 
 

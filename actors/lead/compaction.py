@@ -6,10 +6,10 @@ import posixpath
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from core.config.settings import ContextSize, Summarization
 from core.events import ContextCompacted, Json, Message
-from core.messages import REMINDER
-from core.settings import ContextSize, Summarization
-from core.usage import SUMMARY, Size, estimate
+from core.thread.messages import REMINDER
+from core.thread.usage import SUMMARY, Size, estimate
 
 AGAIN = 0.1
 """A conversation over its limit is summarised again when it has grown by this much of the limit."""

@@ -47,7 +47,7 @@ def _block(block: str | dict[Any, Any], change: Callable[[str], str], depth: int
 
 def text_by_line(content: Content) -> str:
     """Returns all text of the content, each block on a line of its own: for what reads it, or cuts it. People are
-    shown blocks without a break between them (`core.previews.text_of`).
+    shown blocks without a break between them (`core.thread.previews.text_of`).
     """
     if isinstance(content, str):
         return content

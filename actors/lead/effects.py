@@ -22,11 +22,11 @@ from langgraph.prebuilt.tool_node import ToolCallRequest
 from actors.lead.asking import Ask, answered
 from actors.lead.messages import load
 from actors.lead.turn import Answer, Candidate, ModelHandler, ToolHandler, ToolResult, Turn
-from core.calls import Silent
+from core.bus.rpc import Silent
+from core.config.redaction import Stream, redactor
 from core.errors import SikaError
 from core.events import Interrupt, ToolCompleted
-from core.redaction import Stream, redactor
-from core.run import CallRef
+from core.thread.run import CallRef
 
 SCRATCHPAD = "__pregel_scratchpad"
 """Where `interrupt()` looks for answers in the configuration of a task (langgraph's `CONFIG_KEY_SCRATCHPAD`)."""

@@ -13,12 +13,12 @@ from langchain_core.language_models import BaseChatModel
 from actors.lead.agents import allowed, default_soul, find
 from actors.lead.options import Options, options
 from actors.lead.prompt import Mounted, build, mounted, parts_of
-from core.agents import Definition, Roster
-from core.config import Config, ConfigSource
+from core.config.load import Config, ConfigSource
 from core.errors import Invalid
 from core.events import RunRequested
-from core.repository import Repository
+from core.log.repository import Repository
 from core.tools import Tool
+from core.user.agents import Definition, Roster
 
 DEMO = "demo"
 """The demo model likes to plan; others do when they are asked to (contract runtime §1.1: `is_plan_mode`)."""

@@ -13,13 +13,13 @@ from pathlib import PurePath
 from typing import NamedTuple
 
 from core.control import neutralised
-from core.documents import KINDS
 from core.events import Json, Message, RunRequested
 from core.ids import now
-from core.messages import REMINDER, RESERVED, UPLOADS_BLOCK
 from core.paths import USER_DATA
-from core.state import REMOVE_ALL, ThreadState
-from core.uploads import Outline, Upload, Uploads
+from core.ports.documents import KINDS
+from core.thread.messages import REMINDER, RESERVED, UPLOADS_BLOCK
+from core.thread.state import REMOVE_ALL, ThreadState
+from core.thread.uploads import Outline, Upload, Uploads
 
 NAME = "user-input"
 """Of the last human message of a turn, unless it has one (contract runtime §4)."""

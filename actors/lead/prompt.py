@@ -14,10 +14,10 @@ import msgspec
 
 from actors.lead.options import Options
 from actors.lead.policies import deferred_tools
-from core.agents import Definition
+from core.config.settings import Config
 from core.control import neutralised
 from core.paths import USER_DATA
-from core.settings import Config
+from core.user.agents import Definition
 
 PRODUCT = "Sika"
 MOST_PROFILE = 8000

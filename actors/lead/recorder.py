@@ -21,11 +21,11 @@ from actors.lead.answers import redacted
 from actors.lead.effects import Settled
 from actors.lead.messages import dump, load
 from actors.lead.turn import Answer, ModelHandler, ToolHandler, ToolResult, Turn
+from core.config.redaction import redactor
 from core.events import Json, Message, ModelCompleted, StatePatched, ToolCompleted
-from core.previews import line_of
-from core.redaction import redactor
-from core.run import outcome_of, tool_message
-from core.state import COMPACTED, REMOVE_ALL, asks_person, unanswered
+from core.thread.previews import line_of
+from core.thread.run import outcome_of, tool_message
+from core.thread.state import COMPACTED, REMOVE_ALL, asks_person, unanswered
 
 GRAPH_ONLY = ("messages", "jump_to", "structured_response", "remaining_steps")
 """What of the graph's state is not the thread's."""

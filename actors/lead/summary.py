@@ -14,14 +14,14 @@ from langgraph.errors import GraphBubbleUp
 
 from actors.lead.compaction import Summary
 from actors.lead.content import without_thoughts
-from core.config import Config
+from core.config.load import Config
+from core.config.settings import Summarization
 from core.errors import Invalid, Unavailable
 from core.events import Message
 from core.ids import uuid7
-from core.messages import REMINDER
-from core.previews import text_of
-from core.settings import Summarization
-from core.usage import ANSWERED_BY, BYTES_PER_TOKEN, SUMMARY
+from core.thread.messages import REMINDER
+from core.thread.previews import text_of
+from core.thread.usage import ANSWERED_BY, BYTES_PER_TOKEN, SUMMARY
 
 log = structlog.get_logger("sika.lead")
 

@@ -20,15 +20,15 @@ from actors.lead.breakpoints import Breakpoints
 from actors.lead.failures import Breaker
 from actors.lead.messages import MessageCache, dump, load
 from actors.lead.options import Options
-from core.config import Config
+from core.config.load import Config
 from core.errors import SikaError
 from core.events import Decision, Interrupt, Json, Message, ModelCompleted
 from core.ids import uuid7
-from core.ledger import Today
-from core.run import CallRef, Journal
-from core.state import Intent, ThreadState
+from core.thread.ledger import Today
+from core.thread.run import CallRef, Journal
+from core.thread.state import Intent, ThreadState
+from core.thread.usage import APOLOGY
 from core.tools import Effect
-from core.usage import APOLOGY
 
 ModelHandler = Callable[[ModelRequest["Turn"]], Awaitable[ModelResponse[Any]]]
 ToolResult = ToolMessage | Command[Any]

@@ -21,9 +21,9 @@ from anyio import to_thread
 from adapters.documents import convert
 from adapters.sandboxes import seccomp
 from adapters.sandboxes.confinement import binary, in_memory, kernel_files, namespaces, sealed
-from core.documents import KINDS, OLD, UNCONFINED, Converted, Outcome, Rejected
 from core.errors import Invalid, NotFound
-from core.files import Draft, Folder, digest, open_plain
+from core.ports.documents import KINDS, OLD, UNCONFINED, Converted, Outcome, Rejected
+from core.thread.folder import Draft, Folder, digest, open_plain
 
 log = structlog.get_logger("sika.documents")
 

@@ -9,9 +9,9 @@ from langchain_core.language_models import BaseChatModel
 
 from adapters.models import factory
 from adapters.models.demo import BROKEN_LABEL, DemoChatModel
-from core.config import ConfigSource
+from core.config.load import ConfigSource
+from core.config.settings import Model
 from core.errors import Invalid
-from core.settings import Model
 
 DEMO = "demo"
 

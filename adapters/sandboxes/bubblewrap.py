@@ -28,7 +28,7 @@ from adapters.sandboxes.quota import Quota
 from adapters.sandboxes.record import Job
 from adapters.sandboxes.supervisor import FIRST_FD
 from core.paths import WORKSPACE, Mount, Tree
-from core.sandbox import ExecResult
+from core.ports.sandbox import ExecResult
 
 log = structlog.get_logger("sika.sandbox")
 

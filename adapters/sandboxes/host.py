@@ -19,7 +19,7 @@ from adapters.sandboxes.quota import Quota
 from adapters.sandboxes.record import Job
 from core.errors import Invalid
 from core.paths import SKILLS, WORKSPACE, Mount, Tree
-from core.sandbox import ExecResult
+from core.ports.sandbox import ExecResult
 
 _PLAIN_HOME = re.compile(r"[\w@%+=:,./-]+\Z")
 _LONGEST_LINE = 8192

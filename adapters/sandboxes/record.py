@@ -64,9 +64,9 @@ from anyio import to_thread
 from adapters.sandboxes import supervisor
 from adapters.sandboxes.quota import Quota
 from adapters.sandboxes.tail import Tail
+from core.config.redaction import redactor
 from core.errors import Invalid, Unavailable
-from core.redaction import redactor
-from core.sandbox import ExecResult
+from core.ports.sandbox import ExecResult
 
 MAX_COMMAND = 100_000
 """Bytes of a command: below MAX_ARG_STRLEN (128 KiB on Linux), with room for the words around it."""

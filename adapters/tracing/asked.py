@@ -6,8 +6,8 @@ import os
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from core.config.settings import Langfuse, LangSmith, Tracing
 from core.errors import Invalid
-from core.settings import Langfuse, LangSmith, Tracing
 
 LANGSMITH_SWITCHES = ("LANGSMITH_TRACING", "LANGCHAIN_TRACING_V2", "LANGCHAIN_TRACING")
 """The first that is set decides."""

@@ -16,9 +16,9 @@ from langchain_core.tracers.schemas import Run
 from adapters.tracing import asked
 from adapters.tracing.asked import LangfuseTarget, LangSmithTarget
 from adapters.tracing.flush import flush
+from core.config.redaction import redactor
+from core.config.settings import Config, Tracing
 from core.errors import Invalid
-from core.redaction import redactor
-from core.settings import Config, Tracing
 
 ROOT = "lead-agent"
 """Name of a trace without an assistant."""

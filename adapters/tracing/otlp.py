@@ -15,10 +15,10 @@ import structlog
 from adapters.tracing import asked
 from adapters.tracing.flush import flush
 from adapters.tracing.spans import Spans, Value
+from core.config.settings import Tracing
 from core.errors import Unavailable
 from core.events import Record, thread
-from core.log import Ear, EventLog
-from core.settings import Tracing
+from core.log.store import Ear, EventLog
 
 if TYPE_CHECKING:
     from adapters.tracing.pipeline import Pipeline

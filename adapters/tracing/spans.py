@@ -36,7 +36,7 @@ from core.events import (
     ToolRequested,
 )
 from core.lifecycle import ENDS
-from core.usage import ANSWERED_BY, Tokens, tokens_of
+from core.thread.usage import ANSWERED_BY, Tokens, tokens_of
 
 log = structlog.get_logger("sika.tracing")
 

@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 
+from core.config.settings import Secret
 from core.errors import Invalid
-from core.settings import Secret
 
 P = TypeVar("P")
 URL_CHARACTERS = 4096

@@ -20,11 +20,11 @@ from channels.client.background import Background
 from channels.client.errors import ClientError, Invalid, Unavailable, of_core
 from channels.client.servers import announced, answers
 from channels.client.wire import Target
-from core import config as configuration
-from core import logs
-from core.config import ConfigSource
+from core.config import load as configuration
+from core.config.load import ConfigSource
 from core.errors import Refused, SikaError
 from core.identity.installation import Installation
+from core.observe import logs
 
 LOOK_SECONDS = 0.25
 """How often a server looks whether the main thread has ended."""

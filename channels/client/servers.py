@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 from anyio import to_thread
 
-from core import servers
+from core.runtime import servers
 
 HEALTH_SECONDS = 2.0
 

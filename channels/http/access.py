@@ -23,6 +23,7 @@ from channels.http.errors import Forbidden, answer
 from channels.http.live import PRINCIPAL, Services
 from channels.http.routes import ROUTE, Handler, Route
 from channels.http.shapes import Refusal, Unauthorized
+from core.config.settings import Config
 from core.errors import SikaError, Unavailable
 from core.identity import sessions
 from core.identity.accounts import ACCOUNTS
@@ -32,7 +33,6 @@ from core.identity.installation import Installation
 from core.identity.limits import Limits
 from core.identity.lockout import Lockout
 from core.identity.principal import LOCAL, Principal
-from core.settings import Config
 
 log = structlog.get_logger("sika.http")
 

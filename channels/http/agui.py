@@ -20,7 +20,6 @@ from channels.http.live import Live, Outlet
 from channels.http.routes import API, SSE, Route
 from channels.http.sse import Frame
 from channels.http.traces import traced
-from core.assistants import DEFAULT
 from core.errors import Invalid, NotFound
 from core.events import (
     ContextCompacted,
@@ -44,8 +43,20 @@ from core.events import (
     ToolCompleted,
 )
 from core.ids import assistant_id, safe_id
-from core.previews import Part, Piece, Preview, Progress, Reader, RunPreview, call_text, line_of, rest_of, text_of
-from core.state import Folding, Run, ThreadState, tool_calls
+from core.thread.previews import (
+    Part,
+    Piece,
+    Preview,
+    Progress,
+    Reader,
+    RunPreview,
+    call_text,
+    line_of,
+    rest_of,
+    text_of,
+)
+from core.thread.state import Folding, Run, ThreadState, tool_calls
+from core.user.assistants import DEFAULT
 
 VERSION = "1.0"
 HELD = 256

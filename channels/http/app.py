@@ -37,9 +37,9 @@ from channels.http.langgraph import branches, crons, erasure, follow, runs, sear
 from channels.http.langgraph.events import routes as thread_events
 from channels.http.live import LIVE, Live, Services
 from channels.http.routes import MOUNTS, ROOT, Route, mount
+from core.config.settings import Config
 from core.errors import Invalid, Refused
-from core.readiness import Missing
-from core.settings import Config
+from core.runtime.readiness import Missing
 
 __all__ = ["Services", "build", "serve"]
 

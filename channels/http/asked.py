@@ -10,12 +10,12 @@ import msgspec
 
 from channels.http import inputs
 from channels.http.errors import BadRequest
-from core.assistants import NOT_FROM_CLIENTS, Assistant, applied
-from core.config import Config
+from core.config.load import Config
+from core.config.redaction import redactor
 from core.errors import Invalid
 from core.events import Json, Resume, RunRequested
 from core.ids import stamp
-from core.redaction import redactor
+from core.user.assistants import NOT_FROM_CLIENTS, Assistant, applied
 
 MODES = ("values", "updates", "messages", "messages-tuple", "custom", "tasks", "checkpoints", "debug", "events")
 """Of a stream."""

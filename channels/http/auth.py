@@ -23,13 +23,13 @@ from channels.http.errors import Forbidden
 from channels.http.guard import SEEN
 from channels.http.routes import API, Form, Handler, Param, Route
 from channels.http.shapes import Unauthorized
+from core.config.settings import Auth, OidcProvider
 from core.errors import Invalid, NotFound, Refused, SikaError
 from core.identity import accounts, lockout, sessions
 from core.identity.accounts import Account
 from core.identity.errors import EmailTaken, Unauthenticated, WrongPassword
 from core.identity.passwords import strong
 from core.identity.principal import LOCAL
-from core.settings import Auth, OidcProvider
 
 log = structlog.get_logger("sika.http")
 

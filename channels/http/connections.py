@@ -22,8 +22,8 @@ from aiohttp.typedefs import Middleware
 from channels.http.errors import SlowBody, answer
 from channels.http.guard import is_loopback, trusts
 from channels.http.routes import Handler
+from core.config.settings import Http
 from core.identity.lockout import network
-from core.settings import Http
 
 log = structlog.get_logger("sika.http")
 

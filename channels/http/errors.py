@@ -11,8 +11,8 @@ from aiohttp.typedefs import Middleware
 
 from channels.http import guard, traces
 from channels.http.routes import Handler
+from core.config.redaction import redactor
 from core.errors import Conflict, Invalid, NotFound, Refused, SikaError, Unavailable
-from core.redaction import redactor
 
 log = structlog.get_logger("sika.http")
 

@@ -9,8 +9,8 @@ from prometheus_client import GC_COLLECTOR, PROCESS_COLLECTOR, Metric, generate_
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
-from core.metrics import Family, Histogram
-from core.redaction import redactor
+from core.config.redaction import redactor
+from core.observe.metrics import Family, Histogram
 
 Values = Mapping[tuple[str, ...], float]
 Histograms = Mapping[tuple[str, ...], Histogram]

@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 from aiohttp import web
 
-from core.settings import Http
+from core.config.settings import Http
 
 ORIGIN: web.RequestKey[str] = web.RequestKey("origin", str)
 """Set on requests of configured foreign origins: streamed responses need it before they are returned."""

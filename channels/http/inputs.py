@@ -11,7 +11,7 @@ from channels.http.errors import BadRequest
 from core.errors import Invalid
 from core.events import Json, Message
 from core.ids import uuid7
-from core.messages import RESERVED
+from core.thread.messages import RESERVED
 
 _TYPES: Mapping[str, str] = {
     "user": "human",

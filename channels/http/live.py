@@ -13,24 +13,24 @@ import structlog
 from aiohttp import web
 
 from channels.http import guard
-from core.agents import Rosters
-from core.assistants import DEFAULT, Catalog
-from core.commands import Commands
-from core.config import Config
+from core.config.load import Config
 from core.errors import SikaError, Unavailable
-from core.follow import Follower, Followers
 from core.identity.principal import Principal
 from core.ids import safe_id
-from core.intake import Intake
-from core.launch import Launch
-from core.log import EventLog
-from core.ownership import missing
-from core.projections import Views
-from core.readiness import Missing
-from core.state import ThreadState
-from core.store import Stores
-from core.system import System
-from core.threads import Threads
+from core.log.store import EventLog
+from core.runtime.readiness import Missing
+from core.runtime.system import System
+from core.thread.commands import Commands
+from core.thread.follow import Follower, Followers
+from core.thread.intake import Intake
+from core.thread.ownership import missing
+from core.thread.state import ThreadState
+from core.thread.threads import Threads
+from core.user.agents import Rosters
+from core.user.assistants import DEFAULT, Catalog
+from core.user.launch import Launch
+from core.user.store import Stores
+from core.views.projections import Views
 
 log = structlog.get_logger("sika.http")
 T = TypeVar("T")
@@ -75,7 +75,7 @@ class Services:
     home: Path
     version: str = "0.1.0"
     missing: Callable[[], Awaitable[Sequence[Missing]]] = _nothing
-    """What keeps the process from taking work (`core.readiness`)."""
+    """What keeps the process from taking work (`core.runtime.readiness`)."""
 
     @classmethod
     def of(cls, system: System, config: Callable[[], Config], home: Path) -> Services:

@@ -14,11 +14,11 @@ from aiohttp import web
 from channels.http import live as alive
 from channels.http.live import LIVE, Live, Services
 from channels.http.routes import ROOT, Route
-from core.config import Config
+from core.bus.streams import message_count
+from core.config.load import Config
 from core.errors import NotFound, Unavailable
 from core.events import Record
-from core.metrics import Family, Metrics
-from core.streams import message_count
+from core.observe.metrics import Family, Metrics
 
 MEDIA = "text/plain"
 FORMAT = "text/plain; version=0.0.4; charset=utf-8"

@@ -14,8 +14,8 @@ from channels.http.bodies import flag, number
 from channels.http.live import Live, Outlet
 from channels.http.routes import SSE, Param, Route
 from core.events import Json, Record, thread
-from core.follow import Stopping
-from core.previews import RunPreview
+from core.thread.follow import Stopping
+from core.thread.previews import RunPreview
 
 
 async def get_log(request: web.Request) -> web.StreamResponse:

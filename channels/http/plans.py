@@ -9,12 +9,12 @@ from aiohttp import web
 from channels.http import live as alive
 from channels.http.asked import RunBody, checked
 from channels.http.kept import storable
-from core import schedules
-from core.assistants import DEFAULT
 from core.egress import check_url
 from core.events import Json
 from core.ids import assistant_id
-from core.schedules import Plan, Timing
+from core.user import schedules
+from core.user.assistants import DEFAULT
+from core.user.schedules import Plan, Timing
 
 
 async def planned(

@@ -12,7 +12,7 @@ from typing import Any
 
 from aiohttp import web
 
-from core.config import Config
+from core.config.load import Config
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from channels.terminal.doctor import Finding
-from core import streams
-from core.bus import Bus, Endpoint
+from core.bus import streams
+from core.bus.connection import Bus, Endpoint
 from core.errors import Unavailable
 
 _DURABILITY = (

@@ -8,11 +8,11 @@ from typing import NamedTuple
 import msgspec
 
 from channels.terminal.text import one_line
-from core import streams
-from core.bus import Bus
+from core.bus import streams
+from core.bus.connection import Bus
+from core.bus.queue import Hint, WorkQueue
 from core.events import Aggregate
 from core.ids import uuid7
-from core.work import Hint, WorkQueue
 
 
 class Body(msgspec.Struct):

@@ -23,11 +23,11 @@ from channels.client.aio import AsyncSikaClient
 from channels.client.errors import ClientError
 from channels.client.servers import announced, healthy
 from channels.terminal.text import Style, clean, one_line
-from core import embedded
-from core.config import find, load
+from core.bus import embedded
+from core.config.load import find, load
+from core.config.redaction import redactor
+from core.config.settings import Model, Secret
 from core.errors import Invalid, SikaError
-from core.redaction import redactor
-from core.settings import Model, Secret
 
 CHECK_SECONDS = 30.0
 CALL_SECONDS = 20.0

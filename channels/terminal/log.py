@@ -13,8 +13,8 @@ from channels.terminal.undecoded import problem_of
 from core.errors import NotFound
 from core.events import Record, thread
 from core.ids import safe_id
-from core.log import EventLog
-from core.state import Run, ThreadState, fold, next_nodes
+from core.log.store import EventLog
+from core.thread.state import Run, ThreadState, fold, next_nodes
 
 Write = Callable[[str], None]
 
@@ -28,7 +28,7 @@ class Teller(Protocol):
 
 
 class Report(Protocol):
-    """What came of a replay: `core.replay.Report`."""
+    """What came of a replay: `core.thread.replay.Report`."""
 
     runs: int
     steps: int

@@ -9,8 +9,6 @@ import msgspec
 
 from channels.terminal.text import Style, about, clean, one_line
 from channels.terminal.undecoded import fields_of, problem_of
-from core.agents import AgentDefined, AgentRemoved, ProfileWritten
-from core.assistants import AssistantCreated, AssistantRemoved, AssistantReverted, AssistantRevised
 from core.events import (
     ApprovalRequested,
     ApprovalResolved,
@@ -56,9 +54,12 @@ from core.events import (
 from core.identity import accounts as people
 from core.identity.limits import RunAdmitted, RunRefused
 from core.identity.lockout import SigninFailed, SigninLocked, SigninSucceeded
-from core.ledger import TokensSpent
-from core.previews import text_of
-from core.schedules import (
+from core.thread.ledger import TokensSpent
+from core.thread.previews import text_of
+from core.thread.workspace import WorkspaceForgotten, WorkspaceScanned
+from core.user.agents import AgentDefined, AgentRemoved, ProfileWritten
+from core.user.assistants import AssistantCreated, AssistantRemoved, AssistantReverted, AssistantRevised
+from core.user.schedules import (
     Plan,
     ScheduleCreated,
     ScheduleFailed,
@@ -71,8 +72,7 @@ from core.schedules import (
     SchedulesKept,
     ScheduleSkipped,
 )
-from core.store import ItemPut, ItemRemoved
-from core.workspace import WorkspaceForgotten, WorkspaceScanned
+from core.user.store import ItemPut, ItemRemoved
 
 WIDTH = 160
 WORDS = 90

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from channels.terminal.undecoded import problem_of
+from core.bus.streams import Stored, counts, messages, page
 from core.errors import NotFound, SikaError
 from core.events import (
     Aggregate,
@@ -24,9 +25,8 @@ from core.events import (
     thread,
 )
 from core.ids import safe_id
-from core.log import EventLog
-from core.state import fold
-from core.streams import Stored, counts, messages, page
+from core.log.store import EventLog
+from core.thread.state import fold
 
 _FORGET = (ThreadErased, ThreadPruned)
 """First events of a log whose earlier events were purged, as they should be."""

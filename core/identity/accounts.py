@@ -9,12 +9,12 @@ from typing import Literal
 
 import msgspec
 
+from core.config.settings import Secret
 from core.errors import Invalid, NotFound, Refused
 from core.events import Aggregate, Event, Record
 from core.identity.errors import EmailTaken, Initialized
 from core.identity.sessions import Session
 from core.ids import stamp
-from core.settings import Secret
 
 KIND = "identity"
 ACCOUNTS = Aggregate(KIND, "accounts")

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
+from core.config.settings import Secret
 from core.errors import Invalid
 from core.events import Event
 from core.identity import accounts, keys, sessions
@@ -18,9 +19,8 @@ from core.identity.installation import Installation
 from core.identity.passwords import Passwords
 from core.identity.principal import Principal
 from core.ids import safe_id, uuid7
-from core.log import EventLog
-from core.repository import Repository
-from core.settings import Secret
+from core.log.repository import Repository
+from core.log.store import EventLog
 
 FRESH_SECONDS = 1.0
 """How old the accounts may be when a request is let in: what is revoked anywhere ends everywhere within this time."""

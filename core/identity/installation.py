@@ -14,9 +14,9 @@ import secrets
 from collections.abc import Mapping
 from pathlib import Path
 
+from core.config.redaction import redactor
+from core.config.settings import Secret
 from core.errors import Invalid
-from core.redaction import redactor
-from core.settings import Secret
 
 LEAST = 32
 """Characters of a secret that somebody chose: HS256 asks for 256 bits (RFC 7518 §3.2)."""

@@ -3,8 +3,8 @@
 Runs at a time are exact, whoever asks wherever: admissions are facts of an aggregate of the user's, decided under the
 log's guard. Each one states all runs that are admitted and not known to have ended, so the last one says it all. Runs
 are not taken off when they end but when their place is wanted: no run waits for bookkeeping. Tokens are those in the
-user's ledger (`core.ledger`), and a run that was admitted uses what it uses. Requests are counted per process: behind N
-replicas a user may have N times as many.
+user's ledger (`core.thread.ledger`), and a run that was admitted uses what it uses. Requests are counted per process:
+behind N replicas a user may have N times as many.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 import structlog
 
-from core import settings
+from core.config import settings
 from core.errors import SikaError, Unavailable
 from core.events import Aggregate, Event, Record
 from core.identity.errors import TooMany
 from core.identity.principal import Principal
 from core.ids import now, stamp
-from core.ledger import Ledgers
-from core.log import EventLog
-from core.repository import Repository
-from core.threads import Threads
+from core.log.repository import Repository
+from core.log.store import EventLog
+from core.thread.ledger import Ledgers
+from core.thread.threads import Threads
 
 log = structlog.get_logger("sika.identity")
 

@@ -17,8 +17,8 @@ import structlog
 from core.errors import SikaError
 from core.events import Aggregate, Event, Record
 from core.identity.errors import TooMany
-from core.log import EventLog
-from core.repository import Repository
+from core.log.repository import Repository
+from core.log.store import EventLog
 
 log = structlog.get_logger("sika.identity")
 

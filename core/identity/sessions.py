@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from core.config.settings import Secret
 from core.identity.errors import Unauthenticated
-from core.settings import Secret
 
 T = TypeVar("T")
 LONGEST = 4096

@@ -12,12 +12,12 @@ import pytest
 from actors.agents import Agents
 from actors.lead.agents import find
 from actors.lead.options import Options
-from core import system as core
-from core.agents import Definition, aggregates
-from core.config import ConfigSource
+from core.config.load import ConfigSource
 from core.errors import Invalid, NotFound, Refused
 from core.events import Aggregate, Json, RunRequested, StatePatched
-from core.system import System
+from core.runtime import system as core
+from core.runtime.system import System
+from core.user.agents import Definition, aggregates
 from tests.support.nats import Nats, running
 
 pytestmark = pytest.mark.anyio

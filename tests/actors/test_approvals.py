@@ -15,9 +15,7 @@ import pytest
 
 from actors import approvals as actor
 from actors.approvals import Approvals
-from core import approvals, system
-from core.approvals import EXPIRE
-from core.bus import Endpoint
+from core.bus.connection import Endpoint
 from core.events import (
     ApprovalRequested,
     ApprovalResolved,
@@ -31,8 +29,11 @@ from core.events import (
     RunRolledBack,
     RunStarted,
 )
-from core.state import Run, ThreadState
-from core.system import System
+from core.runtime import system
+from core.runtime.system import System
+from core.thread import approvals
+from core.thread.approvals import EXPIRE
+from core.thread.state import Run, ThreadState
 from tests.support.nats import Nats, eventually, running
 from tests.support.records import ai, call, human
 from tests.support.workers import Power

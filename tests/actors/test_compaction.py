@@ -16,12 +16,13 @@ from actors.compaction import Compaction
 from actors.lead.summary import LEAD_IN
 from adapters.models.configured import Configured
 from channels.http.app import Services, serve
-from core import calls, embedded
-from core.bus import Endpoint
-from core.config import ConfigSource
+from core.bus import embedded
+from core.bus import rpc as calls
+from core.bus.connection import Endpoint
+from core.config.load import ConfigSource
 from core.errors import Invalid, NotFound
 from core.events import ContextCompacted, Message, RunRequested, StatePatched, thread
-from core.system import System
+from core.runtime.system import System
 from tests.channels.http.conftest import Api
 from tests.support.model_server import Failure, ModelServer, Turn
 from tests.support.records import ai, call, human

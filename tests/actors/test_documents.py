@@ -14,13 +14,13 @@ import anyio
 import pytest
 
 from actors.documents import Documents
-from core import system as core
-from core.config import ConfigSource
-from core.documents import UNCONFINED, Converted, Outcome, Rejected
+from core.config.load import ConfigSource
 from core.errors import Invalid, NotFound
 from core.events import Event, FileConverted, FileRejected, FileRemoved, FileUploaded, thread
-from core.files import KnownUploads, Upload, fold_uploads
-from core.system import System
+from core.ports.documents import UNCONFINED, Converted, Outcome, Rejected
+from core.runtime import system as core
+from core.runtime.system import System
+from core.thread.folder import KnownUploads, Upload, fold_uploads
 from tests.support.nats import Nats, eventually, running
 
 pytestmark = pytest.mark.anyio

@@ -13,7 +13,6 @@ import pytest
 
 from actors import janitor
 from actors.janitor import Janitor, remove_files
-from core import system as core
 from core.errors import Invalid
 from core.events import (
     Event,
@@ -32,8 +31,9 @@ from core.events import (
 )
 from core.ids import uuid7
 from core.lifecycle import TEMPORARY
-from core.state import ThreadState
-from core.system import System
+from core.runtime import system as core
+from core.runtime.system import System
+from core.thread.state import ThreadState
 from tests.support.nats import Nats, eventually, read, running
 
 STARTED = RunStarted(attempt=1, worker="w", lease=1)

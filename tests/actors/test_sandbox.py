@@ -19,7 +19,7 @@ from adapters.tools.read_file import read_file
 from adapters.tools.str_replace import str_replace
 from adapters.tools.write_file import write_file
 from core.errors import Invalid
-from core.sandbox import result_path
+from core.ports.sandbox import result_path
 from core.tools import Tool
 from tests.adapters.sandboxes.conftest import settings
 

@@ -14,15 +14,17 @@ import anyio
 import pytest
 
 from actors.scheduler import Scheduler
-from core import assistants, system
-from core import launch as launching
-from core.assistants import AssistantCreated, Settings
-from core.bus import Endpoint
+from core.bus.connection import Endpoint
 from core.errors import NotFound, Refused
 from core.events import Aggregate, Event, Record, RunCompleted, RunFailed, RunRequested, RunStarted, thread
 from core.ids import stamp
-from core.launch import BUSY, Launch
-from core.schedules import (
+from core.runtime import system
+from core.runtime.system import System, _Context
+from core.user import assistants
+from core.user import launch as launching
+from core.user.assistants import AssistantCreated, Settings
+from core.user.launch import BUSY, Launch
+from core.user.schedules import (
     KIND,
     Job,
     Plan,
@@ -39,7 +41,6 @@ from core.schedules import (
     ScheduleSkipped,
     Timing,
 )
-from core.system import System, _Context
 from tests.support.nats import Nats, eventually, running
 from tests.support.workers import Power
 
@@ -224,9 +225,9 @@ async def test_schedules_of_the_same_time_share_a_timer(endpoint: Endpoint, tmp_
 
 async def test_the_log_is_cut(endpoint: Endpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """However often it was fired; and nothing else is forgotten by that."""
-    monkeypatch.setattr("core.schedules.CUT_AFTER", 10)
-    monkeypatch.setattr("core.schedules.MOST_FIRINGS", 5)
-    monkeypatch.setattr("core.launch.PATIENCE", timedelta())
+    monkeypatch.setattr("core.user.schedules.CUT_AFTER", 10)
+    monkeypatch.setattr("core.user.schedules.MOST_FIRINGS", 5)
+    monkeypatch.setattr("core.user.launch.PATIENCE", timedelta())
     async with process(endpoint, tmp_path) as running:
         person = Person(running)
         await person.create("* * * * *", identity="s")
@@ -303,7 +304,7 @@ async def test_after_an_outage_it_comes_once_and_then_goes_on(
         person = Person(outside)
         begin = datetime.now(UTC)
         with monkeypatch.context() as then:
-            then.setattr("core.log.now", lambda: stamp(begin - timedelta(days=3)))
+            then.setattr("core.log.store.now", lambda: stamp(begin - timedelta(days=3)))
             await person.create("0 * * * *")
         async with process(endpoint, tmp_path):
             first = (await person.fired())[0]

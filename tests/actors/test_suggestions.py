@@ -13,9 +13,9 @@ import pytest
 from actors.suggestions import Suggestions, polished, suggestions
 from adapters.models.configured import Configured
 from channels.http.app import Services, serve
-from core import embedded
-from core.bus import Endpoint
-from core.config import ConfigSource
+from core.bus import embedded
+from core.bus.connection import Endpoint
+from core.config.load import ConfigSource
 from core.errors import Invalid, Unavailable
 from tests.channels.http.conftest import Api
 from tests.support.model_server import Failure, ModelServer, Turn

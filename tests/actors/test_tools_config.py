@@ -16,7 +16,7 @@ from aiohttp import ClientSession
 from actors import compose
 from actors.compose import load_tools
 from adapters import toolbox
-from core.config import parse, reveal
+from core.config.load import parse, reveal
 from core.errors import Invalid
 from core.events import ToolCompleted
 from core.tools import Tool, ToolContext, tool

@@ -21,12 +21,12 @@ from aiohttp import web
 from actors import webhooks
 from actors.webhooks import Webhooks
 from adapters.egress import Poster, PublicResolver
-from core.config import ConfigSource
+from core.config.load import ConfigSource
 from core.egress import is_public
 from core.errors import Unavailable
 from core.events import Aggregate, Record, RunPaused, WebhookDelivered, WebhookFailed
-from core.log import EventLog
-from core.state import Run
+from core.log.store import EventLog
+from core.thread.state import Run
 from tests.support.model_server import Failure, Script, Turn
 from tests.support.workers import Client, site, wait_for
 

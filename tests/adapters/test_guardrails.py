@@ -11,9 +11,10 @@ import msgspec
 import pytest
 
 from adapters.guardrails import AllowList, load
-from core import config, settings
+from core.config import load as config
+from core.config import settings
 from core.errors import Invalid
-from core.guardrails import Decision, Request
+from core.ports.guardrails import Decision, Request
 
 HERE = "tests.adapters.test_guardrails"
 OURS = [

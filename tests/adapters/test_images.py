@@ -9,8 +9,8 @@ import pytest
 
 from adapters.images import LocalImages
 from core.errors import Invalid
-from core.images import MAX_BYTES
 from core.paths import make_thread, thread_root
+from core.ports.images import MAX_BYTES
 
 pytestmark = pytest.mark.anyio
 W = "/mnt/user-data/workspace"

@@ -8,7 +8,7 @@ import pytest
 
 from adapters.uploads import READ_BYTES, LocalUploads
 from core.errors import Invalid
-from core.uploads import Heading, Outline, Upload
+from core.thread.uploads import Heading, Outline, Upload
 
 pytestmark = pytest.mark.anyio
 

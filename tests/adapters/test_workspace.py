@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from adapters import workspace
-from core.files import Folder
+from core.thread.folder import Folder
 
 
 def test_scans_of_one_thread_do_not_take_each_others_drafts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

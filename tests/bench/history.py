@@ -18,7 +18,6 @@ from pathlib import Path
 
 import msgspec
 
-from core import rows, tables
 from core.events import (
     Event,
     ModelCompleted,
@@ -35,7 +34,8 @@ from core.events import (
 )
 from core.identity.principal import LOCAL
 from core.ids import stamp
-from core.log import EventLog
+from core.log.store import EventLog
+from core.views import rows, tables
 from tests.bench.processes import Broken
 from tests.support.model_server import words
 

@@ -14,10 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from core import embedded, system
-from core.bus import Endpoint
+from core.bus import embedded
+from core.bus.connection import Endpoint
 from core.events import ModelCompleted, RunCompleted, RunRequested, RunStarted
 from core.ids import uuid7
+from core.runtime import system
 from tests.support import warm
 from tests.support.workers import LEASE, STEPS, Client
 

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from core.bus import Bus
-from core.log import EventLog
+from core.bus.connection import Bus
+from core.log.store import EventLog
 from tests.support.nats import Nats, bus_on, log_on, running
 
 

@@ -6,8 +6,6 @@ from typing import Any
 
 import pytest
 
-from core import approvals
-from core.approvals import EXPIRE, UNHEARD, Verdict, answer_in, chain, digest, due, expiry_id, going_on, read, taken
 from core.errors import Invalid, Refused
 from core.events import (
     ApprovalRequested,
@@ -25,7 +23,21 @@ from core.events import (
     StatePatched,
     ThreadCreated,
 )
-from core.state import ThreadState, fold
+from core.thread import approvals
+from core.thread.approvals import (
+    EXPIRE,
+    UNHEARD,
+    Verdict,
+    answer_in,
+    chain,
+    digest,
+    due,
+    expiry_id,
+    going_on,
+    read,
+    taken,
+)
+from core.thread.state import ThreadState, fold
 from tests.support.records import AT, ai, call, human, log_of
 
 BEFORE, AFTER = "2025-12-31T00:00:00+00:00", "2026-02-01T00:00:00+00:00"

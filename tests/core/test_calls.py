@@ -12,8 +12,8 @@ import msgspec
 import pytest
 from nats.aio.msg import Msg
 
-from core import calls
-from core.bus import Bus
+from core.bus import rpc as calls
+from core.bus.connection import Bus
 from core.errors import (
     Conflict,
     Divergence,

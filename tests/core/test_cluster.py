@@ -8,7 +8,7 @@ from pathlib import Path
 
 from core.errors import Conflict, Unavailable
 from core.events import Aggregate, ThreadAnnotated
-from core.log import EventLog
+from core.log.store import EventLog
 from tests.support.nats import append, bus_on, eventually, fresh, log_on, own, read, take
 
 WRITERS = 8

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from core.bus import Bus
-from core.commands import Commands, Rating
+from core.bus.connection import Bus
+from core.bus.queue import WorkQueue
 from core.errors import Invalid, NotFound, Refused
 from core.events import FileRemoved, RunRequested, RunStarted, ThreadErased, ThreadExpirySet, thread
-from core.intake import Intake
-from core.log import EventLog
-from core.threads import Threads
-from core.work import WorkQueue
+from core.log.store import EventLog
+from core.thread.commands import Commands, Rating
+from core.thread.intake import Intake
+from core.thread.threads import Threads
 from tests.support.nats import fresh, read
 from tests.support.records import human
 

@@ -13,10 +13,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from core import config
-from core.config import Config, ConfigSource, Secret, parse, restart_required, reveal
+from core.config import load as config
+from core.config.load import Config, ConfigSource, Secret, parse, restart_required, reveal
+from core.config.settings import Section
 from core.errors import Invalid
-from core.settings import Section
 from tests.support.nats import eventually
 
 EXAMPLE = Path(__file__).parents[2] / "config.example.yaml"

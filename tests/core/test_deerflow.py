@@ -10,10 +10,10 @@ from typing import Any, get_args, get_type_hints
 import msgspec
 import pytest
 
-from core import deerflow
-from core.config import ConfigSource, parse
+from core.config import deerflow
+from core.config.load import ConfigSource, parse
+from core.config.settings import Config, Section
 from core.errors import Invalid
-from core.settings import Config, Section
 
 ROOT = Path(__file__).parents[2]
 ABSENT = ": not in this version"

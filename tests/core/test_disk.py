@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from core import embedded
-from core import log as core_log
-from core.bus import Endpoint, connect
+from core.bus import embedded
+from core.bus.connection import Endpoint, connect
 from core.errors import Conflict, Unavailable
 from core.events import Aggregate, ThreadAnnotated
-from core.log import EventLog
+from core.log import store as core_log
+from core.log.store import EventLog
 from tests.support.disks import fill, small_disk
 from tests.support.nats import append, fresh, read
 

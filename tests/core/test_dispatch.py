@@ -14,11 +14,10 @@ import anyio
 import msgspec
 import pytest
 
-from core import calls, dispatch, system
-from core import run as run_module
 from core.actor import Actor, Context, Progress
-from core.bus import Bus, Endpoint
-from core.dispatch import Dispatcher
+from core.bus import rpc as calls
+from core.bus.connection import Bus, Endpoint
+from core.bus.queue import Hint, Wakeup, WorkQueue
 from core.errors import Invalid, OwnershipLost, Unavailable
 from core.events import (
     Aggregate,
@@ -34,11 +33,13 @@ from core.events import (
 )
 from core.ids import now, uuid7
 from core.lifecycle import RunEnded
-from core.log import EventLog
-from core.run import OwnedRun, Prepared, RunActor
-from core.state import ThreadState
-from core.system import System
-from core.work import Hint, Wakeup, WorkQueue
+from core.log.store import EventLog
+from core.runtime import dispatch, system
+from core.runtime.dispatch import Dispatcher
+from core.runtime.system import System
+from core.thread import run as run_module
+from core.thread.run import OwnedRun, Prepared, RunActor
+from core.thread.state import ThreadState
 from tests.support.nats import Nats, append, eventually, fresh, own, read, running_tasks
 
 
@@ -696,7 +697,7 @@ async def test_a_run_that_cannot_be_counted(
     endpoint: Endpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: Exception, attempts: int
 ) -> None:
     """It waits where it must; it does not wait for a mistake of ours."""
-    monkeypatch.setattr("core.run.SUSPENDED_SECONDS", (0.01,))
+    monkeypatch.setattr("core.thread.run.SUSPENDED_SECONDS", (0.01,))
     faults = [fault]
 
     class Counting(Worker):
@@ -718,7 +719,7 @@ async def test_a_run_that_cannot_be_counted(
 async def test_what_a_run_waits_for_is_no_attempt_of_its(
     endpoint: Endpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("core.run.SUSPENDED_SECONDS", (0.01,))
+    monkeypatch.setattr("core.thread.run.SUSPENDED_SECONDS", (0.01,))
     worker, name = Worker(), fresh().id
     worker.fault = Unavailable("the views are being made")
     async with process(endpoint, tmp_path, worker) as running:

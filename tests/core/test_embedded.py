@@ -18,7 +18,7 @@ import pytest
 from nats.aio.client import Client
 from structlog.testing import capture_logs
 
-from core import embedded
+from core.bus import embedded
 from core.errors import Invalid, Refused, Unavailable
 from tests.support.nats import eventually
 

@@ -11,10 +11,10 @@ import anyio
 import pytest
 from nats.aio.msg import Msg
 
-from core import log as core_log
-from core.bus import Bus
+from core.bus.connection import Bus
 from core.events import Aggregate, StatePatched, ThreadAnnotated
-from core.log import EventLog
+from core.log import store as core_log
+from core.log.store import EventLog
 from tests.support.nats import Nats, append, bus_on, eventually, fresh, log_on, own, read, running_tasks, take
 
 

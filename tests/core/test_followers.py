@@ -9,14 +9,14 @@ from contextlib import aclosing
 import anyio
 import pytest
 
-import core.log
-from core.bus import Bus
+import core.log.store
+from core.bus.connection import Bus
 from core.events import Aggregate, Record, RunRequested, ThreadAnnotated
-from core.follow import BEAT, Batch, Follower, Followers, Item, Stopping
 from core.lifecycle import Status
-from core.log import EventLog
-from core.previews import Preview, Progress, Pump, RunPreview
-from core.state import Run
+from core.log.store import EventLog
+from core.thread.follow import BEAT, Batch, Follower, Followers, Item, Stopping
+from core.thread.previews import Preview, Progress, Pump, RunPreview
+from core.thread.state import Run
 from tests.support.nats import append, eventually, fresh
 
 pytestmark = pytest.mark.anyio
@@ -83,7 +83,7 @@ async def test_what_was_heard_is_not_read(
 async def test_a_slow_reader_loses_no_fact(
     log: EventLog, thread: Aggregate, follower: Follower, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(core.log, "BUFFERED", 3)
+    monkeypatch.setattr(core.log.store, "BUFFERED", 3)
     await append(log, thread, *facts(*range(10)))
     async with aclosing(follower.since(0, heard=True)) as batches:
         assert numbers(await some(batches, 10)) == list(range(10))

@@ -13,9 +13,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from core.errors import Invalid
-from core.log import EventLog
+from core.log.store import EventLog
 from core.paths import make_home
-from core.projections import Views, own_file
+from core.views.projections import Views, own_file
 from tests.support.nats import eventually, running_tasks
 
 NOBODY = 65534

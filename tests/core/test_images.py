@@ -7,7 +7,7 @@ import hashlib
 import pytest
 
 from core.errors import Invalid
-from core.images import MAX_BYTES, Image, image_of, kind_of, place_of
+from core.ports.images import MAX_BYTES, Image, image_of, kind_of, place_of
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"x"
 JPEG = b"\xff\xd8\xff\xe0" + b"x"

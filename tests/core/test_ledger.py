@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core import ledger
 from core.events import Aggregate, ModelCompleted, Record, RunRequested, RunStarted, ThreadCreated
 from core.ids import now
-from core.ledger import KIND, KIND_OF_ALL, Ledger, Ledgers, fold, posted
-from core.log import EventLog
-from core.state import fold as folded
-from core.usage import Tokens
+from core.log.store import EventLog
+from core.thread import ledger
+from core.thread.ledger import KIND, KIND_OF_ALL, Ledger, Ledgers, fold, posted
+from core.thread.state import fold as folded
+from core.thread.usage import Tokens
 from tests.support.records import ai, log_of, record
 
 pytestmark = pytest.mark.anyio

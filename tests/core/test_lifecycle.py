@@ -8,7 +8,7 @@ from typing import Any, get_args
 import msgspec
 import pytest
 
-from core import lifecycle, state
+from core import lifecycle
 from core.events import (
     Event,
     FeedbackGiven,
@@ -33,7 +33,8 @@ from core.events import (
     WebhookFailed,
 )
 from core.lifecycle import ENDS, FOLLOWS, RunEnded, Status
-from core.state import Problem, fold, labels_of
+from core.thread import state
+from core.thread.state import Problem, fold, labels_of
 from tests.support.records import ai, human, log_of
 
 REQUESTED, STARTED = RunRequested(), RunStarted(attempt=1, worker="w", lease=1)

@@ -12,12 +12,12 @@ import anyio
 import msgspec
 import pytest
 
-from core import log as core_log
-from core.bus import Bus
+from core.bus.connection import Bus
 from core.cache import ByteCache
 from core.errors import Conflict, Unavailable
 from core.events import Aggregate, Event, Opaque, Record, StatePatched, ThreadAnnotated, ThreadCreated, ThreadErased
-from core.log import EventLog
+from core.log import store as core_log
+from core.log.store import EventLog
 from tests.support.nats import DEADLINE, Nats, Node, Proxy, append, bus_on, eventually, fresh, log_on, own, proxy, read
 
 CREATED = ThreadCreated(user="ada")

@@ -15,9 +15,9 @@ import structlog
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core import logs
-from core.redaction import HIDDEN, redactor
-from core.settings import Secret
+from core.config.redaction import HIDDEN, redactor
+from core.config.settings import Secret
+from core.observe import logs
 
 text = redactor.text
 TEXTS = {

@@ -33,7 +33,7 @@ from core.events import (
     encode,
     written,
 )
-from core.metrics import EVENTS, KEPT, MOST, Family, Metrics
+from core.observe.metrics import EVENTS, KEPT, MOST, Family, Metrics
 
 
 def record(event: Event, second: float = 0.0, run: str | None = "r", at: str | None = None) -> Record:

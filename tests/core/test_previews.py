@@ -12,11 +12,12 @@ import anyio
 import pytest
 from nats.aio.msg import Msg
 
-from core import previews, system
-from core.bus import STREAM_NOT_FOUND, ApiError, Bus
+from core.bus.connection import STREAM_NOT_FOUND, ApiError, Bus
+from core.config.redaction import redactor
 from core.events import Json
-from core.previews import Part, Preview, Previewer, Progress, Pump, Reader, decode, line_of, rest_of
-from core.redaction import redactor
+from core.runtime import system
+from core.thread import previews
+from core.thread.previews import Part, Preview, Previewer, Progress, Pump, Reader, decode, line_of, rest_of
 from tests.support.nats import DEADLINE, bus_on, eventually, fresh, own, running_tasks
 from tests.support.records import ai, call
 

@@ -13,10 +13,7 @@ from typing import Any
 import anyio
 import pytest
 
-from core import database, projections
-from core import rows as rows_module
-from core.bus import Bus
-from core.database import Database
+from core.bus.connection import Bus
 from core.errors import Invalid, Refused, Unavailable
 from core.events import (
     Event,
@@ -41,10 +38,13 @@ from core.events import (
     thread,
 )
 from core.ids import assistant_id
-from core.log import EventLog
-from core.overview import newest
-from core.projections import Views, own_file
-from core.state import fold
+from core.log.store import EventLog
+from core.thread.state import fold
+from core.views import database, projections
+from core.views import rows as rows_module
+from core.views.database import Database
+from core.views.overview import newest
+from core.views.projections import Views, own_file
 from tests.support.nats import DEADLINE, Nats, append, eventually, fresh, read, running_tasks
 
 STARTED = RunStarted(attempt=1, worker="w", lease=1)
@@ -631,9 +631,9 @@ import asyncio, sys
 from pathlib import Path
 from core import database, projections
 from core import rows as rows_module
-from core.bus import Endpoint, connect
-from core.log import EventLog
-from core.projections import Views
+from core.bus.connection import Endpoint, connect
+from core.log.store import EventLog
+from core.views.projections import Views
 
 projections.BATCH_SECONDS, projections.BATCH = 0.001, 20
 
@@ -701,9 +701,9 @@ async def test_a_kill_leaves_rows_and_position_together(
 REBUILDER = """
 import asyncio, sys
 from pathlib import Path
-from core.bus import Endpoint, connect
-from core.log import EventLog
-from core.projections import Views
+from core.bus.connection import Endpoint, connect
+from core.log.store import EventLog
+from core.views.projections import Views
 
 async def main():
     async with connect(Endpoint(sys.argv[1], prefix=sys.argv[2])) as bus:

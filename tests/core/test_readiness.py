@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from core import readiness, system
-from core.config import ConfigSource
+from core.config.load import ConfigSource
 from core.events import ThreadAnnotated
-from core.readiness import Readiness
-from core.system import System
+from core.runtime import readiness, system
+from core.runtime.readiness import Readiness
+from core.runtime.system import System
 from tests.support.nats import Nats, append, eventually, fresh, own
 
 

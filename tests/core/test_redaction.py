@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.config import ConfigSource, parse
+from core.config.load import ConfigSource, parse
+from core.config.redaction import Redactor, Stream, redactor
 from core.events import ThreadAnnotated, encode, written
-from core.redaction import Redactor, Stream, redactor
 
 KEY = 'Kq7/vT"2+zW9 ä\\Y4m'
 OTHER = "other-key-12345"

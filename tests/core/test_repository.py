@@ -8,13 +8,13 @@ from contextlib import asynccontextmanager, contextmanager
 
 import pytest
 
-from core import log as core_log
-from core import repository as core_repository
-from core.bus import Bus
+from core.bus.connection import Bus
 from core.errors import Refused, Unavailable
 from core.events import Event, Record, ThreadAnnotated
-from core.log import EventLog
-from core.repository import Repository
+from core.log import repository as core_repository
+from core.log import store as core_log
+from core.log.repository import Repository
+from core.log.store import EventLog
 from tests.support.nats import Nats, append, bus_on, eventually, fresh, log_on, proxy
 
 KIND = "thread"

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from core.bus import STREAM_NOT_FOUND, ApiError, connect
+from core.bus.connection import STREAM_NOT_FOUND, ApiError, connect
 from core.errors import Unavailable
 from core.events import Aggregate, ThreadAnnotated
-from core.log import EventLog
+from core.log.store import EventLog
 from tests.support.nats import append, bus_on, eventually, fresh, log_on, own, read, take
 
 WRITERS = 6
@@ -89,7 +89,7 @@ async def test_streams_on_disk_come_back_and_the_one_in_memory_is_made_anew(tmp_
 
 
 async def test_connecting_to_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("core.bus.CONNECT_SECONDS", 1.0)
+    monkeypatch.setattr("core.bus.connection.CONNECT_SECONDS", 1.0)
     async with own(tmp_path) as nats:
         await nats.kill()
         with pytest.raises(Unavailable, match=f"NATS at {nats.url}"):

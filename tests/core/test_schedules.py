@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core import schedules
 from core.errors import Invalid
 from core.events import Event, Record, encode, written
 from core.ids import stamp
-from core.schedules import (
+from core.user import schedules
+from core.user.schedules import (
     Job,
     Plan,
     Schedule,

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import msgspec
 
-from core.servers import Address, announce, announced, withdraw
+from core.runtime.servers import Address, announce, announced, withdraw
 
 ANNOUNCE = """
 import os, sys
 from pathlib import Path
-from core.servers import Address, announce
+from core.runtime.servers import Address, announce
 for number in range(300):
     announce(Path(sys.argv[1]), Address(f"http://{number}", os.getpid(), "nats"), int(sys.argv[2]))
 """

@@ -22,7 +22,7 @@ from core.events import (
     ToolCompleted,
     ToolRequested,
 )
-from core.state import REMOVE_ALL, ThreadState, fold, next_nodes, unanswered
+from core.thread.state import REMOVE_ALL, ThreadState, fold, next_nodes, unanswered
 from tests.support.records import AT, ai, call, human, log_of, opaque
 
 CREATED = ThreadCreated(user="ada", metadata={"a": 1})

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from core import threads as core_threads
-from core.bus import Bus
+from core.bus.connection import Bus
+from core.bus.queue import WorkQueue
 from core.errors import Invalid, NotFound, Refused, Unavailable
 from core.events import (
     Event,
@@ -24,11 +24,11 @@ from core.events import (
     thread,
 )
 from core.ids import uuid7
-from core.intake import Intake
-from core.log import EventLog
-from core.state import ThreadState
-from core.threads import Threads
-from core.work import WorkQueue
+from core.log.store import EventLog
+from core.thread import threads as core_threads
+from core.thread.intake import Intake
+from core.thread.state import ThreadState
+from core.thread.threads import Threads
 from tests.support.nats import append, eventually, fresh, read
 from tests.support.records import human
 

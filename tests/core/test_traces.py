@@ -13,14 +13,15 @@ import pytest
 import structlog
 from nats.aio.msg import Msg
 
-from core import dispatch, system, traces
+from core import traces
 from core.actor import Actor, Context
-from core.bus import Endpoint
+from core.bus.connection import Endpoint
 from core.events import RunCompleted, RunRequested, ThreadAnnotated, ThreadCreated
 from core.ids import uuid7
-from core.log import EventLog
-from core.run import OwnedRun, Prepared, RunActor
-from core.system import System
+from core.log.store import EventLog
+from core.runtime import dispatch, system
+from core.runtime.system import System
+from core.thread.run import OwnedRun, Prepared, RunActor
 from tests.support.nats import DEADLINE, Nats, fresh
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"

@@ -14,11 +14,11 @@ import anyio
 import msgspec
 import pytest
 
-from core.bus import Bus
+from core.bus.connection import Bus
+from core.bus.queue import Hint, Wakeup, WorkQueue
 from core.errors import Unavailable
 from core.events import Aggregate
 from core.ids import uuid7
-from core.work import Hint, Wakeup, WorkQueue
 from tests.support.nats import DEADLINE, bus_on, eventually, fresh, own, running_tasks
 
 ACTOR = "tester"
@@ -411,7 +411,7 @@ async def test_a_process_that_was_held_up_longer_than_a_lease_knows_it(
     bus: Bus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = 1000.0
-    monkeypatch.setattr("core.work.time.monotonic", lambda: clock)
+    monkeypatch.setattr("core.bus.queue.time.monotonic", lambda: clock)
     queue = WorkQueue(bus, LEASE)
     clock += LEASE / 2
     assert queue.lapses == 0

@@ -8,10 +8,10 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppres
 from pathlib import Path
 from typing import Any
 
-from core import embedded
-from core.bus import Endpoint
-from core.state import ThreadState
-from core.system import System
+from core.bus import embedded
+from core.bus.connection import Endpoint
+from core.runtime.system import System
+from core.thread.state import ThreadState
 from core.tools import Tool
 from tests.support.model_server import ModelServer, Script, Turn
 from tests.support.workers import DEADLINE, Client, Power, configure, wait_for, worker

@@ -11,7 +11,7 @@ import pytest
 
 from core.errors import Refused
 from core.events import ApprovalRequested, ApprovalResolved, Json, Message, Resume, RunRequested
-from core.system import System
+from core.runtime.system import System
 from core.tools import ToolContext, tool
 from tests.crash.place import Place, place, settled
 from tests.support.model_server import Script, ToolCall, Turn

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from core.guardrails import Decision, Reason, Request
-from core.system import System
+from core.ports.guardrails import Decision, Reason, Request
+from core.runtime.system import System
 from core.tools import Effect, Tool, ToolContext, tool
 from tests.crash.place import place, settled
 from tests.support.model_server import ToolCall, Turn

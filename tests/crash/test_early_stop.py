@@ -9,8 +9,9 @@ from pathlib import Path
 import aiosqlite
 import pytest
 
-from core import embedded, system
-from core.bus import Endpoint
+from core.bus import embedded
+from core.bus.connection import Endpoint
+from core.runtime import system
 
 pytestmark = pytest.mark.anyio
 

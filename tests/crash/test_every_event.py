@@ -11,8 +11,8 @@ from typing import Any, Literal
 import pytest
 
 from core.events import Message, RunCompleted
-from core.state import ThreadState, fold
-from core.system import System
+from core.runtime.system import System
+from core.thread.state import ThreadState, fold
 from core.tools import Tool, ToolContext, tool
 from tests.crash.place import Place, place
 from tests.support.model_server import ToolCall, Turn

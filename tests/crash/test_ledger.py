@@ -8,9 +8,9 @@ from typing import Any, Literal
 import pytest
 
 from core.events import Aggregate
-from core.ledger import EVERYBODY, KIND, KIND_OF_ALL, Ledger, fold
-from core.system import System
-from core.usage import by_model
+from core.runtime.system import System
+from core.thread.ledger import EVERYBODY, KIND, KIND_OF_ALL, Ledger, fold
+from core.thread.usage import by_model
 from tests.crash.place import place
 from tests.support.model_server import ToolCall, Turn
 from tests.support.workers import Client, Power

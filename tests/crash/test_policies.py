@@ -11,8 +11,8 @@ import pytest
 
 from core.errors import Refused
 from core.events import ContextCompacted, Json, Message, RunRequested
-from core.state import ThreadState
-from core.system import System
+from core.runtime.system import System
+from core.thread.state import ThreadState
 from tests.crash.place import Place, place
 from tests.support.model_server import Script, ToolCall, Turn
 from tests.support.workers import Client, Power

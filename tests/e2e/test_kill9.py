@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from core import embedded
-from core.servers import announced
+from core.bus import embedded
+from core.runtime.servers import announced
 from tests.e2e.servers import Browser, Frame, Server, browser, facts, last_id, run_of, serving, sika, texts, until
 from tests.support.haiku import HAIKU
 from tests.support.model_server import ModelServer, Script, ToolCall, Turn

@@ -17,10 +17,10 @@ import pytest
 from aiohttp import web
 
 from actors.lead.answers import SECRET
-from core import embedded
-from core.bus import Endpoint, connect
-from core.guardrails import Decision, Reason, Request
-from core.redaction import _forms
+from core.bus import embedded
+from core.bus.connection import Endpoint, connect
+from core.config.redaction import _forms
+from core.ports.guardrails import Decision, Reason, Request
 from tests.e2e.servers import Browser, Server, browser, request, serving
 from tests.support.model_server import Failure, ModelServer, Script, ToolCall, Turn
 from tests.support.nats import eventually

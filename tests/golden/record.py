@@ -18,7 +18,7 @@ import msgspec
 
 from actors import compose
 from core.events import Record, RunRequested, thread
-from core.system import System
+from core.runtime.system import System
 from tests.golden.stories import FOLDER, SCRIPTS, STORIES, configured, snapshot
 from tests.support.model_server import ModelServer
 

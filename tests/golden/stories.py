@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from core.events import Json, Record, Resume, RunRequested
-from core.state import ThreadState, fold
+from core.thread.state import ThreadState, fold
 from tests.support.model_server import Failure, Script, ToolCall, Turn
 
 FOLDER = Path(__file__).parent

@@ -18,11 +18,11 @@ import adapters
 import channels
 import core
 from actors import compose
-from core import system
 from core.events import Envelope, Event, catalogue, thread, type_of
 from core.ids import uuid7
-from core.log import EventLog
-from core.system import System
+from core.log.store import EventLog
+from core.runtime import system
+from core.runtime.system import System
 from tests.golden.stories import FOLDER, configured, load, snapshot
 from tests.support.nats import own
 

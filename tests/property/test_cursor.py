@@ -34,8 +34,8 @@ from core.events import (
     ToolCompleted,
     ToolRequested,
 )
-from core.previews import Preview
-from core.state import fold
+from core.thread.previews import Preview
+from core.thread.state import fold
 from tests.channels.http.story import (
     ALL,
     RUN,

@@ -36,8 +36,8 @@ from core.events import (
     ToolCompleted,
     ToolRequested,
 )
-from core.messages import full, timed
-from core.state import REMOVE_ALL, Folding, ThreadState, fold, next_nodes, unanswered
+from core.thread.messages import full, timed
+from core.thread.state import REMOVE_ALL, Folding, ThreadState, fold, next_nodes, unanswered
 from tests.support.records import call, log_of, opaque, record
 
 RUNS = st.sampled_from(["r1", "r2", "r3"])

@@ -9,8 +9,8 @@ from hypothesis import given
 
 from channels.http.langgraph.frames import Cursor, Frames
 from core.events import Event, ModelCompleted, Record, RunCompleted, RunRolledBack, StatePatched
-from core.rewind import rewound
-from core.state import Run, ThreadState, fold
+from core.thread.rewind import rewound
+from core.thread.state import Run, ThreadState, fold
 from tests.channels.http.story import ALL, THREAD, Story, ai, human, requested, started
 from tests.property.test_fold import logs
 

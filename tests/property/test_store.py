@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core import store
 from core.errors import Refused
 from core.events import Event, Record, encode, written
-from core.store import ItemPut, ItemRemoved, Store, fold
+from core.user import store
+from core.user.store import ItemPut, ItemRemoved, Store, fold
 
 NOW = "2026-06-01T00:00:00.000000+00:00"
 PAST = "2026-05-01T00:00:00.000000+00:00"

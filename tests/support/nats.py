@@ -24,12 +24,12 @@ import nats
 import nats.errors
 import nats.js.errors
 
-from core import embedded
-from core.bus import Bus, Endpoint, connect
+from core.bus import embedded
+from core.bus.connection import Bus, Endpoint, connect
 from core.errors import Unavailable
 from core.events import Aggregate, Event, Record
 from core.ids import uuid7
-from core.log import EventLog
+from core.log.store import EventLog
 from tests.support.ports import free_port
 
 T = TypeVar("T")

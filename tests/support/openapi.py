@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import anyio
 
 from core.events import Json, ModelCompleted
-from core.run import OwnedRun, Prepared, RunActor
+from core.thread.run import OwnedRun, Prepared, RunActor
 
 CHECKS = (
     "not_a_server_error",

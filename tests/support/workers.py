@@ -28,15 +28,16 @@ from adapters.images import LocalImages
 from adapters.models import factory
 from adapters.models.configured import Configured
 from adapters.uploads import LocalUploads
-from core import embedded, system
 from core.actor import Actor
-from core.bus import Endpoint
-from core.config import ConfigSource
+from core.bus import embedded
+from core.bus.connection import Endpoint
+from core.config.load import ConfigSource
 from core.events import Aggregate, Event, Message, ModelCompleted, Record, RunRequested, thread
 from core.ids import uuid7
-from core.run import OwnedRun, Prepared, RunActor
-from core.state import Run, ThreadState, fold
-from core.system import System
+from core.runtime import system
+from core.runtime.system import System
+from core.thread.run import OwnedRun, Prepared, RunActor
+from core.thread.state import Run, ThreadState, fold
 from core.tools import Tool
 from tests.support.model_server import ModelServer, Script, Turn
 

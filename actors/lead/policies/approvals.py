@@ -14,13 +14,13 @@ from langchain_core.messages import ToolCall, ToolMessage
 from langgraph.prebuilt.tool_node import ToolCallRequest
 
 from actors.lead.turn import ToolHandler, ToolResult, Turn
-from core import approvals
-from core.approvals import Verdict
+from core.config.settings import ApprovalRule
 from core.errors import Invalid
 from core.events import ApprovalRequested, ApprovalResolved, Json
 from core.ids import stamp
-from core.settings import ApprovalRule
-from core.state import Approval, ThreadState
+from core.thread import approvals
+from core.thread.approvals import Verdict
+from core.thread.state import Approval, ThreadState
 
 
 class Approvals(AgentMiddleware[Any, Turn, Any]):

@@ -8,7 +8,7 @@ from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResp
 from langchain_core.messages import AIMessage, AnyMessage
 
 from actors.lead.turn import ModelHandler, Turn
-from core.usage import APOLOGY
+from core.thread.usage import APOLOGY
 
 
 class Asides(AgentMiddleware[Any, Turn, Any]):

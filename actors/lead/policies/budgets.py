@@ -10,10 +10,10 @@ from langchain_core.messages import AIMessage
 
 from actors.lead.answers import without_calls
 from actors.lead.turn import Answer, ModelHandler, Turn, VisibleFailure, revised
-from core.ledger import Today
-from core.settings import Budget, Config, Pricing
-from core.state import ThreadState
-from core.usage import Tokens, by_model, price, tokens_of, tokens_of_thread
+from core.config.settings import Budget, Config, Pricing
+from core.thread.ledger import Today
+from core.thread.state import ThreadState
+from core.thread.usage import Tokens, by_model, price, tokens_of, tokens_of_thread
 
 
 class Spent(NamedTuple):

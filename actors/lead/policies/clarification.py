@@ -11,8 +11,8 @@ from langgraph.prebuilt.tool_node import ToolCallRequest
 
 from actors.lead.card import SOURCE, card, options_of, question_text, type_of
 from actors.lead.turn import ToolHandler, ToolResult, Turn
-from core.run import CallRef
-from core.state import CLARIFICATION, ThreadState
+from core.thread.run import CallRef
+from core.thread.state import CLARIFICATION, ThreadState
 
 
 class Clarification(AgentMiddleware[Any, Turn, Any]):

@@ -9,7 +9,7 @@ from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResp
 from langchain_core.messages import AnyMessage, HumanMessage
 
 from actors.lead.turn import ModelHandler, Turn
-from core.messages import REMINDER
+from core.thread.messages import REMINDER
 
 FLAGS = {"hide_from_ui": True, "dynamic_context_reminder": True}
 KEPT = 1024

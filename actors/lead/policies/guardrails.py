@@ -16,8 +16,8 @@ from langgraph.errors import GraphBubbleUp
 from langgraph.prebuilt.tool_node import ToolCallRequest
 
 from actors.lead.turn import ToolHandler, ToolResult, Turn
-from core import settings
-from core.guardrails import DENIED, EVALUATOR_ERROR, Decision, Provider, Reason, Request
+from core.config import settings
+from core.ports.guardrails import DENIED, EVALUATOR_ERROR, Decision, Provider, Reason, Request
 
 log = structlog.get_logger("sika.guardrails")
 

@@ -26,8 +26,8 @@ from actors.lead.card import chosen
 from actors.lead.content import rewritten, text_by_line
 from actors.lead.turn import ModelHandler, Turn
 from core.control import neutralised, suspect
-from core.messages import UPLOADS_BLOCK
-from core.state import CLARIFICATION, COMPACTED, ThreadState
+from core.thread.messages import UPLOADS_BLOCK
+from core.thread.state import CLARIFICATION, COMPACTED, ThreadState
 
 T = TypeVar("T")
 

@@ -21,8 +21,8 @@ from langchain_core.messages import AIMessage
 
 from actors.lead.answers import without_calls
 from actors.lead.turn import ModelHandler, Turn, revised
-from core import settings
-from core.usage import answer_in
+from core.config import settings
+from core.thread.usage import answer_in
 
 NOTE = "loop_warning"
 """Name of the hidden message (contract runtime §4)."""

@@ -11,10 +11,10 @@ from langgraph.prebuilt.tool_node import ToolCallRequest
 from actors.lead.content import messages_of, text_by_line, with_messages, with_text
 from actors.lead.synopsis import Ends, how_to_read, kind_of, shortened, size_of
 from actors.lead.turn import ToolHandler, ToolResult, Turn, unseen
+from core.config.settings import ToolOutput
 from core.errors import Internal, Invalid, Unavailable
-from core.run import CallRef
-from core.sandbox import result_path
-from core.settings import ToolOutput
+from core.ports.sandbox import result_path
+from core.thread.run import CallRef
 
 PIECE = 100_000
 """Characters that are written at once: they fit a message of the bus, however they are escaped."""

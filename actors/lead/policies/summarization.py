@@ -12,9 +12,9 @@ from langchain_core.messages import BaseMessage
 from actors.lead.compaction import Cut, compacted, due, plan
 from actors.lead.summary import Models, NoSummary, summarise
 from actors.lead.turn import ModelHandler, Turn
+from core.config.settings import Summarization as Settings
 from core.events import ContextCompacted
-from core.settings import Summarization as Settings
-from core.usage import Size, in_context, last_asked
+from core.thread.usage import Size, in_context, last_asked
 
 log = structlog.get_logger("sika.lead")
 

@@ -11,7 +11,7 @@ from actors.lead.content import without_thoughts
 from actors.lead.messages import load
 from actors.lead.policies.finish_reasons import has_calls
 from actors.lead.turn import ModelHandler, Turn, VisibleFailure
-from core.usage import answer_in
+from core.thread.usage import answer_in
 
 AGAIN = (
     "Your last answer was empty: the person saw nothing. Answer now, in words, with what you have found or done; or go "

@@ -13,7 +13,7 @@ from langgraph.prebuilt.tool_node import ToolCallRequest
 from actors.lead.messages import dump
 from actors.lead.turn import ModelHandler, ToolHandler, ToolResult, Turn, hidden, message_of
 from core.events import Json, Message
-from core.state import ThreadState
+from core.thread.state import ThreadState
 
 WRITE = "write_todos"
 REMINDER = "todo_reminder"

@@ -14,7 +14,7 @@ from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMes
 from actors.lead.turn import ModelHandler, Turn
 from core.errors import Invalid
 from core.events import Json
-from core.images import MAX_BYTES, Image, Images, image_of, place_of
+from core.ports.images import MAX_BYTES, Image, Images, image_of, place_of
 
 VIEW = "view_image"
 NAME = "viewed_images"

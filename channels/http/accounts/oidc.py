@@ -21,9 +21,9 @@ import structlog
 from aiohttp import web
 
 from channels.http.accounts.cookies import PENDING_SECONDS
+from core.config.settings import OidcProvider
 from core.errors import Invalid, NotFound, SikaError, Unavailable
 from core.identity import accounts
-from core.settings import OidcProvider
 
 if TYPE_CHECKING:
     from joserfc.jwk import KeySet

@@ -18,7 +18,7 @@ from joserfc import jwt
 from joserfc.errors import JoseError
 from joserfc.jwk import KeySet
 
-from core.settings import OidcProvider
+from core.config.settings import OidcProvider
 
 LEEWAY = 60
 """Seconds by which clocks may differ."""

@@ -14,10 +14,10 @@ from channels.http.asked import model_names
 from channels.http.bodies import body, plain
 from channels.http.errors import Forbidden
 from channels.http.routes import API, Param, Route
-from core import agents
-from core.agents import Definition, Rosters
-from core.config import Config
+from core.config.load import Config
 from core.errors import Invalid
+from core.user import agents
+from core.user.agents import Definition, Rosters
 
 GROUPS = ("bash", "file:read", "file:write", "web")
 """Of the tools that come along."""

@@ -12,11 +12,11 @@ from channels.http import live as alive
 from channels.http.bodies import body, plain
 from channels.http.routes import API, Param, Route
 from channels.http.traces import traced
-from core import approvals, state
 from core.errors import Invalid, NotFound, Refused
 from core.events import Json
 from core.ids import now, uuid7
-from core.state import ThreadState
+from core.thread import approvals, state
+from core.thread.state import ThreadState
 
 
 class Decision(msgspec.Struct):

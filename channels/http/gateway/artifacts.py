@@ -28,9 +28,9 @@ from channels.http.live import Live, Outlet
 from channels.http.routes import API, Param, Route
 from core.errors import Invalid, NotFound, Refused
 from core.events import ArtifactReplaced
-from core.files import Folder
 from core.paths import MAX_PART, MAX_PATH, ROOTS, USER_DATA
-from core.state import ThreadState
+from core.thread.folder import Folder
+from core.thread.state import ThreadState
 
 ANYTHING = "*/*"
 CHUNK_BYTES = 256 * 1024

@@ -12,8 +12,8 @@ from channels.http.bodies import flag, plain
 from channels.http.routes import API, Param, Route
 from core.errors import NotFound
 from core.events import Aggregate
-from core.log import EventLog
-from core.workspace import (
+from core.log.store import EventLog
+from core.thread.workspace import (
     KIND,
     MAX_DIFF_BYTES,
     MAX_FILES,

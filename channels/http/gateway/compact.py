@@ -11,8 +11,8 @@ from channels.http import live as alive
 from channels.http.bodies import body, plain
 from channels.http.gateway.models import check_name
 from channels.http.routes import API, Route
+from core.config.settings import ContextSize
 from core.errors import Refused
-from core.settings import ContextSize
 
 ACTOR = "compaction"
 

@@ -12,10 +12,10 @@ from channels.http import live as alive
 from channels.http.bodies import flag, number, plain
 from channels.http.errors import Forbidden
 from channels.http.routes import API, Param, Route
-from core import console
-from core.console import Prices, RunLine, Used
 from core.errors import Invalid
-from core.projections import Views
+from core.views import console
+from core.views.console import Prices, RunLine, Used
+from core.views.projections import Views
 
 Status = Literal["pending", "running", "success", "error", "timeout", "interrupted"]
 STATUSES = ("pending", "running", "success", "error", "timeout", "interrupted")

@@ -12,8 +12,8 @@ from channels.http.bodies import body, plain
 from channels.http.errors import BadRequest
 from channels.http.gateway import found
 from channels.http.routes import API, Route
-from core import state
-from core.commands import Rating, ratings
+from core.thread import state
+from core.thread.commands import Rating, ratings
 
 Comment = Annotated[str, msgspec.Meta(max_length=10_000)]
 

@@ -6,8 +6,8 @@ from aiohttp import web
 
 from channels.http import live as alive
 from core.errors import NotFound
-from core.runs import shown_run
-from core.state import Run, ThreadState
+from core.thread.runs import shown_run
+from core.thread.state import Run, ThreadState
 
 
 async def run(request: web.Request) -> tuple[str, ThreadState, Run]:

@@ -13,7 +13,6 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from core import usage
 from core.events import (
     Decision,
     Envelope,
@@ -35,9 +34,10 @@ from core.events import (
     ToolCompleted,
     thread,
 )
-from core.log import EventLog
-from core.messages import full, timed
-from core.state import Commit, Run, ThreadState, with_prepared
+from core.log.store import EventLog
+from core.thread import usage
+from core.thread.messages import full, timed
+from core.thread.state import Commit, Run, ThreadState, with_prepared
 
 PLACES = 10_000
 """Rows of one fact at most; of a fork of more messages the newest. A power of ten, so that people can read a `seq`."""

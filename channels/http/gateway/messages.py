@@ -12,7 +12,7 @@ from channels.http.bodies import names, number, plain
 from channels.http.gateway import found, journal
 from channels.http.gateway.journal import Cursor, Row
 from channels.http.routes import API, Param, Route
-from core.state import Feedback, ThreadState
+from core.thread.state import Feedback, ThreadState
 
 
 class Page(msgspec.Struct):

@@ -10,10 +10,10 @@ from channels.http.asked import DEMO, model_names
 from channels.http.bodies import plain
 from channels.http.errors import BadRequest
 from channels.http.routes import API, Route
-from core import settings
-from core.config import Config
+from core.config import settings
+from core.config.load import Config
+from core.config.redaction import redactor
 from core.errors import NotFound
-from core.redaction import redactor
 
 
 class Model(msgspec.Struct):

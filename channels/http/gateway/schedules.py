@@ -16,14 +16,14 @@ from channels.http.errors import answer
 from channels.http.live import ACTOR
 from channels.http.plans import planned, shown_assistant
 from channels.http.routes import API, Param, Route
-from core import schedules
 from core.errors import Invalid, NotFound
 from core.events import Json
 from core.ids import safe_id, stamp
-from core.launch import Launch, concurrently
-from core.previews import text_of
-from core.schedules import Firing, Plan, Schedule, Schedules, Timing
-from core.state import Run
+from core.thread.previews import text_of
+from core.thread.state import Run
+from core.user import schedules
+from core.user.launch import Launch, concurrently
+from core.user.schedules import Firing, Plan, Schedule, Schedules, Timing
 
 MOST_TITLE = 200
 MOST_PROMPT = 32_000

@@ -24,13 +24,13 @@ from channels.http.bodies import plain
 from channels.http.errors import BadRequest, answer
 from channels.http.live import STALLED_SECONDS, Live
 from channels.http.routes import API, Form, Route
-from core.documents import KINDS, OLD
+from core.config.settings import Uploads
 from core.errors import Invalid, NotFound, Refused
 from core.events import FileConverted, FileRejected, FileRemoved, FileUploaded, Record
-from core.files import Draft, Folder
-from core.follow import Stopping
 from core.paths import MAX_PART, USER_DATA
-from core.settings import Uploads
+from core.ports.documents import KINDS, OLD
+from core.thread.folder import Draft, Folder
+from core.thread.follow import Stopping
 
 FIELD = "files"
 CHUNK_BYTES = 256 * 1024

@@ -10,10 +10,10 @@ from aiohttp import web
 from channels.http import live as alive
 from channels.http.bodies import flag, plain
 from channels.http.routes import API, Param, Route
-from core import usage
-from core.config import Config
-from core.state import ThreadState
-from core.usage import Tokens
+from core.config.load import Config
+from core.thread import usage
+from core.thread.state import ThreadState
+from core.thread.usage import Tokens
 
 
 class OfModel(msgspec.Struct):

@@ -17,10 +17,10 @@ from channels.http.kept import storable
 from channels.http.listings import has_all, page, selected, sort
 from channels.http.live import Live
 from channels.http.routes import PAGING, Param, Route
-from core.assistants import BY_USER, Assistant, Settings, Version
 from core.errors import Invalid, NotFound, Refused
 from core.events import Json
 from core.ids import uuid7
+from core.user.assistants import BY_USER, Assistant, Settings, Version
 
 MOST_NAME = 200
 SORTABLE = ("assistant_id", "graph_id", "name", "created_at", "updated_at")

@@ -18,12 +18,12 @@ from channels.http.langgraph.threads import thread_object
 from channels.http.live import Live
 from channels.http.routes import API, Route
 from channels.http.shapes import Thread
-from core import turns
 from core.errors import Invalid, Refused
 from core.events import Json
 from core.ids import checkpoint_id, uuid7
 from core.paths import thread_root
-from core.previews import text_of
+from core.thread import turns
+from core.thread.previews import text_of
 
 log = structlog.get_logger("sika.http")
 T = TypeVar("T")

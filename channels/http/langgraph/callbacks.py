@@ -9,8 +9,8 @@ import msgspec
 from channels.http.langgraph import dumps
 from channels.http.langgraph.chunks import call_chunk, unfinished
 from core.events import Json, Message
-from core.previews import Piece
-from core.state import ThreadState
+from core.thread.previews import Piece
+from core.thread.state import ThreadState
 
 GRAPH = "lead_agent"
 

@@ -16,11 +16,11 @@ from channels.http.listings import has_all, page, selected, sort
 from channels.http.live import ACTOR
 from channels.http.plans import planned, shown_assistant
 from channels.http.routes import PAGING, Route
-from core import schedules
 from core.errors import NotFound
 from core.events import Json
 from core.ids import stamp
-from core.schedules import Plan, Schedule, Timing
+from core.user import schedules
+from core.user.schedules import Plan, Schedule, Timing
 
 SORTABLE = ("cron_id", "assistant_id", "thread_id", "created_at", "updated_at", "next_run_date", "end_time")
 _UNASKED = ("input", "metadata", "schedule", "timezone", "end_time", "enabled")

@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 
 from core.events import Json, Message
-from core.messages import full, last_answers, timed
-from core.state import Run, ThreadState
+from core.thread.messages import full, last_answers, timed
+from core.thread.state import Run, ThreadState
 
 KEPT_BYTES = 32 << 20
 """Encoded messages kept, over all threads; the oldest go first."""

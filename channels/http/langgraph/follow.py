@@ -26,9 +26,9 @@ from channels.http.routes import SSE, Param, Route
 from channels.http.sse import Frame
 from core.errors import Invalid
 from core.events import ContextCompacted, Record, RunRequested, StatePatched, ThreadErased, thread
-from core.previews import Preview, Progress, RunPreview
-from core.rewind import state_before
-from core.state import Folding, Run, ThreadState, fold
+from core.thread.previews import Preview, Progress, RunPreview
+from core.thread.rewind import state_before
+from core.thread.state import Folding, Run, ThreadState, fold
 
 MODES = ("run_modes", "lifecycle", "state_update")
 STATE_UPDATE = 100

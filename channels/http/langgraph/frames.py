@@ -51,8 +51,8 @@ from core.events import (
     ThreadErased,
 )
 from core.lifecycle import RunEnded
-from core.previews import Piece, Preview, Progress, Reader, RunPreview, line_of, rest_of, tag
-from core.state import Before, Folding, Run, ThreadState
+from core.thread.previews import Piece, Preview, Progress, Reader, RunPreview, line_of, rest_of, tag
+from core.thread.state import Before, Folding, Run, ThreadState
 
 HELD = 256
 """Previews kept while they cannot be shown yet; what is dropped comes with the fact."""

@@ -27,9 +27,9 @@ from core.events import (
     ToolCompleted,
     ToolRequested,
 )
-from core.previews import Piece, Preview, Progress
-from core.runs import retry_text
-from core.state import COMPACTED, Before, Run, ThreadState, next_nodes, unanswered
+from core.thread.previews import Piece, Preview, Progress
+from core.thread.runs import retry_text
+from core.thread.state import COMPACTED, Before, Run, ThreadState, next_nodes, unanswered
 
 
 class Slot(IntEnum):

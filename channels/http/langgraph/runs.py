@@ -23,8 +23,8 @@ from core.egress import check_url
 from core.errors import Invalid, NotFound, Refused, SikaError
 from core.events import Json, Record
 from core.ids import safe_id, uuid7
-from core.runs import run_object, shown_run
-from core.state import Run, ThreadState
+from core.thread.runs import run_object, shown_run
+from core.thread.state import Run, ThreadState
 
 Status = Literal["pending", "running", "success", "error", "timeout", "interrupted"]
 STATUSES: tuple[str, ...] = get_args(Status)

@@ -21,8 +21,8 @@ from channels.http.routes import PAGING, Route
 from channels.http.shapes import Interrupt
 from core.errors import Invalid, NotFound, SikaError, Unavailable, ungrouped
 from core.events import Json
-from core.projections import ThreadRow
-from core.state import ThreadState
+from core.thread.state import ThreadState
+from core.views.projections import ThreadRow
 
 log = structlog.get_logger("sika.http")
 

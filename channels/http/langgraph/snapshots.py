@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from channels.http.langgraph import dumps
 from core.events import Json, Message, Record
 from core.ids import checkpoint_id
-from core.state import ROOT, Commit, Run, ThreadState, next_nodes, unanswered
-from core.state import reduce as apply
+from core.thread.state import ROOT, Commit, Run, ThreadState, next_nodes, unanswered
+from core.thread.state import reduce as apply
 
 
 def checkpoint(thread_id: str, seq: int | None) -> Json | None:

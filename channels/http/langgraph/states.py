@@ -22,7 +22,7 @@ from channels.http.routes import Param, Route
 from channels.http.shapes import Checkpoint, Interrupt, Task, Updated
 from core.errors import Invalid, NotFound
 from core.events import Json
-from core.state import ROOT, ThreadState
+from core.thread.state import ROOT, ThreadState
 
 log = structlog.get_logger("sika.http")
 

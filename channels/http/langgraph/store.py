@@ -15,9 +15,9 @@ from channels.http.bodies import body, plain, within
 from channels.http.kept import storable
 from channels.http.routes import Param, Route
 from core import ids
-from core import store as items
 from core.errors import Invalid
 from core.events import Json
+from core.user import store as items
 
 MOST_MINUTES = 100 * 366 * 24 * 60
 

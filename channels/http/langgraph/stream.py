@@ -14,9 +14,9 @@ from channels.http.langgraph.frames import Cursor, Frames
 from channels.http.live import Live, Outlet
 from channels.http.sse import Frame
 from core.events import Record, thread
-from core.follow import Follower
-from core.rewind import state_before
-from core.state import Run, ThreadState
+from core.thread.follow import Follower
+from core.thread.rewind import state_before
+from core.thread.state import Run, ThreadState
 
 
 async def play(

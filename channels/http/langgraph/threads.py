@@ -15,12 +15,12 @@ from channels.http.bodies import body, names, plain
 from channels.http.langgraph import dumps
 from channels.http.routes import Param, Route
 from channels.http.shapes import Thread
-from core.commands_copies import Step
 from core.errors import Invalid, Refused
 from core.events import Json, ThreadExpirySet
 from core.ids import safe_id, uuid7
-from core.runs import thread_metadata
-from core.state import Expiry, ThreadState
+from core.thread.commands_copies import Step
+from core.thread.runs import thread_metadata
+from core.thread.state import Expiry, ThreadState
 
 RESERVED = ("owner_id", "user_id")
 """Metadata that says whose a thread is: the server's word, not the client's."""

@@ -11,7 +11,7 @@ from actors.lead.chain import Policy, Ports, arranged, policies
 from actors.lead.options import Options
 from actors.lead.plan import RunSetup
 from adapters.guardrails import AllowList
-from core.config import Config
+from core.config.load import Config
 from core.events import Json
 
 EVERYTHING: Json = {

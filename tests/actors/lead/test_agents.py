@@ -13,8 +13,8 @@ import pytest
 from actors.lead import agent
 from actors.lead.agents import allowed, default_soul
 from actors.lead.options import Options
-from core.agents import Definition
 from core.tools import Tool
+from core.user.agents import Definition
 from tests.actors.lead.fakes import Fake
 
 

@@ -17,14 +17,15 @@ from actors.approvals import Approvals
 from actors.lead.actor import Lead
 from adapters.models.configured import Silent
 from channels.http.app import Services, serve
-from core import embedded, system
-from core.bus import Endpoint
-from core.commands import Commands
-from core.config import ConfigSource
+from core.bus import embedded
+from core.bus.connection import Endpoint
+from core.config.load import ConfigSource
 from core.events import ApprovalRequested, ApprovalResolved, Json, Resume, RunRequested, StatePatched, ToolRequested
 from core.ids import uuid7
-from core.replay import replay
-from core.system import System
+from core.runtime import system
+from core.runtime.system import System
+from core.thread.commands import Commands
+from core.thread.replay import replay
 from core.tools import ToolContext, tool
 from tests.actors.lead.test_tools import assert_well_formed, tool_texts
 from tests.support.model_server import ModelServer, Script, ToolCall, Turn

@@ -9,7 +9,7 @@ from langchain.agents.middleware import AgentMiddleware
 from langchain_core.tools import StructuredTool
 
 from actors.lead.check import check
-from core.config import parse
+from core.config.load import parse
 from core.errors import Invalid
 from core.tools import Tool, ToolContext, tool
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from core.events import ModelCompleted, ModelFailed, RunFailed
-from core.usage import by_model
+from core.thread.usage import by_model
 from tests.support.model_server import Failure, Turn
 from tests.support.workers import site
 

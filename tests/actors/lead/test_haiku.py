@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from actors import compose
+from core.bus.queue import Hint
+from core.config.settings import Config
 from core.errors import Invalid
 from core.events import RunCompleted, ThreadAnnotated, thread
-from core.settings import Config
-from core.work import Hint
 from tests.support.haiku import HAIKU, Haiku
 from tests.support.model_server import Turn
 from tests.support.workers import site

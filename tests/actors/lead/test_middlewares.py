@@ -18,10 +18,10 @@ from langgraph.graph.message import REMOVE_ALL_MESSAGES
 from langgraph.runtime import Runtime
 
 from actors.lead.chain import Ports, arranged, policies
-from core import config as configuration
+from core.config import load as configuration
+from core.config.settings import MiddlewareEntry, Secret
 from core.errors import Invalid
 from core.events import StatePatched, ToolCompleted, ToolRequested
-from core.settings import MiddlewareEntry, Secret
 from tests.actors.lead import chains
 from tests.support.model_server import Failure, ToolCall, Turn
 from tests.support.workers import site

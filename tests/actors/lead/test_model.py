@@ -11,7 +11,7 @@ import pytest
 from nats.aio.msg import Msg
 
 from core.events import ModelCompleted, ModelFailed
-from core.previews import Preview, decode
+from core.thread.previews import Preview, decode
 from tests.support.model_server import Failure, Turn
 from tests.support.ports import free_port
 from tests.support.workers import Client, site

@@ -11,10 +11,10 @@ from langgraph.types import interrupt
 from actors import compose
 from actors.lead.actor import Lead
 from adapters.models.configured import Silent
-from core.config import ConfigSource
+from core.config.load import ConfigSource
 from core.events import Message, Resume, RunPaused, RunRequested, ToolCompleted
 from core.ids import uuid7
-from core.replay import replay
+from core.thread.replay import replay
 from core.tools import ToolContext, tool
 from tests.actors.lead.test_tools import assert_well_formed, kinds, tool_texts
 from tests.support.model_server import Script, ToolCall, Turn

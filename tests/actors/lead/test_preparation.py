@@ -11,8 +11,8 @@ import pytest
 from actors.lead.preparation import MOST_OLD_FILES, claimed, prepare, prepared, size
 from core.events import Json, Message, RunRequested, RunStarted, StatePatched, ThreadCreated
 from core.ids import now
-from core.state import REMOVE_ALL, fold
-from core.uploads import Heading, Outline, Upload
+from core.thread.state import REMOVE_ALL, fold
+from core.thread.uploads import Heading, Outline, Upload
 from tests.support.records import ai, human, log_of
 
 AT = "2026-01-01T10:00:00.000000+00:00"

@@ -10,9 +10,9 @@ import pytest
 
 from actors.lead.options import Options
 from actors.lead.prompt import Mounted, Parts, build, mounted, parts_of, short_hash
-from core.agents import Definition
-from core.config import parse
+from core.config.load import parse
 from core.control import neutralised
+from core.user.agents import Definition
 
 FULL = Parts(
     agent="nurse",

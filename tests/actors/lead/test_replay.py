@@ -13,10 +13,10 @@ import pytest
 from actors import compose
 from actors.lead.actor import Lead
 from adapters.models.configured import Silent
-from core.config import ConfigSource
+from core.config.load import ConfigSource
 from core.events import Aggregate, Event, ModelCompleted, Record, ToolCompleted, ToolRequested
-from core.log import EventLog
-from core.replay import Report, replay
+from core.log.store import EventLog
+from core.thread.replay import Report, replay
 from core.tools import Tool, ToolContext, tool
 from tests.actors.lead.test_tools import bash
 from tests.support import model_server

@@ -14,11 +14,11 @@ from typing import Any
 import anyio
 import pytest
 
-from core import agents
-from core.agents import AgentDefined, ProfileWritten
 from core.events import Aggregate, Json, RunFailed, RunStarted, ToolCompleted
 from core.paths import thread_root
-from core.state import next_nodes
+from core.thread.state import next_nodes
+from core.user import agents
+from core.user.agents import AgentDefined, ProfileWritten
 from tests.actors.lead.chains import PIXEL
 from tests.support.model_server import Failure, ModelServer, Script, ToolCall, Turn
 from tests.support.nats import eventually

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from core.events import ContextCompacted, ModelCompleted
-from core.replay import replay
-from core.usage import of_run
+from core.thread.replay import replay
+from core.thread.usage import of_run
 from tests.actors.lead.test_replay import loop
 from tests.support.model_server import Failure, ToolCall, Turn
 from tests.support.workers import site

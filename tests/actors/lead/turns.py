@@ -18,7 +18,7 @@ from actors.lead.failures import Breaker
 from actors.lead.messages import MessageCache
 from actors.lead.options import options
 from actors.lead.turn import Candidate, Turn
-from core import config as configuration
+from core.config import load as configuration
 from core.events import (
     Event,
     Json,
@@ -31,9 +31,9 @@ from core.events import (
     ThreadCreated,
     ToolCompleted,
 )
-from core.previews import Previewer
-from core.run import outcome_of
-from core.state import ThreadState, fold
+from core.thread.previews import Previewer
+from core.thread.run import outcome_of
+from core.thread.state import ThreadState, fold
 from core.tools import Effect
 from tests.support.records import log_of, record
 

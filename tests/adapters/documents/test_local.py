@@ -11,9 +11,9 @@ import pytest
 
 from adapters.documents import convert, local
 from adapters.documents.local import LocalDocuments
-from core.documents import UNCONFINED, Converted, Rejected
 from core.errors import Invalid, NotFound
-from core.files import Folder
+from core.ports.documents import UNCONFINED, Converted, Rejected
+from core.thread.folder import Folder
 from tests.support import documents as build
 from tests.support.nats import eventually
 

@@ -17,7 +17,7 @@ from langchain_core.tools import StructuredTool
 
 from adapters.models.configured import Configured
 from adapters.models.demo import BROKEN_LABEL, LABEL, REPORT, WORKSPACE, DemoChatModel, plan
-from core.config import ConfigSource
+from core.config.load import ConfigSource
 
 pytestmark = pytest.mark.anyio
 

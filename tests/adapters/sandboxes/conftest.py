@@ -12,7 +12,7 @@ import pytest
 from adapters.sandboxes.bubblewrap import Bubblewrap, BubblewrapSandbox
 from adapters.sandboxes.host import Host, HostSandbox
 from core.paths import Mount
-from core.sandbox import ExecResult
+from core.ports.sandbox import ExecResult
 
 Local = BubblewrapSandbox | HostSandbox
 SECRET = "the-server-knows-this"

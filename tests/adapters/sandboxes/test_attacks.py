@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from adapters.sandboxes import quota, seccomp
-from core.sandbox import ExecResult
+from core.ports.sandbox import ExecResult
 from tests.adapters.sandboxes import server
 from tests.adapters.sandboxes.conftest import wait_for
 

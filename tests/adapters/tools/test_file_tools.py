@@ -16,7 +16,7 @@ from adapters.images import LocalImages
 from adapters.tools.present_files import present_files
 from adapters.tools.view_image import view_image
 from core.errors import Invalid
-from core.images import MAX_BYTES
+from core.ports.images import MAX_BYTES
 from core.tools import Result, Tool
 from tests.adapters.sandboxes.conftest import provider_of
 

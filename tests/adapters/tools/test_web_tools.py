@@ -11,8 +11,8 @@ import pytest
 
 from actors.lead.agent import as_langchain
 from adapters.tools import image_search, web_fetch, web_search
+from core.config.settings import Secret
 from core.errors import Invalid, Unavailable
-from core.settings import Secret
 from core.tools import Tool
 from tests.adapters.web.site import Site
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import pytest
 from aiohttp import web
 
-from core.log import EventLog
+from core.log.store import EventLog
 from tests.support.nats import Nats, bus_on, log_on, running
 
 

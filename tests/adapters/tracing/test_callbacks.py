@@ -19,10 +19,10 @@ from langsmith.utils import get_env_var, tracing_is_enabled
 
 from adapters.tracing import asked, callbacks
 from adapters.tracing.asked import LangfuseTarget, LangSmithTarget
-from core.config import parse
+from core.config.load import parse
+from core.config.redaction import redactor
+from core.config.settings import Config, Langfuse, LangSmith, Secret, Tracing
 from core.errors import Invalid
-from core.redaction import redactor
-from core.settings import Config, Langfuse, LangSmith, Secret, Tracing
 from tests.adapters.tracing.conftest import Receiver
 from tests.support.nats import eventually
 

@@ -11,7 +11,7 @@ def test_telemetry_is_imported_when_it_is_used() -> None:
     program = """
         import sys
         from actors.compose import problems
-        from core.settings import Config
+        from core.config.settings import Config
 
         assert problems(Config()) == []
         heavy = {"opentelemetry.sdk.trace", "opentelemetry.sdk.metrics", "prometheus_client"}

@@ -14,10 +14,10 @@ from adapters.tracing.flush import flush
 from adapters.tracing.otlp import Exporter
 from adapters.tracing.pipeline import Pipeline
 from adapters.tracing.spans import Kind, Moment, Span, Value, spans
+from core.config.settings import Otlp, Secret, Tracing
 from core.errors import Unavailable
 from core.events import Event, RunCompleted, thread
-from core.log import EventLog
-from core.settings import Otlp, Secret, Tracing
+from core.log.store import EventLog
 from tests.adapters.tracing.conftest import Receiver
 from tests.adapters.tracing.story import WORKER, requested, said, started, whole
 from tests.support.nats import eventually, fresh, running_tasks
@@ -234,7 +234,7 @@ async def test_a_run_taken_over_keeps_its_trace(log: EventLog, receiver: Receive
 async def test_who_falls_behind_reads_the_log(
     log: EventLog, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("core.log.BUFFERED", 3)
+    monkeypatch.setattr("core.log.store.BUFFERED", 3)
     monkeypatch.setattr(otlp, "GATHER_SECONDS", 0.3)
     async with running_tasks(exporter(log, receiver.url).run):
         names = {await a_run(log) for _ in range(10)}

@@ -19,8 +19,8 @@ from adapters.web.ports import Found, Page, Picture
 from adapters.web.serper import Serper
 from adapters.web.settings import Settings
 from adapters.web.tavily import Tavily
+from core.config.settings import Secret
 from core.errors import Invalid, Unavailable
-from core.settings import Secret
 from tests.adapters.web.site import Site
 
 pytestmark = pytest.mark.anyio

@@ -16,8 +16,8 @@ import structlog
 
 from actors import compose
 from core.events import Record, thread
-from core.replay import Report
-from core.state import fold
+from core.thread.replay import Report
+from core.thread.state import fold
 from tests.bench.laboratory import Laboratory, ask
 from tests.bench.measure import Row, at_most, flat, median, size_of
 from tests.bench.processes import Sika

@@ -15,7 +15,7 @@ import msgspec
 from actors import compose
 from core.events import Event, ModelCompleted, RunCompleted, RunRequested, RunStarted, ThreadCreated, thread
 from core.identity.principal import LOCAL
-from core.log import EventLog
+from core.log.store import EventLog
 from tests.bench.laboratory import Laboratory
 from tests.bench.measure import Row, flat, median, percentile
 from tests.bench.processes import Broken, Sika

@@ -14,14 +14,14 @@ import msgspec
 import pytest
 
 from channels.http.app import Services, serve
-from core import system as core
-from core.config import Config
+from core.config.load import Config
+from core.config.settings import Http
 from core.errors import Unavailable
 from core.events import Event, ModelCompleted, Record, RunCompleted
-from core.settings import Http
-from core.state import Run
-from core.system import System
-from core.threads import Decision
+from core.runtime import system as core
+from core.runtime.system import System
+from core.thread.state import Run
+from core.thread.threads import Decision
 from tests.channels.http.story import ai, started
 from tests.support.nats import Nats, eventually, running
 

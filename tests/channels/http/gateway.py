@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from core.config import Config
-from core.settings import Model, Pricing
+from core.config.load import Config
+from core.config.settings import Model, Pricing
 from tests.channels.http.conftest import Settings
 
 PRICED = Model(

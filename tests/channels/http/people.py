@@ -16,11 +16,11 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from channels.http.app import serve
-from core.config import Config
+from core.config.load import Config
+from core.config.settings import Auth, Http, Limits
 from core.identity.directory import Directory
 from core.identity.installation import Installation
-from core.settings import Auth, Http, Limits
-from core.system import System
+from core.runtime.system import System
 from tests.channels.http.conftest import services_of
 
 PASSWORD = "correct horse battery"

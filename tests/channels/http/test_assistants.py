@@ -10,16 +10,16 @@ from langgraph_sdk import get_client
 from langgraph_sdk.errors import ConflictError, NotFoundError, UnprocessableEntityError
 
 from channels.http.app import serve
-from core import agents
-from core.agents import AgentDefined
-from core.assistants import Assistant, Version, applied, built_in
-from core.assistants import Settings as Said
-from core.config import Config
+from core.config.load import Config
+from core.config.settings import Off
 from core.events import RunRequested
 from core.identity.principal import LOCAL
 from core.ids import assistant_id
-from core.settings import Off
-from core.system import System
+from core.runtime.system import System
+from core.user import agents
+from core.user.agents import AgentDefined
+from core.user.assistants import Assistant, Version, applied, built_in
+from core.user.assistants import Settings as Said
 from tests.channels.http.conftest import Api, Settings, Worker, services_of
 
 pytestmark = pytest.mark.anyio

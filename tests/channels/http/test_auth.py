@@ -12,9 +12,9 @@ import msgspec
 import pytest
 
 from channels.http.shapes import Unauthorized
+from core.config.settings import Auth, Http
 from core.errors import Invalid
-from core.settings import Auth, Http
-from core.system import System
+from core.runtime.system import System
 from tests.channels.http.people import ADA, ADMIN, AUTH, BOB, PASSWORD, Place, WithAccounts, place
 from tests.channels.http.people import fixture_config as fixture_config
 from tests.channels.http.people import fixture_here as fixture_here

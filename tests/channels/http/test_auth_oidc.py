@@ -12,8 +12,8 @@ import pytest
 from joserfc.jwk import RSAKey
 
 from channels.http.accounts import oidc
+from core.config.settings import Auth, OidcProvider, Secret
 from core.identity import sessions
-from core.settings import Auth, OidcProvider, Secret
 from tests.channels.http.people import ADA, AUTH, Answer, Browser, Place, WithAccounts
 from tests.channels.http.people import fixture_here as fixture_here
 from tests.support.oidc import CLIENT, SECRET, Provider, provider

@@ -21,11 +21,11 @@ from channels.http import live
 from channels.http.access import Gate
 from channels.http.app import all_routes
 from channels.http.routes import Form, Route
+from core.config.settings import Auth, Http, Secret
 from core.events import Aggregate, thread
 from core.identity import accounts, keys, lockout, sessions
 from core.ids import uuid7
-from core.settings import Auth, Http, Secret
-from core.system import System
+from core.runtime.system import System
 from tests.channels.http.people import ADA, ADMIN, AUTH, BOB, PASSWORD, Answer, Browser, Place, WithAccounts, place
 from tests.channels.http.people import fixture_config as fixture_config
 from tests.channels.http.people import fixture_here as fixture_here

@@ -15,9 +15,9 @@ from channels.http.live import Live
 from core.errors import Conflict
 from core.events import ModelCompleted, RunRolledBack, StatePatched, ThreadCreated, ThreadErased, ToolCompleted, thread
 from core.ids import uuid7
-from core.log import EventLog
-from core.state import fold
-from core.system import System
+from core.log.store import EventLog
+from core.runtime.system import System
+from core.thread.state import fold
 from tests.channels.http.conftest import Api, Worker
 from tests.channels.http.story import ai, answer, call, human, started
 from tests.support.nats import eventually, read
@@ -160,7 +160,7 @@ async def test_files_are_copied(api: Api, worker: Worker, files: Path) -> None:
 async def test_a_copy_that_fails_leaves_nothing(
     api: Api, worker: Worker, system: System, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("core.commands_copies.BATCH", 2)
+    monkeypatch.setattr("core.thread.commands_copies.BATCH", 2)
     source = await api.thread()
     await turn(api, worker, source, "1")
     append, tried = EventLog.append, []

@@ -17,7 +17,7 @@ from aiohttp import web
 from channels.http import connections
 from channels.http.app import Services, build
 from channels.http.connections import Places, Site
-from core.settings import Http
+from core.config.settings import Http
 from tests.channels.http.conftest import Settings
 from tests.support.nats import eventually
 

@@ -12,11 +12,11 @@ import pytest
 from langgraph_sdk import get_client
 from langgraph_sdk.errors import NotFoundError, UnprocessableEntityError
 
-from core import schedules
 from core.identity.principal import LOCAL
 from core.ids import assistant_id
-from core.launch import Launch
-from core.system import System
+from core.runtime.system import System
+from core.user import schedules
+from core.user.launch import Launch
 from tests.channels.http.conftest import Api
 
 pytestmark = pytest.mark.anyio

@@ -14,10 +14,10 @@ import pytest
 from channels.http import guard, inputs
 from channels.http.app import Services, serve
 from channels.http.routes import MOUNTS
+from core.config.settings import Http
 from core.errors import Invalid, Refused
 from core.events import Json
-from core.readiness import Missing
-from core.settings import Http
+from core.runtime.readiness import Missing
 from tests.channels.http.conftest import Api, Settings
 
 pytestmark = pytest.mark.anyio

@@ -25,9 +25,9 @@ from core.events import (
     ToolCompleted,
     ToolRequested,
 )
-from core.previews import Preview
-from core.state import ThreadState, fold
-from core.system import System
+from core.runtime.system import System
+from core.thread.previews import Preview
+from core.thread.state import ThreadState, fold
 from tests.channels.http.conftest import Api, Worker
 from tests.channels.http.story import THREAD, Story, ai, answer, call, data, human, pieces, requested, started
 from tests.support.nats import eventually
@@ -272,7 +272,7 @@ async def test_it_ends_with_the_thread(api: Api) -> None:
 
 async def test_many_facts_at_once(api: Api, worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
     """More than the ear holds: the log is read."""
-    monkeypatch.setattr("core.log.BUFFERED", 3)
+    monkeypatch.setattr("core.log.store.BUFFERED", 3)
     thread = await api.thread()
     async with api.stream("GET", f"/threads/{thread}/stream?stream_mode=lifecycle") as stream:
         runs = await runs_of(api, worker, thread, 10)

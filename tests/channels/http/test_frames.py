@@ -25,8 +25,8 @@ from core.events import (
     StatePatched,
     ThreadErased,
 )
-from core.previews import Preview, tag
-from core.state import fold
+from core.thread.previews import Preview, tag
+from core.thread.state import fold
 from tests.channels.http.story import (
     ALL,
     PROGRESS,

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from channels.http.live import Services
-from core import agents
-from core.settings import Off, ToolEntry
+from core.config.settings import Off, ToolEntry
+from core.user import agents
 from tests.channels.http.conftest import Api
 from tests.channels.http.gateway import OTHER, PRICED, Changeable
 

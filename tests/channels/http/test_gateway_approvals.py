@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from core import approvals
+from core.config.settings import Limits
 from core.events import (
     ApprovalRequested,
     ApprovalResolved,
@@ -18,7 +18,7 @@ from core.events import (
     RunCompleted,
     RunPaused,
 )
-from core.settings import Limits
+from core.thread import approvals
 from tests.channels.http.conftest import Api, Worker
 from tests.channels.http.people import ADA, BOB, WithAccounts, place
 from tests.channels.http.story import ai, call, started

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from core import commands
 from core.events import RunRolledBack
+from core.thread import commands
 from tests.channels.http.conftest import Api, Worker
 
 pytestmark = pytest.mark.anyio

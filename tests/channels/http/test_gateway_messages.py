@@ -25,8 +25,8 @@ from core.events import (
     ToolRequested,
 )
 from core.ids import stamp
-from core.intake import Intake
-from core.messages import timed
+from core.thread.intake import Intake
+from core.thread.messages import timed
 from tests.channels.http.conftest import Api, Worker
 from tests.channels.http.story import ai, answer, call, human, started
 

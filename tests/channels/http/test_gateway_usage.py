@@ -10,12 +10,12 @@ import pytest
 from channels.http import live
 from channels.http.gateway import console
 from channels.http.live import Services
-from core import usage
+from core.config.settings import Pricing
 from core.events import ModelCompleted, RunCompleted, RunFailed, RunRolledBack, RunStarted
 from core.identity.principal import Principal
-from core.settings import Pricing
-from core.state import fold
-from core.usage import Price, RunUsage, Tokens
+from core.thread import usage
+from core.thread.state import fold
+from core.thread.usage import Price, RunUsage, Tokens
 from tests.channels.http.conftest import Api, Worker
 from tests.channels.http.gateway import OTHER, PRICED, Changeable
 from tests.channels.http.story import ai, requested, started, tools_story

@@ -17,11 +17,11 @@ from channels.http import live
 from channels.http.app import Services
 from channels.http.langgraph import dumps
 from channels.http.live import Live
-from core.config import Config
+from core.config.load import Config
+from core.config.settings import Http
 from core.events import ModelCompleted, RunCompleted
-from core.follow import BEAT
-from core.settings import Http
-from core.system import System
+from core.runtime.system import System
+from core.thread.follow import BEAT
 from tests.channels.http.conftest import Api, Worker
 from tests.channels.http.story import ai
 from tests.support.nats import eventually

@@ -9,14 +9,14 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-import core.state
+import core.thread.state
 from channels.http.langgraph.events.tape import Tape
 from channels.http.langgraph.follow import ThreadFrames
 from channels.http.langgraph.frames import Frames
 from channels.http.sse import PAUSE_EVERY
 from core.events import Event, ModelCompleted, Record, RunCompleted, StatePatched, ThreadAnnotated
-from core.state import ThreadState
-from core.system import System
+from core.runtime.system import System
+from core.thread.state import ThreadState
 from tests.channels.http.conftest import Api, Worker
 from tests.channels.http.story import RUN, THREAD, Story, ai, human, requested, started
 
@@ -42,14 +42,14 @@ def test_the_thread_is_not_copied_for_each_fact(
     monkeypatch: pytest.MonkeyPatch, translator: Callable[[], Callable[[Record], object]]
 ) -> None:
     copies = 0
-    thaw = core.state._thaw
+    thaw = core.thread.state._thaw
 
     def counted(state: ThreadState) -> ThreadState:
         nonlocal copies
         copies += 1
         return thaw(state)
 
-    monkeypatch.setattr(core.state, "_thaw", counted)
+    monkeypatch.setattr(core.thread.state, "_thaw", counted)
     story = Story(requested(human("h", "hi")), started())
     for number in range(40):
         story.add(ModelCompleted(message=ai(f"m{number}", "Hello")))
@@ -66,7 +66,7 @@ def test_the_thread_is_not_copied_for_each_fact(
 async def turns(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[list[int]]:
     """How many facts the event loop folded between two turns of another task."""
     found = [0]
-    loop, apply = threading.get_ident(), core.state._apply
+    loop, apply = threading.get_ident(), core.thread.state._apply
 
     def counted(state: ThreadState, record: Record) -> None:
         found[-1] += threading.get_ident() == loop
@@ -77,7 +77,7 @@ async def turns(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[list[int]]:
             found.append(0)
             await asyncio.sleep(0)
 
-    monkeypatch.setattr(core.state, "_apply", counted)
+    monkeypatch.setattr(core.thread.state, "_apply", counted)
     task = asyncio.create_task(other())
     try:
         yield found

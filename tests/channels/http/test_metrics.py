@@ -12,12 +12,12 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from channels.http import exposition, metrics
 from channels.http.live import LIVE, Live, Services
-from core import log as event_log
+from core.config.redaction import redactor
+from core.config.settings import Metrics
 from core.events import FileUploaded, RunRequested, ToolCompleted, thread
-from core.metrics import Family, Histogram
-from core.redaction import redactor
-from core.settings import Metrics
-from core.system import System
+from core.log import store as event_log
+from core.observe.metrics import Family, Histogram
+from core.runtime.system import System
 from tests.channels.http.conftest import Api, Worker
 from tests.channels.http.gateway import Changeable
 from tests.channels.http.story import answer

@@ -20,10 +20,10 @@ from channels.http.app import all_routes
 from channels.http.asked import RunBody, checked
 from channels.http.openapi import DIALECT, document, operation_id
 from channels.http.routes import API, BYTES, MOUNTS, PAGING, ROOT, SSE, Form, Param, Route
-from core import config as configuration
-from core.assistants import Settings as Assistant
-from core.assistants import built_in
+from core.config import load as configuration
 from core.events import Json, RunRequested
+from core.user.assistants import Settings as Assistant
+from core.user.assistants import built_in
 from tests.channels.http.conftest import Api, Settings
 
 ROUTES = all_routes()

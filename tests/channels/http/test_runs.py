@@ -10,7 +10,7 @@ import pytest
 
 from channels.http.app import Services
 from core.events import RunCancelled, RunFailed, RunRolledBack
-from core.system import System
+from core.runtime.system import System
 from tests.channels.http.conftest import Api, Worker
 from tests.channels.http.story import started
 

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from core import schedules
 from core.events import RunCancelled, RunCompleted, RunFailed
 from core.identity.principal import LOCAL
 from core.ids import assistant_id
-from core.launch import BUSY, Launch
-from core.schedules import Job, Plan, ScheduleCreated, Timing
-from core.state import ThreadState
-from core.system import System
+from core.runtime.system import System
+from core.thread.state import ThreadState
+from core.user import schedules
+from core.user.launch import BUSY, Launch
+from core.user.schedules import Job, Plan, ScheduleCreated, Timing
 from tests.channels.http.conftest import Api, Worker
 from tests.channels.http.story import started
 

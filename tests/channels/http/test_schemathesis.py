@@ -26,10 +26,10 @@ from adapters.models.configured import Configured
 from channels.http.app import Services, all_routes
 from channels.http.routes import SSE, Form, Route
 from channels.http.shapes import Error, Unauthorized
-from core.config import Config, ConfigSource
+from core.config.load import Config, ConfigSource
+from core.config.settings import Model, Off
 from core.events import Json, RunRequested
-from core.settings import Model, Off
-from core.system import System
+from core.runtime.system import System
 from tests.channels.http import people
 from tests.channels.http.conftest import Settings
 from tests.channels.http.story import human

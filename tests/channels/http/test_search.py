@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 
 from channels.http.app import serve
 from channels.http.langgraph.search import _contains
-from core import fulltext
-from core import system as core
 from core.events import Interrupt, ModelCompleted, RunFailed, RunPaused, RunRolledBack
 from core.ids import assistant_id
-from core.state import ThreadState
-from core.system import System
-from core.threads import Threads
+from core.runtime import system as core
+from core.runtime.system import System
+from core.thread.state import ThreadState
+from core.thread.threads import Threads
+from core.views import fulltext
 from tests.channels.http.conftest import Api, Settings, Worker, services_of
 from tests.channels.http.story import ai, human, started
 from tests.support.nats import Nats, eventually

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from langgraph_sdk import get_client
 
-from core import store
 from core.identity.principal import LOCAL
-from core.store import ItemPut
-from core.system import System
+from core.runtime.system import System
+from core.user import store
+from core.user.store import ItemPut
 from tests.channels.http.conftest import Api
 
 pytestmark = pytest.mark.anyio

@@ -13,10 +13,10 @@ from channels.http.langgraph.events.wire import Told
 from channels.http.langgraph.follow import ThreadFrames
 from channels.http.langgraph.frames import Cursor
 from core.events import ContextCompacted, Message, ModelCompleted, RunCompleted, ToolCompleted, ToolRequested
-from core.messages import last_answers, timed
-from core.rows import MIDDLEWARE
-from core.state import COMPACTED, REMOVE_ALL, ThreadState, fold
-from core.usage import RunUsage, in_context, of_run
+from core.thread.messages import last_answers, timed
+from core.thread.state import COMPACTED, REMOVE_ALL, ThreadState, fold
+from core.thread.usage import RunUsage, in_context, of_run
+from core.views.rows import MIDDLEWARE
 from tests.channels.http.conftest import Api, Worker
 from tests.channels.http.story import (
     ALL,

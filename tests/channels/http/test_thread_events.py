@@ -37,8 +37,8 @@ from core.events import (
     ToolCompleted,
     ToolRequested,
 )
-from core.previews import Preview, line_of
-from core.state import ThreadState, fold
+from core.thread.previews import Preview, line_of
+from core.thread.state import ThreadState, fold
 from tests.channels.http.story import (
     PROGRESS,
     RUN,

@@ -15,8 +15,8 @@ from channels.http.langgraph.events.tape import Tape
 from channels.http.langgraph.events.wire import CHANNELS, place
 from core.events import Interrupt, ModelCompleted, RunCancelled, RunCompleted, RunPaused, ToolRequested
 from core.ids import uuid7
-from core.previews import Pump
-from core.system import System
+from core.runtime.system import System
+from core.thread.previews import Pump
 from tests.channels.http.conftest import Api, Stream, Worker
 from tests.channels.http.story import ai, call, pieces
 

@@ -23,8 +23,8 @@ from core.events import (
     ToolRequested,
 )
 from core.ids import uuid7
-from core.previews import Progress, Pump
-from core.state import Run
+from core.thread.previews import Progress, Pump
+from core.thread.state import Run
 from tests.channels.http.conftest import Worker
 from tests.channels.http.story import ai, answer, call, pieces, started
 from tests.conformance.python.lab import untimed

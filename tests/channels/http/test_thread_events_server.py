@@ -15,7 +15,7 @@ from langgraph_sdk._async.stream import AsyncThreadStream
 from langgraph_sdk.client import LangGraphClient
 
 from channels.http.app import Services, serve
-from core.config import ConfigSource
+from core.config.load import ConfigSource
 from core.tools import ToolContext, tool
 from tests.support.model_server import Failure, ModelServer, ToolCall, Turn
 from tests.support.workers import Client, site, wait_for

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from channels.http.langgraph import snapshots
+from core.config.settings import Http
 from core.events import (
     Interrupt,
     ModelCompleted,
@@ -19,9 +20,8 @@ from core.events import (
     thread,
 )
 from core.ids import uuid7
-from core.settings import Http
-from core.state import ThreadState, fold, reduce
-from core.system import System
+from core.runtime.system import System
+from core.thread.state import ThreadState, fold, reduce
 from tests.channels.http.conftest import Api, Settings, Worker
 from tests.channels.http.story import Story, ai, call, human, started
 from tests.support.nats import read

@@ -22,12 +22,12 @@ from adapters.documents.local import LocalDocuments
 from channels.http.app import Services
 from channels.http.gateway import uploads as uploaded
 from channels.http.gateway.uploads import plain_name
-from core.config import Config
+from core.config.load import Config
+from core.config.settings import Http, Uploads
 from core.errors import Invalid
 from core.events import FileConverted, FileRejected, FileRemoved, FileUploaded, Record, thread
-from core.files import KnownUploads, fold_uploads
-from core.settings import Http, Uploads
-from core.system import System
+from core.runtime.system import System
+from core.thread.folder import KnownUploads, fold_uploads
 from tests.channels.http.conftest import Api
 from tests.support import documents as build
 from tests.support.nats import eventually

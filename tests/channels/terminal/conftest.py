@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from core.log import EventLog
+from core.log.store import EventLog
 from tests.channels.client.stage import Stage, serving, written
 from tests.channels.terminal.talks import RULE, SCRIPTS, Place
 from tests.support.model_server import ModelServer, Script

@@ -30,7 +30,7 @@ from core.events import (
     thread,
     written,
 )
-from core.log import EventLog
+from core.log.store import EventLog
 
 RESULT = {"type": "tool", "name": "bash", "content": "a"}
 SAID = Decision(policy="loop_detection", action="warned", text="again?")

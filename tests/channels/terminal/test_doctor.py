@@ -19,10 +19,10 @@ from actors import cli
 from channels.terminal import cluster, doctor
 from channels.terminal.doctor import Finding
 from channels.terminal.text import Style
-from core.bus import Endpoint
-from core.config import parse
+from core.bus.connection import Endpoint
+from core.config.load import parse
 from core.errors import Invalid, Unavailable
-from core.log import EventLog
+from core.log.store import EventLog
 from tests.support.nats import Nats
 from tests.support.ports import free_port
 

@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from channels.terminal.init import CUSTOM, PROVIDERS, Choice, Wishes, choose, write, written
-from core.config import parse
+from core.config.load import parse
 from core.errors import Invalid, Refused
 from tests.channels.terminal.terminals import Terminal, on_terminal
 from tests.channels.terminal.test_cli import sika

@@ -12,8 +12,9 @@ from channels.terminal import dlq
 from channels.terminal import log as logs
 from channels.terminal.story import Story
 from channels.terminal.verify import verify, verify_all
-from core import streams
-from core.bus import Bus
+from core.bus import streams
+from core.bus.connection import Bus
+from core.bus.queue import Hint, WorkQueue
 from core.errors import Invalid, NotFound
 from core.events import (
     Aggregate,
@@ -34,11 +35,10 @@ from core.events import (
     written,
 )
 from core.ids import now, uuid7
-from core.log import EventLog
-from core.prune import prune
-from core.replay import Report
-from core.threads import Threads
-from core.work import Hint, WorkQueue
+from core.log.store import EventLog
+from core.thread.prune import prune
+from core.thread.replay import Report
+from core.thread.threads import Threads
 
 pytestmark = pytest.mark.anyio
 

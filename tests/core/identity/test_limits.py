@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from core import settings
+from core.config import settings
 from core.errors import Refused, Unavailable
 from core.events import Aggregate, Event, RunCompleted, RunRequested, RunStarted, ThreadCreated, ThreadErased
 from core.identity import limits
@@ -14,10 +14,10 @@ from core.identity.errors import TooMany
 from core.identity.limits import Limits
 from core.identity.principal import LOCAL, Principal
 from core.ids import now, uuid7
-from core.ledger import KIND, Counts, Ledger, TokensSpent, fold
-from core.log import EventLog
-from core.repository import Repository
-from core.threads import Threads
+from core.log.repository import Repository
+from core.log.store import EventLog
+from core.thread.ledger import KIND, Counts, Ledger, TokensSpent, fold
+from core.thread.threads import Threads
 
 ADA, BOB = Principal("ada"), Principal("bob")
 

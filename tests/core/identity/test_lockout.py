@@ -11,7 +11,7 @@ from core.events import Aggregate
 from core.identity import lockout
 from core.identity.errors import TooMany
 from core.identity.lockout import LOCKED, Lockout
-from core.log import EventLog
+from core.log.store import EventLog
 
 
 class Clock:

@@ -13,6 +13,7 @@ import msgspec
 import pytest
 from argon2 import PasswordHasher
 
+from core.config.settings import Secret
 from core.errors import Invalid
 from core.identity import keys, sessions
 from core.identity.errors import Unauthenticated
@@ -20,7 +21,6 @@ from core.identity.installation import Installation
 from core.identity.passwords import Passwords, generate, strong
 from core.identity.principal import Principal
 from core.identity.sessions import Session
-from core.settings import Secret
 
 SECRET = Secret("s" * 40)
 

@@ -16,7 +16,7 @@ from channels.http.langgraph.events.wire import failure, place
 from core.errors import Invalid, NotFound, Refused
 from core.events import Json
 from core.ids import uuid7
-from core.state import Run, ThreadState
+from core.thread.state import Run, ThreadState
 
 STRATEGY = "interrupt"
 """What becomes of an open run if `run.start` does not say: clients that know of none do not."""

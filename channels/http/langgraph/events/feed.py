@@ -30,10 +30,10 @@ from channels.http.langgraph.events.wire import Namespace, Slot, Told, place
 from channels.http.live import Live
 from channels.http.sse import PAUSE_EVERY
 from core.events import Record, thread
-from core.follow import Batch, Beat, Follower
-from core.ownership import owned_or_absent
-from core.previews import Progress, RunPreview
-from core.state import Run, ThreadState, fold
+from core.thread.follow import Batch, Beat, Follower
+from core.thread.ownership import owned_or_absent
+from core.thread.previews import Progress, RunPreview
+from core.thread.state import Run, ThreadState, fold
 
 SNAPSHOTS = 100
 """Values and checkpoints of the past that a client without `since` gets."""

@@ -36,9 +36,9 @@ from core.events import (
     ToolRequested,
 )
 from core.ids import checkpoint_id
-from core.previews import Piece, Preview, Progress, Reader
-from core.runs import retry_text
-from core.state import COMPACTED, Before, Folding, Run, ThreadState, answered, next_nodes, unanswered
+from core.thread.previews import Piece, Preview, Progress, Reader
+from core.thread.runs import retry_text
+from core.thread.state import COMPACTED, Before, Folding, Run, ThreadState, answered, next_nodes, unanswered
 
 HELD = 256
 """Previews kept while they cannot be shown yet; what is dropped comes with the fact."""

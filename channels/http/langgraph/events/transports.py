@@ -23,8 +23,8 @@ from channels.http.langgraph.events.wire import Told, encode, failure
 from channels.http.live import STALLED_SECONDS, Outlet
 from channels.http.sse import CONTENT_TYPE, HEARTBEAT, gathered, sending
 from core.errors import Invalid, NotFound, SikaError
-from core.follow import Beat, Stopping
 from core.ids import uuid7
+from core.thread.follow import Beat, Stopping
 
 log = structlog.get_logger("sika.http")
 

@@ -10,7 +10,7 @@ from langgraph.errors import GraphInterrupt
 
 from actors.lead.policies.approvals import Approvals, applies
 from actors.lead.turn import Turn
-from core.approvals import EXPIRE
+from core.config.settings import ApprovalRule
 from core.events import (
     ApprovalRequested,
     ApprovalResolved,
@@ -26,8 +26,8 @@ from core.events import (
     StatePatched,
     ThreadCreated,
 )
-from core.settings import ApprovalRule
-from core.state import fold
+from core.thread.approvals import EXPIRE
+from core.thread.state import fold
 from tests.actors.lead.turns import RUN, Kept, tool_call, turn
 from tests.support.records import ai, call, log_of
 

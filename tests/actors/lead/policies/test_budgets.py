@@ -9,8 +9,8 @@ import pytest
 
 from actors.lead.policies.budgets import Budgets, BudgetSpent
 from core.events import Json, ModelCompleted
-from core.ledger import Today
-from core.usage import Tokens
+from core.thread.ledger import Today
+from core.thread.usage import Tokens
 from tests.actors.lead.turns import Asked, model_call, turn
 from tests.support.model_server import ToolCall, Turn
 from tests.support.records import human

@@ -16,9 +16,9 @@ from langgraph.types import Command
 from actors.lead.policies import guardrails as policy
 from actors.lead.policies.guardrails import Guardrails
 from actors.lead.turn import Turn
-from core import settings
+from core.config import settings
 from core.events import Json
-from core.guardrails import Decision, Provider, Reason, Request
+from core.ports.guardrails import Decision, Provider, Reason, Request
 from tests.actors.lead.turns import tool_call, turn
 
 pytestmark = pytest.mark.anyio

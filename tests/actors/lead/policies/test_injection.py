@@ -16,10 +16,10 @@ from langchain_core.messages import AIMessage, ToolMessage
 from actors.lead.chain import Chain, Policy
 from actors.lead.content import rewritten
 from actors.lead.turn import Turn
-from core import config as configuration
+from core.config import load as configuration
 from core.control import neutralised
 from core.events import Json
-from core.state import CLARIFICATION
+from core.thread.state import CLARIFICATION
 from tests.actors.lead import chains
 from tests.actors.lead.turns import Asked, model_call, tool_call, turn
 from tests.support.records import ai, human

@@ -15,10 +15,10 @@ from langchain_core.messages import AIMessage
 from actors.lead.messages import dump
 from actors.lead.policies.loop_detection import LoopDetection, Step, Verdict, fingerprint, judged
 from actors.lead.turn import Turn
+from core.config.settings import Frequency
+from core.config.settings import LoopDetection as Limits
 from core.events import Decision, Event, Json, ModelCompleted, RunCompleted, RunRequested, RunStarted
-from core.settings import Frequency
-from core.settings import LoopDetection as Limits
-from core.state import fold
+from core.thread.state import fold
 from tests.actors.lead.turns import RUN, Asked, Kept, model_call, turn
 from tests.support.records import record
 

@@ -15,11 +15,11 @@ from actors.lead.policies.output_budget import AROUND, PIECE, OutputBudget
 from actors.lead.synopsis import Ends, kind_of
 from actors.sandbox import Limits, Sandbox
 from adapters.sandboxes.files import Files
+from core.config.settings import ToolOutput
 from core.errors import Divergence, Invalid, SikaError, Unavailable
 from core.events import Json
 from core.paths import Mount, Tree
-from core.sandbox import RESULTS, result_path
-from core.settings import ToolOutput
+from core.ports.sandbox import RESULTS, result_path
 from tests.actors.lead.turns import nobody, tool_call, turn
 
 pytestmark = pytest.mark.anyio

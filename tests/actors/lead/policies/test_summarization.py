@@ -19,12 +19,12 @@ from actors.lead import summary as summaries
 from actors.lead.compaction import Cut, Summary, compacted, due, plan
 from actors.lead.policies.summarization import Summarization
 from actors.lead.summary import LEAD_IN, TAG, chosen, fitted, question
-from core import config as configuration
+from core.config import load as configuration
+from core.config.settings import ContextSize
+from core.config.settings import Summarization as Settings
 from core.events import ContextCompacted, Json, Message
-from core.settings import ContextSize
-from core.settings import Summarization as Settings
-from core.state import REMOVE_ALL
-from core.usage import Size, estimate, in_context, last_asked
+from core.thread.state import REMOVE_ALL
+from core.thread.usage import Size, estimate, in_context, last_asked
 from tests.actors.lead.turns import Asked, model_call, turn
 from tests.support.records import ai, call, human
 

@@ -11,7 +11,7 @@ from actors.lead.messages import dump
 from actors.lead.policies.terminal_response import AGAIN, EXPLANATION, TerminalResponse
 from actors.lead.turn import Turn, VisibleFailure
 from core.events import ModelCompleted, RunCompleted, RunRequested, RunStarted
-from core.state import fold
+from core.thread.state import fold
 from tests.actors.lead.turns import RUN, Asked, Kept, model_call, turn
 from tests.support.records import ai, call, human, record
 

@@ -12,7 +12,7 @@ from langchain_core.messages import HumanMessage
 from actors.lead.policies.vision import Vision
 from core.errors import Invalid
 from core.events import Json, Message
-from core.images import MAX_BYTES
+from core.ports.images import MAX_BYTES
 from tests.actors.lead.turns import Asked, model_call, turn
 
 pytestmark = pytest.mark.anyio

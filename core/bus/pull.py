@@ -1,0 +1,97 @@
+"""Pulling from a durable consumer: as many messages as there is room for, through reconnects and lost requests."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import msgspec
+import structlog
+from nats.aio.msg import Msg
+
+from core.bus.connection import SECOND, Bus
+from core.errors import Unavailable
+
+log = structlog.get_logger("sika.pull")
+
+PULL_SECONDS = 20.0
+"""How long one pull request waits at the server. A request lost with its server is noticed at the reconnect, else
+this much later.
+"""
+RETRY_SECONDS = 1.0
+
+
+class Room:
+    """How many more messages may be taken. The taker of a message calls `free` when it is done with it."""
+
+    def __init__(self, slots: int) -> None:
+        self._left = slots
+        self._some = asyncio.Event()
+        self._some.set()
+
+    async def wait(self) -> int:
+        await self._some.wait()
+        return self._left
+
+    def take(self) -> None:
+        self._left -= 1
+        if self._left <= 0:
+            self._some.clear()
+
+    def free(self) -> None:
+        self._left += 1
+        self._some.set()
+
+
+async def pull(bus: Bus, stream: str, consumer: str, room: Room) -> AsyncIterator[Msg]:
+    """The consumer's messages, for ever. One request is outstanding at a time, for no more than there is room for."""
+    inbox = bus.nc.new_inbox()
+    arrived: asyncio.Queue[Msg | None] = asyncio.Queue()
+
+    async def on_message(msg: Msg) -> None:
+        arrived.put_nowait(msg)
+
+    subscription = await bus.subscribe(f"{inbox}.*", on_message)
+    request = 0
+    try:
+        with bus.on_reconnect(lambda: arrived.put_nowait(None)):
+            while True:
+                batch = await room.wait()
+                request += 1
+                payload = msgspec.json.encode({"batch": batch, "expires": int(PULL_SECONDS * SECOND)})
+                subject = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}"
+                try:
+                    await bus.request_from(subject, payload, f"{inbox}.{request}")
+                except Unavailable as error:
+                    log.warning("consumer out of reach", consumer=consumer, error=str(error))
+                    await asyncio.sleep(RETRY_SECONDS)
+                    continue
+                async for msg in _answers(arrived, f"{inbox}.{request}", batch):
+                    room.take()
+                    yield msg
+    finally:
+        await subscription.unsubscribe()
+
+
+async def _answers(arrived: asyncio.Queue[Msg | None], mine: str, batch: int) -> AsyncIterator[Msg]:
+    """The messages of one request, until it is used up, ended by the server, or lost. Late ones of earlier requests
+    come too.
+    """
+    for _ in range(batch):
+        while True:
+            try:
+                async with asyncio.timeout(PULL_SECONDS + 5):
+                    msg = await arrived.get()
+            except TimeoutError:
+                return
+            if msg is None:  # reconnected: the server has forgotten the request
+                return
+            status = msg.headers.get("Status") if msg.headers else None
+            if status is None:
+                break
+            if msg.subject == mine and status != "100":
+                if status != "408":  # 408: nothing came in time
+                    log.debug("pull ended", status=status, text=(msg.headers or {}).get("Description"))
+                    await asyncio.sleep(RETRY_SECONDS if status in ("503", "409", "404") else 0)
+                return
+        yield msg

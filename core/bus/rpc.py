@@ -1,0 +1,232 @@
+"""Questions to an actor that change nothing in the log: request and answer, with progress on the way.
+
+The answer is preceded by any number of frames: progress, or a heartbeat every `HEARTBEAT_SECONDS`, so that an
+answerer that died is told from one that is still at work. Nothing is stored: an asker that wants to be sure asks
+again, with whatever key makes the question repeatable.
+
+Progress is for people who watch: it is cut into pieces that fit a message, and of a flood only the newest
+`PROGRESS_CHARACTERS` per interval are sent. Each question is answered in a task of its own, which ends alone whatever
+happens in it; the loop that takes them outlives all of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import anyio
+import msgspec
+import structlog
+from nats.aio.msg import Msg
+
+from core.bus.connection import Bus
+from core.config.redaction import redactor
+from core.errors import BY_CODE, Internal, Invalid, SikaError, Unavailable, contained, family_of
+
+log = structlog.get_logger("sika.calls")
+
+HEARTBEAT_SECONDS = 3.0
+SILENCE_SECONDS = 10.0
+"""An answerer that has not been heard for this long is given up."""
+PROGRESS_SECONDS = 0.1
+"""Progress is gathered this long before it is sent."""
+PROGRESS_CHARACTERS = 32_768
+"""Of progress in one interval; as JSON at most six bytes each (`\\u0000`), which fits the server's 1 MiB."""
+ANSWER_BYTES = 900_000
+"""Answers must fit a message; the server's limit is 1 MiB."""
+ANSWER_SECONDS = 3600.0
+"""Deadline of one answer: longer than any command may take."""
+MAX_QUESTIONS = 1000
+"""That one process answers at once; further ones are declined."""
+
+
+class Declined(Unavailable):
+    """Somebody answered, and cannot help now: asking again at once does not change that."""
+
+
+class Silent(Unavailable):
+    """Somebody may have taken the question, and was not heard again: nobody knows what became of it."""
+
+
+Answer = Callable[[Mapping[str, Any], Callable[[str], Awaitable[None]]], Awaitable[Any]]
+
+
+class _Frame(msgspec.Struct, omit_defaults=True):
+    """One reply: exactly one of these. All empty: a heartbeat."""
+
+    progress: str | None = None
+    answer: msgspec.Raw = msgspec.Raw()
+    error: tuple[str, str] | None = None
+    """Code and text of an error."""
+    family: str | None = None
+    """Code of the error's class in `BY_CODE`, where it is not the error's own. Older answerers do not name it."""
+
+
+async def call(
+    bus: Bus,
+    actor: str,
+    request: Mapping[str, Any],
+    on_progress: Callable[[str], Awaitable[None]] | None = None,
+    on_sign: Callable[[], None] | None = None,
+) -> Any:
+    """Ask an actor. `on_sign` is called at each sign of life. Raises what the actor raises, with its code: `Invalid`,
+    `NotFound`, `Refused`, `Declined` (it cannot help now), `Internal` (a defect of the actor). Raises `Silent` if
+    nothing is heard (any more), `Unavailable` if no such actor runs.
+    """
+    subject = bus.names.call(actor)
+    async with bus.ask_many(subject, msgspec.json.encode(request)) as replies:
+        while True:
+            try:
+                async with asyncio.timeout(SILENCE_SECONDS):
+                    msg = await replies.get()
+            except TimeoutError as error:
+                raise Silent(f"{actor}: no sign of life for {SILENCE_SECONDS:g} s") from error
+            if msg.headers and msg.headers.get("Status") == "503":
+                raise Unavailable(f"no {actor} actor is running")
+            try:
+                frame = msgspec.json.decode(msg.data, type=_Frame)
+            except msgspec.DecodeError as error:
+                log.warning("not an answer", actor=actor, error=str(error))
+                continue
+            if on_sign is not None:
+                on_sign()
+            if frame.error is not None:
+                raise _raised(*frame.error, frame.family)
+            if frame.answer:
+                return msgspec.json.decode(frame.answer)
+            if frame.progress and on_progress is not None:
+                await on_progress(frame.progress)
+
+
+def _raised(code: str, text: str, family: str | None) -> SikaError:
+    """Returns the error that an answerer raised; `Invalid` for an unknown code of one that names no family."""
+    cls = BY_CODE.get(family or code, Invalid)
+    error = Declined(text) if cls is Unavailable else cls(text)
+    error.code = code
+    return error
+
+
+def _refusal(error: SikaError) -> _Frame:
+    """Returns the frame of an error."""
+    cls = family_of(error)
+    code = Internal.code if cls is Internal else error.code
+    return _Frame(error=(code, redactor.text(sendable(str(error)))), family=cls.code if cls.code != code else None)
+
+
+async def serve(bus: Bus, actor: str, answer: Answer) -> None:
+    """Answer questions to an actor, until cancelled; processes that serve the same actor share the questions."""
+    places = anyio.Semaphore(MAX_QUESTIONS)
+    async with anyio.create_task_group() as tasks:
+
+        async def guarded(msg: Msg) -> None:
+            try:
+                await _answer(bus, actor, answer, msg)
+            except Exception:
+                log.exception("question failed", actor=actor)
+            finally:
+                places.release()
+
+        async def on_question(msg: Msg) -> None:
+            try:
+                places.acquire_nowait()
+            except anyio.WouldBlock:
+                busy = Unavailable(f"{actor}: {MAX_QUESTIONS} questions are being answered")
+                await _send(bus, actor, msg, _refusal(busy))
+                return
+            tasks.start_soon(guarded, msg)
+
+        subscription = await bus.subscribe(bus.names.call(actor), on_question, queue=actor)
+        try:
+            await anyio.sleep_forever()
+        finally:
+            await subscription.unsubscribe()
+
+
+async def _answer(bus: Bus, actor: str, answer: Answer, msg: Msg) -> None:
+    """One question: the actor's answer, with a sign of life as long as it takes."""
+    if not msg.reply:
+        log.warning("a question without an address for its answer", actor=actor, bytes=len(msg.data))
+        return
+    shown = _Progress()
+
+    async def alive() -> None:
+        quiet = 0.0
+        while True:
+            await asyncio.sleep(PROGRESS_SECONDS)
+            quiet += PROGRESS_SECONDS
+            if shown or quiet >= HEARTBEAT_SECONDS:
+                quiet = 0.0
+                await _send(bus, actor, msg, _Frame(progress=shown.take() or None))
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(alive)
+        frame = await _frame(actor, answer, msg, shown.add)
+        tasks.cancel_scope.cancel()
+    if shown:
+        await _send(bus, actor, msg, _Frame(progress=shown.take()))
+    await _send(bus, actor, msg, frame)
+
+
+async def _send(bus: Bus, actor: str, msg: Msg, frame: _Frame) -> None:
+    try:
+        await bus.publish(msg.reply, msgspec.json.encode(frame))
+    except Unavailable as error:
+        log.warning("answer lost", actor=actor, error=str(error))
+
+
+class _Progress:
+    """What is to be shown at the end of the interval: of a flood the newest characters, and how many were left out."""
+
+    def __init__(self) -> None:
+        self._texts: list[str] = []
+        self._characters = 0
+        self._left_out = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._texts)
+
+    async def add(self, text: str) -> None:
+        self._texts.append(sendable(text))
+        self._characters += len(text)
+        if self._characters > 2 * PROGRESS_CHARACTERS:
+            self._cut()
+
+    def take(self) -> str:
+        self._cut()
+        note = f"\n... [{self._left_out} characters not shown] ...\n" if self._left_out else ""
+        text = note + "".join(self._texts)
+        self._texts, self._characters, self._left_out = [], 0, 0
+        return text
+
+    def _cut(self) -> None:
+        if self._characters > PROGRESS_CHARACTERS:
+            text = "".join(self._texts)
+            self._left_out += len(text) - PROGRESS_CHARACTERS
+            self._texts, self._characters = [text[-PROGRESS_CHARACTERS:]], PROGRESS_CHARACTERS
+
+
+def sendable(text: str) -> str:
+    """The text with what UTF-8 cannot say (lone surrogates, from bytes that are no text) replaced."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
+async def _frame(actor: str, answer: Answer, msg: Msg, progress: Callable[[str], Awaitable[None]]) -> _Frame:
+    try:
+        request = msgspec.json.decode(msg.data, type=dict[str, Any])
+        async with asyncio.timeout(ANSWER_SECONDS):
+            with contained():
+                answered = await answer(request, progress)
+            raw = redactor.json(msgspec.json.encode(answered))
+        if len(raw) > ANSWER_BYTES:
+            raise Invalid(f"{actor}: the answer has {len(raw)} bytes, more than {ANSWER_BYTES}")
+        return _Frame(answer=msgspec.Raw(raw))
+    except SikaError as error:
+        if family_of(error) is Internal:
+            log.error("question failed", actor=actor, error=str(error), kind=type(error).__name__)
+        return _refusal(error)
+    except msgspec.DecodeError as error:
+        return _refusal(Invalid(f"{actor}: not a JSON object: {error}"))
+    except Exception:
+        log.exception("question failed", actor=actor)
+        return _refusal(Internal(f"{actor}: internal error; see the server's log"))

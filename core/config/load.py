@@ -1,0 +1,377 @@
+"""Reading the configuration: which file, which variables, which mistakes. The sections are in `core.config.settings`.
+
+Every error is `Invalid` and names the file and the key; what is only suspicious goes to `Config.warnings`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import hashlib
+import json
+import operator
+import os
+import re
+import typing
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.to_thread
+import dotenv
+import msgspec
+import structlog
+import yaml
+
+from core.config import deerflow
+from core.config.redaction import is_secret, redactor
+from core.config.settings import Config, Model, Secret, Section, ToolEntry
+from core.errors import Invalid
+
+log = structlog.get_logger("sika.config")
+
+__all__ = ["Config", "ConfigSource", "Secret", "find", "home", "load", "parse", "restart_required", "reveal"]
+
+LOOK_SECONDS = 0.5
+"""How often a server looks whether the files have changed."""
+_DERIVED = {"extra", "hash", "warnings"}  # fields that we fill; as keys in a file they are unknown
+_ARGUMENTS_FOR_OTHERS = (Model, ToolEntry)  # no spelling advice: their unknown keys belong to the class they name
+_EMPTY_IF_MISSING = re.compile(r"^(sandbox\.environment|acp_agents\.[^.]+\.env)\.")
+_NEEDS_RESTART = (
+    "log_level", "http.host", "http.port", "auth.enabled", "nats", "runs.max_concurrent", "actors", "sandbox",
+    "metrics.enabled", "tracing.otlp",
+)  # fmt: skip
+_from_dotenv: dict[str, str] = {}
+"""The variables of this process that come from `.env`."""
+_Stamp = tuple[int, int, int] | None
+
+
+def home(argument: str | Path | None = None) -> Path:
+    """The data directory: argument, `SIKA_HOME`, `DEER_FLOW_HOME`, `.sika`; absolute, perhaps not there yet."""
+    chosen = argument or os.environ.get("SIKA_HOME") or os.environ.get("DEER_FLOW_HOME") or _project() / ".sika"
+    return Path(chosen).expanduser().absolute()
+
+
+def find(argument: str | Path | None = None) -> Path | None:
+    """The configuration file: argument, `SIKA_CONFIG`, `DEER_FLOW_CONFIG_PATH`, `./config.yaml` if it is there."""
+    named = argument or os.environ.get("SIKA_CONFIG") or os.environ.get("DEER_FLOW_CONFIG_PATH")
+    path = Path(named or _project() / "config.yaml").expanduser().absolute()
+    if path.exists():
+        return path
+    if named:
+        raise Invalid(f"{path}: no such configuration file")
+    return None
+
+
+def _project() -> Path:
+    """Where things lie whose place nobody names: `DEER_FLOW_PROJECT_ROOT`, or the working directory."""
+    return Path(os.environ.get("DEER_FLOW_PROJECT_ROOT") or ".")
+
+
+def load(argument: str | Path | None = None) -> Config:
+    """Read `.env` (which overrides nothing), then the configuration; without a file all is default."""
+    return ConfigSource(argument).current()
+
+
+def parse(text: str, name: str = "config.yaml", environ: Mapping[str, str] | None = None) -> Config:
+    """Make a `Config` of YAML text. Raises `Invalid` with `name` and the place of the first mistake."""
+    lines, renamed = _Lines(text), dict[str, str]()
+    environ = os.environ if environ is None else environ
+    try:
+        raw = _read_yaml(text)
+        resolved = _resolve(raw, "", environ)
+        renamed = deerflow.translate(resolved, environ)
+        notes = [f"{path}: {remark}" for path, remark in deerflow.without_effect(resolved)]
+        unknown: list[str] = []
+        shaped = _shape(Config, resolved, "", unknown)
+        notes += [lines.placed(note) for note in unknown]
+        shaped |= {"hash": _digest(json.dumps(raw, sort_keys=True, default=str)), "warnings": notes}
+        return msgspec.convert(shaped, Config, strict=False, dec_hook=_to_secret)
+    except msgspec.ValidationError as error:
+        problem = lines.misspelt(_place_first(str(error)))
+        for new, old in renamed.items():
+            problem = re.sub(rf"^{re.escape(new)}\b", old, problem)
+        raise Invalid(f"{name}: {lines.placed(problem)}") from None
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        place = f":{mark.line + 1}:{mark.column + 1}" if mark else ""
+        raise Invalid(f"{name}{place}: {error.problem}") from None
+    except yaml.YAMLError as error:
+        raise Invalid(f"{name}: {error}") from None
+    except Invalid as error:
+        raise Invalid(f"{name}: {lines.placed(str(error))}") from None
+
+
+class _Lines:
+    """The lines of the keys of a text, looked up only where there is something to say."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    @functools.cached_property
+    def _of(self) -> dict[str, int]:
+        return dict(_key_lines(yaml.compose(self._text, yaml.SafeLoader), ""))
+
+    def placed(self, problem: str) -> str:
+        """Adds the line of the key that a problem begins with."""
+        line = self._of.get(problem.partition(": ")[0])
+        return f"{problem} (line {line})" if line else problem
+
+    def misspelt(self, problem: str) -> str:
+        """Names the key that was probably meant, where one is missing."""
+        place, _, text = problem.partition(": ")
+        missing = text.removeprefix("missing required field ")
+        inside = {path.removeprefix(f"{place}."): path for path in self._of if path.startswith(f"{place}.")}
+        close = difflib.get_close_matches(missing, inside, n=1, cutoff=0.7) if missing != text else []
+        return f"{inside[close[0]]}: unknown key, did you mean {missing}? It is missing" if close else problem
+
+
+def _key_lines(node: yaml.Node | None, path: str) -> Iterator[tuple[str, int]]:
+    match node:
+        case yaml.MappingNode():
+            for key, value in node.value:
+                place = f"{path}.{key.value}" if path else str(key.value)
+                yield place, key.start_mark.line + 1
+                yield from _key_lines(value, place)
+        case yaml.SequenceNode():
+            for index, value in enumerate(node.value):
+                place = f"{path}[{index}]"
+                yield place, value.start_mark.line + 1
+                yield from _key_lines(value, place)
+
+
+def reveal(value: Any) -> Any:
+    """A copy of open settings with every `Secret` replaced by its text; for the moment of use."""
+    if isinstance(value, Secret):
+        return value.reveal()
+    if isinstance(value, Mapping):
+        return {key: reveal(item) for key, item in value.items()}
+    return [reveal(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def restart_required(old: Config, new: Config) -> list[str]:
+    """The changed keys that take effect only at the next start."""
+    return [key for key in _NEEDS_RESTART if operator.attrgetter(key)(old) != operator.attrgetter(key)(new)]
+
+
+class ConfigSource:
+    """The configuration as `config.yaml` and `.env` are now, inside `watched` as they were a moment ago. Files that
+    break later change nothing but `problem`.
+
+    Raises `Invalid` if they are broken at the start: then there is nothing to fall back to.
+    """
+
+    def __init__(self, argument: str | Path | None = None) -> None:
+        self._argument = argument
+        self._path: Path | None = None
+        self._stamps: tuple[_Stamp, _Stamp] | None = None
+        self._texts: tuple[str, Mapping[str, str | None]] | None = None
+        self._problem: str | None = None
+        self._check: Callable[[Config], object] = lambda _: None
+        self._config = parse("")
+        self._watched = False
+        self._refresh()
+
+    @property
+    def problem(self) -> str | None:
+        """Why the files as they are now are not in force; None if they are. Costs what `current` costs.
+
+        A text for people, without secrets: it names the file and the key.
+        """
+        self.current()
+        return self._problem
+
+    def require(self, check: Callable[[Config], object]) -> None:
+        """From now on, a changed configuration counts only if `check` does not raise `Invalid`."""
+        self._check = check
+
+    def current(self) -> Config:
+        """The last good configuration. Costs nothing inside `watched`; elsewhere two `stat`, and a look at files that
+        changed.
+        """
+        if not self._watched:
+            self._look()
+        return self._config
+
+    @asynccontextmanager
+    async def watched(self) -> AsyncIterator[None]:
+        """For as long as the block lasts, changes are looked for and checked in a thread: a check imports modules."""
+        async with anyio.create_task_group() as tasks:
+            self._watched = True
+            tasks.start_soon(self._watch)
+            try:
+                yield
+            finally:
+                self._watched = False
+                tasks.cancel_scope.cancel()
+
+    async def _watch(self) -> None:
+        while True:
+            await anyio.sleep(LOOK_SECONDS)
+            await anyio.to_thread.run_sync(self._look, abandon_on_cancel=True)
+
+    def _look(self) -> None:
+        before, problem = self._config, self._problem
+        try:
+            self._refresh()
+        except Invalid as error:
+            self._problem = str(error)
+        except Exception as error:  # of what the configuration names
+            self._problem = redactor.text(f"it could not be checked: {type(error).__name__}: {error}")
+        if self._problem and self._problem != problem:
+            log.error("configuration is broken, the last good one stays in force", problem=self._problem)
+        if self._config is not before:
+            log.info("configuration read again", hash=self._config.hash, warnings=list(self._config.warnings))
+            if later := restart_required(before, self._config):
+                log.warning("these keys take effect at the next start", keys=later)
+
+    def _refresh(self) -> None:
+        self._path = path = self._path or find(self._argument)
+        stamps = _stamp(path), _stamp(_project() / ".env")
+        if stamps == self._stamps:
+            return
+        self._stamps = None  # what cannot be read is tried again
+        variables = _read_dotenv()
+        text = _read(path) if path else ""
+        self._stamps = stamps
+        if (text, variables) != self._texts or self._problem:
+            self._texts = text, variables
+            redactor.learn_environment()
+            changed = parse(text, path.name if path else "config.yaml")
+            redactor.learn(changed)
+            if remark := deerflow.extensions(path, os.environ):
+                changed = msgspec.structs.replace(changed, warnings=(*changed.warnings, remark))
+            self._check(changed)
+            self._config, self._problem = changed, None
+
+
+def _stamp(path: Path | None) -> _Stamp:
+    """Changes when the file does; None if there is none."""
+    try:
+        stat = path.stat() if path else None
+    except OSError:
+        return None
+    return stat and (stat.st_mtime_ns, stat.st_size, stat.st_ino)
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise Invalid(f"{path.name}: {getattr(error, 'strerror', None) or error}") from None
+
+
+def _read_dotenv() -> Mapping[str, str | None]:
+    """Brings `.env` into the environment, where it overrides nothing but what it brought itself before."""
+    try:
+        variables = dotenv.dotenv_values(_project() / ".env", interpolate=False)
+    except (OSError, UnicodeDecodeError) as error:
+        raise Invalid(f".env: {getattr(error, 'strerror', None) or error}") from None
+    for name in [name for name in _from_dotenv if variables.get(name) is None]:
+        if os.environ.get(name) == _from_dotenv.pop(name):
+            del os.environ[name]
+    for name, value in variables.items():
+        if value is not None and os.environ.get(name) in (None, _from_dotenv.get(name)):
+            os.environ[name] = _from_dotenv[name] = value
+    return variables
+
+
+def _read_yaml(text: str) -> dict[str, Any]:
+    raw = yaml.safe_load(text)
+    if raw is not None and not isinstance(raw, dict):
+        raise Invalid("expected sections (key: value) at the top level")
+    return typing.cast(dict[str, Any], _text_keys(raw or {}))
+
+
+def _text_keys(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _text_keys(item) for key, item in value.items()}
+    return [_text_keys(item) for item in value] if isinstance(value, list) else value
+
+
+def _resolve(value: Any, path: str, environ: Mapping[str, str]) -> Any:
+    """Replace `$NAME` by the variable of that name; `$$` at the start is a plain dollar."""
+    if isinstance(value, dict):
+        return {key: _resolve(item, f"{path}.{key}" if path else key, environ) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_resolve(item, f"{path}[{index}]", environ) for index, item in enumerate(value)]
+    if not isinstance(value, str) or not value.startswith("$"):
+        return value
+    if value.startswith("$$"):
+        return value[1:]
+    name = value[1:].removeprefix("{").removesuffix("}")
+    if name in environ:
+        return environ[name]
+    if _EMPTY_IF_MISSING.match(path):
+        return ""
+    raise Invalid(f"{path}: the environment variable {name} is not set")
+
+
+def _shape(kind: Any, value: Any, path: str, warnings: list[str]) -> Any:
+    """Bring `value` into the form of `kind`: unknown keys to `extra`, empty sections away, secrets covered."""
+    if _optional(kind):
+        kind = next(arm for arm in typing.get_args(kind) if arm is not type(None))
+    if isinstance(kind, type) and issubclass(kind, Section) and isinstance(value, dict):
+        return _shape_section(kind, value, path, warnings)
+    arguments = typing.get_args(kind)
+    if isinstance(value, list) and typing.get_origin(kind) is tuple:
+        return [_shape(arguments[0], item, f"{path}[{index}]", warnings) for index, item in enumerate(value)]
+    if isinstance(value, dict) and arguments and Any not in arguments:
+        return {key: _shape(arguments[-1], item, f"{path}.{key}", warnings) for key, item in value.items()}
+    return _cover(value) if isinstance(value, dict) else value
+
+
+def _shape_section(kind: type[Section], value: dict[str, Any], path: str, warnings: list[str]) -> dict[str, Any]:
+    fields = _fields(kind)
+    shaped: dict[str, Any] = {"extra": {}}
+    for key, item in value.items():
+        place = f"{path}.{key}" if path else key
+        if key not in fields:
+            shaped["extra"][key] = _cover(item, hidden=is_secret(key))
+            warnings.extend(_advice(kind, key, place))
+        elif item is not None or _optional(fields[key]):
+            shaped[key] = _shape(fields[key], item, place, warnings)
+    return shaped
+
+
+@functools.cache
+def _fields(kind: type[Section]) -> dict[str, Any]:
+    return {name: hint for name, hint in typing.get_type_hints(kind).items() if name not in _DERIVED}
+
+
+def _optional(kind: Any) -> bool:
+    return type(None) in typing.get_args(kind)
+
+
+def _advice(kind: type[Section], key: str, place: str) -> list[str]:
+    if kind in _ARGUMENTS_FOR_OTHERS or deerflow.known(place):
+        return []
+    close = difflib.get_close_matches(key, _fields(kind), n=1, cutoff=0.7)
+    return [f"{place}: unknown key" + (f", did you mean {close[0]}?" if close else "")]
+
+
+def _cover(value: Any, hidden: bool = False) -> Any:
+    """Make a `Secret` of every string that stands under a telling name."""
+    if isinstance(value, dict):
+        return {key: _cover(item, hidden or is_secret(key)) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_cover(item, hidden) for item in value]
+    return Secret(value) if hidden and isinstance(value, str) else value
+
+
+def _to_secret(kind: type[Any], value: Any) -> Any:
+    if kind is Secret and isinstance(value, str | int | float) and not isinstance(value, bool):
+        return Secret(str(value))
+    raise ValueError(f"Expected `str`, got `{type(value).__name__}`")
+
+
+def _place_first(message: str) -> str:
+    """`Expected `int`, got `str` - at `$.runs.x`` becomes `runs.x: expected int, got str`."""
+    text, _, place = message.replace("`", "").replace("Object missing", "missing").partition(" - at $")
+    return f"{place.lstrip('.')}: {text[:1].lower()}{text[1:]}" if place else text
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:12]

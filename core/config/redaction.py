@@ -1,0 +1,314 @@
+"""Redaction: the secrets in force are replaced wherever text of others becomes a fact, a stream, a line or an answer.
+
+Theory of operation
+-------------------
+`redactor` is the process's one `Redactor`. It learns the secrets in force: those of each configuration that is read,
+of the environment, and of the installation. It forgets none while the process lives: an old key may still be echoed.
+A secret is searched as it is, and as JSON, HTML, percent-encoding and base64 write it, by one automaton
+(Aho-Corasick). 4 kB of an event with 10 secrets cost about 2 µs.
+
+`EventLog.append` redacts what it stores: nothing enters the log otherwise. What a model answers and what a tool returns
+is redacted before anything is done with it (`Redactor.struct`), so that what is done agrees with what is recorded, also
+in a resumed or replayed run. A tool call with a secret among its arguments is recorded with `***` in its place and an
+`error`, and is not made: the model is told why. Whoever needs a secret gets it from the configuration or from a
+variable of the sandbox, never by way of a conversation.
+
+Not searched: values shorter than 8 characters, and plain words of less than 12 (`not-needed`, `changeme`), as both
+occur in ordinary text; a variable of the sandbox's environment whose name does not sound like a secret. Not replaced:
+numbers outside of text, identifiers of the envelope, files of people.
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from itertools import groupby
+from operator import itemgetter
+from typing import Any, TypeVar
+from urllib.parse import parse_qsl, quote, quote_plus, unquote, urlsplit
+
+import msgspec
+from ahocorasick_rs import BytesAhoCorasick, MatchKind
+
+from core.config.settings import Secret
+
+S = TypeVar("S", bound=msgspec.Struct)
+
+HIDDEN = "***"
+MIN_LENGTH = 8
+WORD_LENGTH = 12
+"""A plain word shorter than this is searched for nowhere."""
+ENVELOPE = frozenset({"id", "type", "kind", "aggregate", "actor", "run", "cause", "at", "v"})
+"""Fields of an event that are not text of others."""
+
+_SECRET_NAME = re.compile(
+    r"key|token(?!s|iz)|secret|password|authorization|connection_string|(postgres|redis)_url", re.IGNORECASE
+)
+_VARIABLE = re.compile(
+    r"(?:^|_)(?:\w*key|token|secret|password|passwd|passphrase|credentials?|auth|pat|pass)\d*$", re.IGNORECASE
+)
+"""Names of environment variables that hold secrets."""
+_WORD = re.compile(r"[A-Za-z]+(?:[ _.-][A-Za-z]+)*")
+_PATH = re.compile(r"(?:~|\.{0,2})/|file:")
+_SCHEME = re.compile(r"(?:bearer|basic|token|apikey)\s+", re.IGNORECASE)
+_URL = re.compile(r"[a-z][a-z0-9+.-]*://[^\s\"'<>]+", re.IGNORECASE)
+_NAMES = frozenset({"keys"})
+"""What looks like the name of a secret, and is none."""
+_ALSO = re.compile(r"cookie$|signature$|^sig$|^auth$", re.IGNORECASE)
+_TOKEN = re.compile(
+    r"""
+    (?P<scheme>\b(?i:bearer\s+))[\w.~+/=-]{6,}
+    | (?P<basic>\b(?i:basic\s+))(?=[\w+/]*[A-Z0-9=])[\w+/]{8,}={0,2}
+    | (?<=://)[^/\s"']+(?=@)
+    | \bsk[-_][\w-]{8,}
+    | \b(?:gsk|hf|xai|nvapi|tvly|lsv2|glpat|github_pat|gh[opsu]|xox[a-z])[-_](?=[\w-]*\d)[\w-]{8,}
+    | \b(?:AKIA[A-Z0-9]{16}|AIza[\w-]{30,}|eyJ[\w-]{8,}\.[\w-]+\.[\w-]*)
+    """,
+    re.VERBOSE,
+)
+"""Keys by their looks: authorization headers, credentials in URLs, providers' prefixes, JSON Web Tokens."""
+_PAIR = re.compile(
+    r"""
+    (?P<before>[?&]?)(?<![\w.%-])(?P<name>[\w.%-]++)
+    (?P<is>=|\\?["']\s*:\s*)
+    (?P<value>
+        b?"(?:[^"\\]|\\.)*"? | b?'(?:[^'\\]|\\.)*'? | \\".*?(?:\\"|$) | \\'.*?(?:\\'|$) | [^\s"'&#,;)}\]]+
+    )
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+"""`name=value` and `"name": value`, as in queries, forms, JSON and what Python prints."""
+
+
+class Redactor:
+    """Replaces the secrets that it knows. Without one, it costs nothing."""
+
+    def __init__(self) -> None:
+        self._forms: set[str] = set()
+        self._search: BytesAhoCorasick | None = None
+        self._begins: dict[int, list[bytes]] = {}
+        self._longest = 0
+
+    # ── what is secret ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def add(self, *values: str) -> None:
+        """Replace these values from now on, in all their forms."""
+        forms = {form for value in values for line in _lines(value) for form in _forms(line)} - self._forms
+        if not forms:
+            return
+        self._forms |= forms
+        patterns = [form.encode("utf-8", "surrogatepass") for form in self._forms]
+        self._begins = {first: list(group) for first, group in groupby(sorted(patterns), itemgetter(0))}
+        self._longest = max(map(len, patterns))
+        self._search = BytesAhoCorasick(patterns, matchkind=MatchKind.LeftmostLongest)
+
+    def learn(self, config: Any) -> None:
+        """Replace the secrets of a configuration: every `Secret`, and the credentials inside URLs."""
+        self.add(*_secrets(config))
+
+    def learn_environment(self, environ: Mapping[str, str] = os.environ) -> None:
+        """Replace what variables with telling names hold, and the credentials inside URLs."""
+        self.add(*_of_environment(environ))
+
+    # ── replacing ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def known(self, text: str) -> str:
+        """A text without the secrets in force."""
+        if self._search is None:
+            return text
+        raw = text.encode("utf-8", "surrogatepass")
+        clean = self.data(raw)
+        return text if clean is raw else clean.decode("utf-8", "surrogatepass")
+
+    def text(self, text: str) -> str:
+        """A text without the secrets in force, and without what looks like one. For errors of others and for lines."""
+        return _PAIR.sub(_pair, _TOKEN.sub(_token, self.known(text)))
+
+    def json(self, body: bytes, spare: frozenset[str] = frozenset()) -> bytes:
+        """A JSON document without the secrets in force; the same object if it has none. What stands at the top under a
+        key of `spare` stays.
+        """
+        if self._search is None or not self._search.find_matches_as_indexes(body):
+            return body
+        document = msgspec.json.decode(body)
+        if spare and isinstance(document, dict):
+            return msgspec.json.encode({k: v if k in spare else self.value(v) for k, v in document.items()})
+        return msgspec.json.encode(self.value(document))
+
+    def event(self, body: bytes) -> bytes:
+        """The body of an event without the secrets in force. Its envelope stays."""
+        return self.json(body, ENVELOPE)
+
+    def struct(self, value: S) -> S:
+        """The same struct without the secrets in force."""
+        if self._search is None:
+            return value
+        body = msgspec.json.encode(value)
+        clean = self.json(body)
+        return value if clean is body else msgspec.json.decode(clean, type=type(value))
+
+    def value(self, value: Any) -> Any:
+        """What JSON can say, without the secrets in force. Other objects in it stay."""
+        if isinstance(value, str):
+            return self.known(value)
+        if isinstance(value, dict):
+            return {self.known(k) if isinstance(k, str) else k: self.value(item) for k, item in value.items()}
+        return [self.value(item) for item in value] if isinstance(value, list | tuple) else value
+
+    def data(self, raw: bytes) -> bytes:
+        """Text in UTF-8 without the secrets in force; the same object if it has none."""
+        matches = self._search.find_matches_as_indexes(raw) if self._search else ()
+        if not matches:
+            return raw
+        parts, at = [], 0
+        for _, start, end in matches:
+            parts += [raw[at:start], HIDDEN.encode()]
+            at = end
+        return b"".join([*parts, raw[at:]])
+
+    def split(self, text: str) -> tuple[str, str]:
+        """A text that goes on, in two parts: the first without the secrets in force, the second as it is, as a secret
+        may begin with it.
+        """
+        if self._search is None:
+            return text, ""
+        raw = text.encode("utf-8", "surrogatepass")
+        cut, at, parts = self._open(raw, 0), 0, []
+        for _, start, end in self._search.find_matches_as_indexes(raw):
+            if start >= cut:
+                break
+            parts += [raw[at:start], HIDDEN.encode()]
+            at = end
+            if end > cut:
+                cut = self._open(raw, end)
+        parts.append(raw[at:cut])
+        return b"".join(parts).decode("utf-8", "surrogatepass"), raw[cut:].decode("utf-8", "surrogatepass")
+
+    def _open(self, raw: bytes, after: int) -> int:
+        """Where the longest end of a text starts that a secret may begin with; its length if there is none."""
+        for start in range(max(after, len(raw) - self._longest + 1), len(raw)):
+            if forms := self._begins.get(raw[start]):
+                end = raw[start:]
+                if any(len(form) > len(end) and form.startswith(end) for form in forms):
+                    return start
+        return len(raw)
+
+
+class Stream:
+    """A text that comes in pieces. A secret that is cut by their ends is found all the same: what one may begin with is
+    held back until it is known, so at most the length of the longest secret.
+    """
+
+    def __init__(self, redactor: Redactor) -> None:
+        self._redactor = redactor
+        self._held = ""
+
+    def feed(self, text: str) -> str:
+        """What can be shown after the next piece."""
+        shown, self._held = self._redactor.split(self._held + text)
+        return shown
+
+    def end(self) -> str:
+        """What was held back, when nothing follows."""
+        held, self._held = self._held, ""
+        return self._redactor.known(held)
+
+    def __bool__(self) -> bool:
+        return bool(self._held)
+
+
+redactor = Redactor()
+"""Of this process."""
+
+
+def is_secret(key: str) -> bool:
+    """Whether what stands under such a name is to be kept to oneself."""
+    return bool(_SECRET_NAME.search(key))
+
+
+def telling(name: str) -> bool:
+    """Like `is_secret`, and names of headers and of parameters of URLs."""
+    return name not in _NAMES and (is_secret(name) or bool(_ALSO.search(name)))
+
+
+def _token(match: re.Match[str]) -> str:
+    return (match["scheme"] or match["basic"] or "") + HIDDEN
+
+
+def _pair(match: re.Match[str]) -> str:
+    secret = telling(match["name"]) or (match["before"] and match["name"] == "code")
+    return match["before"] + match["name"] + match["is"] + HIDDEN if secret else match[0]
+
+
+# ── values and their forms ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _lines(value: str) -> set[str]:
+    """A value, and each of its lines: a key of several lines is seldom printed as a whole."""
+    return {text for text in (value, value.strip(), *value.splitlines()) if _is_searched(text)}
+
+
+def _is_searched(value: str) -> bool:
+    return len(value) >= MIN_LENGTH and not (len(value) < WORD_LENGTH and _WORD.fullmatch(value))
+
+
+def _forms(value: str) -> Iterator[str]:
+    """A value as others write it."""
+    quoted = json.dumps(value)[1:-1]
+    texts = {value, quoted, msgspec.json.encode(value).decode()[1:-1], json.dumps(quoted)[1:-1], html.escape(value)}
+    texts |= {value.replace("/", "\\/"), quote(value, safe=""), quote(value), quote_plus(value)}
+    yield from texts
+    yield from (re.sub("%[0-9A-F]{2}", lambda match: match[0].lower(), text) for text in texts)
+    raw = value.encode("utf-8", "surrogatepass")
+    for before in range(3):  # how many bytes stand before it in its group of three
+        code = base64.b64encode(bytes(before) + raw).decode()
+        end = len(code) - (0, 4, 4)[(before + len(raw)) % 3]  # a last group that is not full depends on what follows
+        form = code[(0, 2, 3)[before] : end]
+        if len(form) >= MIN_LENGTH:
+            yield from (form, form.replace("+", "-").replace("/", "_"))
+
+
+def _secrets(value: Any, name: str = "") -> Iterator[str]:
+    """The secrets of a part of the configuration."""
+    if isinstance(value, Secret):
+        text = value.reveal()
+        yield from (text, _SCHEME.sub("", text, count=1), *_of_urls(text))
+    elif isinstance(value, str):
+        yield from _of_urls(value)
+    elif isinstance(value, msgspec.Struct):
+        for field in value.__struct_fields__:
+            yield from _secrets(getattr(value, field), field)
+    elif isinstance(value, Mapping):
+        if name == "environment":  # of the sandbox: each a `Secret`, whatever it is
+            yield from _of_environment({key: item.reveal() for key, item in value.items()})
+        else:
+            for key, item in value.items():
+                yield from _secrets(item, str(key))
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _secrets(item)
+
+
+def _of_environment(environ: Mapping[str, str]) -> Iterator[str]:
+    for name, value in environ.items():
+        if not _PATH.match(value) and (_VARIABLE.search(name) or (_TOKEN.fullmatch(value) and "://" not in value)):
+            yield from (value, _SCHEME.sub("", value, count=1))
+        yield from _of_urls(value)
+
+
+def _of_urls(text: str) -> Iterator[str]:
+    """The credentials inside the URLs of a text: user information, and parameters with telling names."""
+    for url in _URL.findall(text):
+        try:
+            parts = urlsplit(url)
+        except ValueError:
+            continue
+        if "@" in parts.netloc:
+            user, _, password = parts.netloc.rpartition("@")[0].partition(":")
+            yield from (secret for one in [password or user] for secret in (one, unquote(one)))
+        for query in (parts.query, parts.fragment):
+            yield from (value for key, value in parse_qsl(query) if telling(key))

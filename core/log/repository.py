@@ -1,0 +1,265 @@
+"""Aggregates of one kind: folded, kept in memory, and decided on.
+
+Theory of operation
+-------------------
+The state of an aggregate is its events, folded. `load` returns it with everything that was acknowledged to anybody
+before the call, `decide` appends to it.
+
+*The heard position.* The process hears every event of the stream (`core.log.store`), so it knows of a kept aggregate
+whether anything has changed, and need not read to find out: reading old aggregates is dear, as the server unpacks the
+block in which their last event lies (7-15 ms). A kept state says up to which sequence of the *stream* it is complete
+(`checked`): no event of the aggregate lies between its own last one and there. `EventLog.unchanged_until` moves that
+on to the heard position, or says that it cannot. Then the log is read, from `checked` on: at the stream's end, where
+that is cheap. Why this is sound:
+
+* One server. It republishes an event before it acknowledges it, and sends a connection everything in order. So a
+  message to ourselves and back (`Bus.echo`) arrives after all events that were acknowledged before it was sent. They
+  have been heard if the subscription has nothing left to handle, and no gap is being healed.
+* Replicas. A live event may reach this process after the acknowledgement has reached its writer. So the leader is
+  asked, for the first event after `checked`: it has all that was ever acknowledged.
+* Own appends, and all that this process has read of an aggregate, count as heard although the feed may be behind.
+* Gaps. The sequence of the stream has none, so a lost event is noticed at the next one. Until it is healed nothing is
+  known to be unchanged. The last event before a silence can only be lost with the connection, or in a full buffer:
+  then more events were delivered than handled.
+* Reconnects. From the loss of the connection until the log was read up to its end, nothing is known to be unchanged.
+* Start. Nothing is known of what came before the position at which the process began to listen.
+* Memory. The last events of `HEARD` aggregates are remembered. Of one that was forgotten it is only known that nothing
+  came after the newest that was forgotten.
+
+*One load.* Whoever comes while an aggregate is being loaded waits for that, then shares the next look with all others
+who waited: that look begins after they came, so it misses nothing, and with what the first has read it is short.
+
+*One rule for decisions.* A decision is first tried on what is in memory, as old as it may be. If it appends, the log's
+guard refuses what is outdated. If it raises, or has nothing to append, that only counts on a current state: it is
+tried again. So a decision may be called several times, must not do anything but decide, and needs no other property.
+
+Rejected: folding the live events into the kept states (bodies would be fetched, and everything decoded, for states
+that nobody looks at again); a bounded staleness for reads (a client that writes at one replica and reads at another
+would see the past).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from typing import Generic, NamedTuple, TypeVar
+
+from core.cache import ByteCache
+from core.errors import Conflict, SikaError, Unavailable
+from core.events import Aggregate, Event, Record
+from core.log.store import EventLog
+
+S = TypeVar("S")
+DECIDE_TRIES = 50
+KEPT_BYTES = 16 << 20
+"""Bytes of events whose aggregates are kept folded, for each kind."""
+SLICE_RECORDS = 128
+SLICE_BYTES = 128 * 1024
+"""Records are folded in slices of at most these sizes (about 2 ms), with the event loop's turn in between."""
+
+Fold = Callable[[Iterable[Record], S], S]
+"""The state after these records, beginning at a state that must not be changed: pure and total."""
+Decision = Callable[[S], Sequence[Event]]
+"""The events to append to a state, none if there is nothing to do. Refuses by raising a `SikaError`."""
+
+
+class Folded(NamedTuple, Generic[S]):
+    """A state as of the aggregate's event `seq`, made of `size` bytes of events."""
+
+    seq: int
+    state: S
+    size: int
+    checked: int
+    """The aggregate has no other events up to this sequence of the stream."""
+
+
+class Repository(Generic[S]):
+    """Aggregates of one kind. `empty` is the state before the first event; `weigh` tells the bytes that a state counts
+    for in the cache (default: those of its events).
+    """
+
+    def __init__(
+        self,
+        log: EventLog,
+        kind: str,
+        fold: Fold[S],
+        empty: S,
+        *,
+        kept_bytes: int = KEPT_BYTES,
+        weigh: Callable[[S], int] | None = None,
+    ) -> None:
+        self.log = log
+        self.kind = kind
+        self._fold = fold
+        self._nothing = Folded(0, empty, 0, 0)
+        self._weigh = weigh
+        self._kept: ByteCache[str, Folded[S]] = ByteCache(kept_bytes)
+        self._loading: dict[str, asyncio.Future[Folded[S]]] = {}
+
+    # ── load ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def load(self, identity: str, *, at_least: int | None = None) -> S:
+        """Returns the state as of now, or (cheaper) as of any moment not before sequence `at_least`.
+
+        Raises `Unavailable`.
+        """
+        kept = self._kept.get(identity)
+        if kept is not None and at_least is not None and kept.seq >= at_least:
+            return kept.state
+        return (await self._load(identity)).state
+
+    def kept(self, identity: str) -> S | None:
+        """Returns the state as it was when it was last looked at here, if it is in memory."""
+        kept = self._kept.get(identity)
+        return None if kept is None else kept.state
+
+    def forget(self, identity: str) -> None:
+        """Keeps nothing of the aggregate in memory."""
+        self._kept.drop(identity)
+
+    async def _load(self, identity: str, known: Folded[S] | None = None) -> Folded[S]:
+        earlier = None
+        if (loading := self._loading.get(identity)) is not None:
+            earlier = await _result(loading)  # it began before this call, so it may miss something
+        while (loading := self._loading.get(identity)) is not None:
+            if (folded := await _result(loading)) is not None:
+                return folded
+        loading = self._loading[identity] = asyncio.get_running_loop().create_future()
+        try:
+            folded = await self._refresh(identity, self._newest(identity, known, earlier))
+            loading.set_result(folded)
+            return folded
+        except SikaError as error:
+            loading.set_exception(error)
+            loading.exception()  # taken: nobody may be waiting
+            raise
+        finally:
+            del self._loading[identity]
+            loading.cancel()
+
+    async def _refresh(self, identity: str, known: Folded[S]) -> Folded[S]:
+        """Returns what is known if it is current, else folds what has come after it."""
+        aggregate = Aggregate(self.kind, identity)
+        until = await self.log.unchanged_until(aggregate, known.checked) if known.seq else None
+        if until is not None:
+            return self._keep(identity, known._replace(checked=until))
+        position, fold = self.log.position, None
+        async for records in _slices(self.log.read(aggregate, after=known.checked)):
+            fold = fold or self._folding(known.state)
+            known = self._folded(records, known, fold(records))
+            await asyncio.sleep(0)
+        return self._keep(identity, known._replace(checked=max(position, known.checked)))
+
+    def _folding(self, state: S) -> Callable[[Sequence[Record]], S]:
+        """Returns a function that folds slice after slice and may change the states that it returned before."""
+
+        def fold(records: Sequence[Record]) -> S:
+            nonlocal state
+            state = self._fold(records, state)
+            return state
+
+        return fold
+
+    # ── decide ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def decide(
+        self,
+        identity: str,
+        decision: Decision[S],
+        *,
+        actor: str,
+        run: str | None = None,
+        cause: str | None = None,
+        known: Folded[S] | None = None,
+    ) -> tuple[S, list[Record]]:
+        """Appends what `decision` makes of the state; decides again if somebody else was first (see the one rule for
+        decisions above). `known`: a state of the caller's, which may be newer than what is kept.
+
+        Returns the state after the append, and what was appended. Raises what the decision raises, and what
+        `EventLog.append` does but for `Conflict`.
+        """
+        folded, current = self._newest(identity, known), False
+        for _ in range(DECIDE_TRIES):
+            try:
+                events = decision(folded.state)
+                if events:
+                    return await self._append(identity, folded, events, actor, run, cause)
+                if current:
+                    return folded.state, []
+            except Conflict:
+                pass
+            except Unavailable:
+                raise
+            except SikaError:
+                if current:
+                    raise
+            folded, current = await self._load(identity, folded), True
+        raise Unavailable(f"{Aggregate(self.kind, identity)}: too many writers at once")
+
+    async def _append(
+        self,
+        identity: str,
+        before: Folded[S],
+        events: Sequence[Event],
+        actor: str,
+        run: str | None,
+        cause: str | None,
+    ) -> tuple[S, list[Record]]:
+        records = await self.log.append(
+            Aggregate(self.kind, identity),
+            events,
+            expected=before.seq,
+            actor=actor,
+            run=run,
+            cause=cause,
+            labels=self._labels(before.state, run, events),
+            traceparent=self._traceparent(before.state, run, events),
+        )
+        return self._keep(identity, self._folded(records, before, self._fold(records, before.state))).state, records
+
+    def _labels(self, state: S, run: str | None, events: Sequence[Event]) -> frozenset[str]:
+        """Returns what is true of the events, by which actors select them (`core.lifecycle`)."""
+        return frozenset()
+
+    def _traceparent(self, state: S, run: str | None, events: Sequence[Event]) -> str | None:
+        """Returns the trace that the events are part of, if any."""
+        return None
+
+    # ── keep ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _newest(self, identity: str, *known: Folded[S] | None) -> Folded[S]:
+        """Returns the newest of what is kept and what the callers know."""
+        states = [self._kept.get(identity) or self._nothing, *(state for state in known if state is not None)]
+        return max(states, key=lambda state: (state.seq, state.checked))
+
+    def _folded(self, records: Sequence[Record], before: Folded[S], state: S) -> Folded[S]:
+        """Returns the state after records that directly follow another one."""
+        size = before.size + sum(len(record.raw) for record in records) if self._weigh is None else self._weigh(state)
+        return Folded(records[-1].seq, state, size, records[-1].seq)
+
+    def _keep(self, identity: str, folded: Folded[S]) -> Folded[S]:
+        """Keeps a state unless a newer one is kept. Returns the newer one."""
+        kept = self._kept.get(identity)
+        if kept is not None and (kept.seq, kept.checked) > (folded.seq, folded.checked):
+            return kept
+        if folded.seq:
+            self._kept.put(identity, folded, folded.size)
+        return folded
+
+
+async def _slices(records: AsyncIterator[Record]) -> AsyncIterator[list[Record]]:
+    slice_, size = list[Record](), 0
+    async for record in records:
+        slice_.append(record)
+        size += len(record.raw)
+        if len(slice_) >= SLICE_RECORDS or size >= SLICE_BYTES:
+            yield slice_
+            slice_, size = [], 0
+    if slice_:
+        yield slice_
+
+
+async def _result(loading: asyncio.Future[Folded[S]]) -> Folded[S] | None:
+    """Waits for somebody else's load; None if that was cancelled."""
+    await asyncio.wait([loading])
+    return None if loading.cancelled() else loading.result()

@@ -1,0 +1,195 @@
+"""The safety net: wakes actors for what the log says, whoever appended it, and forwards timers.
+
+A process hears the whole log anyway (for its read models), so it looks at every event's type as it comes by and sends
+its actors their wake-ups; how far it got is kept on the bus, by actor. The next process to run the actor goes on from
+there: at most `KEEP_SECONDS` of events are looked at twice, and a wake-up sent twice is dropped by its id, or finds
+nothing to do. Where latency matters the appender has sent the same wake-up at once; then this one is dropped, or not
+even sent, if the actor's own first event is already there (`Actor.proof`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+import structlog
+
+from core.actor import Actor
+from core.bus.connection import MESSAGE_NOT_FOUND, SECOND, ApiError, Bus
+from core.bus.pull import Room, pull
+from core.bus.queue import Hint, WorkQueue
+from core.errors import Unavailable
+from core.events import Event, Record
+from core.log.store import EventLog
+
+log = structlog.get_logger("sika.dispatch")
+
+GATHER_SECONDS = 0.25
+"""How long events are gathered: by then most wake-ups have been answered and need not be sent."""
+BATCH = 500
+KEEP_SECONDS = 5.0
+"""How often the place is kept."""
+RETRY_SECONDS = 1.0
+ACK_SECONDS = 5
+"""A timer that a process was about to forward when it died, another one forwards after this."""
+
+
+class Dispatcher:
+    """Sends the actors of one process the wake-ups of the events they subscribe to."""
+
+    def __init__(self, log: EventLog, queue: WorkQueue, actors: Sequence[Actor[Any]]) -> None:
+        self._log = log
+        self._bus = log.bus
+        self._queue = queue
+        self._subscribers = [_Subscriber(actor) for actor in actors]
+        self._kept = 0.0
+
+    @property
+    def place(self) -> int:
+        """Everything up to this log sequence has been dispatched to all of them."""
+        return min((subscriber.place for subscriber in self._subscribers), default=0)
+
+    async def ensure(self) -> None:
+        """Each actor's place in the log. One that is new begins with what is new; if it can prove what it has seen, at
+        the beginning.
+        """
+        last = await self._log.last()
+        for subscriber in self._subscribers:
+            place = await self._kept_place(subscriber.name)
+            subscriber.place = (0 if subscriber.proof else last) if place is None else min(place, last)
+            if place is None:
+                await self._keep(subscriber)
+
+    async def run(self) -> None:
+        """Runs for as long as the process."""
+        with self._log.listen(None, bodies=False) as ear:
+            behind = True
+            while True:
+                if behind:
+                    await self._catch_up()
+                records, behind = await ear.take()
+                await asyncio.sleep(GATHER_SECONDS)
+                more, lost = await ear.drain()
+                behind = behind or lost
+                if not behind:
+                    await self._dispatch([*records, *more])
+
+    async def _catch_up(self) -> None:
+        batch: list[Record] = []
+        async for record in self._log.between(self.place, await self._log.last(), bodies=False):
+            batch.append(record)
+            if len(batch) == BATCH:
+                await self._dispatch(batch)
+                batch = []
+        await self._dispatch(batch)
+
+    async def _dispatch(self, batch: Sequence[Record]) -> None:
+        """Wake-ups for a batch of events, in order. What could not be sent is sent later: nothing is passed over."""
+        if not batch:
+            return
+        for subscriber in self._subscribers:
+            for record in subscriber.select(batch):
+                await self._wake(subscriber.name, record)
+            subscriber.place = max(subscriber.place, batch[-1].seq)
+        now = asyncio.get_running_loop().time()
+        if now > self._kept + KEEP_SECONDS:
+            self._kept = now
+            for subscriber in self._subscribers:
+                await self._keep(subscriber)
+
+    async def _wake(self, actor: str, record: Record) -> None:
+        hint = Hint(seq=record.seq, type=record.type, id=record.id)
+        while True:
+            try:
+                await self._queue.wake(actor, record.aggregate, hint, key=record.id)
+                return
+            except Unavailable as error:
+                log.warning("not dispatched yet", actor=actor, aggregate=str(record.aggregate), error=str(error))
+                await asyncio.sleep(RETRY_SECONDS)
+
+    # ── places ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _kept_place(self, actor: str) -> int | None:
+        stream = self._bus.names.stream("place")
+        try:
+            found = await self._bus.api(f"STREAM.MSG.GET.{stream}", {"last_by_subj": self._bus.names.place(actor)})
+        except ApiError as error:
+            if error.code == MESSAGE_NOT_FOUND:
+                return None
+            raise Unavailable(str(error)) from error
+        stored = msgspec.convert(found["message"].get("data", ""), bytes, strict=False)
+        try:
+            return msgspec.json.decode(stored, type=int)
+        except msgspec.DecodeError as error:
+            log.error("the place of an actor cannot be read", actor=actor, error=str(error), stored=repr(stored[:80]))
+            return None
+
+    async def _keep(self, subscriber: _Subscriber) -> None:
+        try:
+            await self._bus.ask(self._bus.names.place(subscriber.name), b"%d" % subscriber.place)
+        except Unavailable as error:
+            log.warning("place not kept", actor=subscriber.name, error=str(error))
+
+
+class _Subscriber:
+    """An actor, as far as the dispatcher is concerned."""
+
+    def __init__(self, actor: Actor[Any]) -> None:
+        self.name = actor.name
+        self.place = 0
+        self.proof = _name(actor.proof) if actor.proof else None
+        whole = {event for event in actor.only if not isinstance(event, str)}
+        self._labels = frozenset(label for label in actor.only if isinstance(label, str))
+        self._types = {_name(event): not actor.only or event in whole for event in actor.subscription}
+        """The types it subscribes to, and whether their events need no label."""
+
+    def select(self, batch: Sequence[Record]) -> list[Record]:
+        """Returns the events it must be woken for."""
+        records = [record for record in batch if record.seq > self.place and self._matches(record)]
+        if self.proof and records:
+            proven = {record.aggregate: record.seq for record in batch if record.type == self.proof}
+            records = [record for record in records if proven.get(record.aggregate, 0) < record.seq]
+        return records
+
+    def _matches(self, record: Record) -> bool:
+        unlabelled = self._types.get(record.type)
+        return unlabelled or (unlabelled is False and not self._labels.isdisjoint(record.labels))
+
+
+async def ensure_timers(bus: Bus) -> None:
+    config: Mapping[str, Any] = {
+        "ack_wait": ACK_SECONDS * SECOND,
+        "max_deliver": -1,
+        "max_ack_pending": 10_000,
+        "ack_policy": "explicit",
+        "durable_name": "timers",
+        "filter_subject": bus.names.all_wakes,
+    }
+    await bus.ensure_consumer(bus.names.stream("timer"), config)
+
+
+async def forward_timers(bus: Bus, queue: WorkQueue) -> None:
+    """Runs for as long as the process: timers that fired to wake-ups. What is no timer becomes a dead letter."""
+    room = Room(BATCH)
+    stream = bus.names.stream("timer")
+    async for msg in pull(bus, stream, "timers", room):
+        seq = msg.metadata.sequence.stream
+        try:
+            try:
+                actor, aggregate = bus.names.target(msg.subject)
+            except ValueError as error:
+                await queue.bury_unreadable("timers", msg, f"{msg.subject}: not a timer: {error}")
+            else:
+                await queue.wake(actor, aggregate, Hint(), key=f"timer-{seq}")
+            await bus.publish(msg.reply, b"+ACK")
+            await bus.api(f"STREAM.MSG.DELETE.{stream}", {"seq": seq, "no_erase": True})
+        except (Unavailable, ApiError) as error:
+            log.warning("timer not forwarded yet, or not cleaned up", error=str(error))
+        finally:
+            room.free()
+
+
+def _name(event: type[Event]) -> str:
+    return str(event.__struct_config__.tag)

@@ -1,0 +1,90 @@
+"""Whether this process can take work: what is missing, part by part. That the process lives at all is another question.
+
+A look is real (the log's leader answers) and shared: however many ask, there is one a second, and it has a deadline.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import anyio
+import msgspec
+
+from core.bus.connection import ApiError
+from core.config.load import ConfigSource
+from core.errors import Unavailable
+from core.runtime.system import System
+
+KEPT_SECONDS = 1.0
+LOOK_SECONDS = 2.0
+REFUSED_SECONDS = 10.0
+"""How long an append that was not stored counts, if no other was tried since."""
+BEHIND_SECONDS = 10.0
+"""How long the views may take for what was in the log."""
+
+
+class Missing(msgspec.Struct, frozen=True):
+    """A part that does not do its work, and why. Shown to anybody: no secrets, no places."""
+
+    part: str
+    reason: str
+
+
+class Readiness:
+    """One per process. `working` is set when the actors take runs."""
+
+    def __init__(self, system: System, config: ConfigSource) -> None:
+        self.working = False
+        self._system = system
+        self._config = config
+        self._looking = asyncio.Lock()
+        self._looked = float("-inf")
+        self._missing: Sequence[Missing] = ()
+        self._awaited: tuple[float, int] | None = None
+        """Since when the views are behind, and the sequence they should have reached."""
+
+    async def missing(self) -> Sequence[Missing]:
+        """The parts that are not there now, or were not a second ago."""
+        async with self._looking:
+            if anyio.current_time() - self._looked >= KEPT_SECONDS:
+                self._missing = await self._look()
+                self._looked = anyio.current_time()
+            return self._missing
+
+    async def _look(self) -> Sequence[Missing]:
+        self._config.current()
+        reasons = {
+            "log": await self._log(),
+            "workers": None if self.working else "the actors are not at work yet",
+            "views": self._views(),
+            "configuration": self._config.problem,
+        }
+        return [Missing(part, reason) for part, reason in reasons.items() if reason]
+
+    async def _log(self) -> str | None:
+        bus, log = self._system.bus, self._system.log
+        if trouble := bus.trouble():
+            return trouble
+        try:
+            async with asyncio.timeout(LOOK_SECONDS):
+                await log.last()
+                if log.refused_at is not None:
+                    await bus.probe()
+        except TimeoutError:
+            return f"NATS does not answer within {LOOK_SECONDS:g} s"
+        except (ApiError, Unavailable) as error:
+            return str(error)
+        if log.refused_at is not None and anyio.current_time() - log.refused_at < REFUSED_SECONDS:
+            return "the last append was not stored"
+        return None
+
+    def _views(self) -> str | None:
+        views, position, now = self._system.views, self._system.log.position, anyio.current_time()
+        if not views.readable:
+            return "the search index is being built"
+        if self._awaited is None or views.seq >= self._awaited[1]:
+            self._awaited = (now, position) if views.seq < position else None
+        if self._awaited is not None and now - self._awaited[0] > BEHIND_SECONDS:
+            return f"the search index is {position - views.seq} events behind"
+        return None

@@ -1,0 +1,407 @@
+"""One process of the system: its connection, its loops, its actors; started, supervised, drained."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import socket
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import anyio
+import structlog
+from anyio.abc import TaskStatus
+from structlog.contextvars import bind_contextvars
+
+from core import traces
+from core.actor import Actor
+from core.bus import rpc as calls
+from core.bus.connection import ApiError, Bus, Endpoint, connect
+from core.bus.queue import Hint, Wakeup, WorkQueue
+from core.errors import Conflict, Invalid, OwnershipLost, Refused, SikaError, Unavailable, contained
+from core.events import Aggregate, Event, Opaque, Record, thread
+from core.ids import now, uuid7
+from core.log.repository import DECIDE_TRIES, Decision, Repository
+from core.log.store import EventLog
+from core.runtime.dispatch import Dispatcher, ensure_timers, forward_timers
+from core.thread import threads
+from core.thread.intake import Intake
+from core.thread.previews import Pump
+from core.thread.run import RunActor, Suspended, Worker
+from core.thread.threads import Threads
+from core.views.projections import Views
+
+log = structlog.get_logger("sika.system")
+
+TRIES = 5
+"""How often a handler may raise on one event before the event goes to the dead letters."""
+PATIENCE_SECONDS = 60.0
+"""How long after its answerer's last sign of life a question is asked again: longer than a process is frozen while its
+machine is moved, or swaps.
+"""
+MAX_FAILURES = 10_000
+"""Wake-ups whose failures are counted."""
+RECONCILE_SECONDS = 15.0
+"""How often it is looked whether every open run has a wake-up; and how long nothing must have happened in it."""
+PAUSES = (1.0, 5.0, 15.0, 60.0)
+"""Seconds between those tries, and between restarts of a loop that failed."""
+
+
+def worker_name() -> str:
+    """Says where a run is being worked on; unique per process start."""
+    return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
+
+
+class System:
+    """What a process has: made by `start`, used by channels, workers and tools."""
+
+    def __init__(self, bus: Bus, views: Path, lease_seconds: float, slots: int) -> None:
+        self.bus = bus
+        self.name = worker_name()
+        self.log = EventLog(bus)
+        self.threads = Threads(self.log)
+        self.queue = WorkQueue(bus, lease_seconds)
+        self.intake = Intake(self.threads, self.queue)
+        self.views = Views(views, self.log)
+        self.pump = Pump(bus)
+        self.worker = Worker(self.threads, self.queue, self.pump, self.name)
+        self.slots = slots
+        self._failures: dict[tuple[str, int], int] = {}
+        """How often work on a wake-up has failed in this process, by actor and sequence."""
+
+    async def call(
+        self, actor: str, request: Mapping[str, Any], on_progress: Callable[[str], Awaitable[None]] | None = None
+    ) -> Any:
+        """Ask an actor, wherever it runs. A process that answers may have died or be frozen: the question is asked
+        again after each silence, until `PATIENCE_SECONDS` have passed since the last sign of life.
+
+        Raises `Silent` if somebody may have taken the question in the end, and was not heard again.
+        """
+        last_sign, taken = anyio.current_time(), None
+
+        def on_sign() -> None:
+            nonlocal last_sign
+            last_sign = anyio.current_time()
+
+        while True:
+            try:
+                return await calls.call(self.bus, actor, request, on_progress, on_sign)
+            except calls.Declined:
+                raise
+            except Unavailable as error:
+                taken = error if isinstance(error, calls.Silent) else taken
+                patience = PATIENCE_SECONDS if taken else self.queue.lease_seconds
+                if anyio.current_time() > last_sign + patience:
+                    raise taken or error from error
+                await anyio.sleep(0.5)
+
+    # ── actors ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def serve(
+        self, actors: Sequence[Actor[Any]], *, alone: bool, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED
+    ) -> None:
+        """Run actors until cancelled. `alone`: no other process can hold leases, so what is un-acked is taken up at
+        once.
+        """
+        readers = [actor for actor in actors if actor.subscription]
+        dispatcher = Dispatcher(self.log, self.queue, readers)
+
+        async def ensure() -> None:
+            await dispatcher.ensure()
+            for actor in readers:
+                await self.queue.ensure(actor.name, anew=alone)
+            await ensure_timers(self.bus)
+
+        await self._supervise("actors", ensure)
+        async with anyio.create_task_group() as tasks:
+            for actor in actors:
+                if type(actor).answer is not Actor.answer:
+                    what = f"{actor.name} (questions)"
+                    tasks.start_soon(self._supervise, what, calls.serve, self.bus, actor.name, actor.answer)
+            for actor in readers:
+                tasks.start_soon(self._supervise, actor.name, self._serve_one, actor)
+                if isinstance(actor, RunActor):
+                    tasks.start_soon(self._supervise, f"{actor.name} (open runs)", self._reconcile, actor)
+            if readers:
+                tasks.start_soon(self._supervise, "dispatch", dispatcher.run)
+                tasks.start_soon(self._supervise, "timers", forward_timers, self.bus, self.queue)
+            task_status.started()
+
+    async def _serve_one(self, actor: Actor[Any]) -> None:
+        async def one(wakeup: Wakeup) -> None:
+            bind_contextvars(actor=actor.name, **_about(wakeup))  # each wake-up has a task of its own
+            try:
+                if isinstance(actor, RunActor):
+                    await self._work_on_run(actor, wakeup)
+                else:
+                    await self._work_on_event(actor, wakeup)
+            except anyio.get_cancelled_exc_class():
+                with anyio.CancelScope(shield=True), anyio.move_on_after(1):
+                    await wakeup.again()  # draining: somebody else, or the next start, goes on at once
+                raise
+
+        await self.queue.serve(actor.name, one, self.slots)
+
+    async def _work_on_run(self, actor: RunActor, wakeup: Wakeup) -> None:
+        try:
+            await actor.work(wakeup, self.worker)
+        except OwnershipLost as error:
+            log.info("run handed over", reason=str(error))
+            return  # not acked here: the wake-up is the new owner's lease
+        except Unavailable as error:
+            log.warning("run waits", aggregate=str(wakeup.aggregate), reason=str(error))
+            await self._again(wakeup, error.seconds if isinstance(error, Suspended) else PAUSES[0])
+            return
+        except Exception:
+            log.exception("wake-up failed", aggregate=str(wakeup.aggregate))
+            await self._retry(wakeup, "the worker failed; see the server's log")
+            return
+        await wakeup.done()
+
+    async def _work_on_event(self, actor: Actor[Any], wakeup: Wakeup) -> None:
+        try:
+            async with asyncio.timeout(actor.deadline_seconds) as deadline:
+                with contained():
+                    await self._handle(actor, wakeup)
+        except Unavailable as error:
+            log.warning("handler waits", actor=actor.name, aggregate=str(wakeup.aggregate), reason=str(error))
+            await self._again(wakeup, PAUSES[1])
+            return
+        except Exception as error:
+            late = isinstance(error, TimeoutError) and deadline.expired()
+            reason = f"not done within {actor.deadline_seconds:g} s" if late else f"{type(error).__name__}: {error}"
+            log.warning("handler failed", actor=actor.name, aggregate=str(wakeup.aggregate), exc_info=True)
+            await self._retry(wakeup, reason)
+            return
+        self._failures.pop((actor.name, wakeup.seq), None)
+        await wakeup.done()
+
+    async def _handle(self, actor: Actor[Any], wakeup: Wakeup) -> None:
+        if not wakeup.hint.seq:
+            await actor.wake(wakeup.aggregate, _Context(self, actor.name, wakeup.aggregate))
+            return
+        records = [record async for record in self.log.read(wakeup.aggregate, after=wakeup.hint.seq - 1)]
+        if not records or records[0].seq != wakeup.hint.seq or _answered(actor.name, records[0], records):
+            return
+        event = records[0].event
+        if isinstance(event, Opaque):
+            raise Invalid(event.problem or f"{event.type}: not known to this version")
+        if run := records[0].run:
+            bind_contextvars(run=run)
+        await actor.handle(event, _Context(self, actor.name, wakeup.aggregate, records[0]))
+
+    async def _retry(self, wakeup: Wakeup, reason: str) -> None:
+        """Give back what failed; for the last time it becomes a dead letter. Only failures count: a wake-up is also
+        delivered again after a restart, a freeze or a pause.
+        """
+        key = (wakeup.actor, wakeup.seq)
+        failures = self._failures[key] = self._failures.pop(key, 0) + 1
+        while len(self._failures) > MAX_FAILURES:
+            del self._failures[next(iter(self._failures))]
+        if failures >= TRIES:
+            try:
+                await self.queue.bury(wakeup, reason)
+                del self._failures[key]
+                return
+            except Unavailable as error:
+                log.warning("dead letter not stored yet", error=str(error))
+        await self._again(wakeup, PAUSES[min(failures, len(PAUSES)) - 1])
+
+    async def _reconcile(self, actor: RunActor) -> None:
+        """Wakes open runs that no wake-up stands for any more: the queue was purged, or the log alone restored."""
+        while True:
+            await anyio.sleep(RECONCILE_SECONDS)
+            before = datetime.now(UTC) - timedelta(seconds=RECONCILE_SECONDS)
+            try:
+                for thread_id in await self.views.open_threads(before):
+                    await self._reconcile_thread(actor, thread_id)
+            except Unavailable as error:
+                log.info("open runs are looked at later", reason=str(error))
+
+    async def _reconcile_thread(self, actor: RunActor, thread_id: str) -> None:
+        state = await self.threads.load(thread_id)
+        run = state.active or next(iter(state.queued), None)
+        if run is None or run.id in self.worker.owned or (state.active and await self.queue.exists(run.lease)):
+            return
+        if state.active:
+            log.warning("an open run has no wake-up: woken", thread=thread_id, run=run.id)
+        tick = int(time.time() / RECONCILE_SECONDS)
+        await self.queue.wake(actor.name, thread(thread_id), Hint(), key=f"open-{run.id}-{tick}")
+
+    async def _again(self, wakeup: Wakeup, seconds: float) -> None:
+        try:
+            await wakeup.again(seconds)
+        except Unavailable as error:
+            log.warning("wake-up comes again after its lease", error=str(error))
+
+    # ── loops ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def loops(self) -> None:
+        """What every process does besides its actors."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._supervise, "log", self.log.watch)
+            tasks.start_soon(self._supervise, "leases", self.queue.hold)
+            tasks.start_soon(self._supervise, "previews", self.pump.run)
+            tasks.start_soon(self._supervise, "views", self.views.run)
+            tasks.start_soon(self._supervise, "preview stream", self._keep_previews)
+
+    async def _keep_previews(self) -> None:
+        """The memory stream of previews goes with its server: make it again after a reconnect."""
+        again = anyio.Event()
+        with self.bus.on_reconnect(lambda: again.set()):
+            while True:
+                await again.wait()
+                try:
+                    await self.bus.ensure_previews()
+                    again = anyio.Event()
+                except (Unavailable, ApiError) as error:
+                    log.warning("no previews yet", error=str(error))
+                    await anyio.sleep(PAUSES[0])
+
+    async def _supervise(self, what: str, loop: Callable[..., Awaitable[None]], *arguments: Any) -> None:
+        """Start a loop again when it fails, with growing pauses; a loop that ran for a minute starts over with the
+        first.
+        """
+        failures = 0
+        while True:
+            started = anyio.current_time()
+            try:
+                await loop(*arguments)
+                return
+            except Exception as error:
+                failures = 1 if anyio.current_time() - started > 60 else failures + 1
+                pause = PAUSES[min(failures, len(PAUSES)) - 1]
+                quiet = isinstance(error, SikaError)
+                log.error("loop failed", loop=what, again_in=pause, error=str(error), exc_info=not quiet)
+            await anyio.sleep(pause)
+
+
+class _Context:
+    """The handler's context: see `core.actor.Context`."""
+
+    def __init__(self, system: System, actor: str, aggregate: Aggregate, record: Record | None = None) -> None:
+        self._system = system
+        self._actor = actor
+        self._own = aggregate
+        self._record = record
+
+    @property
+    def record(self) -> Record:
+        if self._record is None:
+            raise Refused("a timer has no event")
+        return self._record
+
+    async def read(
+        self, aggregate: Aggregate | None = None, *, after: int = 0, upto: int | None = None
+    ) -> Sequence[Record]:
+        return [record async for record in self._system.log.read(aggregate or self._own, after=after, upto=upto)]
+
+    async def load(self, repository: Repository[Any] | None = None) -> Any:
+        states = repository or self._threads()
+        own = self._record if states.kind == self._own.kind else None
+        return await states.load(self._own.id, at_least=own.seq if own else None)
+
+    async def decide(
+        self,
+        decision: Decision[Any],
+        repository: Repository[Any] | None = None,
+        *,
+        run: str | None = None,
+        cause: str | None = None,
+    ) -> tuple[Any, list[Record]]:
+        cause = cause or (self._record.id if self._record else None)
+        states = repository or self._threads()
+        return await states.decide(self._own.id, decision, actor=self._actor, run=run, cause=cause)
+
+    def _threads(self) -> Threads:
+        if self._own.kind != threads.KIND:
+            raise Invalid(f"{self._own} is not a thread: name its repository")
+        return self._system.threads
+
+    async def append(self, *events: Event, aggregate: Aggregate | None = None) -> None:
+        target = aggregate or self._own
+        cause, run = (self._record.id, self._record.run) if self._record else (None, None)
+        for _ in range(DECIDE_TRIES):
+            expected = await self._unanswered(target)
+            if expected is None:
+                return
+            try:
+                await self._system.log.append(
+                    target,
+                    events,
+                    expected=expected,
+                    actor=self._actor,
+                    run=run,
+                    cause=cause,
+                    traceparent=self._traceparent(target, run),
+                )
+                return
+            except Conflict:
+                continue
+        raise Unavailable(f"{target}: too many writers at once")
+
+    async def _unanswered(self, target: Aggregate) -> int | None:
+        """Returns the sequence of the aggregate's last event; None if the event being handled was answered there. An
+        answer comes after it in the stream, so nothing before it is read.
+        """
+        log, record = self._system.log, self._record
+        while record is not None:
+            later = await self.read(target, after=record.seq)
+            if _answered(self._actor, record, later):
+                return None
+            last = later[-1].seq if later else record.seq if target == self._own else await log.tip(target)
+            if later or last <= record.seq:
+                return last
+        return await log.tip(target)
+
+    def _traceparent(self, target: Aggregate, run: str | None) -> str | None:
+        """Of a run, if its thread is kept in memory: the lead has just been at it."""
+        state = self._system.threads.kept(target.id) if run and target.kind == threads.KIND else None
+        known = state.runs.get(run or "") if state else None
+        return traces.header(known.request) if known else None
+
+    async def wake_at(self, when: datetime, key: str, aggregate: Aggregate | None = None) -> None:
+        await self._system.queue.wake_at(when, self._actor, aggregate or self._own, key=key)
+
+    async def call(self, actor: str, request: Mapping[str, Any]) -> Any:
+        return await self._system.call(actor, request)
+
+    def now(self) -> str:
+        return now()
+
+    def new_id(self) -> str:
+        return uuid7()
+
+
+def _about(wakeup: Wakeup) -> dict[str, str]:
+    """What the process's log says of whatever happens on a wake-up."""
+    kind, identity = wakeup.aggregate
+    about = {"thread": identity} if kind == "thread" else {"aggregate": str(wakeup.aggregate)}
+    return {**about, "event_id": wakeup.hint.id} if wakeup.hint.id else about
+
+
+def _answered(actor: str, event: Record, later: Sequence[Record]) -> bool:
+    return any(record.head.cause == event.id and record.head.actor == actor for record in later)
+
+
+@asynccontextmanager
+async def start(
+    endpoint: Endpoint, views: Path, *, lease_seconds: float, slots: int, loops: bool = True, name: str = "sika"
+) -> AsyncIterator[System]:
+    """Connect and run the loops of a process (without `loops`: only read). Leaving the block ends them."""
+    if lease_seconds < 2:
+        raise Refused(f"runs.lease_seconds: at least 2, got {lease_seconds}")
+    async with connect(endpoint, name) as bus:
+        system = System(bus, views, lease_seconds, slots)
+        await system.log.start()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(system.loops if loops else system.log.watch)
+            try:
+                yield system
+            finally:
+                tasks.cancel_scope.cancel()

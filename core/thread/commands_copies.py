@@ -1,0 +1,107 @@
+"""Checkpoints written to a new thread as they were in another one: a tree of commits, appended in batches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, NamedTuple, cast
+
+from core.events import Event, Json, StatePatched, thread
+from core.thread.messages import timed
+from core.thread.state import Commit, ThreadState
+from core.thread.threads import Threads
+
+BATCH = 200
+"""Events in one atomic batch; the server allows 1 000."""
+ROOT = -1
+
+Source = Literal["update", "input", "loop", "fork"]
+
+
+class Step(NamedTuple):
+    """A checkpoint to be made upon an earlier one of the same list (`ROOT`: upon nothing)."""
+
+    values: Json
+    node: str | None
+    source: Source
+    parent: int
+
+
+async def write_steps(
+    threads: Threads, thread_id: str, first: Sequence[Event], steps: Sequence[Step], *, actor: str
+) -> ThreadState:
+    """Appends `first`, then the steps, to a thread that is new. The last step is the head.
+
+    Raises `Conflict` if the thread is not new, or is written to meanwhile.
+    """
+    state = ThreadState()
+    batch: list[Event] = list(first)
+    waiting: list[int] = []
+    seqs: dict[int, int] = {}
+
+    async def flush() -> None:
+        nonlocal state
+        if not batch:
+            return
+        records = await threads.log.append(thread(thread_id), batch, expected=state.seq, actor=actor)
+        state = threads.fold(thread_id, records, state)
+        made = records[len(records) - len(waiting) :]
+        seqs.update((index, record.seq) for index, record in zip(waiting, made, strict=True))
+        batch.clear()
+        waiting.clear()
+
+    for index, step in enumerate(steps):
+        if step.parent in waiting[:-1] or len(batch) >= BATCH:
+            await flush()
+        follows = step.parent == index - 1
+        base = None if follows else 0 if step.parent == ROOT else seqs[step.parent]  # there is no sequence 0: the root
+        batch.append(StatePatched(values=step.values, as_node=step.node, base=base, source=step.source))
+        waiting.append(index)
+    await flush()
+    return state
+
+
+def all_steps(state: ThreadState) -> list[Step]:
+    """The checkpoints of all branches, but for what was rolled back; the head's last."""
+    undone = state.undone
+    kept: set[int] = set()
+    for index, commit in enumerate(state.commits):
+        if index == state.head or commit.run not in undone:
+            _add_chain(state.commits, index, kept)
+    order = sorted(kept)
+    if not order or order[-1] == state.head:
+        return _steps(state, order)
+    if state.head >= 0 and all(state.commits[index].parent != state.head for index in order):
+        order.remove(state.head)
+        return _steps(state, [*order, state.head])
+    head = state.commits[state.head] if state.head >= 0 else None
+    again = Step({}, head.node if head else None, _source(head), order.index(state.head) if head else ROOT)
+    return [*_steps(state, order), again]
+
+
+def steps_to(state: ThreadState, index: int) -> list[Step]:
+    """The checkpoints that led to one, and that one."""
+    return _steps(state, state.chain(index)[::-1])
+
+
+def _add_chain(commits: Sequence[Commit], index: int, kept: set[int]) -> None:
+    while index >= 0 and index not in kept:
+        kept.add(index)
+        index = commits[index].parent
+
+
+def _steps(state: ThreadState, order: Sequence[int]) -> list[Step]:
+    places = {index: place for place, index in enumerate(order)}
+    chosen = [state.commits[index] for index in order]
+    return [Step(_patch(state, one), one.node, _source(one), places.get(one.parent, ROOT)) for one in chosen]
+
+
+def _patch(state: ThreadState, commit: Commit) -> Json:
+    """The patch of a step, as it reads without its run: that stays behind."""
+    run = state.runs.get(commit.run or "")
+    if run is None or commit.source != "loop" or not commit.patch.get("messages"):
+        return dict(commit.patch)
+    return {**commit.patch, "messages": [timed(message, run) for message in commit.patch["messages"]]}
+
+
+def _source(commit: Commit | None) -> Source:
+    return cast(Source, commit.source) if commit else "update"

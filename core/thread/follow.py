@@ -1,0 +1,201 @@
+"""Following a thread live: its facts in order, previews of its runs, and beats in between.
+
+Theory of operation
+-------------------
+A follower listens before anything else happens, so whatever is appended afterwards reaches it. Facts come from the
+log's live feed, previews from the bus; both go through one bounded buffer, in the order in which they arrive. If the
+buffer overflows (a slow reader), all of it is dropped, and the facts are read from the log. Previews are not read
+again: the finished message says what they would have said.
+
+A run whose previews are to be followed although it is at work already has some that are kept; these come first. A
+reader that misses previews in between asks for the kept ones again (`recall`). So nobody but this file and `previews`
+knows how previews are transported.
+
+Items come in batches: what is ready goes to a client in one write.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager, suppress
+from typing import Any, Final, Protocol
+
+import nats.errors
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
+
+from core.errors import Unavailable
+from core.events import Record, thread
+from core.log.store import EventLog
+from core.thread.previews import RunPreview, decoded, stored
+from core.thread.state import Run
+
+READ_BATCH = 50
+"""Facts in a batch that is read from the log."""
+
+
+class Stopping(Unavailable):
+    """The process goes down; the stream can be resumed elsewhere."""
+
+
+class Beat:
+    """A sign of life for clients, at a steady rate."""
+
+
+BEAT: Final = Beat()
+Item = Record | RunPreview | Beat
+Batch = list[Item]
+Audible = Callable[[], Iterable[Run]]
+"""The runs whose previews are followed; asked before each wait."""
+
+
+class _Wake:
+    """Ends a wait, and is nothing more."""
+
+
+_WAKE: Final = _Wake()
+
+
+class _Inbox(Protocol):
+    """The log's buffer; here it carries previews and beats, too."""
+
+    def put(self, record: Any) -> None: ...
+
+    async def take(self) -> tuple[list[Any], bool]: ...
+
+
+class Follower:
+    """Follows one thread. For one reader."""
+
+    def __init__(self, followers: Followers, thread_id: str, inbox: _Inbox) -> None:
+        self._followers = followers
+        self._log = followers.log
+        self._thread = thread(thread_id)
+        self._inbox = inbox
+        self._seq = 0
+        self._heard: dict[str, Subscription] = {}
+        self._missed: dict[str, None] = {}
+        """Runs whose stored previews come next."""
+
+    def put(self, item: Beat | _Wake) -> None:
+        self._inbox.put(item)
+
+    def wake(self) -> None:
+        """Have a batch come soon, even if it is empty."""
+        self.put(_WAKE)
+
+    def recall(self, run_id: str) -> None:
+        """Have the stored previews of a run come next."""
+        self._missed[run_id] = None
+        self.wake()
+
+    async def hear(self, run_id: str) -> None:
+        """Follow the previews of a run from now on, so that none is missed if it is requested afterwards."""
+
+        async def on_preview(msg: Msg) -> None:
+            if preview := decoded(msg.data):
+                self._inbox.put(RunPreview(run_id, preview))
+
+        if run_id not in self._heard:
+            bus = self._log.bus
+            self._heard[run_id] = await bus.subscribe(bus.names.tok(run_id), on_preview)
+
+    async def past(self, seq: int) -> AsyncGenerator[Batch]:
+        """Everything after a fact up to now, as the log has it. Raises `Unavailable`."""
+        self._seq = seq
+        batch: Batch = []
+        async for record in self._log.read(self._thread, after=seq):
+            self._seq = record.seq
+            batch.append(record)
+            if len(batch) == READ_BATCH:
+                yield batch
+                batch = []
+        if batch:
+            yield batch
+
+    async def since(self, seq: int, audible: Audible = tuple, *, heard: bool = False) -> AsyncGenerator[Batch]:
+        """Everything after a fact, for ever. `heard`: the follower was there before the fact was read or appended, so
+        the log need not be read.
+
+        Raises `Stopping`; `Unavailable` if the log is out of reach.
+        """
+        self._seq, behind = seq, not heard
+        while True:
+            if behind:
+                async for batch in self.past(self._seq):
+                    yield batch
+            await self._attend(audible())
+            async for batch in self._recalled():
+                yield batch
+            if self._followers.stopping:
+                raise Stopping("the server is stopping")
+            items, behind = await self._inbox.take()
+            yield [item for item in items if self._is_new(item)]
+
+    async def close(self) -> None:
+        """Follow no previews any more."""
+        await self._attend(())
+
+    def _is_new(self, item: Any) -> bool:
+        if isinstance(item, Record):
+            if item.seq <= self._seq:
+                return False
+            self._seq = item.seq
+        return not isinstance(item, _Wake) and (not isinstance(item, RunPreview) or item.run in self._heard)
+
+    async def _attend(self, runs: Iterable[Run]) -> None:
+        """Follow the previews of these runs and of no others."""
+        wanted = {run.id: run for run in runs}
+        for run_id in self._heard.keys() - wanted.keys():
+            self._missed.pop(run_id, None)
+            with suppress(nats.errors.Error, OSError):
+                await self._heard.pop(run_id).unsubscribe()
+        for run_id, run in wanted.items():
+            if run_id not in self._heard:
+                await self.hear(run_id)
+                if run.status == "running":
+                    self._missed[run_id] = None
+
+    async def _recalled(self) -> AsyncIterator[Batch]:
+        while self._missed:
+            run_id = next(iter(self._missed))
+            del self._missed[run_id]
+            yield [RunPreview(run_id, preview, True) for preview in await stored(self._log.bus, run_id)]
+
+
+class Followers:
+    """All followers of a process: their heartbeat, and their end."""
+
+    def __init__(self, log: EventLog) -> None:
+        self.log = log
+        self.stopping = False
+        self._all: set[Follower] = set()
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    @asynccontextmanager
+    async def follow(self, thread_id: str) -> AsyncIterator[Follower]:
+        """Follow a thread, which need not exist yet, from now on."""
+        with self.log.listen(thread(thread_id)) as inbox:
+            follower = Follower(self, thread_id, inbox)
+            self._all.add(follower)
+            try:
+                yield follower
+            finally:
+                self._all.discard(follower)
+                await follower.close()
+
+    async def beat(self, seconds: Callable[[], float]) -> None:
+        """Runs for as long as the process: one heart for all, steady, as clients measure it."""
+        while True:
+            await asyncio.sleep(seconds())
+            for follower in self._all:
+                follower.put(BEAT)
+
+    def stop(self) -> None:
+        """End them all with `Stopping`."""
+        self.stopping = True
+        for follower in self._all:
+            follower.wake()

@@ -1,0 +1,199 @@
+"""The ways in: what every channel does to create a thread, ask for a run, or ask for its end. Decide, append, wake."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import structlog
+
+from core.bus.queue import Hint, WorkQueue
+from core.errors import Conflict, Invalid, NotFound, Refused, Unavailable
+from core.events import (
+    Event,
+    Json,
+    Message,
+    Record,
+    RunCancelled,
+    RunCancelRequested,
+    RunRemoved,
+    RunRequested,
+    RunRolledBack,
+    RunSteered,
+    ThreadAnnotated,
+    ThreadCreated,
+    ThreadErased,
+    thread,
+)
+from core.ids import safe_id
+from core.log.repository import DECIDE_TRIES
+from core.thread.ownership import owned
+from core.thread.state import Run, ThreadState
+from core.thread.threads import Threads
+
+log = structlog.get_logger("sika.intake")
+
+RUNS_BY = "lead"
+"""The actor that works through the runs of a thread."""
+
+
+class Intake:
+    """Decisions of people and programs about threads. Nothing here waits for a run to do anything.
+
+    `user` is who asks: somebody else's thread does not exist for them. None: the system itself.
+    """
+
+    def __init__(self, threads: Threads, queue: WorkQueue) -> None:
+        self.threads = threads
+        self.queue = queue
+
+    async def create_thread(
+        self, thread_id: str, *, user: str, metadata: Json | None = None, actor: str = "http"
+    ) -> tuple[ThreadState, bool]:
+        """Make the thread exist. Returns its state, and whether it is new."""
+        safe_id(thread_id, "thread_id")
+
+        def decide(state: ThreadState) -> Sequence[Event]:
+            if state.exists and state.user != user:
+                raise Refused(f"Thread {thread_id}: the id is taken")
+            if state.erased:
+                raise Refused(f"Thread {thread_id} was deleted; its id is not used again")
+            return [] if state.exists else [ThreadCreated(user=user, metadata=metadata or {})]
+
+        state, records = await self.threads.decide(thread_id, decide, actor=actor)
+        return state, bool(records)
+
+    async def annotate(
+        self, thread_id: str, metadata: Json, *, user: str | None = None, actor: str = "http"
+    ) -> ThreadState:
+        """Merge metadata into the thread's."""
+        state, _ = await self.threads.decide(
+            thread_id,
+            lambda state: [ThreadAnnotated(metadata=metadata)] if _existing(thread_id, state, user) else [],
+            actor=actor,
+        )
+        return state
+
+    async def erase(self, thread_id: str, *, by: str, actor: str = "http") -> None:
+        """Forget the thread's content; repeating it is fine. An unknown thread is fine too.
+
+        Nothing is folded: what cannot be made out can be forgotten.
+        """
+        log, aggregate = self.threads.log, thread(thread_id)
+        for _ in range(DECIDE_TRIES):
+            tip = await log.tip(aggregate)
+            last = [record.event async for record in log.read(aggregate, after=tip - 1)] if tip else []
+            if not last:
+                return
+            try:
+                if not isinstance(last[-1], ThreadErased):
+                    await log.append(aggregate, [ThreadErased(by=by)], expected=tip, actor=actor)
+                self.threads.forget(thread_id)
+                return await log.purge(aggregate)
+            except Conflict:
+                continue
+        raise Unavailable(f"thread {thread_id}: too many writers at once")
+
+    async def request_run(
+        self, thread_id: str, run_id: str, request: RunRequested, *, user: str | None = None, actor: str = "http"
+    ) -> tuple[ThreadState, Record]:
+        """Ask for a run and wake a worker. Returns at once; the run is durable.
+
+        Raises `NotFound` (no such thread), `Refused` (`reject` and another run is open), `Invalid` (unknown
+        checkpoint).
+        """
+        safe_id(run_id, "run_id")
+
+        def decide(state: ThreadState) -> Sequence[Event]:
+            _existing(thread_id, state, user)
+            _checkpoint(state, request.base)
+            if run_id in state.runs:
+                raise Refused(f"Run {run_id} exists already")
+            if request.multitask == "reject" and any(run.open for run in reversed(state.runs.values())):
+                raise Refused(f"Thread {thread_id} already has an active run")
+            if request.resume is not None and state.paused is None and not any(run.open for run in state.runs.values()):
+                raise Refused(f"Thread {thread_id} is not interrupted: there is nothing to resume")
+            return [request]
+
+        state, [record] = await self.threads.decide(thread_id, decide, actor=actor, run=run_id)
+        await self._wake(thread_id, record)
+        return state, record
+
+    async def cancel(
+        self, thread_id: str, run_id: str, action: str = "interrupt", *, user: str | None = None, actor: str = "http"
+    ) -> ThreadState:
+        """Ask a run to stop; one that nobody has started is over at once. Asking again is fine.
+
+        Raises `NotFound`, or `Refused` if it has already ended otherwise.
+        """
+        if action not in ("interrupt", "rollback"):
+            raise Invalid(f"action: interrupt or rollback, got {action!r}")
+
+        def decide(state: ThreadState) -> Sequence[Event]:
+            run = _run(thread_id, run_id, state, user)
+            if run.cancel is not None or run.status in ("interrupted", "rolled_back"):
+                return []
+            if not run.open:
+                raise Refused(f"Run {run_id} is not cancellable (status: {run.status})")
+            if run.status == "pending":
+                return [RunRolledBack() if action == "rollback" else RunCancelled()]
+            return [RunCancelRequested(action=action)]  # type: ignore[arg-type]
+
+        state, _ = await self.threads.decide(thread_id, decide, actor=actor, run=run_id)
+        return state
+
+    async def steer(
+        self, thread_id: str, run_id: str, message: Message, *, user: str | None = None, actor: str = "http"
+    ) -> ThreadState:
+        """Give the agent a message that it sees before its next model call. The same message id is taken once.
+
+        Raises `NotFound`, or `Refused` if the run has ended or is to stop.
+        """
+
+        def decide(state: ThreadState) -> Sequence[Event]:
+            run = _run(thread_id, run_id, state, user)
+            if any(steer.get("id") == message.get("id") for steer in run.steers) or message.get("id") in state.places:
+                return []
+            if not run.open or run.cancel is not None:
+                raise Refused(f"Run {run_id} is not at work (status: {run.status}); send the message as a new run")
+            return [RunSteered(message=message)]
+
+        state, _ = await self.threads.decide(thread_id, decide, actor=actor, run=run_id)
+        return state
+
+    async def remove_run(
+        self, thread_id: str, run_id: str, *, user: str | None = None, actor: str = "http"
+    ) -> ThreadState:
+        """Show a run's record no more; repeating it is fine. Raises `NotFound`, or `Refused` while it is open."""
+
+        def decide(state: ThreadState) -> Sequence[Event]:
+            run = _run(thread_id, run_id, state, user)
+            if run.open:
+                raise Refused(f"Run {run_id} is {run.status}; cancel it first")
+            return [] if run.removed else [RunRemoved()]
+
+        state, _ = await self.threads.decide(thread_id, decide, actor=actor, run=run_id)
+        return state
+
+    async def _wake(self, thread_id: str, record: Record) -> None:
+        """Wake a worker at once. If that fails the dispatcher does it: the decision is in the log."""
+        try:
+            hint = Hint(seq=record.seq, type=record.type, id=record.id)
+            await self.queue.nudge(RUNS_BY, thread(thread_id), hint, key=record.id)
+        except Unavailable as error:
+            log.warning("not woken at once", thread=thread_id, error=str(error))
+
+
+def _existing(thread_id: str, state: ThreadState, user: str | None) -> bool:
+    return owned(state, thread_id, user).exists
+
+
+def _run(thread_id: str, run_id: str, state: ThreadState, user: str | None) -> Run:
+    _existing(thread_id, state, user)
+    if run_id not in state.runs:
+        raise NotFound(f"Run {run_id} not found")
+    return state.runs[run_id]
+
+
+def _checkpoint(state: ThreadState, base: int | None) -> None:
+    if base is not None and not state.has_checkpoint(base):
+        raise Invalid(f"checkpoint {base}: not a checkpoint of this thread")

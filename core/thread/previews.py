@@ -1,0 +1,357 @@
+"""Previews: the text of a message while it is being made. Lost ones do no harm, the finished message is the fact.
+
+Theory of operation
+-------------------
+A message is one line of text to a reader: its reasoning, then its content, then the argument text of each tool
+call, in that order, unless the model sent them in another, which is then recorded with the message (`line_of`). A
+preview is a piece of that line with its offset, so pieces can be lost, doubled or cut anywhere and a reader still
+knows what it has: it drops what it knows, shows what follows directly, and waits where something is missing. When
+the finished message arrives, the reader shows the rest of the line. So whatever happens to the previews, what a
+reader has seen in the end is exactly the message, once.
+
+An answer can be given up: its worker froze or died and another one asks the model again, or the model failed. Its last
+previews may arrive after that. So each preview names the newest fact that its writer knew when it asked the model. A
+reader drops previews of answers that were begun before the run's newest start, answer or failure (`Run.turn_seq`), and
+keeps those that are ahead of the facts it has until these come. The number of the attempt would not do: a model can
+fail several times within one.
+
+Pieces are coalesced: the first is sent at once (time to first token), later ones every `FLUSH_SECONDS`, by one timer
+for all runs of the process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+import structlog
+from nats.aio.msg import Msg
+
+from core.bus.connection import ASK_SECONDS, Bus
+from core.config import redaction
+from core.config.redaction import redactor
+from core.errors import Unavailable
+from core.events import Json, Message
+
+log = structlog.get_logger("sika.previews")
+
+FLUSH_SECONDS = 0.04
+FLUSH_CHARACTERS = 512
+STORED_PAGE = 1000
+
+Part = Literal["reasoning", "text", "call"]
+_ORDER: Mapping[str, int] = {"reasoning": 0, "text": 1, "call": 2}
+
+
+class Preview(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A piece of a message: `text` at `offset` characters of its line. `index`, `call_id` and `name` say which tool
+    call it belongs to.
+    """
+
+    message: str
+    after: int
+    """Log sequence of the newest fact of the thread that the writer knew when the message began."""
+    offset: int
+    text: str
+    part: Part = "text"
+    index: int = 0
+    call_id: str | None = None
+    name: str | None = None
+
+
+class Progress(msgspec.Struct, frozen=True, kw_only=True, tag="progress", tag_field="kind"):
+    """Output of a tool while it works."""
+
+    call_id: str
+    name: str
+    text: str
+
+
+class RunPreview(NamedTuple):
+    """A preview and its run. `stored`: it was published before the run's previews were followed."""
+
+    run: str
+    preview: Preview | Progress
+    stored: bool = False
+
+
+class Piece(msgspec.Struct, frozen=True):
+    """A run of one part of a message's line."""
+
+    part: Part
+    text: str
+    index: int = 0
+    call_id: str | None = None
+    name: str | None = None
+
+
+def line_of(message: Message, call_texts: Mapping[str, str], order: Sequence[tuple[str, int, int]] = ()) -> list[Piece]:
+    """The whole line of a finished message. `order`: how the model sent it, if not reasoning, content, calls."""
+    parts: dict[tuple[str, int], Piece] = {}
+    if reasoning := message.get("additional_kwargs", {}).get("reasoning_content"):
+        parts["reasoning", 0] = Piece("reasoning", str(reasoning))
+    if text := text_of(message.get("content", "")):
+        parts["text", 0] = Piece("text", text)
+    for index, call in enumerate(message.get("tool_calls", ())):
+        text = call_texts.get(call["id"]) or call_text(call["args"])
+        parts["call", index] = Piece("call", text, index, call["id"], call["name"])
+    return _reordered(parts, order) if order else list(parts.values())
+
+
+def _reordered(parts: dict[tuple[str, int], Piece], order: Sequence[tuple[str, int, int]]) -> list[Piece]:
+    """First what came, as it came, then what is left. A part that came and was dropped (an invalid call) is blank."""
+    line = []
+    for part, index, length in order:
+        whole = parts.get((part, index))
+        if whole is None:
+            line.append(Piece("call", " " * length, index))
+            continue
+        line.append(msgspec.structs.replace(whole, text=whole.text[:length]))
+        parts[part, index] = msgspec.structs.replace(whole, text=whole.text[length:], call_id=None, name=None)
+    return line + [piece for piece in parts.values() if piece.text]
+
+
+def rest_of(pieces: list[Piece], offset: int) -> Iterator[tuple[int, Piece]]:
+    """The line from an offset on, piece by piece, each with the offset of its end. A call that was announced is not
+    announced again.
+    """
+    end = 0
+    for piece in pieces:
+        start, end = end, end + len(piece.text)
+        if offset <= start:
+            yield end, piece
+        elif offset < end:
+            yield end, Piece(piece.part, piece.text[offset - start :], piece.index)
+
+
+def call_text(args: Json) -> str:
+    """Tool-call arguments as compact JSON: what most models send, so that it need not be stored twice."""
+    return msgspec.json.encode(args).decode()
+
+
+def text_of(content: Any) -> str:
+    """The text of a message's content, which is a string or a list of blocks."""
+    if isinstance(content, str):
+        return content
+    blocks = content if isinstance(content, list) else []
+    return "".join(b if isinstance(b, str) else str(b.get("text", "")) for b in blocks if isinstance(b, str | dict))
+
+
+class Previewer:
+    """One message's previews, at the writer: takes what the model streams, publishes pieces."""
+
+    def __init__(self, pump: Pump, subject: str, message: str, after: int) -> None:
+        self._pump = pump
+        self._subject = subject
+        self._message = message
+        self._after = after
+        self._offset = 0
+        self._pending: list[Piece] = []
+        self._size = 0
+        self._came: list[tuple[Part, int, int]] = []
+        self._streams: dict[tuple[Part, int], redaction.Stream] = {}
+        self._last: tuple[Part, int] | None = None
+        self._sent_at = float("-inf")
+        self._sending = asyncio.Lock()
+
+    async def add(
+        self, part: Part, text: str, *, index: int = 0, call_id: str | None = None, name: str | None = None
+    ) -> None:
+        """The next characters of a part, as the model sent them. What a secret may begin with is held back: the next
+        characters of the part show it, or the finished message does.
+        """
+        if (before := self._last) is not None and before[0] != "call" and before != (part, index):
+            await self._put(before[0], self._streams[before].end(), index=before[1])
+        self._last = (part, index)
+        text = self._streams.setdefault(self._last, redaction.Stream(redactor)).feed(text)
+        await self._put(part, text, index=index, call_id=call_id, name=name)
+
+    async def _put(
+        self, part: Part, text: str, *, index: int = 0, call_id: str | None = None, name: str | None = None
+    ) -> None:
+        if not text and call_id is None and name is None:
+            return
+        if self._came and self._came[-1][:2] == (part, index):
+            self._came[-1] = (part, index, self._came[-1][2] + len(text))
+        else:
+            self._came.append((part, index, len(text)))
+        last = self._pending[-1] if self._pending else None
+        if last and (last.part, last.index) == (part, index) and call_id is None:
+            self._pending[-1] = Piece(part, last.text + text, index, last.call_id, last.name)
+        else:
+            self._pending.append(Piece(part, text, index, call_id, name))
+        self._size += len(text)
+        clock = self._pump.clock()
+        if self._size >= FLUSH_CHARACTERS or clock - self._sent_at >= FLUSH_SECONDS:
+            await self.flush()
+        else:
+            self._pump.later(self)
+
+    async def flush(self) -> None:
+        """Publish what is pending. The start of a tool call waits for its first character: no piece is empty."""
+        waiting = self._pending[-1:] if self._pending and not self._pending[-1].text else []
+        pending, self._pending, self._size = self._pending[: len(self._pending) - len(waiting)], waiting, 0
+        self._sent_at = self._pump.clock()
+        previews = []
+        for piece in pending:
+            previews.append(
+                Preview(
+                    message=self._message,
+                    after=self._after,
+                    offset=self._offset,
+                    text=piece.text,
+                    part=piece.part,
+                    index=piece.index,
+                    call_id=piece.call_id,
+                    name=piece.name,
+                )
+            )
+            self._offset += len(piece.text)
+        async with self._sending:
+            for preview in previews:
+                await self._pump.publish(self._subject, preview)
+
+    @property
+    def order(self) -> list[tuple[str, int, int]]:
+        """In which order the parts came; empty if it is the usual one."""
+        cut = any(self._streams[place] for place in self._streams if place != self._last)
+        places = [(_ORDER[part], index) for part, index, _ in self._came]
+        return [] if not cut and all(a < b for a, b in pairwise(places)) else list(self._came)
+
+
+class Pump:
+    """Publishes previews; one timer flushes all messages of the process."""
+
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
+        self._encoder = msgspec.json.Encoder()
+        self._dirty: set[Previewer] = set()
+        self._wake = asyncio.Event()
+        self.clock = asyncio.get_running_loop().time
+
+    def message(self, run: str, message: str, *, after: int) -> Previewer:
+        """The previews of a message that begins `after` this fact of the thread."""
+        return Previewer(self, self._bus.names.tok(run), message, after)
+
+    def later(self, previewer: Previewer) -> None:
+        self._dirty.add(previewer)
+        self._wake.set()
+
+    async def publish(self, subject: str, preview: Preview | Progress) -> None:
+        try:
+            await self._bus.publish(subject, self._encoder.encode(preview))
+        except Unavailable as error:
+            log.debug("preview lost", error=str(error))
+
+    async def progress(self, run: str, progress: Progress) -> None:
+        await self.publish(self._bus.names.tok(run), progress)
+
+    async def run(self) -> None:
+        """Runs for as long as the process."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            await asyncio.sleep(FLUSH_SECONDS)
+            dirty, self._dirty = self._dirty, set()
+            for previewer in dirty:
+                await previewer.flush()
+
+
+_decoder = msgspec.json.Decoder(Preview)
+_progress_decoder = msgspec.json.Decoder(Progress)
+
+
+def decode(raw: bytes) -> Preview | Progress:
+    """A message of the `tok` plane."""
+    return _progress_decoder.decode(raw) if raw.startswith(b'{"kind"') else _decoder.decode(raw)
+
+
+def decoded(raw: bytes) -> Preview | Progress | None:
+    """Like `decode`; None if it is no preview."""
+    try:
+        return decode(raw)
+    except msgspec.DecodeError as error:
+        log.debug("not a preview", error=str(error))
+        return None
+
+
+async def stored(bus: Bus, run: str) -> list[Preview | Progress]:
+    """The previews of a run that are still kept. None, if the memory stream is gone."""
+    subject = f"$JS.API.DIRECT.GET.{bus.names.stream('tok')}"
+    previews: list[Preview | Progress] = []
+    seq = 1
+    try:
+        while True:
+            request = msgspec.json.encode({"seq": seq, "batch": STORED_PAGE, "next_by_subj": bus.names.tok(run)})
+            async with bus.ask_many(subject, request) as replies:
+                page, more = await _page(replies)
+            previews += [preview for _, raw in page if (preview := decoded(raw))]
+            if not more or not page:
+                break
+            seq = page[-1][0] + 1
+    except (Unavailable, TimeoutError) as error:
+        log.debug("no stored previews", error=str(error))
+    return previews
+
+
+async def _page(replies: asyncio.Queue[Msg]) -> tuple[list[tuple[int, bytes]], bool]:
+    page: list[tuple[int, bytes]] = []
+    while True:
+        async with asyncio.timeout(ASK_SECONDS):
+            msg = await replies.get()
+        headers = msg.headers or {}
+        if status := headers.get("Status"):
+            return page, status == "204" and headers.get("Nats-Num-Pending", "0") != "0"
+        page.append((int(headers["Nats-Sequence"]), msg.data))
+
+
+def tag(message: str) -> str:
+    """Eight digits that stand for a message's id in a cursor."""
+    return f"{zlib.crc32(message.encode()):08x}"
+
+
+class Reader:
+    """One run's previews, at the reader: what of a piece is new.
+
+    One that resumes in the middle of a message knows its `tag`, or (`tag` is empty) takes the next message for it.
+    """
+
+    def __init__(self, message: str | None = None, offset: int = 0, tag: str = "") -> None:
+        self.message = message
+        self.offset = offset
+        self._tag = tag
+
+    @property
+    def tag(self) -> str:
+        """Of the message that is being read; empty if it is not known."""
+        return tag(self.message) if self.message is not None else self._tag
+
+    def seen(self, message: str) -> int:
+        """How many characters of a message were seen."""
+        if self.message is None:
+            return self.offset if self._tag in ("", tag(message)) else 0
+        return self.offset if self.message == message else 0
+
+    def take(self, preview: Preview) -> Preview | None:
+        """The unseen part of a preview; None if there is none, or if something before it is missing."""
+        if preview.message != self.message:
+            self.message, self.offset = preview.message, self.seen(preview.message)
+        end = preview.offset + len(preview.text)
+        if preview.offset > self.offset or end <= self.offset:
+            return None
+        known = self.offset - preview.offset
+        self.offset = end
+        if not known:
+            return preview
+        return Preview(
+            message=preview.message,
+            after=preview.after,
+            offset=preview.offset + known,
+            text=preview.text[known:],
+            part=preview.part,
+            index=preview.index,
+        )

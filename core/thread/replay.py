@@ -1,0 +1,245 @@
+"""Replay for debugging: execute recorded runs again, on their recorded outcomes, and report the first difference.
+
+The loop that does runs live is the one that is executed here; only its journal is another. It asks for the same
+things in the same order, or the first thing it asks for that was not recorded is the divergence: a changed prompt is
+not one (its hash is reported by the run), a changed tool, policy or order is.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+
+from core.errors import Divergence, NotFound, Unavailable
+from core.events import (
+    ApprovalRequested,
+    ApprovalResolved,
+    ContextCompacted,
+    Event,
+    Json,
+    Message,
+    MessageAdded,
+    ModelCompleted,
+    ModelFailed,
+    Record,
+    RunFailed,
+    RunPaused,
+    RunStarted,
+    StatePatched,
+    ToolCompleted,
+    ToolRequested,
+    thread,
+)
+from core.log.store import EventLog
+from core.thread.previews import Previewer
+from core.thread.run import Paused, outcome_of
+from core.thread.state import ThreadState, fold, unanswered
+from core.tools import Effect
+
+Call = Callable[[str, Mapping[str, Any], Callable[[str], Awaitable[None]]], Awaitable[Any]]
+E = TypeVar("E", bound=Event)
+OUTSIDE = ("guardrails", "read_before_write")
+"""Policies that ask somebody before a call is made: a refusal of theirs is taken as it was."""
+FACTS = (ContextCompacted, ApprovalRequested, ApprovalResolved, StatePatched)
+"""What policies record besides answers and outcomes."""
+Execute = Callable[["ReplayJournal", Call], Awaitable[None]]
+
+
+class Report(msgspec.Struct):
+    """What came of a replay: how many runs and recorded steps were reproduced, and the first divergence if there was
+    one.
+    """
+
+    runs: int = 0
+    steps: int = 0
+    divergence: str | None = None
+
+
+class ReplayJournal:
+    """Serves a run's recorded outcomes to the loop, and raises `Divergence` when it asks for something else."""
+
+    def __init__(self, thread_id: str, run: str, state: ThreadState, records: list[Record]) -> None:
+        self.thread_id = thread_id
+        self.id = run
+        self.state = state
+        self.steps = 0
+        self._records = records
+        self._models = [r for r in records if isinstance(r.event, ModelCompleted)]
+        self._intents = [r for r in records if isinstance(r.event, ToolRequested)]
+        self._outcomes = [r for r in records if isinstance(r.event, ToolCompleted)]
+        self._added = [r for r in records if isinstance(r.event, MessageAdded)]
+        self._paused = next((r.event for r in records if isinstance(r.event, RunPaused)), None)
+        self._facts = [r for r in records if isinstance(r.event, FACTS)]
+        self._asked = 0
+
+    stopping = False
+
+    async def fact(self, kind: type[E], key: str, make: Callable[[], Awaitable[E]]) -> E:
+        for record in self._facts:
+            if isinstance(record.event, kind) and getattr(record.event, "call_id", "") == key:
+                self._facts.remove(record)
+                self._took(record)
+                return record.event
+        raise Divergence(f"after {self._end()}: the loop comes to a {kind.__struct_config__.tag}; the run did not")
+
+    def _ahead(self) -> int:
+        """Where the next answer of the model lies."""
+        return self._models[self._asked].seq if self._asked < len(self._models) else self._records[-1].seq + 1
+
+    async def steered(self) -> list[Message]:
+        if unanswered(self.state.messages):
+            return []
+        ahead = self._ahead()
+        for fact in [one for one in self._facts if one.seq < ahead]:
+            self._facts.remove(fact)
+            self._took(fact)
+        found: list[Message] = []
+        while self._added and self._added[0].seq < ahead:
+            record = self._added.pop(0)
+            assert isinstance(record.event, MessageAdded)
+            found += record.event.messages
+            self._took(record)
+        return found
+
+    def answers(self, call_id: str) -> Sequence[Any]:
+        return self.state.runs[self.id].answers.get(call_id, ())
+
+    async def model_recorded(self, request: str) -> ModelCompleted:
+        if unanswered(self.state.messages):
+            return ModelCompleted(message=next(m for m in reversed(self.state.messages) if m["type"] == "ai"))
+        if self._asked >= len(self._models):
+            raise Divergence(f"after {self._end()}: the loop asks the model once more; the run did not")
+        record = self._models[self._asked]
+        event = record.event
+        assert isinstance(event, ModelCompleted)
+        if event.request is not None and event.request != request:
+            raise Divergence(
+                f"{record.seq} model.completed: recorded for the conversation {event.request}, the loop sends {request}"
+            )
+        self._asked += 1
+        self._took(record)
+        return event
+
+    async def tool_requested(self, call_id: str, name: str, effect: Effect, args: Json) -> ToolCompleted | None:
+        if done := outcome_of(self.state, call_id):
+            return done  # in the run that paused here
+        intent, outcome = self._of_call(self._intents, call_id), self._of_call(self._outcomes, call_id)
+        if intent is None and outcome is not None and _refused_outside(outcome):
+            self._took(outcome)
+            return outcome.event if isinstance(outcome.event, ToolCompleted) else None
+        if intent is None:
+            raise Divergence(f"after {self._end()}: the loop calls {name} ({call_id}); the run did not")
+        asked = intent.event
+        assert isinstance(asked, ToolRequested)
+        if asked.name != name or (asked.args is not None and asked.args != args):
+            shown = msgspec.json.encode(args).decode()[:200]
+            raise Divergence(f"{intent.seq} tool.requested: {asked.name} was called, the loop calls {name} {shown}")
+        if asked.effect != effect:
+            raise Divergence(f"{intent.seq} tool.requested: {name} was {asked.effect}, here it is {effect}")
+        if outcome is None and self._paused is not None:
+            raise Paused(self._paused.next, self._paused.interrupts)
+        if outcome is None:
+            raise Divergence(f"{intent.seq} tool.requested: {name} has no recorded outcome")
+        self._took(outcome)
+        event = outcome.event
+        assert isinstance(event, ToolCompleted)
+        return event
+
+    async def model_completed(self, event: ModelCompleted) -> None:
+        raise Divergence("the loop recorded an answer of its own")
+
+    async def tool_completed(self, event: ToolCompleted) -> None:
+        """Of a call that was not made: refused, or answered by a policy."""
+        record = self._of_call(self._outcomes, event.call_id)
+        if record is None:
+            raise Divergence(f"after {self._end()}: the loop answers {event.call_id} itself; the run did not")
+        recorded = record.event
+        assert isinstance(recorded, ToolCompleted)
+        if (event.message, event.update) != (recorded.message, recorded.update):
+            raise Divergence(f"{record.seq} tool.completed: the loop answers {event.call_id} itself, and otherwise")
+        self._took(record)
+
+    async def model_failed(self, event: ModelFailed) -> None:
+        raise Divergence(f"the model failed: {event.text}")
+
+    async def confirm(self) -> None:
+        """A replay is nobody else's."""
+
+    def preview(self, message: str) -> Previewer | None:
+        return None
+
+    async def progress(self, call_id: str, name: str, text: str) -> None:
+        """Nobody looks."""
+
+    def rest(self) -> Record | None:
+        """The first recorded answer the loop did not ask for."""
+        return self._models[self._asked] if self._asked < len(self._models) else None
+
+    def _of_call(self, records: Sequence[Record], call_id: str) -> Record | None:
+        """What was recorded of a call of the last answer: some models repeat call ids."""
+        first = bisect_right(records, self.state.said_seq(), key=lambda record: record.seq)
+        return next((r for r in records[first:] if getattr(r.event, "call_id", "") == call_id), None)
+
+    def _took(self, record: Record) -> None:
+        self.steps += 1
+        self.state = fold([record], self.state)
+
+    def _end(self) -> str:
+        return f"{self._records[-1].seq} {self._records[-1].type}" if self._records else "the start"
+
+
+async def replay(log: EventLog, thread_id: str, until: int | None, execute: Execute) -> Report:
+    """Replay a thread's runs, oldest first, up to a sequence. Runs that did not complete are replayed as far as they
+    got.
+    """
+    records = [record async for record in log.read(thread(thread_id), upto=until)]
+    if not records:
+        raise NotFound(f"Thread {thread_id} not found")
+    report, state, folded = Report(), ThreadState(), 0
+    for number, record in enumerate(records, 1):
+        if isinstance(record.event, RunStarted) and record.event.attempt == 1 and record.run:
+            state, folded = fold(records[folded:number], state), number
+            await _replay_run(record.run, state, records[number:], execute, thread_id, report)
+            if report.divergence:
+                break
+    return report
+
+
+async def _replay_run(
+    run: str, state: ThreadState, following: list[Record], execute: Execute, thread_id: str, report: Report
+) -> None:
+    mine = [record for record in following if record.run == run]
+    journal = ReplayJournal(thread_id, run, state, mine)
+    ended = mine[-1].type if mine else ""
+    divergence: str | None = None
+    try:
+        steps = -1
+        while steps < journal.steps:  # a run that was steered at its end went on
+            steps = journal.steps
+            await execute(journal, _no_call)
+        if left := journal.rest():
+            divergence = f"{left.seq} model.completed: the run asked the model, the loop ends before it"
+    except Divergence as error:
+        divergence = str(error)
+    except Paused as paused:
+        if ended != "run.paused":
+            divergence = f"the loop pauses before {', '.join(paused.event.next)}; the run did not"
+    except Exception as error:
+        if not (mine and isinstance(mine[-1].event, RunFailed)):
+            divergence = f"the loop failed: {type(error).__name__}: {error}"
+    report.runs += 1
+    report.steps += journal.steps
+    if divergence and (ended in ("run.completed", "run.paused") or journal.rest() is not None):
+        report.divergence = f"run {run}: {divergence}"
+
+
+async def _no_call(actor: str, request: Mapping[str, Any], progress: Callable[[str], Awaitable[None]]) -> Any:
+    raise Unavailable(f"a replay asks nobody, and not the {actor} actor")
+
+
+def _refused_outside(outcome: Record) -> bool:
+    event = outcome.event
+    return isinstance(event, ToolCompleted) and any(one.policy in OUTSIDE for one in event.decisions)

@@ -1,0 +1,62 @@
+"""A thread as it was before a run began, without reading the log up to there."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from bisect import bisect_right
+
+from core.events import thread
+from core.log.store import EventLog
+from core.thread.state import Run, ThreadState, fold
+
+
+async def state_before(log: EventLog, thread_id: str, state: ThreadState, run: Run, seq: int) -> ThreadState:
+    """The state after the fact `seq`, at which `run` had not begun to work. `state`: any later one that knows the run.
+
+    Made from `state` if that is possible, or else from the log.
+    """
+    before = await asyncio.to_thread(rewound, state, run, seq)
+    if before is None:
+        before = await asyncio.to_thread(fold, [record async for record in log.read(thread(thread_id), upto=seq)])
+    return before
+
+
+def rewound(state: ThreadState, run: Run, seq: int) -> ThreadState | None:
+    """The same, of the state alone; None if it cannot be told, as somebody else changed the thread meanwhile.
+
+    Right in what the thread held then: values, commits, pauses, and runs that had ended. What it was annotated with
+    (metadata, expiry, feedback, approvals) is that of `state`, and runs that had not begun are as they were requested.
+    """
+    begun = state.seq + 1 if run.started_seq is None else run.started_seq
+    count = bisect_right(state.commits, seq, key=lambda commit: commit.seq)
+    written = count < len(state.commits) and state.commits[count].seq < begun
+    if written or any(_at_work(other, seq, begun) for other in state.runs.values() if other.id != run.id):
+        return None
+    before = copy.copy(state)
+    before.seq, before.commits = seq, state.commits[:count]
+    before.runs = {one.id: _then(one, seq) for one in state.runs.values() if one.requested_seq <= seq}
+    if run.started_seq is not None:
+        before.head, (before.paused, before.answers) = run.before, run.resumed
+        before.values = state.values_at(run.before) if run.before >= 0 else {}
+    before.places = {str(message.get("id")): place for place, message in enumerate(before.messages)}
+    return before
+
+
+def _at_work(run: Run, seq: int, begun: int) -> bool:
+    """Whether a run was at work at any time from `seq` to `begun`."""
+    started = run.started_seq
+    return started is not None and started < begun and (run.ended_seq is None or run.ended_seq > seq)
+
+
+def _then(run: Run, seq: int) -> Run:
+    if run.ended_seq is not None and run.ended_seq <= seq:
+        return run
+    return Run(
+        id=run.id,
+        request=run.request,
+        requested_seq=run.requested_seq,
+        created_at=run.created_at,
+        updated_at=run.created_at,
+        last_id=run.last_id,
+    )

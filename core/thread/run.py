@@ -1,0 +1,606 @@
+"""A run: claimed, recorded, settled, ended.
+
+Theory of operation
+-------------------
+*Claim.* A worker owns a run by appending `run.started` under the log's guard. Everybody else's guard is stale from
+then on, so a worker that was frozen and wakes up cannot append any more: it reads, finds another worker's
+`run.started`, and stops (`OwnershipLost`). Liveness comes from the wake-up: it stays un-acked while the run is worked
+on, and is delivered to another worker when its lease ends. `run.started` names the wake-up (`lease`), so that a
+second wake-up of a thread that is being worked on can be told from the redelivery of the first; and which delivery of
+it (`delivery`), so that only a later one takes the run over: a frozen process that wakes up finds deliveries in its
+socket that others have superseded. The owner looks for further requested runs before it acks; as its last append was
+guarded, a request it did not see must have come after, with a wake-up of its own.
+
+*Prepare.* How a run is done is decided once per attempt (`Prepared`): what `run.started` says of it is what is done.
+
+*Wake up.* A process that was held up for longer than a lease may have lost its runs without knowing. Appends find out
+by their guard; before something that no guard covers (asking a model, repeating a call) the owner looks at the log
+(`confirm`).
+
+*Record.* What the model said, what a tool is about to do, and what came of it are appended as they happen. Nothing
+else is kept.
+
+*Settle.* Resuming is starting from the folded state. Outcomes that are recorded are not asked for again. An intent
+without an outcome is treated by its effect: `pure` and `idempotent` run again (the sandbox keeps a record per call
+id, so a command that ran answers with what it did), `once` is answered to the model as unknown.
+
+*Fail.* What goes wrong in preparing or doing a run fails that run (`run.failed`). `Unavailable` does not: the run is
+given back (`run.suspended`) and taken up again after a pause, and such an attempt is not counted.
+
+*Count.* What other aggregates have to know of a run (what it used) is written before its last event (`before_end`): a
+worker that dies between the two leaves an open run, which somebody takes up, and does it again.
+
+*End.* Cancelling first closes what is open: a cut-off answer is kept as far as it was said, open tool calls get an
+answer that says so.
+
+Rejected: re-executing the run's code against a journal on resume (Temporal, Restate): it diverges after every upgrade
+and change of configuration. Here that is a debugging tool (`core.thread.replay`), where a divergence is news and not an
+outage.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import abstractmethod
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
+
+import anyio
+import msgspec
+import structlog
+from structlog.contextvars import bind_contextvars
+
+from core import traces
+from core.actor import Actor
+from core.bus.queue import Wakeup, WorkQueue
+from core.bus.rpc import PROGRESS_CHARACTERS, sendable
+from core.config.redaction import redactor
+from core.errors import Conflict, OwnershipLost, SikaError, Unavailable
+from core.events import (
+    Event,
+    Interrupt,
+    Json,
+    Message,
+    MessageAdded,
+    ModelCompleted,
+    ModelFailed,
+    RunCancelled,
+    RunCompleted,
+    RunFailed,
+    RunPaused,
+    RunRequested,
+    RunRolledBack,
+    RunStarted,
+    RunSuspended,
+    ToolCompleted,
+    ToolRequested,
+    thread,
+)
+from core.log.store import Ear
+from core.thread.previews import Previewer, Progress, Pump
+from core.thread.state import Run, ThreadState, unanswered
+from core.thread.threads import Threads, folded
+from core.tools import Effect
+
+log = structlog.get_logger("sika.run")
+
+E = TypeVar("E", bound=Event)
+S = TypeVar("S")
+SUSPENDED_SECONDS = (1.0, 5.0, 15.0)
+"""Pauses of a run that was given back, by how often in a row."""
+STALLED_ATTEMPTS = 6
+"""A run that was started so often without getting anything done kills its workers: it is failed instead."""
+
+
+class CallRef(NamedTuple):
+    """Which tool call is meant. Some models repeat the ids of their calls, so the answer that made it counts too."""
+
+    run: str
+    answer: int
+    """Sequence of the `model.completed` that made the call."""
+    id: str
+    """As the model named it."""
+
+    @classmethod
+    def of(cls, journal: Journal, call_id: str) -> CallRef:
+        """Returns the call of that id that the newest answer made."""
+        return cls(journal.id, journal.state.said_seq(), call_id)
+
+    @property
+    def key(self) -> str:
+        """The call's name within its run: the idempotency key that actors get as `call_id`."""
+        return f"{self.answer}-{self.id}"
+
+    @property
+    def message_id(self) -> str:
+        """The id of the call's tool message: making the call again replaces the message, and nothing else does."""
+        return f"tool-{self.key}"
+
+
+class Journal(Protocol):
+    """What the agent's loop records into, and learns from what was recorded before. `OwnedRun` when live,
+    `core.thread.replay` when not.
+    """
+
+    @property
+    def id(self) -> str:
+        """The run's id."""
+        ...
+
+    @property
+    def thread_id(self) -> str: ...
+
+    @property
+    def state(self) -> ThreadState: ...
+
+    async def model_recorded(self, request: str) -> ModelCompleted | None:
+        """The recorded answer to a request, None if there is none: then ask. Raises `Divergence` if a replay asks for
+        another.
+        """
+        ...
+
+    async def model_completed(self, event: ModelCompleted) -> None: ...
+
+    async def model_failed(self, event: ModelFailed) -> None: ...
+
+    async def fact(self, kind: type[E], key: str, make: Callable[[], Awaitable[E]]) -> E:
+        """Something that a policy finds out or decides once: as recorded when replaying, else made now, and recorded.
+        `key`: the tool call it is about (the `call_id` of the event), or empty.
+        """
+        ...
+
+    async def confirm(self) -> None:
+        """Make sure that the run is still ours before something that no guard covers. Raises `OwnershipLost`."""
+        ...
+
+    async def steered(self) -> list[Message]:
+        """Take in what people have told the agent meanwhile: record it as part of the conversation. Not between a
+        tool call and its outcome: no provider takes that.
+        """
+        ...
+
+    def answers(self, call_id: str) -> Sequence[Any]:
+        """What people answered to a tool call's questions, in the order of the questions."""
+        ...
+
+    async def tool_requested(self, call_id: str, name: str, effect: Effect, args: Json) -> ToolCompleted | None:
+        """Record the intent and return None: go ahead. Or return the outcome, if the call must not be made (again)."""
+        ...
+
+    async def tool_completed(self, event: ToolCompleted) -> None: ...
+
+    def preview(self, message: str) -> Previewer | None:
+        """Where to show a message while it is being made; None if nobody looks."""
+        ...
+
+    async def progress(self, call_id: str, name: str, text: str) -> None: ...
+
+    @property
+    def stopping(self) -> bool:
+        """Whether a person asked the run to stop (and not the process)."""
+        ...
+
+
+class Paused(Exception):
+    """Raised by `perform`: the run stops at a breakpoint, or at questions of tools; another run goes on from here."""
+
+    def __init__(self, next: Sequence[str], interrupts: Sequence[Interrupt] = ()) -> None:
+        super().__init__(f"paused before {', '.join(next)}")
+        self.event = RunPaused(next=list(next), interrupts=list(interrupts))
+
+
+class Failed(Exception):
+    """Raised by `perform`: the run fails as `error` says, and `message` tells the person in the conversation."""
+
+    def __init__(self, error: str, text: str, message: Message) -> None:
+        super().__init__(text)
+        self.event = RunFailed(error=error, text=text, message=message)
+
+
+class TooLong(SikaError):
+    """The run did not come to an end in time."""
+
+    code = "too_long"
+
+
+class Worker:
+    """What a run actor needs of its process."""
+
+    def __init__(self, threads: Threads, queue: WorkQueue, pump: Pump, name: str) -> None:
+        self.threads = threads
+        self.queue = queue
+        self.pump = pump
+        self.name = name
+        self.owned: set[str] = set()
+        """Ids of the runs that are being worked on here."""
+
+
+class Suspended(Unavailable):
+    """The run was given back; somebody takes it up again after so many seconds."""
+
+    def __init__(self, text: str, seconds: float) -> None:
+        super().__init__(text)
+        self.seconds = seconds
+
+
+class OwnedRun:
+    """A run this process owns, as long as `append` does not raise `OwnershipLost`."""
+
+    def __init__(self, actor: str, process: Worker, thread_id: str, state: ThreadState, run: Run) -> None:
+        self._actor = actor
+        self._threads = process.threads
+        self._queue = process.queue
+        self._lapses = process.queue.lapses
+        self._pump = process.pump
+        self._lock = asyncio.Lock()
+        self.state = state
+        self.id = run.id
+        self.thread_id = thread_id
+        self.worker = process.name
+        self.attempt = run.attempt + 1
+        self.claimed = False
+        self.broken: OwnershipLost | Unavailable | None = None
+        """Why nothing can be decided about the run here any more."""
+        self.unstored = False
+        """The log did not answer: nothing can be appended."""
+
+    @property
+    def run(self) -> Run:
+        return self.state.runs[self.id]
+
+    @property
+    def request(self) -> RunRequested:
+        return self.run.request
+
+    @property
+    def stopping(self) -> bool:
+        return self.run.cancel is not None
+
+    async def claim(self, event: RunStarted) -> None:
+        """Append `run.started`. Raises `Conflict` if the thread has changed since it was folded."""
+        records = await self._threads.log.append(
+            thread(self.thread_id),
+            [event],
+            expected=self.state.seq,
+            actor=self._actor,
+            run=self.id,
+            cause=self.run.last_id,
+            traceparent=traces.header(self.request),
+        )
+        self.state = self._threads.fold(self.thread_id, records, self.state)
+        self.claimed = True
+
+    async def append(self, event: Event, cause: str | None = None, *, unsteered: bool = False) -> bool:
+        """Append one event of the run. Goes on when something else was written to the thread; raises `OwnershipLost`
+        (also after the run's end), `Unavailable`. `unsteered`: not if somebody has a message for the agent; whether it
+        was appended.
+        """
+
+        def decide(state: ThreadState) -> Sequence[Event]:
+            self._adopt(state)
+            return [] if unsteered and self.run.steers else [event]
+
+        async with self._lock:
+            if not self.run.open:
+                raise OwnershipLost(f"run {self.id}: has ended")
+            try:
+                self.state, records = await self._threads.decide(
+                    self.thread_id,
+                    decide,
+                    actor=self._actor,
+                    run=self.id,
+                    cause=cause or self.run.last_id,
+                    known=folded(self.state),
+                )
+            except Unavailable:
+                self.unstored = True
+                raise
+            return bool(records)
+
+    def _adopt(self, state: ThreadState) -> None:
+        """Go on from a newer state, if the run is still ours in it."""
+        run = state.runs.get(self.id)
+        if run is None or not run.open:
+            raise OwnershipLost(f"run {self.id}: ended by somebody else")
+        mine = (run.attempt, run.worker) == (self.attempt, self.worker) if self.claimed else run.attempt < self.attempt
+        if not mine:
+            raise OwnershipLost(f"run {self.id}: taken over by {run.worker}")
+        if state.seq > self.state.seq:
+            self.state = state
+
+    async def watch(self, ear: Ear, scope: anyio.CancelScope) -> None:
+        """Hear what others write to the thread; ends the scope when somebody asks the run to stop or takes it over."""
+        while True:
+            try:
+                records, lost = await ear.take()
+                newest = records[-1].seq if records else 0
+                if lost or newest > self.state.seq:
+                    async with self._lock:
+                        self._adopt(await self._threads.load(self.thread_id, at_least=newest or None))
+                if self.stopping:
+                    scope.cancel()
+            except OwnershipLost as error:
+                self.broken = error
+                scope.cancel()
+                return
+            except Unavailable as error:
+                log.warning("watching again", run=self.id, error=str(error))
+                await asyncio.sleep(1)
+
+    async def confirm(self) -> None:
+        lapses = self._queue.lapses
+        if lapses != self._lapses:
+            async with self._lock:
+                self._adopt(await self._threads.load(self.thread_id))
+            self._lapses = lapses
+
+    # ── journal ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def model_recorded(self, request: str) -> ModelCompleted | None:
+        """A resumed run begins with the answer whose tool calls are open."""
+        if not unanswered(self.state.messages):
+            return None
+        said = next(message for message in reversed(self.state.messages) if message["type"] == "ai")
+        return ModelCompleted(message=said)
+
+    async def model_completed(self, event: ModelCompleted) -> None:
+        await self.append(event)
+
+    async def model_failed(self, event: ModelFailed) -> None:
+        await self.append(event)
+
+    async def fact(self, kind: type[E], key: str, make: Callable[[], Awaitable[E]]) -> E:
+        event = redactor.struct(await make())
+        await self.append(event)
+        return event
+
+    async def steered(self) -> list[Message]:
+        messages = [] if unanswered(self.state.messages) else list(self.run.steers)
+        if messages:
+            await self.append(MessageAdded(messages=messages))
+        return messages
+
+    def answers(self, call_id: str) -> Sequence[Any]:
+        return self.run.answers.get(call_id, ())
+
+    async def tool_requested(self, call_id: str, name: str, effect: Effect, args: Json) -> ToolCompleted | None:
+        await self.confirm()
+        if done := outcome_of(self.state, call_id):
+            return done
+        intent = self.run.intents.get(call_id)
+        if intent is None:
+            asked = next((c["args"] for c in unanswered(self.state.messages) if c["id"] == call_id), None)
+            await self.append(
+                ToolRequested(call_id=call_id, name=name, effect=effect, args=None if args == asked else args),
+                self.run.said,
+            )
+            return None
+        if intent.event.effect != "once":
+            return None
+        text = (
+            f"Error: the outcome of this {name} call is unknown: the server stopped while it ran. "
+            "It was not repeated. Check what it did before trying again."
+        )
+        outcome = ToolCompleted(
+            call_id=call_id, message=tool_message(CallRef.of(self, call_id), name, text, "error"), unknown=True
+        )
+        await self.append(outcome, intent.id)
+        return outcome
+
+    async def tool_completed(self, event: ToolCompleted) -> None:
+        intent = self.run.intents.get(event.call_id)
+        await self.append(event, intent.id if intent else None)
+
+    def preview(self, message: str) -> Previewer | None:
+        return self._pump.message(self.id, message, after=self.state.seq)
+
+    async def progress(self, call_id: str, name: str, text: str) -> None:
+        shown = sendable(text[-PROGRESS_CHARACTERS:])
+        await self._pump.progress(self.id, Progress(call_id=call_id, name=name, text=shown))
+
+
+def outcome_of(state: ThreadState, call_id: str) -> ToolCompleted | None:
+    """The outcome of a call of the last answer, if there is one."""
+    for message in reversed(state.messages):
+        if message["type"] != "tool":
+            break
+        if message.get("tool_call_id") == call_id:
+            return ToolCompleted(call_id=call_id, message=message)
+    return None
+
+
+def tool_message(call: CallRef, name: str, content: str, status: str = "success") -> Message:
+    """Returns a tool message as it is recorded."""
+    message: Message = {
+        "type": "tool",
+        "id": call.message_id,
+        "tool_call_id": call.id,
+        "name": name,
+        "content": content,
+    }
+    if status != "success":
+        message["status"] = status
+    return message
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared(Generic[S]):
+    """How one attempt at a run is done."""
+
+    setup: S
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """What `run.started` says of it: `model`, `prompt`, `config`, `agent`; and, at the first attempt, `prepared`."""
+
+
+class RunActor(Actor[RunRequested]):
+    """An actor that works through the runs of a thread, one at a time. Subclasses implement `perform`."""
+
+    proof = RunStarted
+    run_seconds: ClassVar[float] = 86_400.0
+    """Deadline of one attempt: what hangs for ever must not keep its place for ever."""
+
+    async def prepare(self, run: OwnedRun) -> Prepared[Any]:
+        """Decides how the run is done, before it is claimed. An error fails the run; `Unavailable` does not."""
+        return Prepared(None)
+
+    @abstractmethod
+    async def perform(self, run: OwnedRun, prepared: Prepared[Any]) -> None:
+        """Does the run: returns when it is complete, raises if it failed. Called again, with the same preparation, if
+        somebody steered the run at its end. Cancelled when the run is to stop or the process drains.
+        """
+
+    async def before_end(self, run: OwnedRun) -> None:
+        """Called before the run's last event, however it ends; again if that event is not appended. `Unavailable`
+        gives the run back.
+        """
+
+    async def stopped(self, run: OwnedRun, open_calls: list[Json]) -> None:
+        """The run was stopped by a person while these tool calls were open: end their effects."""
+
+    async def work(self, wakeup: Wakeup, worker: Worker) -> None:
+        """Do everything there is to do on the wake-up's thread. Returns when it is done, or is somebody else's."""
+        thread_id = wakeup.aggregate.id
+        fresh = wakeup.delivery > 1 or not wakeup.hint.seq
+        state = await worker.threads.load(thread_id, at_least=None if fresh else wakeup.hint.seq)
+        while True:
+            try:
+                run = await self._next(state, wakeup, worker)
+                if run is None:
+                    return
+                state = await self._one(run, state, wakeup, worker)
+            except Conflict:
+                state = await worker.threads.load(thread_id)
+
+    async def _next(self, state: ThreadState, wakeup: Wakeup, worker: Worker) -> Run | None:
+        """The run to work on now, if it is this wake-up's to work on."""
+        active = state.active
+        if active is not None:
+            if active.id in worker.owned:
+                return None
+            if active.lease != wakeup.seq:
+                return None if await worker.queue.exists(active.lease) else active
+            if wakeup.order <= active.delivery:
+                raise OwnershipLost(f"run {active.id}: a later delivery has it ({active.worker})")
+            return active
+        for run in state.queued:
+            if run.cancel is None and run.request.not_before and _seconds_until(run.request.not_before) > 0:
+                when = datetime.fromisoformat(run.request.not_before)
+                await worker.queue.wake_at(when, self.name, wakeup.aggregate, key=run.id)
+                continue
+            return run
+        return None
+
+    async def _one(self, run: Run, state: ThreadState, wakeup: Wakeup, worker: Worker) -> ThreadState:
+        """Claim a run and bring it to its end. Raises `Conflict` if the claim failed, `OwnershipLost` if it was taken
+        away.
+        """
+        bind_contextvars(run=run.id)
+        owned = OwnedRun(self.name, worker, wakeup.aggregate.id, state, run)
+        worker.owned.add(run.id)
+        try:
+            with worker.threads.log.listen(wakeup.aggregate) as ear:  # before the claim: nothing after it is missed
+                return await self._own(owned, ear, wakeup, worker)
+        finally:
+            worker.owned.discard(run.id)
+
+    async def _own(self, owned: OwnedRun, ear: Ear, wakeup: Wakeup, worker: Worker) -> ThreadState:
+        run, prepared = owned.run, None
+        if run.cancel is None:
+            if run.stalled >= STALLED_ATTEMPTS:
+                text = (
+                    f"The run was started {run.stalled} times in a row and stopped its worker every time; "
+                    "it is not tried again."
+                )
+                await owned.append(RunFailed(error="Stalled", text=text))
+                return owned.state
+            begun = RunStarted(attempt=owned.attempt, worker=worker.name, lease=wakeup.seq, delivery=wakeup.order)
+            prepared = await self._begin(owned, begun)
+        while True:
+            outcome = None if prepared is None or owned.stopping else await self._attempt(owned, prepared, ear)
+            if isinstance(owned.broken, Unavailable) and not owned.unstored:
+                raise await self._suspended(owned, owned.broken)
+            if owned.broken:
+                raise owned.broken
+            if isinstance(outcome, RunFailed):
+                await self._close_calls(owned, "Error: the run failed before this was done.")
+            end = outcome or await self._stop(owned)
+            await self._before_end(owned)
+            if await owned.append(end, unsteered=isinstance(end, RunCompleted)):
+                return owned.state
+
+    async def _begin(self, owned: OwnedRun, begun: RunStarted) -> Prepared[Any] | RunFailed:
+        """Prepares and claims the run. One that cannot be prepared is claimed all the same, and fails."""
+        try:
+            prepared = await self.prepare(owned)
+            await owned.claim(msgspec.structs.replace(begun, **prepared.facts))
+            return prepared
+        except (Conflict, OwnershipLost, Unavailable):
+            raise
+        except Exception as error:
+            failure = _failed(owned, error)
+            await owned.claim(begun)
+            return failure
+
+    async def _attempt(self, owned: OwnedRun, prepared: Prepared[Any] | RunFailed, ear: Ear) -> Event | None:
+        """Does the run. Returns its last event, or None if it was stopped."""
+        if isinstance(prepared, RunFailed):
+            return prepared
+        outcome: Event | None = None
+        async with anyio.create_task_group() as tasks:
+            with anyio.CancelScope() as scope:
+                tasks.start_soon(owned.watch, ear, scope)
+                try:
+                    async with asyncio.timeout(self.run_seconds) as deadline:
+                        await self.perform(owned, prepared)
+                    outcome = RunCompleted()
+                except (Paused, Failed) as end:
+                    outcome = end.event
+                except (OwnershipLost, Unavailable) as error:
+                    owned.broken = error
+                except TimeoutError as error:
+                    late = TooLong(f"the run had not ended after {self.run_seconds:g} s")
+                    outcome = _failed(owned, late if deadline.expired() else error)
+                except Exception as error:  # of a model, a tool, a policy: the run failed, the worker did not
+                    outcome = _failed(owned, error)
+            tasks.cancel_scope.cancel()
+        return outcome
+
+    async def _before_end(self, owned: OwnedRun) -> None:
+        try:
+            await self.before_end(owned)
+        except Unavailable as error:
+            raise await self._suspended(owned, error) from error
+        except Exception:  # what only counts does not keep a run from its end
+            log.exception("run not counted", run=owned.id, thread=owned.thread_id)
+
+    async def _suspended(self, owned: OwnedRun, error: Unavailable) -> Suspended:
+        """Give the run back, and say why."""
+        pause = SUSPENDED_SECONDS[min(owned.run.suspensions, len(SUSPENDED_SECONDS) - 1)]
+        await owned.append(RunSuspended(reason=str(error)))
+        return Suspended(str(error), pause)
+
+    async def _stop(self, owned: OwnedRun) -> Event:
+        """Close what is open, as a person asked the run to stop."""
+        await self.stopped(owned, unanswered(owned.state.messages) if owned.run.attempt else [])
+        if owned.run.cancel == "rollback":
+            return RunRolledBack()
+        await self._close_calls(owned, "Error: cancelled by the user before it finished.")
+        return RunCancelled()
+
+    async def _close_calls(self, owned: OwnedRun, text: str) -> None:
+        """No provider takes a conversation with calls that have no outcome."""
+        for call in unanswered(owned.state.messages) if owned.run.attempt else []:
+            message = tool_message(CallRef.of(owned, call["id"]), call["name"], text, "error")
+            await owned.tool_completed(ToolCompleted(call_id=call["id"], message=message))
+
+
+def _failed(owned: OwnedRun, error: Exception) -> RunFailed:
+    expected = isinstance(error, SikaError)
+    log.warning("run failed", run=owned.id, thread=owned.thread_id, error=str(error), exc_info=not expected)
+    return RunFailed(error=type(error).__name__, text=redactor.text(sendable(str(error))) or type(error).__name__)
+
+
+def _seconds_until(moment: str) -> float:
+    return (datetime.fromisoformat(moment) - datetime.now(UTC)).total_seconds()

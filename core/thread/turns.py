@@ -1,0 +1,100 @@
+"""Turns of a conversation: what a person asked with all the answers to it. Pure functions of a thread's state."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from core.errors import Invalid, NotFound, Refused
+from core.events import Json, Message
+from core.thread.messages import full
+from core.thread.state import ThreadState
+from core.thread.usage import SUMMARY, is_summary, messages_of
+
+
+def at_rest(thread_id: str, state: ThreadState) -> None:
+    """Raises `Refused` while a run is at work."""
+    if state.status == "busy":
+        raise Refused(f"Thread {thread_id} has an active run; wait for its end")
+
+
+def conversation(state: ThreadState, message_id: str) -> Sequence[Message]:
+    """The conversation as it is; if a message went into a summary, as it was before that."""
+    for index in state.chain(state.head) if message_id not in state.places else ():
+        if is_summary(state.commits[index].patch):
+            messages: list[Message] = state.values_at(state.commits[index].parent).get("messages", [])
+            if any(message.get("id") == message_id for message in messages):
+                return messages
+    return state.messages
+
+
+def index_of(messages: Sequence[Message], message_id: str, kind: str | None = None) -> int:
+    """Index of a message. Raises `NotFound`, and `Invalid` if it is not of that type."""
+    index = next((at for at, message in enumerate(messages) if message.get("id") == message_id), None)
+    if index is None:
+        raise NotFound(f"Message {message_id[:80]!r} not found")
+    actual = messages[index]["type"]
+    if kind is not None and actual != kind:
+        raise Invalid(f"{message_id[:80]!r} is a message of type {actual}, expected {kind}")
+    return index
+
+
+def turn_of(messages: Sequence[Message], index: int) -> tuple[int, int]:
+    """Where the turn of a message begins (with the question, if there is one) and ends."""
+    begin = next((at for at in range(index, -1, -1) if messages[at]["type"] == "human"), 0)
+    end = next((at for at in range(index + 1, len(messages)) if messages[at]["type"] == "human"), len(messages))
+    return begin, end
+
+
+def question(state: ThreadState, first: Message) -> Message:
+    """The question of a turn that begins with this message: if that is a summary, the last question before it."""
+    if first.get("name") != SUMMARY:
+        return first
+    brought = (messages_of(state.commits[index].patch)[::-1] for index in state.chain(state.head))
+    return next((message for messages in brought for message in messages if message["type"] == "human"), first)
+
+
+def commit_of(state: ThreadState, message_id: str, end: int | None = None) -> int:
+    """Index of the last commit, on the way to `end` (the head), that brought a message: not of a summary that left
+    it.
+    """
+    for index in state.chain(state.head if end is None else end):
+        if any(message.get("id") == message_id for message in messages_of(state.commits[index].patch)):
+            return index
+    raise NotFound(f"Message {message_id[:80]!r} not found")
+
+
+def run_of(state: ThreadState, message_id: str) -> str | None:
+    """The run that brought a message."""
+    return state.commits[commit_of(state, message_id)].run
+
+
+def before(state: ThreadState, asking: Message, instead: Message) -> tuple[int, Json]:
+    """The checkpoint before a question, and the input that asks another one there; what came with the question comes
+    again. The first question of a thread has no checkpoint before it: there it is replaced.
+    """
+    commit = state.commits[_first(state, str(asking["id"]))]
+    brought = [instead if message.get("id") == asking["id"] else message for message in _messages(commit.patch)]
+    if commit.parent >= 0:
+        return state.commits[commit.parent].seq, {**commit.patch, "messages": [_full(message) for message in brought]}
+    removed = [] if instead["id"] == asking["id"] else [{"type": "remove", "id": asking["id"]}]
+    return commit.seq, {"messages": [*removed, _full(instead)]}
+
+
+def _first(state: ThreadState, message_id: str) -> int:
+    """Index of the commit that brought a message where there was none: those after it brought it again."""
+    index = commit_of(state, message_id)
+    while (parent := state.commits[index].parent) >= 0:
+        if not any(message.get("id") == message_id for message in state.values_at(parent).get("messages", ())):
+            break
+        index = commit_of(state, message_id, parent)
+    return index
+
+
+def _messages(patch: Mapping[str, Any]) -> list[Message]:
+    messages = patch.get("messages")
+    return [message for message in messages if isinstance(message, dict)] if isinstance(messages, list) else []
+
+
+def _full(message: Message) -> Message:
+    return message if message["type"] == "remove" else full(message)

@@ -1,0 +1,260 @@
+"""What runs used: tokens and money, derived from what the models said of each call."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from core.config.settings import Pricing
+from core.events import Message
+from core.thread.previews import text_of
+from core.thread.state import COMPACTED, REMOVE_ALL, Commit, Run, ThreadState
+
+MILLION = 1_000_000
+ANSWERED_BY = "answered_by"
+"""In an answer's `response_metadata`: the configured name of the model that stood in for the run's."""
+APOLOGY = "deerflow_error_fallback"
+"""In an assistant message's `additional_kwargs`: the server said it in the model's place (contract runtime §23.3)."""
+UNNAMED = "unknown"
+"""Of a model that no fact names."""
+SUMMARY = "summary"
+"""Name of the message that stands for what was summarised (contract runtime §5.10)."""
+BYTES_PER_TOKEN, TOKENS_PER_MESSAGE, TOKENS_PER_IMAGE = 4, 3, 85
+"""Of an estimate; as `langchain_core`'s, but for the bytes: a Chinese character costs about a token."""
+
+
+class Tokens(NamedTuple):
+    """Tokens of some model calls. What the provider had in its cache is part of the input."""
+
+    input: int = 0
+    output: int = 0
+    cache_read: int = 0
+    calls: int = 0
+
+    @property
+    def total(self) -> int:
+        return self.input + self.output
+
+    def plus(self, other: Tokens) -> Tokens:
+        return Tokens(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
+
+
+class Size(NamedTuple):
+    """How long a conversation is."""
+
+    messages: int = 0
+    tokens: int = 0
+
+
+class RunUsage(msgspec.Struct, frozen=True):
+    """What a run used, by the names of the run object. `middleware`: what its summaries cost."""
+
+    total_input_tokens: int = 0
+    total_output_tokens: int = 0
+    total_tokens: int = 0
+    llm_call_count: int = 0
+    lead_agent_tokens: int = 0
+    subagent_tokens: int = 0
+    middleware_tokens: int = 0
+    message_count: int = 0
+
+
+class Price(NamedTuple):
+    """A sum of money; nothing where no model has a price, or where they are in several currencies."""
+
+    total: float | None = None
+    currency: str | None = None
+
+
+def tokens_of(message: Message) -> Tokens:
+    """What one model call used, as its answer says; a call that says nothing still counts."""
+    usage = message.get("usage_metadata")
+    if not isinstance(usage, dict):
+        return Tokens(calls=1)
+    details = usage.get("input_token_details")
+    cached = details.get("cache_read") if isinstance(details, dict) else 0
+    return Tokens(_count(usage.get("input_tokens")), _count(usage.get("output_tokens")), _count(cached), 1)
+
+
+def model_of(message: Message, run: Run | None) -> str:
+    """The configured name of the model that answered, else of the run's, else what the provider calls it."""
+    said = message.get("response_metadata")
+    said = said if isinstance(said, dict) else {}
+    if isinstance(said.get(ANSWERED_BY), str):
+        return str(said[ANSWERED_BY])
+    named = said.get("model_name")
+    return (run.model if run else None) or (named if isinstance(named, str) else None) or UNNAMED
+
+
+def of_run(state: ThreadState, run: Run) -> RunUsage:
+    """What a run used so far. Reads the run's own steps only."""
+    lead, middleware, messages = Tokens(), Tokens(), 0
+    for commit in _steps(state, run):
+        messages += len(messages_in(commit))
+        if answer := answer_in(commit):
+            lead = lead.plus(tokens_of(answer))
+        elif summary := summary_in(commit):
+            middleware = middleware.plus(tokens_of(summary))
+    tokens = lead.plus(middleware)
+    return RunUsage(
+        total_input_tokens=tokens.input,
+        total_output_tokens=tokens.output,
+        total_tokens=tokens.total,
+        llm_call_count=tokens.calls,
+        lead_agent_tokens=lead.total,
+        middleware_tokens=middleware.total,
+        message_count=messages,
+    )
+
+
+def by_model(state: ThreadState, run: Run) -> dict[str, Tokens]:
+    """What a run used, by model."""
+    return _by_model(state, _steps(state, run))
+
+
+def tokens_of_thread(state: ThreadState) -> dict[str, Tokens]:
+    """What all runs of a thread used, by model; also what was undone, as it was paid for."""
+    return _by_model(state, state.commits)
+
+
+def in_context(state: ThreadState) -> int:
+    """Tokens of the conversation as it is: what the newest model call at the head read and wrote, and an estimate of
+    what came after it. An estimate of all of it if no call says, or none since it was summarised.
+    """
+    messages, place = state.messages, _measured(state)
+    known = tokens_of(messages[place]).total if place >= 0 else 0
+    return known + estimate(messages[place + 1 :])
+
+
+def last_asked(state: ThreadState) -> Size:
+    """How long the conversation was when the model was last asked, since it was summarised: nothing if it was not."""
+    place = _measured(state)
+    return Size(place, tokens_of(state.messages[place]).input) if place >= 0 else Size()
+
+
+def estimate(messages: Iterable[Message]) -> int:
+    """Tokens of messages, for where no provider has counted them. Without the system prompt and the tools."""
+    return sum(_estimated(message) for message in messages)
+
+
+def cost(tokens: Tokens, pricing: Pricing) -> float:
+    """In the pricing's currency."""
+    cached = min(tokens.cache_read, tokens.input)
+    cached_price = pricing.cache_read_per_million
+    if cached_price is None:
+        cached_price = pricing.input_per_million
+    fresh = (tokens.input - cached) * pricing.input_per_million
+    return (fresh + cached * cached_price + tokens.output * pricing.output_per_million) / MILLION
+
+
+def price(used: Mapping[str, Tokens], prices: Mapping[str, Pricing]) -> Price:
+    """What these tokens cost, by model; models without a price are left out."""
+    priced = {model: prices[model] for model in used if model in prices}
+    currencies = {pricing.currency for pricing in priced.values()}
+    if len(currencies) != 1:
+        return Price()
+    return Price(round(sum(cost(used[model], pricing) for model, pricing in priced.items()), 6), currencies.pop())
+
+
+def messages_in(commit: Commit) -> list[Message]:
+    """The messages that a step added or replaced."""
+    return messages_of(commit.patch)
+
+
+def messages_of(patch: Mapping[str, Any]) -> list[Message]:
+    """The messages that a patch adds or replaces, each once, as it is in the end; not those it removes, nor a summary
+    and what it leaves.
+    """
+    given = patch.get("messages")
+    found = given if isinstance(given, list) and not is_summary(patch) else []
+    messages = [m for m in found if isinstance(m, dict) and isinstance(m.get("type"), str) and m["type"] != "remove"]
+    return list({m.get("id") or place: m for place, m in enumerate(messages)}.values())
+
+
+def answer_in(commit: Commit) -> Message | None:
+    """What the model said, if the step is a model call of a run; not what the server said in its place."""
+    if commit.run is None or commit.source != "loop" or commit.node != "model":
+        return None
+    return next((m for m in messages_in(commit) if APOLOGY not in (m.get("additional_kwargs") or {})), None)
+
+
+def summary_in(commit: Commit) -> Message | None:
+    """What a model wrote to stand for the messages before, if the step is a summary made in a run."""
+    if commit.run is None or commit.node != COMPACTED:
+        return None
+    summary: Message = commit.patch["messages"][1]
+    return summary
+
+
+def is_summary(patch: Mapping[str, Any]) -> bool:
+    """Whether a patch puts a summary in the place of the conversation, also one that was copied from a thread."""
+    match patch.get("messages"):
+        case [{"type": "remove", "id": str(gone)}, {"type": "human", "name": "summary", "id": str(identity)}, *_]:
+            return gone == REMOVE_ALL and identity.startswith(f"{SUMMARY}-")
+    return False
+
+
+def _by_model(state: ThreadState, commits: Iterable[Commit]) -> dict[str, Tokens]:
+    found: dict[str, Tokens] = {}
+    for commit in commits:
+        if said := answer_in(commit) or summary_in(commit):
+            model = model_of(said, state.runs.get(commit.run or ""))
+            found[model] = found.get(model, Tokens()).plus(tokens_of(said))
+    return found
+
+
+def _measured(state: ThreadState) -> int:
+    """Place of the newest answer that says how long the conversation was, -1 if there is none: what was said before a
+    summary says nothing of the conversation after it.
+    """
+    messages = state.messages
+    begin = _summarised(state) if messages and messages[0].get("name") == SUMMARY else 0
+    for place in range(len(messages) - 1, begin - 1, -1):
+        if messages[place]["type"] == "ai" and tokens_of(messages[place]).total:
+            return place
+    return -1
+
+
+def _summarised(state: ThreadState) -> int:
+    """How many messages the conversation had right after the newest summary."""
+    index = state.head
+    while index >= 0 and not is_summary(state.commits[index].patch):
+        index = state.commits[index].parent
+    return len(state.commits[index].patch["messages"]) - 1 if index >= 0 else 0
+
+
+def _estimated(message: Message) -> int:
+    content, images, size = message.get("content", ""), 0, 0
+    if isinstance(content, list):
+        images = sum(isinstance(one, dict) and one.get("type") in ("image", "image_url") for one in content)
+        content = text_of(content)
+    for name in ("name", "tool_call_id", "tool_calls"):
+        if name in message:
+            size += _bytes(str(message[name]))
+    size += _bytes(str(content))
+    return TOKENS_PER_MESSAGE + images * TOKENS_PER_IMAGE + -(-size // BYTES_PER_TOKEN)
+
+
+def _bytes(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode(errors="replace"))
+
+
+def _steps(state: ThreadState, run: Run) -> Iterator[Commit]:
+    if run.started_seq is None:
+        return
+    begin = bisect_left(state.commits, run.started_seq, key=_seq)
+    end = len(state.commits) if run.ended_seq is None else bisect_right(state.commits, run.ended_seq, key=_seq)
+    for commit in state.commits[begin:end]:
+        if commit.run == run.id:
+            yield commit
+
+
+def _seq(commit: Commit) -> int:
+    return commit.seq
+
+
+def _count(value: Any) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0

@@ -1,0 +1,151 @@
+"""What the console shows of many threads: totals, runs and days. Asked of the read models in SQL."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import date, datetime, timedelta
+from typing import NamedTuple
+
+from core.config.settings import Pricing
+from core.thread.usage import Price, Tokens, price
+from core.views.projections import Views
+from core.views.tables import EVERYBODY
+
+Prices = Mapping[str, Pricing]
+"""By the configured name of a model."""
+
+_SHOWN = "status != 'rolled_back'"
+_SUMS = "sum(input_tokens), sum(output_tokens), sum(cache_read_tokens), sum(calls)"
+
+
+class Totals(NamedTuple):
+    threads: int
+    runs: dict[str, int]
+    """By status."""
+    tokens: Tokens
+    price: Price
+
+
+class RunLine(NamedTuple):
+    run_id: str
+    thread_id: str
+    title: str | None
+    user: str
+    assistant: str
+    model: str | None
+    status: str
+    created_at: str
+    started_at: str | None
+    ended_at: str | None
+    error: str | None
+    tokens: Tokens
+    price: Price
+
+    @property
+    def seconds(self) -> float | None:
+        """From its first start to its end."""
+        if not self.started_at or not self.ended_at:
+            return None
+        span = datetime.fromisoformat(self.ended_at) - datetime.fromisoformat(self.started_at)
+        return round(span.total_seconds(), 3)
+
+
+class Used(NamedTuple):
+    """What runs of one day, or of one model, used."""
+
+    name: str
+    runs: int
+    tokens: Tokens
+    price: Price
+
+
+class Span(NamedTuple):
+    days: list[Used]
+    """Every day of the span, also those without runs."""
+    models: list[Used]
+    total: Used
+
+
+async def totals(views: Views, user: str | None, prices: Prices) -> Totals:
+    """Of one user's threads, or (None) of everybody's. What was rolled back is in the tokens, as it was paid for."""
+    whose = (_whose(user),)
+    [(threads,)] = await views.query(
+        "SELECT coalesce(sum(threads), 0) FROM thread_counts WHERE user = ? AND key = '' AND value = ''", whose
+    )
+    runs = await views.query(
+        f"SELECT status, sum(runs) FROM run_counts WHERE user = ? AND {_SHOWN} GROUP BY 1 ORDER BY 1", whose
+    )
+    used = await views.query(f"SELECT model, {_SUMS} FROM usage_sums WHERE user = ? GROUP BY 1", whose)
+    by_model = {model: Tokens(*sums) for model, *sums in used}
+    return Totals(int(threads), {status: int(count) for status, count in runs}, _sum(by_model), price(by_model, prices))
+
+
+async def runs(
+    views: Views, user: str | None, prices: Prices, *, status: str | None = None, limit: int, offset: int
+) -> tuple[list[RunLine], bool]:
+    """A page of runs, newest first, and whether there are more."""
+    mine, values = ("TRUE", ()) if user is None else ("r.user = ?", (user,))
+    chosen = " AND r.status = ?" if status else ""
+    lines = await views.query(
+        "SELECT r.run_id, r.thread_id, t.title, r.user, r.assistant, r.model, r.status, r.created_at, r.started_at,"
+        " r.ended_at, r.error FROM runs r LEFT JOIN threads t USING (thread_id)"
+        f" WHERE {mine} AND r.{_SHOWN}{chosen} ORDER BY r.created_at DESC, r.seq DESC LIMIT ? OFFSET ?",
+        (*values, *([status] if status else []), limit + 1, offset),
+    )
+    page = lines[:limit]
+    used = await _used(views, [line[0] for line in page])
+    found = [(line, used.get(line[0], {})) for line in page]
+    return [RunLine(*(*line, _sum(spent), price(spent, prices))) for line, spent in found], len(lines) > limit
+
+
+async def span(views: Views, user: str | None, prices: Prices, *, until: date, days: int) -> Span:
+    """What the runs asked for in the last `days` days used, the day `until` being the last (UTC)."""
+    since = (until - timedelta(days=days - 1)).isoformat()
+    within, values = "user = ? AND day BETWEEN ? AND ?", (_whose(user), since, until.isoformat())
+    counts = dict(
+        await views.query(f"SELECT day, sum(runs) FROM run_counts WHERE {within} AND {_SHOWN} GROUP BY 1", values)
+    )
+    rows = await views.query(
+        "SELECT day, model, runs, input_tokens, output_tokens, cache_read_tokens, calls"
+        f" FROM usage_sums WHERE {within} ORDER BY 1, 2",
+        values,
+    )
+    by_day: dict[str, dict[str, Tokens]] = {}
+    by_model: dict[str, Tokens] = {}
+    of_model: dict[str, int] = {}
+    for day, model, count, *sums in rows:
+        tokens = Tokens(*sums)
+        by_day.setdefault(day, {})[model] = tokens
+        by_model[model] = by_model.get(model, Tokens()).plus(tokens)
+        of_model[model] = of_model.get(model, 0) + count
+    named = [(until - timedelta(days=back)).isoformat() for back in reversed(range(days))]
+    return Span(
+        [_line(day, counts.get(day, 0), by_day.get(day, {}), prices) for day in named],
+        [_line(model, of_model[model], {model: tokens}, prices) for model, tokens in sorted(by_model.items())],
+        _line("", sum(counts.values()), by_model, prices),
+    )
+
+
+async def _used(views: Views, run_ids: Sequence[str]) -> dict[str, dict[str, Tokens]]:
+    """What each of these runs used, by model."""
+    found: dict[str, dict[str, Tokens]] = {}
+    places = ", ".join("?" * len(run_ids))
+    sql = f"SELECT run_id, model, {_SUMS} FROM usage WHERE run_id IN ({places}) GROUP BY 1, 2"
+    for run, model, *sums in await views.query(sql, run_ids):
+        found.setdefault(run, {})[model] = Tokens(*sums)
+    return found
+
+
+def _whose(user: str | None) -> str:
+    return EVERYBODY if user is None else user
+
+
+def _line(name: str, runs: int, used: Mapping[str, Tokens], prices: Prices) -> Used:
+    return Used(name, runs, _sum(used), price(used, prices))
+
+
+def _sum(used: Mapping[str, Tokens]) -> Tokens:
+    total = Tokens()
+    for tokens in used.values():
+        total = total.plus(tokens)
+    return total

@@ -1,0 +1,166 @@
+"""One SQLite file of read models: a connection that writes, and some that read meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Sequence
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any
+
+import aiosqlite
+import anyio
+
+from core.errors import Unavailable
+from core.events import Record
+from core.log.store import EventLog
+from core.paths import private_file
+from core.views import rows, tables
+
+WAL_PAGES = 100
+"""Pages of 4 KiB that SQLite's write-ahead log may have before it is folded in; the default of 1 000 is more than most
+views."""
+READERS = 3
+"""Connections that read: a slow question holds up few others."""
+ANSWER_SECONDS = 30.0
+"""How long a question may take."""
+_BESIDE = ("-wal", "-shm")
+_SHAPE = "SELECT name, sql FROM sqlite_master WHERE type IN ('table', 'view', 'index') AND sql IS NOT NULL"
+
+
+class Unfit(Exception):
+    """The file does not fit this build or this log."""
+
+
+class Database:
+    """The read models in one file. Use it in one task, but for `query`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.seq = 0
+        """Everything up to this log sequence is in the rows."""
+        self.outdated = False
+        """The rows are of another version, of which questions may still be asked."""
+        self._writer: aiosqlite.Connection | None = None
+        self._readers = 0
+        self._idle: asyncio.Queue[aiosqlite.Connection] = asyncio.Queue()
+        """Connections that read, and have nothing to do."""
+        self._opened: list[aiosqlite.Connection] = []
+
+    async def open(self, log: EventLog) -> None:
+        """Open the file, or make it. Raises `Unfit` if it cannot be used, and `sqlite3.Error`."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        fresh = not self.path.exists() or not self.path.stat().st_size
+        with suppress(OSError):  # SQLite says what is wrong
+            private_file(self.path)  # what SQLite makes beside it gets its mode
+            for beside in self.path.parent.glob(f"{self.path.name}-*"):
+                private_file(beside)
+        writer = self._writer = await self._connect(str(self.path))
+        await writer.execute("PRAGMA journal_mode = WAL")
+        await writer.execute("PRAGMA synchronous = NORMAL")
+        await writer.execute(f"PRAGMA wal_autocheckpoint = {WAL_PAGES}")
+        identity = await log.identity()
+        if fresh:
+            await writer.executescript(tables.SCHEMA)
+            await writer.execute("INSERT INTO position VALUES (?, ?, 0)", (rows.VERSION, identity))
+            await writer.commit()
+        await self._check(writer, identity, await log.last())
+        while self._readers < READERS:
+            self._idle.put_nowait(await self._connect(f"{self.path.resolve().as_uri()}?mode=ro"))
+            self._readers += 1
+
+    async def _connect(self, path: str) -> aiosqlite.Connection:
+        with anyio.CancelScope(shield=True):  # half a connection could not be closed
+            connection = await aiosqlite.connect(path, uri=path.startswith("file:"))
+            self._opened.append(connection)
+        return connection
+
+    async def _check(self, writer: aiosqlite.Connection, identity: str, last: int) -> None:
+        try:
+            [(version, log, self.seq)] = await writer.execute_fetchall("SELECT version, log, seq FROM position")
+        except (sqlite3.OperationalError, ValueError) as error:  # another version's table, or none
+            raise Unfit(f"not ours: {error}") from error
+        if log != identity or self.seq > last:
+            raise Unfit("the log is another one")
+        self.outdated = version != rows.VERSION
+        if self.outdated and {(name, sql) for name, sql in await writer.execute_fetchall(_SHAPE)} != _shape():
+            raise Unfit("another version of the tables")
+
+    async def query(self, sql: str, values: Sequence[Any], within: float) -> list[tuple[Any, ...]]:
+        """Any question; it cannot change rows. Raises `Unavailable` if no connection is free within so many seconds, or
+        there is no answer within `ANSWER_SECONDS`; and `sqlite3.Error`.
+        """
+        try:
+            async with asyncio.timeout(within):
+                reader = await self._idle.get()
+        except TimeoutError as error:
+            raise Unavailable("the search index has too many questions; try again") from error
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                return [tuple(row) for row in await reader.execute_fetchall(sql, values)]
+        except TimeoutError as error:
+            raise Unavailable(f"the search index did not answer within {ANSWER_SECONDS:g} s") from error
+        finally:
+            with suppress(ValueError):  # it is closed
+                await reader.interrupt()  # if it was not waited for
+            self._idle.put_nowait(reader)
+
+    async def apply(self, records: Sequence[Record]) -> None:
+        """One transaction: the rows and the position. A bounded number of statements, however many events."""
+        if not records:
+            return
+        assert self._writer is not None
+        batch = rows.Batch()
+        for record in records:
+            batch.add(record)
+        try:
+            for sql, values in batch.statements():
+                if values:
+                    await self._writer.executemany(sql, values)
+            await self._writer.execute("UPDATE position SET seq = ?", (records[-1].seq,))
+            await self._writer.commit()
+        except BaseException:  # cancelled, too: what comes next must not find half a batch
+            with anyio.CancelScope(shield=True), suppress(sqlite3.Error, ValueError):
+                await self._writer.rollback()
+            raise
+        self.seq = records[-1].seq
+
+    async def close(self) -> None:
+        """Questions that wait or are being answered come to their end first; nobody may ask another."""
+        opened, self._opened, self._writer = self._opened, [], None
+        with anyio.CancelScope(shield=True):  # their threads must not outlive the event loop
+            with anyio.move_on_after(ANSWER_SECONDS):
+                while self._readers:  # questions that wait for a connection come first
+                    await self._idle.get()
+                    self._readers -= 1
+            for connection in reversed(opened):
+                await connection.close()
+
+    async def replace(self, other: Path) -> None:
+        """Take the place of another file; both are closed. If the process dies meanwhile, either is there in full."""
+        for path in (self.path, other):
+            if path.exists():
+                await asyncio.to_thread(_fold_in, path)
+        self.path.replace(other)
+        self.path = other
+
+    def discard(self) -> None:
+        """Remove the file, which is closed."""
+        for suffix in ("", *_BESIDE):
+            self.path.with_name(self.path.name + suffix).unlink(missing_ok=True)
+
+
+def _fold_in(path: Path) -> None:
+    """Put what is beside a file into it: a log left beside another file would be taken for that one's."""
+    with suppress(sqlite3.DatabaseError), closing(sqlite3.connect(path)) as db:
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    for suffix in _BESIDE:
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
+
+
+def _shape() -> set[tuple[str, str]]:
+    """Tables, views and indexes of this build, by name."""
+    with closing(sqlite3.connect(":memory:")) as db:
+        db.executescript(tables.SCHEMA)
+        return set(db.execute(_SHAPE))
