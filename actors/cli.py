@@ -485,7 +485,7 @@ async def _config_check(arguments: argparse.Namespace) -> int:
 async def _prompt_show(arguments: argparse.Namespace) -> int:
     from actors import compose
     from actors.lead.policies.todos import Todos
-    from actors.lead.prompt import short_hash
+    from actors.lead.setup.prompt import short_hash
     from core.events import RunRequested
 
     wanted = {

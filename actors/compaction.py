@@ -8,9 +8,9 @@ from typing import Any, Never
 import msgspec
 from langchain_core.language_models import BaseChatModel
 
-from actors.lead.compaction import Cut, compacted, due, plan
-from actors.lead.plan import Models
-from actors.lead.summary import NoSummary, chosen, summarise
+from actors.lead.setup.plan import Models
+from actors.lead.summary.cut import Cut, compacted, due, plan
+from actors.lead.summary.write import NoSummary, chosen, summarise
 from core.actor import Actor, Progress
 from core.config.load import Config, ConfigSource
 from core.config.settings import ContextSize, Summarization

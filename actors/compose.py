@@ -41,7 +41,7 @@ from core.tools import Tool
 from core.views.projections import own_file
 
 if TYPE_CHECKING:
-    from actors.lead.plan import RunSetup
+    from actors.lead.setup.plan import RunSetup
     from adapters.documents.local import LocalDocuments
     from adapters.egress import Poster
     from adapters.images import LocalImages
@@ -200,7 +200,7 @@ async def replay(running: System, thread_id: str, until: int | None, options: Op
 
 async def plan(running: System, request: RunRequested, user: str, options: Options) -> RunSetup:
     """How a run would be done. Raises `Invalid` and `NotFound` where its agent is not there."""
-    from actors.lead.plan import Planner
+    from actors.lead.setup.plan import Planner
     from adapters.models.configured import Silent
     from core.user.agents import aggregates
 
@@ -285,7 +285,7 @@ def problems(config: Config) -> list[str]:
     Imports tools, actors, middlewares, guardrails and models, which takes seconds: a server calls it in a thread.
     """
     importlib.import_module("adapters.tracing.light")  # before LangChain
-    from actors.lead.check import check
+    from actors.lead.setup.check import check
     from adapters import guardrails
 
     found = []
@@ -304,7 +304,7 @@ def problems(config: Config) -> list[str]:
 
 def _loads(config: Config) -> Iterator[Callable[[], object]]:
     """What the configuration names besides values, each to be loaded by itself."""
-    from actors.lead import chain
+    from actors.lead.loop import chain
     from adapters import guardrails
     from adapters.models import configured
     from adapters.tracing import callbacks

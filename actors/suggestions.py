@@ -11,8 +11,8 @@ import msgspec
 import structlog
 from langchain_core.messages import HumanMessage, SystemMessage
 
-from actors.lead.content import without_thoughts
-from actors.lead.plan import Models
+from actors.lead.messages.content import without_thoughts
+from actors.lead.setup.plan import Models
 from core.actor import Actor, Progress
 from core.config.load import Config, ConfigSource
 from core.errors import Invalid, Unavailable

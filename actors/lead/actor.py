@@ -15,18 +15,18 @@ from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import BaseTool
 from langgraph.errors import GraphRecursionError
 
-from actors.lead import preparation
-from actors.lead.agent import Agent, CompiledAgents, as_langchain, untracked
-from actors.lead.breakpoints import Breakpoints
-from actors.lead.chain import Policy, Ports, arranged, middlewares, policies
-from actors.lead.failures import Breaker
-from actors.lead.messages import MessageCache
-from actors.lead.plan import Models, Planner, RunSetup, Toolset
+from actors.lead.loop.breakpoints import Breakpoints
+from actors.lead.loop.chain import Policy, Ports, arranged, middlewares, policies
+from actors.lead.loop.graph import Agent, CompiledAgents, as_langchain, untracked
+from actors.lead.loop.recorder import Ended, adopt
+from actors.lead.loop.turn import Call, Candidate, Count, Turn, VisibleFailure, uncounted, unseen
+from actors.lead.messages.convert import MessageCache
+from actors.lead.model.failures import Breaker
 from actors.lead.policies.budgets import counts_days, limited
-from actors.lead.prompt import short_hash
-from actors.lead.recorder import Ended, adopt
-from actors.lead.summary import chosen
-from actors.lead.turn import Call, Candidate, Count, Turn, VisibleFailure, uncounted, unseen
+from actors.lead.setup import input as preparation
+from actors.lead.setup.plan import Models, Planner, RunSetup, Toolset
+from actors.lead.setup.prompt import short_hash
+from actors.lead.summary.write import chosen
 from core.config.load import Config, ConfigSource
 from core.config.settings import Guardrails
 from core.errors import SikaError

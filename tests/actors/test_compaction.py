@@ -13,7 +13,7 @@ import aiohttp
 import pytest
 
 from actors.compaction import Compaction
-from actors.lead.summary import LEAD_IN
+from actors.lead.summary.write import LEAD_IN
 from adapters.models.configured import Configured
 from channels.http.app import Services, serve
 from core.bus import embedded

@@ -16,7 +16,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from actors.lead.answers import SECRET
+from actors.lead.model.answer import SECRET
 from core.bus import embedded
 from core.bus.connection import Endpoint, connect
 from core.config.redaction import _forms

@@ -13,7 +13,7 @@ from langchain.agents.middleware import AgentMiddleware
 from langchain_core.messages import ToolCall, ToolMessage
 from langgraph.prebuilt.tool_node import ToolCallRequest
 
-from actors.lead.turn import ToolHandler, ToolResult, Turn
+from actors.lead.loop.turn import ToolHandler, ToolResult, Turn
 from core.config.settings import ApprovalRule
 from core.errors import Invalid
 from core.events import ApprovalRequested, ApprovalResolved, Json

@@ -7,7 +7,7 @@ from typing import Any
 from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
 from langchain_core.messages import AIMessage, AnyMessage
 
-from actors.lead.turn import ModelHandler, Turn
+from actors.lead.loop.turn import ModelHandler, Turn
 from core.thread.usage import APOLOGY
 
 

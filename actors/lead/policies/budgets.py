@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
 from langchain_core.messages import AIMessage
 
-from actors.lead.answers import without_calls
-from actors.lead.turn import Answer, ModelHandler, Turn, VisibleFailure, revised
+from actors.lead.loop.turn import Answer, ModelHandler, Turn, VisibleFailure, revised
+from actors.lead.model.answer import without_calls
 from core.config.settings import Budget, Config, Pricing
 from core.thread.ledger import Today
 from core.thread.state import ThreadState

@@ -9,8 +9,8 @@ from langchain.agents.middleware import AgentMiddleware
 from langchain_core.messages import ToolMessage
 from langgraph.prebuilt.tool_node import ToolCallRequest
 
-from actors.lead.card import SOURCE, card, options_of, question_text, type_of
-from actors.lead.turn import ToolHandler, ToolResult, Turn
+from actors.lead.loop.turn import ToolHandler, ToolResult, Turn
+from actors.lead.policies.question_form import SOURCE, card, options_of, question_text, type_of
 from core.thread.run import CallRef
 from core.thread.state import CLARIFICATION, ThreadState
 

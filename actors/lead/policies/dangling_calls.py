@@ -18,8 +18,8 @@ import msgspec
 from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 
+from actors.lead.loop.turn import ModelHandler, Turn
 from actors.lead.policies.terminal_response import speaks
-from actors.lead.turn import ModelHandler, Turn
 from core.thread.previews import text_of
 
 INTERRUPTED = "Error: interrupted before this call had a result."

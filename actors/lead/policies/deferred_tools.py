@@ -14,7 +14,7 @@ from langchain_core.utils.function_calling import convert_to_openai_function
 from langgraph.prebuilt.tool_node import ToolCallRequest
 from langgraph.types import Command
 
-from actors.lead.turn import ModelHandler, ToolHandler, ToolResult, Turn, message_of
+from actors.lead.loop.turn import ModelHandler, ToolHandler, ToolResult, Turn, message_of
 from core.errors import Invalid
 from core.events import Json
 from core.patterns import Pattern

@@ -8,7 +8,7 @@ from typing import Any
 from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
 from langchain_core.messages import AnyMessage, HumanMessage
 
-from actors.lead.turn import ModelHandler, Turn
+from actors.lead.loop.turn import ModelHandler, Turn
 from core.thread.messages import REMINDER
 
 FLAGS = {"hide_from_ui": True, "dynamic_context_reminder": True}

@@ -7,8 +7,8 @@ from typing import Any
 from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
 from langchain_core.messages import AIMessage
 
-from actors.lead.answers import noted, without_calls
-from actors.lead.turn import ModelHandler, Turn, revised
+from actors.lead.loop.turn import ModelHandler, Turn, revised
+from actors.lead.model.answer import noted, without_calls
 
 LENGTH = frozenset(
     ("length", "max_tokens", "max_output_tokens", "model_length", "token_limit", "model_context_window_exceeded")

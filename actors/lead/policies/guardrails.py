@@ -15,7 +15,7 @@ from langchain_core.messages import ToolCall, ToolMessage
 from langgraph.errors import GraphBubbleUp
 from langgraph.prebuilt.tool_node import ToolCallRequest
 
-from actors.lead.turn import ToolHandler, ToolResult, Turn
+from actors.lead.loop.turn import ToolHandler, ToolResult, Turn
 from core.config import settings
 from core.ports.guardrails import DENIED, EVALUATOR_ERROR, Decision, Provider, Reason, Request
 

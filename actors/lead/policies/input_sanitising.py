@@ -22,9 +22,9 @@ from typing import Any, Generic, TypeVar
 from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
 from langchain_core.messages import AnyMessage, BaseMessage, HumanMessage, ToolMessage
 
-from actors.lead.card import chosen
-from actors.lead.content import rewritten, text_by_line
-from actors.lead.turn import ModelHandler, Turn
+from actors.lead.loop.turn import ModelHandler, Turn
+from actors.lead.messages.content import rewritten, text_by_line
+from actors.lead.policies.question_form import chosen
 from core.control import neutralised, suspect
 from core.thread.messages import UPLOADS_BLOCK
 from core.thread.state import CLARIFICATION, COMPACTED, ThreadState

@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
 from langchain_core.messages import AIMessage
 
-from actors.lead.answers import without_calls
-from actors.lead.turn import ModelHandler, Turn, revised
+from actors.lead.loop.turn import ModelHandler, Turn, revised
+from actors.lead.model.answer import without_calls
 from core.config import settings
 from core.thread.usage import answer_in
 

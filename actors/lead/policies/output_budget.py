@@ -8,9 +8,9 @@ from langchain.agents.middleware import AgentMiddleware
 from langchain_core.messages import BaseMessage, ToolMessage
 from langgraph.prebuilt.tool_node import ToolCallRequest
 
-from actors.lead.content import messages_of, text_by_line, with_messages, with_text
-from actors.lead.synopsis import Ends, how_to_read, kind_of, shortened, size_of
-from actors.lead.turn import ToolHandler, ToolResult, Turn, unseen
+from actors.lead.loop.turn import ToolHandler, ToolResult, Turn, unseen
+from actors.lead.messages.content import messages_of, text_by_line, with_messages, with_text
+from actors.lead.messages.excerpt import Ends, how_to_read, kind_of, shortened, size_of
 from core.config.settings import ToolOutput
 from core.errors import Internal, Invalid, Unavailable
 from core.ports.sandbox import result_path

@@ -8,8 +8,8 @@ from langchain.agents.middleware import AgentMiddleware
 from langchain_core.messages import BaseMessage, ToolMessage
 from langgraph.prebuilt.tool_node import ToolCallRequest
 
-from actors.lead.content import messages_of, with_messages
-from actors.lead.turn import ToolHandler, ToolResult, Turn, unseen
+from actors.lead.loop.turn import ToolHandler, ToolResult, Turn, unseen
+from actors.lead.messages.content import messages_of, with_messages
 from core.errors import Internal, Invalid, Unavailable
 from core.paths import join, parse
 

@@ -9,9 +9,9 @@ import structlog
 from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
 from langchain_core.messages import BaseMessage
 
-from actors.lead.compaction import Cut, compacted, due, plan
-from actors.lead.summary import Models, NoSummary, summarise
-from actors.lead.turn import ModelHandler, Turn
+from actors.lead.loop.turn import ModelHandler, Turn
+from actors.lead.summary.cut import Cut, compacted, due, plan
+from actors.lead.summary.write import Models, NoSummary, summarise
 from core.config.settings import Summarization as Settings
 from core.events import ContextCompacted
 from core.thread.usage import Size, in_context, last_asked

@@ -7,10 +7,10 @@ from typing import Any
 from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
 from langchain_core.messages import AIMessage
 
-from actors.lead.content import without_thoughts
-from actors.lead.messages import load
+from actors.lead.loop.turn import ModelHandler, Turn, VisibleFailure
+from actors.lead.messages.content import without_thoughts
+from actors.lead.messages.convert import load
 from actors.lead.policies.finish_reasons import has_calls
-from actors.lead.turn import ModelHandler, Turn, VisibleFailure
 from core.thread.usage import answer_in
 
 AGAIN = (

@@ -10,8 +10,8 @@ from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResp
 from langchain_core.messages import AIMessage, AnyMessage, SystemMessage, ToolMessage
 from langgraph.prebuilt.tool_node import ToolCallRequest
 
-from actors.lead.messages import dump
-from actors.lead.turn import ModelHandler, ToolHandler, ToolResult, Turn, hidden, message_of
+from actors.lead.loop.turn import ModelHandler, ToolHandler, ToolResult, Turn, hidden, message_of
+from actors.lead.messages.convert import dump
 from core.events import Json, Message
 from core.thread.state import ThreadState
 

@@ -8,8 +8,8 @@ from typing import Any
 from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
 from langchain_core.messages import AIMessage, ToolCall
 
+from actors.lead.loop.turn import ModelHandler, Turn, revised
 from actors.lead.policies.todos import todos_of
-from actors.lead.turn import ModelHandler, Turn, revised
 from core.events import Json
 
 ATTRIBUTION = "token_usage_attribution"

@@ -11,7 +11,7 @@ from anyio import to_thread
 from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 
-from actors.lead.turn import ModelHandler, Turn
+from actors.lead.loop.turn import ModelHandler, Turn
 from core.errors import Invalid
 from core.events import Json
 from core.ports.images import MAX_BYTES, Image, Images, image_of, place_of

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from langchain_core.tools import BaseTool, tool
 
-from actors.lead.chain import Policy, Ports, arranged, policies
-from actors.lead.options import Options
-from actors.lead.plan import RunSetup
+from actors.lead.loop.chain import Policy, Ports, arranged, policies
+from actors.lead.setup.options import Options
+from actors.lead.setup.plan import RunSetup
 from adapters.guardrails import AllowList
 from core.config.load import Config
 from core.events import Json

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from actors.lead import agent
-from actors.lead.agents import allowed, default_soul
-from actors.lead.options import Options
+from actors.lead.loop import graph as agent
+from actors.lead.setup.custom_agent import allowed, default_soul
+from actors.lead.setup.options import Options
 from core.tools import Tool
 from core.user.agents import Definition
 from tests.actors.lead.fakes import Fake

@@ -8,7 +8,7 @@ import pytest
 from langchain.agents.middleware import AgentMiddleware
 from langchain_core.tools import StructuredTool
 
-from actors.lead.check import check
+from actors.lead.setup.check import check
 from core.config.load import parse
 from core.errors import Invalid
 from core.tools import Tool, ToolContext, tool

@@ -13,7 +13,7 @@ import openai
 import pytest
 from langchain_openai import StreamChunkTimeoutError
 
-from actors.lead.failures import CAP_MS, LONGEST_MS, RETRIABLE_STATUS, Breaker, address, classify, pause_ms
+from actors.lead.model.failures import CAP_MS, LONGEST_MS, RETRIABLE_STATUS, Breaker, address, classify, pause_ms
 
 REQUEST: Any = httpx.Request("POST", "http://model/v1")
 

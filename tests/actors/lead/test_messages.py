@@ -18,7 +18,7 @@ from langchain_core.messages import (
 )
 from langchain_core.messages.tool import invalid_tool_call, tool_call, tool_call_chunk
 
-from actors.lead.messages import MessageCache, dump, key_of, load
+from actors.lead.messages.convert import MessageCache, dump, key_of, load
 
 names = st.text("abcxyz_-", min_size=1, max_size=8)
 ids = st.uuids().map(str)

@@ -17,7 +17,7 @@ from langchain_core.messages import AIMessage, HumanMessage, RemoveMessage, Tool
 from langgraph.graph.message import REMOVE_ALL_MESSAGES
 from langgraph.runtime import Runtime
 
-from actors.lead.chain import Ports, arranged, policies
+from actors.lead.loop.chain import Ports, arranged, policies
 from core.config import load as configuration
 from core.config.settings import MiddlewareEntry, Secret
 from core.errors import Invalid

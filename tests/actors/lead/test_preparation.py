@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from actors.lead.preparation import MOST_OLD_FILES, claimed, prepare, prepared, size
+from actors.lead.setup.input import MOST_OLD_FILES, claimed, prepare, prepared, size
 from core.events import Json, Message, RunRequested, RunStarted, StatePatched, ThreadCreated
 from core.ids import now
 from core.thread.state import REMOVE_ALL, fold

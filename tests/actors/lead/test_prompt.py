@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from actors.lead.options import Options
-from actors.lead.prompt import Mounted, Parts, build, mounted, parts_of, short_hash
+from actors.lead.setup.options import Options
+from actors.lead.setup.prompt import Mounted, Parts, build, mounted, parts_of, short_hash
 from core.config.load import parse
 from core.control import neutralised
 from core.user.agents import Definition

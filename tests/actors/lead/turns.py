@@ -13,11 +13,11 @@ from langgraph.prebuilt.tool_node import ToolCallRequest
 from langgraph.runtime import Runtime
 from langgraph.types import Command
 
-from actors.lead.breakpoints import Breakpoints
-from actors.lead.failures import Breaker
-from actors.lead.messages import MessageCache
-from actors.lead.options import options
-from actors.lead.turn import Candidate, Turn
+from actors.lead.loop.breakpoints import Breakpoints
+from actors.lead.loop.turn import Candidate, Turn
+from actors.lead.messages.convert import MessageCache
+from actors.lead.model.failures import Breaker
+from actors.lead.setup.options import options
 from core.config import load as configuration
 from core.events import (
     Event,

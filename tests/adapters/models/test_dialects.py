@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from langchain_core.messages import AIMessage, AIMessageChunk, HumanMessage, ToolMessage
 
-from actors.lead.messages import dump, load
+from actors.lead.messages.convert import dump, load
 from adapters.models import factory
 from adapters.models.dialects import VLLM, DeepSeek, Signed
 from adapters.models.factory import build

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from actors.lead.agent import as_langchain
+from actors.lead.loop.graph import as_langchain
 from actors.sandbox import Limits, Sandbox
 from adapters.images import LocalImages
 from adapters.tools.present_files import present_files

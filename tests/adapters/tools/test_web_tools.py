@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from actors.lead.agent import as_langchain
+from actors.lead.loop.graph import as_langchain
 from adapters.tools import image_search, web_fetch, web_search
 from core.config.settings import Secret
 from core.errors import Invalid, Unavailable

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 from langchain.agents import create_agent
 
-from actors.lead.agent import Agent
-from actors.lead.chain import middlewares
-from actors.lead.turn import Candidate, Turn
+from actors.lead.loop.chain import middlewares
+from actors.lead.loop.graph import Agent
+from actors.lead.loop.turn import Candidate, Turn
 from core.events import Json, Message
 from tests.actors.lead import chains
 from tests.actors.lead.fakes import Instant

@@ -15,7 +15,7 @@ import pytest
 import schemathesis
 from aiohttp import web
 
-from actors.lead import options
+from actors.lead.setup import options
 from channels.http.app import all_routes
 from channels.http.asked import RunBody, checked
 from channels.http.openapi import DIALECT, document, operation_id

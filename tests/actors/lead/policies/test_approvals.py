@@ -8,8 +8,8 @@ import pytest
 from langchain_core.messages import ToolMessage
 from langgraph.errors import GraphInterrupt
 
+from actors.lead.loop.turn import Turn
 from actors.lead.policies.approvals import Approvals, applies
-from actors.lead.turn import Turn
 from core.config.settings import ApprovalRule
 from core.events import (
     ApprovalRequested,

@@ -9,10 +9,10 @@ import msgspec
 import pytest
 from langchain_core.messages import ToolMessage
 
-from actors.lead.agent import as_langchain
-from actors.lead.card import card, chosen, form_of, options_of
-from actors.lead.messages import dump
+from actors.lead.loop.graph import as_langchain
+from actors.lead.messages.convert import dump
 from actors.lead.policies.clarification import Clarification
+from actors.lead.policies.question_form import card, chosen, form_of, options_of
 from adapters.tools.ask_clarification import ask_clarification
 from core.events import Json
 from core.thread.state import asks_person

@@ -12,8 +12,8 @@ from langchain_core.messages import ToolMessage
 from langchain_core.tools import BaseTool, StructuredTool
 from langgraph.types import Command
 
+from actors.lead.loop.turn import Turn
 from actors.lead.policies.deferred_tools import Deferred, DeferredTools, block, matching
-from actors.lead.turn import Turn
 from core.events import Json, Message, ModelCompleted, ToolCompleted
 from tests.actors.lead.turns import Asked, model_call, tool_call, turn
 

@@ -13,9 +13,9 @@ from langchain_core.messages import ToolMessage
 from langgraph.errors import GraphInterrupt
 from langgraph.types import Command
 
+from actors.lead.loop.turn import Turn
 from actors.lead.policies import guardrails as policy
 from actors.lead.policies.guardrails import Guardrails
-from actors.lead.turn import Turn
 from core.config import settings
 from core.events import Json
 from core.ports.guardrails import Decision, Provider, Reason, Request

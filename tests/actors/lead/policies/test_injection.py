@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from langchain_core.messages import AIMessage, ToolMessage
 
-from actors.lead.chain import Chain, Policy
-from actors.lead.content import rewritten
-from actors.lead.turn import Turn
+from actors.lead.loop.chain import Chain, Policy
+from actors.lead.loop.turn import Turn
+from actors.lead.messages.content import rewritten
 from core.config import load as configuration
 from core.control import neutralised
 from core.events import Json

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from langchain_core.messages import HumanMessage
 
-from actors.lead.chain import Chain
-from actors.lead.messages import dump, load
+from actors.lead.loop.chain import Chain
+from actors.lead.loop.turn import Turn, hidden
+from actors.lead.messages.convert import dump, load
 from actors.lead.policies.clarification import Clarification
 from actors.lead.policies.dynamic_context import DynamicContext
 from actors.lead.policies.input_sanitising import InputSanitising, Remembered, from_call
-from actors.lead.turn import Turn, hidden
 from core.events import (
     ContextCompacted,
     Decision,

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage
 
-from actors.lead.messages import dump
+from actors.lead.loop.turn import Turn
+from actors.lead.messages.convert import dump
 from actors.lead.policies.loop_detection import LoopDetection, Step, Verdict, fingerprint, judged
-from actors.lead.turn import Turn
 from core.config.settings import Frequency
 from core.config.settings import LoopDetection as Limits
 from core.events import Decision, Event, Json, ModelCompleted, RunCompleted, RunRequested, RunStarted

@@ -11,8 +11,8 @@ import pytest
 from langchain_core.messages import ToolMessage
 from langgraph.types import Command
 
+from actors.lead.messages.excerpt import Ends, kind_of
 from actors.lead.policies.output_budget import AROUND, PIECE, OutputBudget
-from actors.lead.synopsis import Ends, kind_of
 from actors.sandbox import Limits, Sandbox
 from adapters.sandboxes.files import Files
 from core.config.settings import ToolOutput

@@ -12,10 +12,10 @@ from langgraph.prebuilt.tool_node import ToolCallRequest
 from langgraph.runtime import Runtime
 from langgraph.types import Command
 
-from actors.lead.chain import Chain
-from actors.lead.effects import Effects, tool_context
+from actors.lead.loop.chain import Chain
+from actors.lead.loop.effects import Effects, tool_context
+from actors.lead.loop.recorder import Recorder
 from actors.lead.policies.read_before_write import ReadBeforeWrite
-from actors.lead.recorder import Recorder
 from actors.sandbox import Limits, Sandbox
 from adapters.tools.bash import bash
 from adapters.tools.ls import ls

@@ -15,10 +15,10 @@ from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
 
-from actors.lead import summary as summaries
-from actors.lead.compaction import Cut, Summary, compacted, due, plan
 from actors.lead.policies.summarization import Summarization
-from actors.lead.summary import LEAD_IN, TAG, chosen, fitted, question
+from actors.lead.summary import write as summaries
+from actors.lead.summary.cut import Cut, Summary, compacted, due, plan
+from actors.lead.summary.write import LEAD_IN, TAG, chosen, fitted, question
 from core.config import load as configuration
 from core.config.settings import ContextSize
 from core.config.settings import Summarization as Settings

@@ -7,9 +7,9 @@ from typing import Any, cast
 import pytest
 from langchain_core.messages import AIMessage
 
-from actors.lead.messages import dump
+from actors.lead.loop.turn import Turn, VisibleFailure
+from actors.lead.messages.convert import dump
 from actors.lead.policies.terminal_response import AGAIN, EXPLANATION, TerminalResponse
-from actors.lead.turn import Turn, VisibleFailure
 from core.events import ModelCompleted, RunCompleted, RunRequested, RunStarted
 from core.thread.state import fold
 from tests.actors.lead.turns import RUN, Asked, Kept, model_call, turn

@@ -9,9 +9,9 @@ from langchain.agents import create_agent
 from langchain_core.language_models import FakeListChatModel
 from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
 
-from actors.lead.messages import dump
+from actors.lead.loop.turn import Turn
+from actors.lead.messages.convert import dump
 from actors.lead.policies.todos import Todos, is_final, prompted, todos_of
-from actors.lead.turn import Turn
 from core.events import ContextCompacted, Json, Message, MessageAdded, ModelCompleted, ToolCompleted
 from tests.actors.lead.turns import Asked, model_call, tool_call, turn
 

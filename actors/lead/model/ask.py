@@ -14,10 +14,10 @@ from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
 from langgraph.errors import GraphBubbleUp
 
-from actors.lead.answers import completed, merge, redacted
-from actors.lead.content import without_images
-from actors.lead.failures import Breaker, address, classify, pause_ms
-from actors.lead.turn import Candidate, Turn, VisibleFailure
+from actors.lead.loop.turn import Candidate, Turn, VisibleFailure
+from actors.lead.messages.content import without_images
+from actors.lead.model.answer import completed, merge, redacted
+from actors.lead.model.failures import Breaker, address, classify, pause_ms
 from core.config.redaction import redactor
 from core.errors import SikaError
 from core.events import ModelCompleted, ModelFailed

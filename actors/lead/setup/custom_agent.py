@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from actors.lead.options import Options
+from actors.lead.setup.options import Options
 from core.errors import Invalid
 from core.tools import Tool
 from core.user import agents

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fnmatch import filter as matching
 
-from actors.lead.agent import as_langchain
-from actors.lead.chain import Ports, arranged, policies
-from actors.lead.options import Options
-from actors.lead.plan import RunSetup
+from actors.lead.loop.chain import Ports, arranged, policies
+from actors.lead.loop.graph import as_langchain
+from actors.lead.setup.options import Options
+from actors.lead.setup.plan import RunSetup
 from core.config.load import Config
 from core.errors import Invalid
 from core.ports.guardrails import Provider

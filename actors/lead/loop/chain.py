@@ -24,8 +24,9 @@ from langchain_core.messages import AIMessage
 from langchain_core.tools import BaseTool
 from langgraph.prebuilt.tool_node import ToolCallRequest
 
-from actors.lead.effects import Effects
-from actors.lead.plan import RunSetup
+from actors.lead.loop.effects import Effects
+from actors.lead.loop.recorder import Recorder, patched
+from actors.lead.loop.turn import Answer, ModelHandler, ToolHandler, ToolResult, Turn
 from actors.lead.policies.approvals import Approvals
 from actors.lead.policies.asides import Asides
 from actors.lead.policies.budgets import Budgets, counts_days
@@ -46,9 +47,8 @@ from actors.lead.policies.todos import Todos
 from actors.lead.policies.token_usage import TokenUsage
 from actors.lead.policies.tool_results import ToolResults
 from actors.lead.policies.vision import Vision
-from actors.lead.recorder import Recorder, patched
-from actors.lead.summary import Models
-from actors.lead.turn import Answer, ModelHandler, ToolHandler, ToolResult, Turn
+from actors.lead.setup.plan import RunSetup
+from actors.lead.summary.write import Models
 from core.config import settings
 from core.config.load import reveal
 from core.config.settings import Config, MiddlewareEntry

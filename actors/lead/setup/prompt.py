@@ -12,8 +12,8 @@ from functools import lru_cache
 
 import msgspec
 
-from actors.lead.options import Options
 from actors.lead.policies import deferred_tools
+from actors.lead.setup.options import Options
 from core.config.settings import Config
 from core.control import neutralised
 from core.paths import USER_DATA

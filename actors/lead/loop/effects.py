@@ -19,9 +19,9 @@ from langgraph.config import get_config
 from langgraph.errors import GraphBubbleUp, GraphInterrupt
 from langgraph.prebuilt.tool_node import ToolCallRequest
 
-from actors.lead.asking import Ask, answered
-from actors.lead.messages import load
-from actors.lead.turn import Answer, Candidate, ModelHandler, ToolHandler, ToolResult, Turn
+from actors.lead.loop.turn import Answer, Candidate, ModelHandler, ToolHandler, ToolResult, Turn
+from actors.lead.messages.convert import load
+from actors.lead.model.ask import Ask, answered
 from core.bus.rpc import Silent
 from core.config.redaction import Stream, redactor
 from core.errors import SikaError

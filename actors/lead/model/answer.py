@@ -9,7 +9,7 @@ from typing import Any
 
 from langchain_core.messages import AIMessage, AIMessageChunk
 
-from actors.lead.messages import dump
+from actors.lead.messages.convert import dump
 from core.config.redaction import redactor
 from core.events import Json, Message, ModelCompleted
 from core.thread.previews import Previewer, call_text

@@ -12,8 +12,8 @@ from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage
 from langgraph.errors import GraphBubbleUp
 
-from actors.lead.compaction import Summary
-from actors.lead.content import without_thoughts
+from actors.lead.messages.content import without_thoughts
+from actors.lead.summary.cut import Summary
 from core.config.load import Config
 from core.config.settings import Summarization
 from core.errors import Invalid, Unavailable

@@ -16,10 +16,10 @@ from langgraph.errors import GraphInterrupt
 from langgraph.prebuilt.tool_node import ToolCallRequest
 from langgraph.types import Command
 
-from actors.lead.breakpoints import Breakpoints
-from actors.lead.failures import Breaker
-from actors.lead.messages import MessageCache, dump, load
-from actors.lead.options import Options
+from actors.lead.loop.breakpoints import Breakpoints
+from actors.lead.messages.convert import MessageCache, dump, load
+from actors.lead.model.failures import Breaker
+from actors.lead.setup.options import Options
 from core.config.load import Config
 from core.errors import SikaError
 from core.events import Decision, Interrupt, Json, Message, ModelCompleted

@@ -10,9 +10,9 @@ from typing import Protocol
 import anyio.to_thread
 from langchain_core.language_models import BaseChatModel
 
-from actors.lead.agents import allowed, default_soul, find
-from actors.lead.options import Options, options
-from actors.lead.prompt import Mounted, build, mounted, parts_of
+from actors.lead.setup.custom_agent import allowed, default_soul, find
+from actors.lead.setup.options import Options, options
+from actors.lead.setup.prompt import Mounted, build, mounted, parts_of
 from core.config.load import Config, ConfigSource
 from core.errors import Invalid
 from core.events import RunRequested

@@ -17,10 +17,10 @@ from langchain_core.messages import AIMessage, BaseMessage, RemoveMessage, ToolM
 from langgraph.prebuilt.tool_node import ToolCallRequest
 from langgraph.types import Command
 
-from actors.lead.answers import redacted
-from actors.lead.effects import Settled
-from actors.lead.messages import dump, load
-from actors.lead.turn import Answer, ModelHandler, ToolHandler, ToolResult, Turn
+from actors.lead.loop.effects import Settled
+from actors.lead.loop.turn import Answer, ModelHandler, ToolHandler, ToolResult, Turn
+from actors.lead.messages.convert import dump, load
+from actors.lead.model.answer import redacted
 from core.config.redaction import redactor
 from core.events import Json, Message, ModelCompleted, StatePatched, ToolCompleted
 from core.thread.previews import line_of

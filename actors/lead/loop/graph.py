@@ -24,8 +24,8 @@ from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import Command
 from langsmith.utils import tracing_is_enabled
 
-from actors.lead.effects import tool_context
-from actors.lead.turn import Turn
+from actors.lead.loop.effects import tool_context
+from actors.lead.loop.turn import Turn
 from core.errors import contained
 from core.tools import Result, Tool
 
