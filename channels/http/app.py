@@ -15,8 +15,8 @@ from aiohttp import web
 from channels.http import access, agui, auth, connections, errors, guard, metrics, native, openapi, traces
 from channels.http.accounts.oidc import Oidc
 from channels.http.bodies import plain
-from channels.http.gateway import agents as own_agents
-from channels.http.gateway import (
+from channels.http.deerflow import agents as own_agents
+from channels.http.deerflow import (
     approvals,
     artifacts,
     changes,
@@ -34,7 +34,7 @@ from channels.http.gateway import (
 )
 from channels.http.langgraph import assistants as agents
 from channels.http.langgraph import branches, crons, erasure, follow, runs, search, states, store, threads
-from channels.http.langgraph.events import routes as thread_events
+from channels.http.langgraph_events import routes as thread_events
 from channels.http.live import LIVE, Live, Services
 from channels.http.routes import MOUNTS, ROOT, Route, mount
 from core.config.settings import Config

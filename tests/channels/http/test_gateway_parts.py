@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from channels.http.app import all_routes
-from channels.http.gateway import pending
+from channels.http.deerflow import pending
 from core.identity.principal import LOCAL
 from tests.channels.http.conftest import Api, Worker
 from tests.channels.http.gateway import OTHER, PRICED, Changeable

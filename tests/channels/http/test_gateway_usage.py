@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from channels.http import live
-from channels.http.gateway import console
+from channels.http.deerflow import console
 from channels.http.live import Services
 from core.config.settings import Pricing
 from core.events import ModelCompleted, RunCompleted, RunFailed, RunRolledBack, RunStarted

@@ -10,9 +10,9 @@ from contextlib import asynccontextmanager
 import pytest
 
 import core.thread.state
-from channels.http.langgraph.events.tape import Tape
 from channels.http.langgraph.follow import ThreadFrames
 from channels.http.langgraph.frames import Frames
+from channels.http.langgraph_events.tape import Tape
 from channels.http.sse import PAUSE_EVERY
 from core.events import Event, ModelCompleted, Record, RunCompleted, StatePatched, ThreadAnnotated
 from core.runtime.system import System

@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from channels.http.langgraph.events.tape import Tape
-from channels.http.langgraph.events.wire import Told
 from channels.http.langgraph.follow import ThreadFrames
 from channels.http.langgraph.frames import Cursor
+from channels.http.langgraph_events.tape import Tape
+from channels.http.langgraph_events.wire import Told
 from core.events import ContextCompacted, Message, ModelCompleted, RunCompleted, ToolCompleted, ToolRequested
 from core.thread.messages import last_answers, timed
 from core.thread.state import COMPACTED, REMOVE_ALL, ThreadState, fold

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from channels.http.errors import BadRequest
-from channels.http.langgraph.events.filters import Filter, Wanted
-from channels.http.langgraph.events.tape import Tape, Wants
-from channels.http.langgraph.events.wire import CHANNELS, Slot, Told, place
+from channels.http.langgraph_events.filters import Filter, Wanted
+from channels.http.langgraph_events.tape import Tape, Wants
+from channels.http.langgraph_events.wire import CHANNELS, Slot, Told, place
 from core.errors import Invalid
 from core.events import (
     Event,

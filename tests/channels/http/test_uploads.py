@@ -20,8 +20,8 @@ from yarl import URL
 from actors.documents import Documents
 from adapters.documents.local import LocalDocuments
 from channels.http.app import Services
-from channels.http.gateway import uploads as uploaded
-from channels.http.gateway.uploads import plain_name
+from channels.http.deerflow import uploads as uploaded
+from channels.http.deerflow.uploads import plain_name
 from core.config.load import Config
 from core.config.settings import Http, Uploads
 from core.errors import Invalid

@@ -7,7 +7,7 @@ from aiohttp import web
 
 from channels.http import live as alive
 from channels.http.bodies import plain
-from channels.http.gateway.models import Enabled
+from channels.http.deerflow.models import Enabled
 from channels.http.routes import API, Route
 
 

@@ -16,10 +16,10 @@ from aiohttp import WSCloseCode, WSMsgType, web
 
 from channels.http import live as alive
 from channels.http.errors import BadRequest
-from channels.http.langgraph.events.commands import Command, envelope, execute, success
-from channels.http.langgraph.events.feed import Feed, Item
-from channels.http.langgraph.events.filters import Filter, Wanted
-from channels.http.langgraph.events.wire import Told, encode, failure
+from channels.http.langgraph_events.commands import Command, envelope, execute, success
+from channels.http.langgraph_events.feed import Feed, Item
+from channels.http.langgraph_events.filters import Filter, Wanted
+from channels.http.langgraph_events.wire import Told, encode, failure
 from channels.http.live import STALLED_SECONDS, Outlet
 from channels.http.sse import CONTENT_TYPE, HEARTBEAT, gathered, sending
 from core.errors import Invalid, NotFound, SikaError

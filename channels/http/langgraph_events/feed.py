@@ -24,9 +24,9 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 
-from channels.http.langgraph.events.filters import Filter
-from channels.http.langgraph.events.tape import Tape, milliseconds
-from channels.http.langgraph.events.wire import Namespace, Slot, Told, place
+from channels.http.langgraph_events.filters import Filter
+from channels.http.langgraph_events.tape import Tape, milliseconds
+from channels.http.langgraph_events.wire import Namespace, Slot, Told, place
 from channels.http.live import Live
 from channels.http.sse import PAUSE_EVERY
 from core.events import Record, thread

@@ -12,7 +12,7 @@ from channels.http import live as alive
 from channels.http.asked import Asked, RunBody
 from channels.http.errors import BadRequest
 from channels.http.langgraph import runs
-from channels.http.langgraph.events.wire import failure, place
+from channels.http.langgraph_events.wire import failure, place
 from core.errors import Invalid, NotFound, Refused
 from core.events import Json
 from core.ids import uuid7

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from channels.http.errors import BadRequest
-from channels.http.langgraph.events.wire import CHANNELS, Namespace
+from channels.http.langgraph_events.wire import CHANNELS, Namespace
 from core.errors import Invalid
 
 PRESENT = frozenset({"lifecycle", "input"})

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 
 from channels.http.langgraph import dumps
-from channels.http.langgraph.events.blocks import Body, Said, tool_message
-from channels.http.langgraph.events.wire import MOST_QUESTIONS, ROOT, Namespace, Slot, Told, encode, place
 from channels.http.langgraph.snapshots import parent_seq
+from channels.http.langgraph_events.blocks import Body, Said, tool_message
+from channels.http.langgraph_events.wire import MOST_QUESTIONS, ROOT, Namespace, Slot, Told, encode, place
 from core.events import (
     ContextCompacted,
     Interrupt,

@@ -12,7 +12,7 @@ from aiohttp import web
 
 from channels.http import live as alive
 from channels.http.bodies import body, plain
-from channels.http.gateway.models import check_name
+from channels.http.deerflow.models import check_name
 from channels.http.routes import API, Route
 from core.errors import Invalid, SikaError
 

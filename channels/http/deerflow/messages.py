@@ -9,8 +9,8 @@ from aiohttp import web
 
 from channels.http import live as alive
 from channels.http.bodies import names, number, plain
-from channels.http.gateway import found, journal
-from channels.http.gateway.journal import Cursor, Row
+from channels.http.deerflow import found, journal
+from channels.http.deerflow.journal import Cursor, Row
 from channels.http.routes import API, Param, Route
 from core.thread.state import Feedback, ThreadState
 

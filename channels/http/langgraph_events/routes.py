@@ -7,9 +7,9 @@ from aiohttp import web
 from channels.http import live as alive
 from channels.http.bodies import body, plain
 from channels.http.errors import BadRequest
-from channels.http.langgraph.events.commands import Command, Failure, Success, envelope, execute
-from channels.http.langgraph.events.filters import Filter, Wanted
-from channels.http.langgraph.events.transports import Socket, play
+from channels.http.langgraph_events.commands import Command, Failure, Success, envelope, execute
+from channels.http.langgraph_events.filters import Filter, Wanted
+from channels.http.langgraph_events.transports import Socket, play
 from channels.http.routes import SSE, Route
 
 

@@ -9,8 +9,8 @@ from aiohttp import web
 
 from channels.http import live as alive
 from channels.http.bodies import body, plain
+from channels.http.deerflow import found
 from channels.http.errors import BadRequest
-from channels.http.gateway import found
 from channels.http.routes import API, Route
 from core.thread import state
 from core.thread.commands import Rating, ratings
