@@ -18,7 +18,7 @@ run: $(STAMP) ## make run ARGS="--port 8000"
 test: check ## make test PYTEST="-k log -x"
 	$(BIN)/python -m pytest $(LANES) --durations=25 $(PYTEST)
 
-test-fast: $(STAMP) ## what takes no two seconds a file: for every save
+test-fast: $(STAMP) ## files that take at most three seconds: for every save
 	$(BIN)/python -m pytest $(LANES) --fast $(PYTEST)
 
 check: $(STAMP)

@@ -20,7 +20,7 @@ from channels.http.live import Live, Outlet
 from channels.http.routes import API, SSE, Route
 from channels.http.sse import Frame
 from channels.http.traces import traced
-from core.errors import Invalid, NotFound
+from core.errors import Invalid
 from core.events import (
     ContextCompacted,
     Interrupt,
@@ -137,9 +137,7 @@ async def _admit(
     request: web.Request, live: Live, thread_id: str, run_id: str, wanted: RunAgentInput
 ) -> tuple[ThreadState, Record]:
     intake, user = live.services.intake, alive.user(request)
-    state = await live.services.threads.load(thread_id)
-    if state.exists and state.user != user:
-        raise NotFound(f"Thread {thread_id} not found")
+    state = await live.services.commands.state_or_empty(user, thread_id)
     asked = RunRequested(
         input=_input(wanted.messages, state), context={"user_id": user}, on_disconnect="cancel", resume=_resume(wanted)
     )

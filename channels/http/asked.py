@@ -75,8 +75,8 @@ class RunBody(msgspec.Struct, kw_only=True):
         dict[str, Any] | None,
         _says(
             "Options of the agent: `model_name`, `mode` (`flash`, `thinking`, `pro`, `ultra`), `thinking_enabled`, "
-            "`reasoning_effort`, `is_plan_mode`, `subagent_enabled`, `max_concurrent_subagents`, `agent_name`, "
-            "`is_bootstrap`. Other keys are passed on to tools. What `config` says in `context`, or else in "
+            "`reasoning_effort`, `is_plan_mode`, `subagent_enabled`, `agent_name`, `is_bootstrap`. Other keys go on to "
+            "tools; max_concurrent_subagents is only checked. What `config` says in `context`, or else in "
             "`configurable`, counts more."
         ),
     ] = None

@@ -301,7 +301,7 @@ class EventLog:
                 after = record.seq
             if after == upto:
                 return
-            if more:
+            if more and page:
                 continue
             if tip is None or after >= tip:
                 return

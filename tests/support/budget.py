@@ -14,7 +14,7 @@ import pytest
 
 TESTS = Path(__file__).parents[1]
 RECORD = TESTS / "durations.json"
-FAST_SECONDS = 2.0
+FAST_SECONDS = 3.0
 """A file that takes longer is left out by `--fast`."""
 OVER = 1.5
 """A file is over its budget when its share of the whole is more than so many times what it was, and `OVER_SECONDS`."""

@@ -46,7 +46,7 @@ LAST = 2**53 - 1
 CALLER = "lead_agent"
 
 TYPES = {"human": "llm.human.input", "ai": "llm.ai.response", "tool": "llm.tool.result"}
-ENVELOPE = frozenset(Envelope.__struct_fields__)
+ENVELOPE = frozenset(Envelope.__struct_encode_fields__)
 
 
 class Row(msgspec.Struct):

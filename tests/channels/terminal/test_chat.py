@@ -171,14 +171,19 @@ async def test_ctrl_c_while_nobody_waits_is_kept() -> None:
 
 
 async def test_a_conversation_begins_with_a_greeting_and_what_is_wrong(place: Place) -> None:
-    with broken(place.config):
+    with broken(place.config) as whole:
         async with talking(place, "hello") as talk:
 
             async def seen() -> bool:
                 return bool((await talk.client.readiness()).get("missing"))
 
+            async def mended() -> bool:
+                return not await seen()
+
             await wait_for(seen)
             await talk.converse()
+            place.config.write_text(whole)
+            await wait_for(mended)
     greeting, problem, new = talk.notices[:3]
     assert greeting == f"Sika on {place.url}, model default. /help lists the commands."
     assert problem.startswith("the server has a problem: configuration: config.yaml: models[0].api_key: ")
@@ -187,11 +192,11 @@ async def test_a_conversation_begins_with_a_greeting_and_what_is_wrong(place: Pl
 
 
 @contextmanager
-def broken(config: Path) -> Iterator[None]:
+def broken(config: Path) -> Iterator[str]:
     before = config.read_text()
     config.write_text(before.replace('"none"', '"$NOT_THERE"', 1))
     try:
-        yield
+        yield before
     finally:
         config.write_text(before)
 
