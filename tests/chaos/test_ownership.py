@@ -28,7 +28,7 @@ WORKERS, THREADS, RUNS = 4, 40, 150
 CHAOS_SECONDS = 20.0
 FROZEN_SECONDS = LEASE * 1.6
 """Long enough for the lease to end and somebody else to go on."""
-PATIENCE = 60.0
+PATIENCE = 150.0
 
 
 class Crew:
