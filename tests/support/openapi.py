@@ -24,7 +24,7 @@ CHECKS = (
     "negative_data_rejection",
 )
 SEED = 2026
-EXAMPLES = 8
+EXAMPLES = 4
 """Generated requests per operation, besides one for each rule of its schema."""
 REQUEST_SECONDS = 30
 """What one answer may take; all streams that are called end."""

@@ -14,7 +14,7 @@ _IMPORTS = "import asyncio, anyio, msgspec, nats, aiosqlite, structlog, aiohttp.
 
 
 def cold(lab: Laboratory) -> Iterator[Row]:
-    tries, threads = (2, 50) if lab.quick else (5, 1000)
+    tries, threads = (1, 20) if lab.quick else (5, 1000)
     lab.say("cold starts on fresh data directories")
     imports, fresh, answered = [], [], []
     for _ in range(tries):

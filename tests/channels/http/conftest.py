@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -12,6 +13,7 @@ import aiohttp
 import anyio
 import msgspec
 import pytest
+from argon2 import PasswordHasher
 
 from channels.http.app import Services, serve
 from core.config.load import Config
@@ -24,6 +26,13 @@ from core.thread.state import Run
 from core.thread.threads import Decision
 from tests.channels.http.story import ai, started
 from tests.support.nats import Nats, eventually, running
+
+
+@pytest.fixture(autouse=True)
+def _cheap_hashes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Real hashes that take no 50 ms: `tests/core/identity` tests those that do."""
+    cheap = functools.partial(PasswordHasher, time_cost=1, memory_cost=8, parallelism=1)
+    monkeypatch.setattr("core.identity.passwords.PasswordHasher", cheap)
 
 
 @pytest.fixture(scope="session")
