@@ -26,7 +26,7 @@ PARENT = """
 import asyncio, logging, sys
 from pathlib import Path
 import structlog
-from core import embedded
+from core.bus import embedded
 
 structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))  # stdout is for the test
 if len(sys.argv) > 2:

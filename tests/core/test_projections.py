@@ -629,8 +629,8 @@ async def test_a_longer_log_is_another_one_too(log: EventLog, path: Path, bus: B
 FOLLOWER = """
 import asyncio, sys
 from pathlib import Path
-from core import database, projections
-from core import rows as rows_module
+from core.views import database, projections
+from core.views import rows as rows_module
 from core.bus.connection import Endpoint, connect
 from core.log.store import EventLog
 from core.views.projections import Views
