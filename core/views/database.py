@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import aiosqlite
 import anyio
@@ -18,6 +18,7 @@ from core.log.store import EventLog
 from core.paths import private_file
 from core.views import rows, tables
 
+T = TypeVar("T")
 WAL_PAGES = 100
 """Pages of 4 KiB that SQLite's write-ahead log may have before it is folded in; the default of 1 000 is more than most
 views."""
@@ -71,10 +72,12 @@ class Database:
             self._readers += 1
 
     async def _connect(self, path: str) -> aiosqlite.Connection:
-        with anyio.CancelScope(shield=True):  # half a connection could not be closed
+        async def connect() -> aiosqlite.Connection:
             connection = await aiosqlite.connect(path, uri=path.startswith("file:"))
             self._opened.append(connection)
-        return connection
+            return connection
+
+        return await _finished(connect())  # half a connection could not be closed
 
     async def _check(self, writer: aiosqlite.Connection, identity: str, last: int) -> None:
         try:
@@ -129,13 +132,16 @@ class Database:
     async def close(self) -> None:
         """Questions that wait or are being answered come to their end first; nobody may ask another."""
         opened, self._opened, self._writer = self._opened, [], None
-        with anyio.CancelScope(shield=True):  # their threads must not outlive the event loop
+
+        async def close() -> None:
             with anyio.move_on_after(ANSWER_SECONDS):
                 while self._readers:  # questions that wait for a connection come first
                     await self._idle.get()
                     self._readers -= 1
             for connection in reversed(opened):
                 await connection.close()
+
+        await _finished(close())  # their threads must not outlive the event loop
 
     async def replace(self, other: Path) -> None:
         """Take the place of another file; both are closed. If the process dies meanwhile, either is there in full."""
@@ -149,6 +155,21 @@ class Database:
         """Remove the file, which is closed."""
         for suffix in ("", *_BESIDE):
             self.path.with_name(self.path.name + suffix).unlink(missing_ok=True)
+
+
+async def _finished(work: Coroutine[Any, Any, T]) -> T:
+    """Does the work to its end, whatever cancels this task meanwhile; the cancellation is raised afterwards."""
+    task = asyncio.ensure_future(work)
+    cancellation: asyncio.CancelledError | None = None
+    with anyio.CancelScope(shield=True):
+        while not task.done():
+            try:
+                await asyncio.wait([task])
+            except asyncio.CancelledError as error:
+                cancellation = error
+    if cancellation is not None:
+        raise cancellation
+    return task.result()
 
 
 def _fold_in(path: Path) -> None:

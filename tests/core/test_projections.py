@@ -455,8 +455,9 @@ async def found(views: Views, seconds: float = DEADLINE) -> int:
 
     async def all_there() -> int:
         await views.search(user="ada", metadata={"no": "such"}, limit=1000)
+        current = views.seq >= await views.log.last()
         hits, total = await views.search(user="ada", limit=1000)
-        return total if len(hits) == total and views.seq >= await views.log.last() else 0
+        return total if len(hits) == total and current else 0
 
     return await eventually(all_there, seconds)
 
