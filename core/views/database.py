@@ -124,8 +124,8 @@ class Database:
             await self._writer.execute("UPDATE position SET seq = ?", (records[-1].seq,))
             await self._writer.commit()
         except BaseException:  # cancelled, too: what comes next must not find half a batch
-            with anyio.CancelScope(shield=True), suppress(sqlite3.Error, ValueError):
-                await self._writer.rollback()
+            with suppress(sqlite3.Error, ValueError):
+                await _finished(self._writer.rollback())
             raise
         self.seq = records[-1].seq
 
@@ -168,6 +168,8 @@ async def _finished(work: Coroutine[Any, Any, T]) -> T:
             except asyncio.CancelledError as error:
                 cancellation = error
     if cancellation is not None:
+        if not task.cancelled():
+            task.exception()  # seen: nobody else looks
         raise cancellation
     return task.result()
 

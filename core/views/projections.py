@@ -119,8 +119,7 @@ class Views:
             while True:
                 await self._keep()
         finally:
-            with anyio.CancelScope(shield=True):  # a connection's thread would keep the process alive
-                await self.close()
+            await self.close()
 
     async def _keep(self) -> None:
         """Follows the log until the rows were built anew, or until something is wrong."""
