@@ -404,13 +404,8 @@ async def connect(endpoint: Endpoint, name: str = "sika") -> AsyncIterator[Bus]:
     try:
         async with asyncio.timeout(seconds):
             await nc.connect(
-                servers=endpoint.url.split(","),
+                **reach(endpoint),
                 name=name,
-                user=endpoint.user,
-                password=endpoint.password,
-                token=endpoint.token,
-                user_credentials=Path(endpoint.credentials) if endpoint.credentials else None,
-                tls=tls_context(endpoint),
                 max_reconnect_attempts=-1,
                 reconnect_time_wait=1,
                 ping_interval=20,
@@ -436,6 +431,18 @@ async def connect(endpoint: Endpoint, name: str = "sika") -> AsyncIterator[Bus]:
     finally:
         with suppress(OSError, nats.errors.Error):  # the connection may be dead already
             await nc.close()
+
+
+def reach(endpoint: Endpoint) -> dict[str, Any]:
+    """Returns the options of `Client.connect` that say where the server is, and who connects."""
+    return {
+        "servers": endpoint.url.split(","),
+        "user": endpoint.user,
+        "password": endpoint.password,
+        "token": endpoint.token,
+        "user_credentials": Path(endpoint.credentials) if endpoint.credentials else None,
+        "tls": tls_context(endpoint),
+    }
 
 
 def tls_context(endpoint: Endpoint) -> ssl.SSLContext | None:

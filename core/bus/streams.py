@@ -8,14 +8,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 import nats.errors
 from nats.aio.client import Client
 
-from core.bus.connection import ASK_SECONDS, MESSAGE_NOT_FOUND, STREAM_NOT_FOUND, ApiError, Bus, Endpoint, tls_context
+from core.bus.connection import ASK_SECONDS, MESSAGE_NOT_FOUND, STREAM_NOT_FOUND, ApiError, Bus, Endpoint, reach
 from core.errors import Unavailable
 
 PAGE = 500
@@ -139,13 +138,8 @@ async def _connect_once(nc: Client, endpoint: Endpoint, name: str) -> None:
 
     async with asyncio.timeout(ASK_SECONDS):
         await nc.connect(
-            servers=endpoint.url.split(","),
+            **reach(endpoint),
             name=name,
-            user=endpoint.user,
-            password=endpoint.password,
-            token=endpoint.token,
-            user_credentials=Path(endpoint.credentials) if endpoint.credentials else None,
-            tls=tls_context(endpoint),
             allow_reconnect=False,
             max_reconnect_attempts=0,
             inbox_prefix=b"_INBOX",
