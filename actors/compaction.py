@@ -14,10 +14,11 @@ from actors.lead.summary.write import NoSummary, chosen, summarise
 from core.actor import Actor, Progress
 from core.config.load import Config, ConfigSource
 from core.config.settings import ContextSize, Summarization
-from core.errors import Invalid, NotFound, Refused
+from core.errors import Invalid, Refused
 from core.events import ContextCompacted
 from core.ids import checkpoint_id
 from core.log.store import EventLog
+from core.thread.ownership import owned
 from core.thread.state import ThreadState
 from core.thread.threads import Threads
 from core.thread.usage import Size, in_context
@@ -116,8 +117,7 @@ class Compaction(Actor[Never]):
 
 
 def _at_rest(asked: Compact, state: ThreadState) -> None:
-    if not state.exists or state.user != asked.user:
-        raise NotFound(f"Thread {asked.thread} not found")
+    owned(state, asked.thread, asked.user)
     if state.status == "busy":
         raise Refused(f"Thread {asked.thread} has an active run; wait for its end")
 

@@ -16,6 +16,7 @@ from core.events import Event, FileConverted, FileRejected, FileUploaded
 from core.ports.documents import KINDS, OLD, UNCONFINED, Converted, Outcome
 from core.ports.documents import Documents as Port
 from core.thread.folder import KnownUploads, Upload, uploads
+from core.thread.ownership import missing
 from core.thread.threads import Threads
 
 log = structlog.get_logger("sika.documents")
@@ -87,7 +88,7 @@ class Documents(Actor[FileUploaded]):
         def decide(state: KnownUploads) -> Sequence[Event]:
             known = state.files.get(name)
             if not state.exists:
-                raise NotFound(f"Thread {thread_id} not found")
+                raise missing(thread_id)
             if known is None:
                 return [_fact(name, made)] if new else []
             return [] if known.of == made.sha256 and not _better(made, known) else [_fact(name, made)]

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from core.errors import Divergence, NotFound, Unavailable
+from core.errors import Divergence, Unavailable
 from core.events import (
     ApprovalRequested,
     ApprovalResolved,
@@ -34,6 +34,7 @@ from core.events import (
     thread,
 )
 from core.log.store import EventLog
+from core.thread.ownership import missing
 from core.thread.previews import Previewer
 from core.thread.run import Paused, outcome_of
 from core.thread.state import ThreadState, fold, unanswered
@@ -197,7 +198,7 @@ async def replay(log: EventLog, thread_id: str, until: int | None, execute: Exec
     """
     records = [record async for record in log.read(thread(thread_id), upto=until)]
     if not records:
-        raise NotFound(f"Thread {thread_id} not found")
+        raise missing(thread_id)
     report, state, folded = Report(), ThreadState(), 0
     for number, record in enumerate(records, 1):
         if isinstance(record.event, RunStarted) and record.event.attempt == 1 and record.run:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from core import traces
-from core.errors import NotFound
 from core.events import Event, Record, RunRequested
 from core.log import repository
 from core.log.repository import Folded, Repository
 from core.log.store import EventLog
+from core.thread.ownership import owned
 from core.thread.state import Folding, ThreadState, fold, labels_of
 
 KIND = "thread"
@@ -27,10 +27,7 @@ class Threads(Repository[ThreadState]):
 
     async def existing(self, thread_id: str) -> ThreadState:
         """Like `load`, but raises `NotFound` if there is no such thread."""
-        state = await self.load(thread_id)
-        if not state.exists:
-            raise NotFound(f"Thread {thread_id} not found")
-        return state
+        return owned(await self.load(thread_id), thread_id, None)
 
     def fold(self, thread_id: str, records: Sequence[Record], before: ThreadState) -> ThreadState:
         """Folds records that directly follow `before`, and keeps the result."""
