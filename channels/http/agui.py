@@ -44,6 +44,7 @@ from core.events import (
 )
 from core.ids import assistant_id, safe_id
 from core.thread.previews import (
+    Ahead,
     Part,
     Piece,
     Preview,
@@ -59,8 +60,6 @@ from core.thread.state import Folding, Run, ThreadState, tool_calls
 from core.user.assistants import DEFAULT
 
 VERSION = "1.0"
-HELD = 256
-"""Previews kept while they are ahead of the facts; what is dropped comes with the fact."""
 _ROLES: Mapping[str, str] = {"user": "human", "developer": "system", "system": "system"}
 
 
@@ -225,7 +224,7 @@ class Events:
         self._reader = Reader()
         self._open: dict[tuple[Part, int], str] = {}
         """What is being streamed, by part of the message."""
-        self._held: list[Preview] = []
+        self._ahead: Ahead[Preview] = Ahead()
 
     def audible(self) -> list[Run]:
         run = self._folding.state.runs.get(self._run_id)
@@ -236,8 +235,7 @@ class Events:
             return []
         self._folding.apply(record)
         frames = list(self._fact(record))
-        held, self._held = self._held, []
-        return frames + [frame for preview in held for frame in self._preview(preview)]
+        return frames + [frame for preview in self._ahead.take() for frame in self._preview(preview)]
 
     def run_preview(self, item: RunPreview) -> list[Frame]:
         if isinstance(item.preview, Preview):
@@ -248,9 +246,9 @@ class Events:
         state = self._folding.state
         run, reader = state.runs.get(self._run_id), self._reader
         if preview.after > state.seq:
-            self._held = [*self._held, preview][:HELD]
+            self._ahead.put(preview)
             return []
-        if run is None or run.status != "running" or preview.after < run.turn_seq:
+        if run is None or not run.awaits(preview.after):
             return []
         if preview.offset > reader.offset or reader.message not in (None, preview.message):
             return []

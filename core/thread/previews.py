@@ -25,7 +25,7 @@ import asyncio
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, Literal, NamedTuple
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 import msgspec
 import structlog
@@ -38,6 +38,8 @@ from core.errors import Unavailable
 from core.events import Json, Message
 
 log = structlog.get_logger("sika.previews")
+
+T = TypeVar("T")
 
 FLUSH_SECONDS = 0.04
 FLUSH_CHARACTERS = 512
@@ -312,6 +314,27 @@ async def _page(replies: asyncio.Queue[Msg]) -> tuple[list[tuple[int, bytes]], b
 def tag(message: str) -> str:
     """Eight digits that stand for a message's id in a cursor."""
     return f"{zlib.crc32(message.encode()):08x}"
+
+
+AHEAD = 256
+
+
+class Ahead(Generic[T]):
+    """Previews that are ahead of the facts a reader has, until these come; at most `AHEAD`, as the rest comes with its
+    fact.
+    """
+
+    def __init__(self) -> None:
+        self._previews: list[T] = []
+
+    def put(self, preview: T) -> None:
+        if len(self._previews) < AHEAD:
+            self._previews.append(preview)
+
+    def take(self) -> list[T]:
+        """Returns all of them; none is left."""
+        previews, self._previews = self._previews, []
+        return previews
 
 
 class Reader:

@@ -78,7 +78,19 @@ _REASONS = {
 }
 
 
-def retry_text(event: ModelFailed) -> str:
+def retry_json(event: ModelFailed) -> Json:
+    """A failure of the model that is tried again, as streams tell it."""
+    return {
+        "type": "llm_retry",
+        "attempt": event.attempt,
+        "max_attempts": event.max_attempts,
+        "wait_ms": event.wait_ms,
+        "reason": event.reason,
+        "message": _retry_text(event),
+    }
+
+
+def _retry_text(event: ModelFailed) -> str:
     """What a failed model call is to people. What the provider said is in the log: it may name what is inside."""
     reason = _REASONS.get(event.reason, "the model's provider refused the request")
     wait = f"Retrying in {event.wait_ms / 1000:g}s." if event.wait_ms else "Asking again now."

@@ -199,6 +199,10 @@ class Run(msgspec.Struct, kw_only=True):
     def open(self) -> bool:
         return self.status in lifecycle.OPEN
 
+    def awaits(self, after: int) -> bool:
+        """Returns whether a preview is of the answer that is being made: one that was begun after the fact `after`."""
+        return self.status == "running" and after >= self.turn_seq
+
     @property
     def shown(self) -> bool:
         """Whether people and programs get to see it."""

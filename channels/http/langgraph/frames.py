@@ -51,11 +51,8 @@ from core.events import (
     ThreadErased,
 )
 from core.lifecycle import RunEnded
-from core.thread.previews import Piece, Preview, Progress, Reader, RunPreview, line_of, rest_of, tag
+from core.thread.previews import Ahead, Piece, Preview, Progress, Reader, RunPreview, line_of, rest_of, tag
 from core.thread.state import Before, Folding, Run, ThreadState
-
-HELD = 256
-"""Previews kept while they cannot be shown yet; what is dropped comes with the fact."""
 
 _CURSOR = re.compile(r"(\d{1,18})-(\d{1,12})-(\d{1,4})(?:-([0-9a-f]{8}))?")
 _TURNS = (RunStarted, ModelCompleted, ModelFailed)
@@ -116,7 +113,7 @@ class Frames:
         self._after = after or Cursor(0)
         self._running = run is not None and run.status == "running"
         self._reader = Reader()
-        self._held: list[Preview] = []
+        self._ahead: Ahead[Preview] = Ahead()
         self._seq = self.state.seq
 
     @property
@@ -150,8 +147,7 @@ class Frames:
 
     def flush(self) -> list[Frame]:
         """The frames of previews that came before the facts they follow."""
-        held, self._held = self._held, []
-        return [frame for preview in held for frame in self.preview(preview)]
+        return [frame for preview in self._ahead.take() for frame in self.preview(preview)]
 
     def advance(self, record: Record) -> list[Frame]:
         """The frames of a fact, without previews that waited for it."""
@@ -188,8 +184,7 @@ class Frames:
         if isinstance(preview, Progress):
             return [Frame(event, data) for event, data in self.modes.progress(preview)] if self._running else []
         if preview.after > self._seq:
-            if len(self._held) < HELD:
-                self._held.append(preview)
+            self._ahead.put(preview)
             return []
         reader = self._reader
         if not self._is_current(preview) or reader.message not in (None, preview.message):
@@ -209,7 +204,7 @@ class Frames:
     def _is_current(self, preview: Preview) -> bool:
         """Whether a preview is of the answer that is being made, and is to be shown."""
         run = self.state.runs.get(self.run_id)
-        return self._running and run is not None and preview.after >= run.turn_seq and self.modes.shows_text
+        return run is not None and run.awaits(preview.after) and self.modes.shows_text
 
     def _resume(self, record: Record) -> None:
         """Go on where the client was. A place in a message that is finished is none, whoever made it up."""

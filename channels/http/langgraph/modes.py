@@ -28,7 +28,7 @@ from core.events import (
     ToolRequested,
 )
 from core.thread.previews import Piece, Preview, Progress
-from core.thread.runs import retry_text
+from core.thread.runs import retry_json
 from core.thread.state import COMPACTED, Before, Run, ThreadState, next_nodes, unanswered
 
 
@@ -167,7 +167,7 @@ class Modes:
 
     def _model_failed(self, event: ModelFailed, state: ThreadState) -> Iterator[Emit]:
         if event.wait_ms is not None and "custom" in self._wanted:
-            yield Slot.CUSTOM, "custom", dumps.encode(_retry(event))
+            yield Slot.CUSTOM, "custom", dumps.encode(retry_json(event))
         if self.shows_text:
             yield from self._values(state)
 
@@ -359,14 +359,3 @@ def _answer_step(state: ThreadState | Before, run_id: str) -> int:
 
 def _step_of(state: ThreadState, ahead: int) -> int:
     return (state.commits[state.head].step if state.head >= 0 else -1) + ahead
-
-
-def _retry(event: ModelFailed) -> Json:
-    return {
-        "type": "llm_retry",
-        "attempt": event.attempt,
-        "max_attempts": event.max_attempts,
-        "wait_ms": event.wait_ms,
-        "reason": event.reason,
-        "message": retry_text(event),
-    }

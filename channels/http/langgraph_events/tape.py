@@ -36,12 +36,9 @@ from core.events import (
     ToolRequested,
 )
 from core.ids import checkpoint_id
-from core.thread.previews import Piece, Preview, Progress, Reader
-from core.thread.runs import retry_text
+from core.thread.previews import Ahead, Piece, Preview, Progress, Reader
+from core.thread.runs import retry_json
 from core.thread.state import COMPACTED, Before, Folding, Run, ThreadState, answered, next_nodes, unanswered
-
-HELD = 256
-"""Previews kept while they cannot be shown yet; what is dropped comes with the fact."""
 
 Wants = Callable[[str, Namespace], bool]
 
@@ -74,7 +71,7 @@ class Tape:
         self._snapshots_from = snapshots_from
         self._body: Body | None = None
         self._reader = Reader()
-        self._held: list[tuple[str, Preview]] = []
+        self._ahead: Ahead[tuple[str, Preview]] = Ahead()
 
     @property
     def state(self) -> ThreadState:
@@ -90,8 +87,7 @@ class Tape:
         before = self._folding.apply(record)
         self._clock = milliseconds(record, self._clock)
         told = list(self._tell(record, before))
-        held, self._held = self._held, []
-        told += [one for run_id, preview in held for one in self.preview(run_id, preview)]
+        told += [one for run_id, preview in self._ahead.take() for one in self.preview(run_id, preview)]
         return told
 
     def preview(self, run_id: str, preview: Preview | Progress) -> list[Told]:
@@ -100,10 +96,9 @@ class Tape:
         if isinstance(preview, Progress):
             return self._progress(run, preview)
         if preview.after > self.seq:
-            if len(self._held) < HELD:
-                self._held.append((run_id, preview))
+            self._ahead.put((run_id, preview))
             return []
-        if run is None or run.status != "running" or preview.after < run.turn_seq:
+        if run is None or not run.awaits(preview.after):
             return []
         if self._body and self._body.message != preview.message:
             return []
@@ -151,7 +146,7 @@ class Tape:
             case ModelFailed():
                 yield from self._broken_off()
                 if event.wait_ms is not None:
-                    yield from self._custom(record, "llm_retry", _retry(event))
+                    yield from self._custom(record, "llm_retry", retry_json(event))
             case ToolRequested():
                 yield from self._tool_requested(record, event)
             case ToolCompleted():
@@ -339,14 +334,3 @@ def _model_task(state: ThreadState | Before) -> str:
 
 
 _LEADING = ("__start__", "tools")
-
-
-def _retry(event: ModelFailed) -> Json:
-    return {
-        "type": "llm_retry",
-        "attempt": event.attempt,
-        "max_attempts": event.max_attempts,
-        "wait_ms": event.wait_ms,
-        "reason": event.reason,
-        "message": retry_text(event),
-    }
