@@ -211,7 +211,8 @@ async def test_every_answer_is_documented(
     system: System, url: str, services: Services, known: dict[str, list[str]], tmp_path: Path
 ) -> None:
     """In a bounded run with a fixed seed; without what is endless."""
-    gone, waiting = await _seeded(system, "gone"), await _seeded(system, "waiting", not_before="2100-01-01T00:00:00Z")
+    gone, removed = await _seeded(system, "gone"), await _seeded(system, "removed")
+    waiting = await _seeded(system, "waiting", not_before="2100-01-01T00:00:00Z")
     async with aiohttp.ClientSession() as session:
         document = await _document(session, url)
         known = {**known, **await _made(session, url)}
@@ -221,7 +222,7 @@ async def test_every_answer_is_documented(
     special = {
         "delete_assistants_assistant_id": {"assistant_id": ["lead_agent"]},
         "delete_threads_thread_id": {"thread_id": gone},
-        "delete_threads_thread_id_runs_run_id": {"thread_id": gone},
+        "delete_threads_thread_id_runs_run_id": {"thread_id": removed},
         "delete_threads_thread_id_runs_run_id_feedback": {"thread_id": ["thread-1"]},
         "delete_threads_thread_id_runs_run_id_feedback_feedback_id": {"thread_id": ["thread-2"]},
         "delete_threads_thread_id_uploads_filename": {"thread_id": ["thread-0"], "filename": ["rest.md"]},
