@@ -16,6 +16,8 @@ import httpx2
 from aiohttp import AddrInfoType
 from openai import DefaultAioHttpClient, DefaultAsyncHttpxClient
 
+from core.ports.models import BEFORE_REQUEST
+
 KEEPALIVE = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 120_000}
 """A peer that is gone without a word is noticed in some two minutes (`ChatOpenAI.http_socket_options` does the same);
 seconds, but for the last, which is in milliseconds. Where a system lacks one, it goes without.
@@ -39,6 +41,8 @@ class _Pools(httpx2.AsyncBaseTransport):
         client = self._clients.get(loop)
         if client is None:
             client = self._clients[loop] = _opened()
+        if confirm := BEFORE_REQUEST.get():
+            await confirm()
         try:
             return await client._transport_for_url(request.url).handle_async_request(request)
         except httpx2.ConnectTimeout as error:  # so it calls all that can happen to a connection

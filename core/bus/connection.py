@@ -232,7 +232,11 @@ class Bus:
         """Why NATS cannot be used at the moment, if that is known."""
         if trouble := self._trouble():
             return trouble
-        return None if self.nc.is_connected else "the connection to NATS is lost and being made again"
+        return None if self.connected else "the connection to NATS is lost and being made again"
+
+    @property
+    def connected(self) -> bool:
+        return self.nc.is_connected
 
     def unavailable(self, text: str) -> Unavailable:
         """The error, with what is being waited for."""

@@ -92,8 +92,8 @@ class WorkQueue:
 
     @property
     def lapses(self) -> int:
-        """How often this process was held up for longer than a lease: each time its wake-ups may have been handed to
-        others.
+        """How often this process was held up, or without NATS, for longer than a lease: each time its wake-ups may have
+        been handed to others.
         """
         self._count_lapse()
         return self._lapses
@@ -144,7 +144,8 @@ class WorkQueue:
         while True:
             await asyncio.sleep(self.lease_seconds / 3)
             self._count_lapse()
-            self._extended = time.monotonic()
+            if self.bus.connected:  # else what is sent now is not received, or too late
+                self._extended = time.monotonic()
             for wakeup in list(self._held.values()):
                 try:
                     await wakeup.keep()

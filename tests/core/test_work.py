@@ -419,3 +419,11 @@ async def test_a_process_that_was_held_up_longer_than_a_lease_knows_it(
     assert [queue.lapses, queue.lapses] == [1, 1]
     clock += 10 * LEASE
     assert queue.lapses == 2
+
+
+async def test_so_does_one_that_was_without_nats(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
+    queue = WorkQueue(bus, 0.1)
+    monkeypatch.setattr(bus.nc, "_status", bus.nc.RECONNECTING)
+    with anyio.move_on_after(0.5):
+        await queue.hold()
+    assert queue.lapses >= 1

@@ -22,6 +22,7 @@ from core.config.redaction import redactor
 from core.errors import SikaError
 from core.events import ModelCompleted, ModelFailed
 from core.ids import uuid7
+from core.ports.models import BEFORE_REQUEST
 from core.thread.previews import Previewer, text_of
 from core.thread.usage import ANSWERED_BY
 
@@ -86,6 +87,8 @@ async def _one(
             except (SikaError, GraphBubbleUp):
                 raise
             except Exception as error:
+                if isinstance(error.__cause__, SikaError):  # of `BEFORE_REQUEST`, as the provider's SDK wraps it
+                    raise error.__cause__ from None
                 reason, retriable = classify(error)
                 failed = _failure(candidate, error, reason, attempt, attempts, again=retriable and attempt < attempts)
                 if failed.wait_ms is None:
@@ -145,7 +148,8 @@ async def _ask(turn: Turn, ask: Ask, messages: Sequence[BaseMessage]) -> ModelCo
     """One request to the model, shown while it is answered. If a person stops the run meanwhile, what was said is
     kept.
     """
-    await turn.journal.confirm()
+    await turn.journal.confirm()  # for adapters that do not look themselves
+    BEFORE_REQUEST.set(turn.journal.confirm)
     started = time.monotonic()
     identity = f"lc_run--{uuid7()}"
     previewer = turn.journal.preview(identity)

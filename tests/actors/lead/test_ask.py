@@ -1,0 +1,57 @@
+"""A request leaves only while the run is still this worker's."""
+
+from __future__ import annotations
+
+import pytest
+from langchain_core.messages import HumanMessage
+
+from actors.lead.loop.turn import Candidate
+from actors.lead.model import ask
+from actors.lead.model.failures import Breaker
+from adapters.models import factory
+from core.errors import OwnershipLost
+from core.events import ModelFailed
+from tests.actors.lead.turns import Kept, turn
+from tests.support import model_server
+from tests.support.model_server import Failure, ModelServer
+
+
+class TakenOver(Kept):
+    """Of a run that another worker takes over after so many looks at the log."""
+
+    looks = 0
+
+    def __init__(self, kept: Kept, after: int) -> None:
+        super().__init__(kept.state)
+        self.after = after
+
+    async def confirm(self) -> None:
+        self.looks += 1
+        if self.looks > self.after:
+            raise OwnershipLost("taken over by other")
+
+
+@pytest.mark.parametrize("after", [0, 1])
+async def test_a_run_that_was_taken_over_asks_no_model(after: int) -> None:
+    await _asks_until_taken_over(after, model_server.Turn(text="Yes."), requests=0)
+
+
+async def test_nor_does_it_ask_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    failing = model_server.Turn(error=Failure(status=503, headers={"retry-after": "0"}))
+    failures = await _asks_until_taken_over(3, failing, requests=1)
+    assert [failed.attempt for failed in failures] == [1]
+
+
+async def _asks_until_taken_over(after: int, scripted: model_server.Turn, requests: int) -> list[ModelFailed]:
+    """Returns the failures that were recorded before. Each try looks twice: before it, and before its request."""
+    asking = turn()
+    assert isinstance(asking.journal, Kept)
+    journal = asking.journal = TakenOver(asking.journal, after)
+    async with ModelServer({"m": [scripted]}) as models:
+        model = factory.build({"name": "m", "model": "m", "api_key": "k", "base_url": models.url})
+        candidate = Candidate("m", model, Breaker())
+        with pytest.raises(OwnershipLost, match="taken over by other"):
+            await ask.answered(asking, [candidate], lambda model: model.astream, [HumanMessage("hi")])
+        await factory.close()
+    assert len(models.requests) == requests
+    return [event for event in journal.events if isinstance(event, ModelFailed)]
