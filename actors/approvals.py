@@ -34,17 +34,17 @@ class Approvals(Actor[ApprovalRequested]):
     async def wake(self, aggregate: Aggregate, ctx: Context) -> None:
         """Have the thread go on, if it is paused at what is over; then see to what is still ahead."""
         state = await ctx.load()
-        if due := approvals.due(state, ctx.now()):
-            state = await self._expire(state, due, aggregate.id, ctx)
-        if ahead := approvals.ahead(state):
-            moment, nearest = min(ahead)
+        if expired := approvals.expired(state, ctx.now()):
+            state = await self._expire(state, expired, aggregate.id, ctx)
+        if deadlines := approvals.deadlines(state):
+            moment, nearest = min(deadlines)
             await ctx.wake_at(max(moment + GRAIN, datetime.fromisoformat(ctx.now()) + AGAIN), nearest)
 
-    async def _expire(self, state: ThreadState, due: list[str], thread_id: str, ctx: Context) -> ThreadState:
+    async def _expire(self, state: ThreadState, expired: list[str], thread_id: str, ctx: Context) -> ThreadState:
         """All at once: while a run is at work nobody else could be told."""
-        request = approvals.going_on(state, dict.fromkeys(due, approvals.EXPIRE))
+        request = approvals.resuming(state, dict.fromkeys(expired, approvals.EXPIRE))
         try:
-            await self._intake.request_run(thread_id, approvals.expiry_id(state, due[0]), request, actor=self.name)
+            await self._intake.request_run(thread_id, approvals.expiry_id(state, expired[0]), request, actor=self.name)
         except Refused as reason:  # somebody was quicker
             log.info("not expired", thread=thread_id, reason=str(reason))
         return await ctx.load()

@@ -1,8 +1,8 @@
-"""What an approval is bound to, what an answer to it says, and how a thread that waits for it goes on. Pure.
+"""Approvals of tool calls: their identity, the answers to them, and the run that resumes the thread. Pure functions.
 
-An approval is known by the tool call and the hash of its arguments, so that a crash cannot ask twice, and no answer can
-reach a call that is not the one that was shown. Its id is the id of the question (`Interrupt`) the run is paused at:
-whoever can resume a run can answer it.
+An approval is identified by the tool call and the hash of its arguments, so that a crash cannot ask twice, and no
+answer can reach another call than the one that was shown. Its id is the id of the interrupt that the run is paused at:
+every client that can resume a run can answer it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from core.thread.state import Approval, Run, ThreadState, unanswered
 
 Word = Literal["approve", "edit", "reject", "expire"]
 Status = Literal["pending", "approved", "edited", "rejected", "expired", "abandoned"]
-"""`abandoned`: the conversation went on without it, so the call is not made any more."""
+"""`abandoned`: the conversation went on without an answer, so the call is not made any more."""
 
 STATUS: Mapping[str, Status] = {
     "approve": "approved",
@@ -30,8 +30,8 @@ STATUS: Mapping[str, Status] = {
     "expire": "expired",
 }
 EXPIRE: Json = {"decision": "expire"}
-"""The answer of time."""
-UNHEARD = msgspec.UNSET
+"""The answer when the deadline has passed."""
+NO_ANSWER = msgspec.UNSET
 _WORDS: Mapping[Any, Word] = {
     "approve": "approve",
     "accept": "approve",
@@ -43,19 +43,19 @@ _WORDS: Mapping[Any, Word] = {
     "respond": "reject",
     "no": "reject",
 }
-"""Ours, LangChain's (`HumanInTheLoopMiddleware`), and those of older agent inboxes."""
+"""Decisions as Sika, LangChain (`HumanInTheLoopMiddleware`) and older agent inboxes name them."""
 _SPACE = uuid.UUID("6c8f1f0e-0f5b-4c55-9a35-3c1f1c3b6a0d")
 
 
 class Verdict(NamedTuple):
-    """What was decided: `args` are those of an edit."""
+    """A decision. `args`: the arguments of an edit."""
 
     decision: Word
     args: Json | None = None
     message: str = ""
 
 
-# ── what is asked ────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── requests ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def digest(tool: str, args: Json) -> str:
@@ -68,40 +68,40 @@ def approval_id(call: str, digest: str) -> str:
     return _hash(f"{call}-{digest}".encode())
 
 
-def question(asked: ApprovalRequested, error: str = "") -> Interrupt:
-    """What the person is asked, in the shape of LangChain's `HITLRequest`. `error`: what was wrong with the last
-    answer.
+def question(request: ApprovalRequested, error: str = "") -> Interrupt:
+    """Returns the interrupt shown to the person, in the shape of LangChain's `HITLRequest`. `error` says why the last
+    answer was refused.
     """
     value: Json = {
         "type": "approval",
-        "approval_id": asked.approval,
-        "deadline": asked.deadline,
-        "action_requests": [{"name": asked.tool, "args": asked.args, "description": asked.text}],
-        "review_configs": [{"action_name": asked.tool, "allowed_decisions": list(asked.allowed)}],
+        "approval_id": request.approval,
+        "deadline": request.deadline,
+        "action_requests": [{"name": request.tool, "args": request.args, "description": request.text}],
+        "review_configs": [{"action_name": request.tool, "allowed_decisions": list(request.allowed)}],
     }
-    return Interrupt(id=asked.approval, value={**value, "error": error} if error else value, call_id=asked.call_id)
+    return Interrupt(id=request.approval, value={**value, "error": error} if error else value, call_id=request.call_id)
 
 
-def over(asked: ApprovalRequested, at: str) -> bool:
-    """Whether its deadline is over at a time: whatever is decided from then on, it counts as rejected."""
-    return asked.deadline is not None and datetime.fromisoformat(asked.deadline) <= datetime.fromisoformat(at)
+def over(request: ApprovalRequested, at: str) -> bool:
+    """Tells if the deadline has passed at a time. Every later decision counts as a rejection."""
+    return request.deadline is not None and datetime.fromisoformat(request.deadline) <= datetime.fromisoformat(at)
 
 
-# ── what is answered ─────────────────────────────────────────────────────────────────────────────────────────────────
+# ── answers ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def read(answer: Any, asked: ApprovalRequested) -> Verdict:
-    """What a person's answer says. Raises `Invalid` if it says nothing, or something that is not allowed."""
-    verdict = _verdict(answer, asked.tool)
-    if verdict.decision not in asked.allowed:
-        raise Invalid(f"{verdict.decision} is not allowed here, but {', '.join(asked.allowed)}")
+def read(answer: Any, request: ApprovalRequested) -> Verdict:
+    """Parses a person's answer. Raises `Invalid` if it is malformed, or its decision is not allowed."""
+    verdict = _verdict(answer, request.tool)
+    if verdict.decision not in request.allowed:
+        raise Invalid(f"{verdict.decision} is not allowed here, but {', '.join(request.allowed)}")
     return verdict
 
 
 def _verdict(answer: Any, tool: str) -> Verdict:
     match answer:
-        case [one] | {"decisions": [one]}:
-            return _single(one, tool)
+        case [decision] | {"decisions": [decision]}:
+            return _single(decision, tool)
     return _single(answer, tool)
 
 
@@ -112,142 +112,143 @@ def _single(answer: Any, tool: str) -> Verdict:
         case str():
             word = _word(answer.strip().lower())
             return Verdict(word, _args(None) if word == "edit" else None)
-        case {"decision": given}:
-            word = _word(given)
+        case {"decision": name}:
+            word = _word(name)
             return Verdict(word, _args(answer.get("args")) if word == "edit" else None, _text(answer.get("message")))
-        case {"type": given}:
-            return _inbox(_word(given), answer, tool)
+        case {"type": name}:
+            return _inbox(_word(name), answer, tool)
     raise Invalid('expected {"decisions": [one decision]}, or approve, edit or reject')
 
 
 def _inbox(word: Word, answer: Json, tool: str) -> Verdict:
-    """A decision of LangChain's, or of an older inbox, which says everything in `args`."""
-    said = answer.get("args")
+    """Parses a decision in the form of LangChain, or of older inboxes, which carry everything in `args`."""
+    args = answer.get("args")
     if word != "edit":
-        return Verdict(word, None, _text(answer.get("message") or (said if isinstance(said, str) else None)))
-    match answer.get("edited_action", said):
-        case {"name": name, "args": args} | {"action": name, "args": args}:
+        return Verdict(word, None, _text(answer.get("message") or (args if isinstance(args, str) else None)))
+    match answer.get("edited_action", args):
+        case {"name": name, "args": edited} | {"action": name, "args": edited}:
             if name != tool:
                 raise Invalid(f"edited_action.name: a call of {tool} cannot become another")
-            return Verdict(word, _args(args), _text(answer.get("message")))
+            return Verdict(word, _args(edited), _text(answer.get("message")))
     raise Invalid('edited_action: expected {"name", "args"}')
 
 
-def _word(given: Any) -> Word:
-    word = _WORDS.get(given) if isinstance(given, str) else None
+def _word(name: Any) -> Word:
+    word = _WORDS.get(name) if isinstance(name, str) else None
     if word is None:
-        raise Invalid(f"decision: approve, edit or reject, got {str(given)[:40]!r}")
+        raise Invalid(f"decision: approve, edit or reject, got {str(name)[:40]!r}")
     return word
 
 
-def _args(given: Any) -> Json:
-    if not isinstance(given, dict):
+def _args(value: Any) -> Json:
+    if not isinstance(value, dict):
         raise Invalid("args: expected an object with all arguments of the call")
-    return given
+    return value
 
 
-def _text(given: Any) -> str:
-    if given is None:
+def _text(value: Any) -> str:
+    if value is None:
         return ""
-    if not isinstance(given, str):
+    if not isinstance(value, str):
         raise Invalid("message: expected text")
-    return given
+    return value
 
 
 def answer_in(run: Run, approval: str, state: ThreadState) -> Any:
-    """What a run brings as the answer to an approval; `UNHEARD` if nothing. None is an answer."""
+    """Returns the answer to an approval that a run brings, `NO_ANSWER` if it brings none. `None` is a valid answer."""
     paused = run.resumed[0] if run.attempt else state.paused if run.open else None
-    asked = {one.id for one in paused.interrupts} if paused else set()
-    if approval not in asked or run.request.resume is None:
-        return UNHEARD
+    interrupts = {interrupt.id for interrupt in paused.interrupts} if paused else set()
+    if approval not in interrupts or run.request.resume is None:
+        return NO_ANSWER
     value = run.request.resume.value
-    each = isinstance(value, dict) and value and value.keys() <= asked
-    return value.get(approval, UNHEARD) if each else value
+    each = isinstance(value, dict) and value and value.keys() <= interrupts
+    return value.get(approval, NO_ANSWER) if each else value
 
 
 def answering(state: ThreadState, approval: str) -> Run | None:
-    """The newest run that brought an answer to an approval; what was rolled back does not count."""
+    """Returns the newest run, except rolled-back ones, that brought an answer to an approval."""
     for run in reversed(state.runs.values()):
-        if run.status != "rolled_back" and answer_in(run, approval, state) is not UNHEARD:
+        if run.status != "rolled_back" and answer_in(run, approval, state) is not NO_ANSWER:
             return run
     return None
 
 
 def taken(state: ThreadState, run: str, call_id: str) -> int:
-    """How many of a call's answers were to its approval: those that follow are to the tool's own questions."""
+    """Counts the answers to a call that concern its approval. Later answers concern the tool's own questions."""
     if not state.approvals:
         return 0
-    for one in chain(state, run):
-        paused = one.resumed[0]
-        if paused and any(asked.call_id == call_id and asked.id in state.approvals for asked in paused.interrupts):
-            return len(one.answers.get(call_id, ()))
+    for part in chain(state, run):
+        paused = part.resumed[0]
+        interrupts = paused.interrupts if paused else ()
+        if any(interrupt.call_id == call_id and interrupt.id in state.approvals for interrupt in interrupts):
+            return len(part.answers.get(call_id, ()))
     return 0
 
 
 def chain(state: ThreadState, run: str) -> Iterator[Run]:
-    """A run and those it goes on from, newest first: to a person they are one."""
+    """Yields a run and the runs that it resumes, newest first: to a person they are one run."""
     if state.runs[run].request.input is not None:
         yield state.runs[run]
         return
-    runs = [one for one in state.runs.values() if one.started_seq is not None and one.status != "rolled_back"]
-    runs.sort(key=lambda one: one.started_seq or 0, reverse=True)
-    mine = state.runs[run].started_seq or 0
-    for one in runs:
-        if (one.started_seq or 0) > mine:
+    earlier = [part for part in state.runs.values() if part.started_seq is not None and part.status != "rolled_back"]
+    earlier.sort(key=lambda part: part.started_seq or 0, reverse=True)
+    newest = state.runs[run].started_seq or 0
+    for part in earlier:
+        if (part.started_seq or 0) > newest:
             continue
-        yield one
-        if one.request.input is not None:
+        yield part
+        if part.request.input is not None:
             return
 
 
-# ── what became of it ────────────────────────────────────────────────────────────────────────────────────────────────
+# ── outcomes ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def settled(state: ThreadState, approval: Approval) -> ApprovalResolved | None:
-    """What was decided, unless the run that decided it was rolled back."""
+    """Returns the decision, None if there is none or its run was rolled back."""
     resolved = approval.resolved
     return resolved if resolved is not None and answering(state, approval.request.approval) is not None else None
 
 
 def status(state: ThreadState, approval: Approval) -> Status:
-    """What became of an approval. While a run is at work that may still ask, or hear the answer, it is pending."""
+    """Returns the status of an approval: pending while a run is at work that may still ask, or read the answer."""
     if (resolved := settled(state, approval)) is not None:
         return STATUS[resolved.decision]
     if state.status != "busy":
         return "pending" if waits(state, approval.request.approval) else "abandoned"
-    asked = approval.request
-    newest = [one.request.approval for one in state.approvals.values() if one.request.call_id == asked.call_id][-1]
-    open_ = any(call["id"] == asked.call_id for call in unanswered(state.messages))
-    return "pending" if open_ and newest == asked.approval else "abandoned"
+    request = approval.request
+    of_call = [other.request for other in state.approvals.values() if other.request.call_id == request.call_id]
+    is_open = any(call["id"] == request.call_id for call in unanswered(state.messages))
+    return "pending" if is_open and of_call[-1].approval == request.approval else "abandoned"
 
 
 def waits(state: ThreadState, approval: str) -> bool:
-    """Whether the thread is paused at an approval."""
-    return state.paused is not None and any(one.id == approval for one in state.paused.interrupts)
+    """Tells if the thread is paused at an approval."""
+    return state.paused is not None and any(interrupt.id == approval for interrupt in state.paused.interrupts)
 
 
-def due(state: ThreadState, at: str) -> list[str]:
-    """The approvals the thread is paused at whose deadline is over."""
+def expired(state: ThreadState, at: str) -> list[str]:
+    """Returns the approvals that the thread is paused at and whose deadline has passed."""
     if state.status == "busy":
         return []
-    return [key for key, one in state.approvals.items() if over(one.request, at) and waits(state, key)]
+    return [key for key, approval in state.approvals.items() if over(approval.request, at) and waits(state, key)]
 
 
-def ahead(state: ThreadState) -> list[tuple[datetime, str]]:
-    """The deadlines of what is pending, and whose they are."""
+def deadlines(state: ThreadState) -> list[tuple[datetime, str]]:
+    """Returns the deadlines of pending approvals, with the approvals' ids."""
     return [
-        (datetime.fromisoformat(one.request.deadline), key)
-        for key, one in state.approvals.items()
-        if one.request.deadline is not None and status(state, one) == "pending"
+        (datetime.fromisoformat(approval.request.deadline), key)
+        for key, approval in state.approvals.items()
+        if approval.request.deadline is not None and status(state, approval) == "pending"
     ]
 
 
-# ── going on ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── resuming ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def going_on(state: ThreadState, answers: Mapping[str, Any]) -> RunRequested:
-    """The run that goes on from the paused one with answers, by approval: in all else as the paused one. Raises
-    `Refused` if there is none.
+def resuming(state: ThreadState, answers: Mapping[str, Any]) -> RunRequested:
+    """Returns the request of a run that resumes the paused one with answers by approval, and equals it otherwise.
+    Raises `Refused` if no run is paused.
     """
     ended = [run for run in state.runs.values() if run.attempt and run.ended_seq and run.status != "rolled_back"]
     if state.paused is None or not ended:
@@ -265,7 +266,9 @@ def going_on(state: ThreadState, answers: Mapping[str, Any]) -> RunRequested:
 
 
 def expiry_id(state: ThreadState, approval: str) -> str:
-    """The id of the run that tells that time is over: the same whoever asks for it, another if that came to nothing."""
+    """Returns the id of the run that reports the passed deadline: the same for all who request it, a new one if the
+    last had no effect.
+    """
     resumes = [run.request.resume.value for run in state.runs.values() if run.request.resume is not None]
     tries = sum(isinstance(value, dict) and value.get(approval) == EXPIRE for value in resumes)
     return str(uuid.uuid5(_SPACE, f"{approval}/{tries}"))

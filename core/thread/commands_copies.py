@@ -1,4 +1,4 @@
-"""Checkpoints written to a new thread as they were in another one: a tree of commits, appended in batches."""
+"""Copies of checkpoints in a new thread: a tree of commits, appended in batches."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Source = Literal["update", "input", "loop", "fork"]
 
 
 class Step(NamedTuple):
-    """A checkpoint to be made upon an earlier one of the same list (`ROOT`: upon nothing)."""
+    """A checkpoint to write. `parent`: index of an earlier step of the list, or `ROOT`."""
 
     values: Json
     node: str | None
@@ -44,8 +44,8 @@ async def write_steps(
             return
         records = await threads.log.append(thread(thread_id), batch, expected=state.seq, actor=actor)
         state = threads.fold(thread_id, records, state)
-        made = records[len(records) - len(waiting) :]
-        seqs.update((index, record.seq) for index, record in zip(waiting, made, strict=True))
+        commits = records[len(records) - len(waiting) :]
+        seqs.update((index, record.seq) for index, record in zip(waiting, commits, strict=True))
         batch.clear()
         waiting.clear()
 
@@ -61,13 +61,13 @@ async def write_steps(
 
 
 def all_steps(state: ThreadState) -> list[Step]:
-    """The checkpoints of all branches, but for what was rolled back; the head's last."""
+    """Returns all checkpoints except rolled-back ones, ordered so that the head comes last."""
     undone = state.undone
-    kept: set[int] = set()
+    reachable: set[int] = set()
     for index, commit in enumerate(state.commits):
         if index == state.head or commit.run not in undone:
-            _add_chain(state.commits, index, kept)
-    order = sorted(kept)
+            _add_chain(state.commits, index, reachable)
+    order = sorted(reachable)
     if not order or order[-1] == state.head:
         return _steps(state, order)
     if state.head >= 0 and all(state.commits[index].parent != state.head for index in order):
@@ -79,24 +79,24 @@ def all_steps(state: ThreadState) -> list[Step]:
 
 
 def steps_to(state: ThreadState, index: int) -> list[Step]:
-    """The checkpoints that led to one, and that one."""
+    """Returns a checkpoint and its ancestors, oldest first."""
     return _steps(state, state.chain(index)[::-1])
 
 
-def _add_chain(commits: Sequence[Commit], index: int, kept: set[int]) -> None:
-    while index >= 0 and index not in kept:
-        kept.add(index)
+def _add_chain(commits: Sequence[Commit], index: int, reachable: set[int]) -> None:
+    while index >= 0 and index not in reachable:
+        reachable.add(index)
         index = commits[index].parent
 
 
 def _steps(state: ThreadState, order: Sequence[int]) -> list[Step]:
     places = {index: place for place, index in enumerate(order)}
-    chosen = [state.commits[index] for index in order]
-    return [Step(_patch(state, one), one.node, _source(one), places.get(one.parent, ROOT)) for one in chosen]
+    commits = [state.commits[index] for index in order]
+    return [Step(_patch(state, c), c.node, _source(c), places.get(c.parent, ROOT)) for c in commits]
 
 
 def _patch(state: ThreadState, commit: Commit) -> Json:
-    """The patch of a step, as it reads without its run: that stays behind."""
+    """Returns the patch of a step with the times of its run, which is not copied."""
     run = state.runs.get(commit.run or "")
     if run is None or commit.source != "loop" or not commit.patch.get("messages"):
         return dict(commit.patch)

@@ -38,7 +38,7 @@ STALE_SECONDS = 24 * 3600
 """A draft that nobody has written to for so long belongs to a process that died."""
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 UPLOAD_BYTES = 512
-"""What an upload that the log knows of counts for in memory."""
+"""Estimated memory of one upload, in bytes."""
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -53,7 +53,7 @@ class Folder:
         return Tree([Mount(self.root / "user-data" / name, f"{USER_DATA}/{name}", writable=True) for name in ROOTS])
 
     def make(self) -> None:
-        """Make the three directories. Raises `NotFound` if something else is in the place of one."""
+        """Makes the three directories. Raises `NotFound` if something else is in the place of one."""
         try:
             make_thread(self.root)
         except (FileExistsError, NotADirectoryError):
@@ -61,7 +61,7 @@ class Folder:
 
     @contextmanager
     def open(self, name: str) -> Iterator[int]:
-        """One of the three directories. Raises `NotFound` if the thread has no files."""
+        """Opens one of the three directories. Raises `NotFound` if the thread has no files."""
         try:
             fd = os.open(self.root / "user-data" / name, _DIRECTORY)
         except OSError as error:
@@ -75,7 +75,7 @@ class Folder:
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
-        """One at a time, across processes: for a decision about what is there, not for the work before it."""
+        """Locks the uploads across processes: for a decision about the names there, not for the work before it."""
         fd = os.open(self.root / "uploads.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX)
@@ -84,7 +84,7 @@ class Folder:
             os.close(fd)
 
     def draft(self) -> Draft:
-        """A new file in the making. Drafts of processes that died are swept away."""
+        """Creates a draft. Removes drafts of processes that died."""
         drafts = self.root / "drafts"
         drafts.mkdir(mode=0o700, exist_ok=True)
         oldest = time.time() - STALE_SECONDS
@@ -96,7 +96,7 @@ class Folder:
 
 
 class Draft:
-    """A file in the making. `close` removes it unless it was published."""
+    """A file being written. `close` removes it unless it was published."""
 
     def __init__(self, drafts: Path) -> None:
         self._path: Path | None = drafts / secrets.token_hex(8)
@@ -123,12 +123,12 @@ class Draft:
                 view = view[self._file.write(view) :]
 
     def seal(self) -> None:
-        """Have it on disk before it gets its name."""
+        """Flushes the draft to disk; to be called before it gets its name."""
         with _room():
             os.fsync(self.fd)
 
     def publish(self, directory: int, name: str) -> None:
-        """Give it its name, in place of a plain file of that name. Raises `Invalid` for anything else there."""
+        """Gives the draft its name, replacing a plain file. Raises `Invalid` for anything else of that name."""
         plain(directory, name)
         assert self._path is not None
         with _room():
@@ -140,7 +140,7 @@ class Draft:
             os.fsync(directory)
 
     def publish_new(self, directory: int, name: str) -> bool:
-        """Give it its name if nothing has that name."""
+        """Gives the draft its name if the name is free. Returns whether it was."""
         assert self._path is not None
         try:
             with _room():
@@ -160,25 +160,25 @@ class Draft:
 
 
 def plain(directory: int, name: str) -> os.stat_result | None:
-    """What is there under a name, if it may be replaced: a regular file with no second name, or nothing.
+    """Returns the status of a regular file with one name, None if there is no file.
 
-    Raises `Invalid` for everything else: what is written to that could land somewhere else.
+    Raises `Invalid` for everything else: a write to it could end up elsewhere.
     """
     try:
-        found = os.stat(name, dir_fd=directory, follow_symlinks=False)
+        status = os.stat(name, dir_fd=directory, follow_symlinks=False)
     except FileNotFoundError:
         return None
-    if stat.S_ISLNK(found.st_mode):
+    if stat.S_ISLNK(status.st_mode):
         raise Invalid(f"{name}: is a symbolic link")
-    if not stat.S_ISREG(found.st_mode):
+    if not stat.S_ISREG(status.st_mode):
         raise Invalid(f"{name}: is not a regular file")
-    if found.st_nlink > 1:
+    if status.st_nlink > 1:
         raise Invalid(f"{name}: is a hard link")
-    return found
+    return status
 
 
 def open_plain(directory: int, name: str) -> int:
-    """A regular file to read. Raises `NotFound`, `Invalid` for a link or anything else."""
+    """Opens a regular file for reading. Raises `NotFound`, `Invalid` for a link or anything else."""
     try:
         fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=directory)
     except FileNotFoundError:
@@ -192,17 +192,17 @@ def open_plain(directory: int, name: str) -> int:
 
 
 def digest(fd: int) -> str:
-    """SHA-256 of an open file, from its beginning; its position is left at the beginning."""
-    found = hashlib.sha256()
+    """Returns the SHA-256 of an open file. Its position is left at the beginning."""
+    hasher = hashlib.sha256()
     os.lseek(fd, 0, os.SEEK_SET)
     while data := os.read(fd, 1 << 20):
-        found.update(data)
+        hasher.update(data)
     os.lseek(fd, 0, os.SEEK_SET)
-    return found.hexdigest()
+    return hasher.hexdigest()
 
 
 class Upload(NamedTuple):
-    """What the log says of one file in the uploads."""
+    """One file of the uploads as recorded in the log."""
 
     sha256: str
     markdown: str | None = None
@@ -215,19 +215,19 @@ class Upload(NamedTuple):
 
     @property
     def settled(self) -> bool:
-        """Whether its present content was converted or refused."""
+        """Tells if its present content was converted or refused."""
         return self.of == self.sha256
 
 
 class KnownUploads(NamedTuple):
-    """The uploads of a thread by name, and whether there is such a thread."""
+    """The uploads of a thread by name. `exists`: the thread is there."""
 
     files: Mapping[str, Upload] = {}
     exists: bool = False
 
 
 def fold_uploads(records: Iterable[Record], state: KnownUploads) -> KnownUploads:
-    """The uploads after these events of a thread: pure and total."""
+    """Folds events of a thread into its uploads: pure and total."""
     files, exists = dict(state.files), state.exists
     for record in records:
         match record.event:
@@ -250,7 +250,7 @@ def fold_uploads(records: Iterable[Record], state: KnownUploads) -> KnownUploads
 
 
 def uploads(log: EventLog) -> Repository[KnownUploads]:
-    """The uploads of threads, by thread."""
+    """Returns the repository of uploads, by thread."""
 
     def weigh(state: KnownUploads) -> int:
         return UPLOAD_BYTES * (1 + len(state.files))
@@ -258,11 +258,11 @@ def uploads(log: EventLog) -> Repository[KnownUploads]:
     return Repository(log, KIND, fold_uploads, KnownUploads(), weigh=weigh)
 
 
-def _disown(found: dict[str, Upload], name: str) -> None:
-    """A file of that name is a person's own now, or gone: no text of another file any more."""
-    for other, upload in found.items():
+def _disown(files: dict[str, Upload], name: str) -> None:
+    """Unlinks a file that a person replaced or removed from the file whose text it was."""
+    for other, upload in files.items():
         if upload.markdown == name:
-            found[other] = Upload(upload.sha256)
+            files[other] = Upload(upload.sha256)
 
 
 @contextmanager

@@ -154,7 +154,7 @@ class Ledgers:
 
 
 def _is_whole(ledger: Ledger) -> bool:
-    """Whether the next post states all entries."""
+    """Tells if the next post states all entries."""
     return ledger.count % KEPT == KEPT - 1
 
 

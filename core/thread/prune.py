@@ -1,4 +1,4 @@
-"""Forgetting a thread's past: its checkpoints, runs and files of big events go; what it amounts to stays."""
+"""Pruning of a thread: checkpoints, runs and bodies of big events are removed; its metadata and values stay."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from core.thread.threads import Threads
 
 
 async def prune(threads: Threads, thread_id: str, *, user: str | None = None, actor: str) -> bool:
-    """Keep of a thread only what it amounts to. Whether that was done: a thread that is at work or waits for an answer
-    is left alone, as is one that does not exist (or is not the user's). Repeating it is fine.
+    """Keeps only the metadata and values of a thread. Returns False for a thread that is busy, interrupted, absent or
+    not the user's: it is left as it is. Idempotent.
     """
 
     def decide(state: ThreadState) -> Sequence[Event]:
@@ -39,7 +39,7 @@ async def prune(threads: Threads, thread_id: str, *, user: str | None = None, ac
 
 
 def _values(state: ThreadState) -> Json:
-    """With the life of each run at its last answer: the runs are forgotten."""
+    """Returns the values, with the times of each run at its last answer: the runs are removed."""
     runs = last_answers(state)
     timed_messages = [timed(message, runs.get(str(message.get("id")))) for message in state.messages]
     return {**state.values, "messages": timed_messages} if state.messages else dict(state.values)
@@ -50,8 +50,8 @@ def prunable(state: ThreadState) -> bool:
 
 
 async def _purge(log: EventLog, thread_id: str) -> None:
-    """Purge what lies before the newest `thread.pruned`; not what has come after it, so repeating it is safe."""
+    """Purges the events before the newest `thread.pruned`. Idempotent."""
     records = [record async for record in log.read(thread(thread_id))]
-    kept = next((record.seq for record in reversed(records) if record.type == "thread.pruned"), None)
-    if kept is not None:
-        await log.purge(thread(thread_id), before=kept)
+    pruned = next((record.seq for record in reversed(records) if record.type == "thread.pruned"), None)
+    if pruned is not None:
+        await log.purge(thread(thread_id), before=pruned)

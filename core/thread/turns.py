@@ -1,4 +1,4 @@
-"""Turns of a conversation: what a person asked with all the answers to it. Pure functions of a thread's state."""
+"""Turns of a conversation: a question with all answers to it. Pure functions of a thread's state."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def at_rest(thread_id: str, state: ThreadState) -> None:
 
 
 def conversation(state: ThreadState, message_id: str) -> Sequence[Message]:
-    """The conversation as it is; if a message went into a summary, as it was before that."""
+    """Returns the present conversation, or the one before the summary that replaced a message."""
     for index in state.chain(state.head) if message_id not in state.places else ():
         if is_summary(state.commits[index].patch):
             messages: list[Message] = state.values_at(state.commits[index].parent).get("messages", [])
@@ -40,23 +40,23 @@ def index_of(messages: Sequence[Message], message_id: str, kind: str | None = No
 
 
 def turn_of(messages: Sequence[Message], index: int) -> tuple[int, int]:
-    """Where the turn of a message begins (with the question, if there is one) and ends."""
+    """Returns the bounds of a message's turn: from its question, if there is one, up to the next question."""
     begin = next((at for at in range(index, -1, -1) if messages[at]["type"] == "human"), 0)
     end = next((at for at in range(index + 1, len(messages)) if messages[at]["type"] == "human"), len(messages))
     return begin, end
 
 
 def question(state: ThreadState, first: Message) -> Message:
-    """The question of a turn that begins with this message: if that is a summary, the last question before it."""
+    """Returns the question of a turn that begins with a message: for a summary, the last question before it."""
     if first.get("name") != SUMMARY:
         return first
-    brought = (messages_of(state.commits[index].patch)[::-1] for index in state.chain(state.head))
-    return next((message for messages in brought for message in messages if message["type"] == "human"), first)
+    patches = (messages_of(state.commits[index].patch)[::-1] for index in state.chain(state.head))
+    return next((message for messages in patches for message in messages if message["type"] == "human"), first)
 
 
 def commit_of(state: ThreadState, message_id: str, end: int | None = None) -> int:
-    """Index of the last commit, on the way to `end` (the head), that brought a message: not of a summary that left
-    it.
+    """Returns the index of the last commit up to `end` (the head) that added or replaced a message. A summary that
+    keeps the message does not count.
     """
     for index in state.chain(state.head if end is None else end):
         if any(message.get("id") == message_id for message in messages_of(state.commits[index].patch)):
@@ -65,24 +65,24 @@ def commit_of(state: ThreadState, message_id: str, end: int | None = None) -> in
 
 
 def run_of(state: ThreadState, message_id: str) -> str | None:
-    """The run that brought a message."""
+    """Returns the run that added a message."""
     return state.commits[commit_of(state, message_id)].run
 
 
 def before(state: ThreadState, asking: Message, instead: Message) -> tuple[int, Json]:
-    """The checkpoint before a question, and the input that asks another one there; what came with the question comes
-    again. The first question of a thread has no checkpoint before it: there it is replaced.
+    """Returns the checkpoint before a question, and the input that asks another question there, with the rest of the
+    first input. The first question of a thread has no checkpoint before it: there the message is replaced.
     """
     commit = state.commits[_first(state, str(asking["id"]))]
-    brought = [instead if message.get("id") == asking["id"] else message for message in _messages(commit.patch)]
+    messages = [instead if message.get("id") == asking["id"] else message for message in _messages(commit.patch)]
     if commit.parent >= 0:
-        return state.commits[commit.parent].seq, {**commit.patch, "messages": [_full(message) for message in brought]}
+        return state.commits[commit.parent].seq, {**commit.patch, "messages": [_full(message) for message in messages]}
     removed = [] if instead["id"] == asking["id"] else [{"type": "remove", "id": asking["id"]}]
     return commit.seq, {"messages": [*removed, _full(instead)]}
 
 
 def _first(state: ThreadState, message_id: str) -> int:
-    """Index of the commit that brought a message where there was none: those after it brought it again."""
+    """Returns the index of the commit that added a message first; later commits replaced it."""
     index = commit_of(state, message_id)
     while (parent := state.commits[index].parent) >= 0:
         if not any(message.get("id") == message_id for message in state.values_at(parent).get("messages", ())):

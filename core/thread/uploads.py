@@ -1,4 +1,4 @@
-"""The port to the files that people gave a thread, as the agent is told of them, and the outline of a text."""
+"""The port of a thread's uploads, as the agent reads them, and the outline of a text."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import NamedTuple, Protocol
 import msgspec
 
 MOST_HEADINGS = 50
-"""Shown of one text (contract runtime §5.2)."""
+"""Limit of headings in an outline (contract runtime §5.2)."""
 PREVIEW_LINES = 5
-"""Shown of a text without headings."""
+"""Lines in the outline of a text without headings."""
 LINE_CHARACTERS = 200
-"""Shown of a line; one that is more than twice as long is no heading."""
+"""Limit of a line in an outline; a line of more than twice the length is no heading."""
 
 _KINDS = r"(?i:item|part|section|chapter|appendix|article|annex|schedule|exhibit)"
 _HASHES = re.compile(r"#{1,6}\s+(\S.*)")
@@ -29,7 +29,7 @@ class Heading(NamedTuple):
 
 
 class Outline(msgspec.Struct, frozen=True):
-    """What a text is about: its headings, or, if it has none, its first lines."""
+    """The headings of a text, or its first lines if it has none."""
 
     headings: Sequence[Heading] = ()
     more: bool = False
@@ -50,14 +50,14 @@ class Uploads(Protocol):
     """Non-guarantee: the agent works in the same directory, so a file may be gone when it is looked at."""
 
     async def listing(self, user: str, thread: str, outlined: Collection[str]) -> Sequence[Upload]:
-        """The files of a thread, by name; none if it has no directory. Those `outlined` with their outlines. Names
-        that do not fit on one line, and links, are left out.
+        """Returns the files of a thread, ordered by name; none if it has no directory. Files named in `outlined` come
+        with their outlines. Links, and names that do not fit on one line, are left out.
         """
         ...
 
 
 def outline(lines: Iterable[str]) -> Outline:
-    """The outline of a Markdown text. What is fenced as code has no headings."""
+    """Returns the outline of a Markdown text. Fenced code has no headings."""
     headings: list[Heading] = []
     preview: list[str] = []
     fenced = False
@@ -77,12 +77,12 @@ def outline(lines: Iterable[str]) -> Outline:
 def _title(line: str) -> str | None:
     if not line.startswith(("#", "**")) or len(line) > 2 * LINE_CHARACTERS:
         return None
-    if found := _HASHES.fullmatch(line):
-        title = found[1].rstrip("#").replace("**", "")
-    elif found := _SPLIT.fullmatch(line):
-        title = f"{found[1]} {found[2]}"
-    elif found := _STRUCTURAL.fullmatch(line):
-        title = found[1]
+    if match := _HASHES.fullmatch(line):
+        title = match[1].rstrip("#").replace("**", "")
+    elif match := _SPLIT.fullmatch(line):
+        title = f"{match[1]} {match[2]}"
+    elif match := _STRUCTURAL.fullmatch(line):
+        title = match[1]
     else:
         return None
     return " ".join(title.split())[:LINE_CHARACTERS] or None

@@ -1,4 +1,4 @@
-"""What runs used: tokens and money, derived from what the models said of each call."""
+"""Usage of runs in tokens and money, derived from the usage that models report of each call."""
 
 from __future__ import annotations
 
@@ -17,17 +17,19 @@ MILLION = 1_000_000
 ANSWERED_BY = "answered_by"
 """In an answer's `response_metadata`: the configured name of the model that stood in for the run's."""
 APOLOGY = "deerflow_error_fallback"
-"""In an assistant message's `additional_kwargs`: the server said it in the model's place (contract runtime §23.3)."""
+"""Key in `additional_kwargs` of an assistant message that the server wrote in the model's place (contract runtime
+§23.3).
+"""
 UNNAMED = "unknown"
-"""Of a model that no fact names."""
+"""Name of a model that no event names."""
 SUMMARY = "summary"
-"""Name of the message that stands for what was summarised (contract runtime §5.10)."""
+"""Name of the message that replaces the summarised ones (contract runtime §5.10)."""
 BYTES_PER_TOKEN, TOKENS_PER_MESSAGE, TOKENS_PER_IMAGE = 4, 3, 85
-"""Of an estimate; as `langchain_core`'s, but for the bytes: a Chinese character costs about a token."""
+"""Factors of estimates, as in `langchain_core`, but by bytes: a Chinese character costs about a token."""
 
 
 class Tokens(NamedTuple):
-    """Tokens of some model calls. What the provider had in its cache is part of the input."""
+    """Tokens of some model calls. `input` includes `cache_read`."""
 
     input: int = 0
     output: int = 0
@@ -43,14 +45,14 @@ class Tokens(NamedTuple):
 
 
 class Size(NamedTuple):
-    """How long a conversation is."""
+    """The length of a conversation."""
 
     messages: int = 0
     tokens: int = 0
 
 
 class RunUsage(msgspec.Struct, frozen=True):
-    """What a run used, by the names of the run object. `middleware`: what its summaries cost."""
+    """The usage of a run, in the field names of the run object. `middleware`: tokens of its summaries."""
 
     total_input_tokens: int = 0
     total_output_tokens: int = 0
@@ -63,14 +65,14 @@ class RunUsage(msgspec.Struct, frozen=True):
 
 
 class Price(NamedTuple):
-    """A sum of money; nothing where no model has a price, or where they are in several currencies."""
+    """A sum of money; empty where no model has a price, or the prices are in several currencies."""
 
     total: float | None = None
     currency: str | None = None
 
 
 def tokens_of(message: Message) -> Tokens:
-    """What one model call used, as its answer says; a call that says nothing still counts."""
+    """Returns the tokens of one model call from its answer. An answer without usage counts as a call."""
     usage = message.get("usage_metadata")
     if not isinstance(usage, dict):
         return Tokens(calls=1)
@@ -80,17 +82,17 @@ def tokens_of(message: Message) -> Tokens:
 
 
 def model_of(message: Message, run: Run | None) -> str:
-    """The configured name of the model that answered, else of the run's, else what the provider calls it."""
-    said = message.get("response_metadata")
-    said = said if isinstance(said, dict) else {}
-    if isinstance(said.get(ANSWERED_BY), str):
-        return str(said[ANSWERED_BY])
-    named = said.get("model_name")
-    return (run.model if run else None) or (named if isinstance(named, str) else None) or UNNAMED
+    """Returns the configured name of the model that answered, else the run's model, else the provider's name of it."""
+    metadata = message.get("response_metadata")
+    metadata = metadata if isinstance(metadata, dict) else {}
+    if isinstance(metadata.get(ANSWERED_BY), str):
+        return str(metadata[ANSWERED_BY])
+    name = metadata.get("model_name")
+    return (run.model if run else None) or (name if isinstance(name, str) else None) or UNNAMED
 
 
 def of_run(state: ThreadState, run: Run) -> RunUsage:
-    """What a run used so far. Reads the run's own steps only."""
+    """Returns the usage of a run so far. Reads the run's own steps only."""
     lead, middleware, messages = Tokens(), Tokens(), 0
     for commit in _steps(state, run):
         messages += len(messages_in(commit))
@@ -111,37 +113,37 @@ def of_run(state: ThreadState, run: Run) -> RunUsage:
 
 
 def by_model(state: ThreadState, run: Run) -> dict[str, Tokens]:
-    """What a run used, by model."""
+    """Returns the usage of a run by model."""
     return _by_model(state, _steps(state, run))
 
 
 def tokens_of_thread(state: ThreadState) -> dict[str, Tokens]:
-    """What all runs of a thread used, by model; also what was undone, as it was paid for."""
+    """Returns the usage of all runs of a thread by model, including rolled-back ones: they were paid for."""
     return _by_model(state, state.commits)
 
 
 def in_context(state: ThreadState) -> int:
-    """Tokens of the conversation as it is: what the newest model call at the head read and wrote, and an estimate of
-    what came after it. An estimate of all of it if no call says, or none since it was summarised.
+    """Returns the tokens of the present conversation: those of the newest model call at the head, and an estimate of
+    the messages after it. Estimates all of it if no call since the last summary reports usage.
     """
     messages, place = state.messages, _measured(state)
-    known = tokens_of(messages[place]).total if place >= 0 else 0
-    return known + estimate(messages[place + 1 :])
+    reported = tokens_of(messages[place]).total if place >= 0 else 0
+    return reported + estimate(messages[place + 1 :])
 
 
 def last_asked(state: ThreadState) -> Size:
-    """How long the conversation was when the model was last asked, since it was summarised: nothing if it was not."""
+    """Returns the length of the conversation at the last model call since the last summary, zero without one."""
     place = _measured(state)
     return Size(place, tokens_of(state.messages[place]).input) if place >= 0 else Size()
 
 
 def estimate(messages: Iterable[Message]) -> int:
-    """Tokens of messages, for where no provider has counted them. Without the system prompt and the tools."""
+    """Estimates the tokens of messages that no provider has counted, without the system prompt and the tools."""
     return sum(_estimated(message) for message in messages)
 
 
 def cost(tokens: Tokens, pricing: Pricing) -> float:
-    """In the pricing's currency."""
+    """Returns the cost in the pricing's currency."""
     cached = min(tokens.cache_read, tokens.input)
     cached_price = pricing.cache_read_per_million
     if cached_price is None:
@@ -151,7 +153,7 @@ def cost(tokens: Tokens, pricing: Pricing) -> float:
 
 
 def price(used: Mapping[str, Tokens], prices: Mapping[str, Pricing]) -> Price:
-    """What these tokens cost, by model; models without a price are left out."""
+    """Returns the cost of tokens by model. Models without a price are left out."""
     priced = {model: prices[model] for model in used if model in prices}
     currencies = {pricing.currency for pricing in priced.values()}
     if len(currencies) != 1:
@@ -160,29 +162,29 @@ def price(used: Mapping[str, Tokens], prices: Mapping[str, Pricing]) -> Price:
 
 
 def messages_in(commit: Commit) -> list[Message]:
-    """The messages that a step added or replaced."""
+    """Returns the messages that a step added or replaced."""
     return messages_of(commit.patch)
 
 
 def messages_of(patch: Mapping[str, Any]) -> list[Message]:
-    """The messages that a patch adds or replaces, each once, as it is in the end; not those it removes, nor a summary
-    and what it leaves.
+    """Returns the messages that a patch adds or replaces, each once in its last form. Leaves out removed messages, and
+    those of a summary.
     """
-    given = patch.get("messages")
-    found = given if isinstance(given, list) and not is_summary(patch) else []
-    messages = [m for m in found if isinstance(m, dict) and isinstance(m.get("type"), str) and m["type"] != "remove"]
+    value = patch.get("messages")
+    added = value if isinstance(value, list) and not is_summary(patch) else []
+    messages = [m for m in added if isinstance(m, dict) and isinstance(m.get("type"), str) and m["type"] != "remove"]
     return list({m.get("id") or place: m for place, m in enumerate(messages)}.values())
 
 
 def answer_in(commit: Commit) -> Message | None:
-    """What the model said, if the step is a model call of a run; not what the server said in its place."""
+    """Returns the model's answer if the step is a model call of a run, and not an apology of the server."""
     if commit.run is None or commit.source != "loop" or commit.node != "model":
         return None
     return next((m for m in messages_in(commit) if APOLOGY not in (m.get("additional_kwargs") or {})), None)
 
 
 def summary_in(commit: Commit) -> Message | None:
-    """What a model wrote to stand for the messages before, if the step is a summary made in a run."""
+    """Returns the summary message if the step is a summary written in a run."""
     if commit.run is None or commit.node != COMPACTED:
         return None
     summary: Message = commit.patch["messages"][1]
@@ -190,26 +192,24 @@ def summary_in(commit: Commit) -> Message | None:
 
 
 def is_summary(patch: Mapping[str, Any]) -> bool:
-    """Whether a patch puts a summary in the place of the conversation, also one that was copied from a thread."""
+    """Tells if a patch replaces the conversation with a summary, also one copied from another thread."""
     match patch.get("messages"):
-        case [{"type": "remove", "id": str(gone)}, {"type": "human", "name": "summary", "id": str(identity)}, *_]:
-            return gone == REMOVE_ALL and identity.startswith(f"{SUMMARY}-")
+        case [{"type": "remove", "id": str(removed)}, {"type": "human", "name": "summary", "id": str(identity)}, *_]:
+            return removed == REMOVE_ALL and identity.startswith(f"{SUMMARY}-")
     return False
 
 
 def _by_model(state: ThreadState, commits: Iterable[Commit]) -> dict[str, Tokens]:
-    found: dict[str, Tokens] = {}
+    used: dict[str, Tokens] = {}
     for commit in commits:
-        if said := answer_in(commit) or summary_in(commit):
-            model = model_of(said, state.runs.get(commit.run or ""))
-            found[model] = found.get(model, Tokens()).plus(tokens_of(said))
-    return found
+        if message := answer_in(commit) or summary_in(commit):
+            model = model_of(message, state.runs.get(commit.run or ""))
+            used[model] = used.get(model, Tokens()).plus(tokens_of(message))
+    return used
 
 
 def _measured(state: ThreadState) -> int:
-    """Place of the newest answer that says how long the conversation was, -1 if there is none: what was said before a
-    summary says nothing of the conversation after it.
-    """
+    """Returns the index of the newest answer since the last summary that reports usage, -1 if there is none."""
     messages = state.messages
     begin = _summarised(state) if messages and messages[0].get("name") == SUMMARY else 0
     for place in range(len(messages) - 1, begin - 1, -1):
@@ -219,7 +219,7 @@ def _measured(state: ThreadState) -> int:
 
 
 def _summarised(state: ThreadState) -> int:
-    """How many messages the conversation had right after the newest summary."""
+    """Returns the number of messages right after the newest summary."""
     index = state.head
     while index >= 0 and not is_summary(state.commits[index].patch):
         index = state.commits[index].parent
@@ -229,7 +229,7 @@ def _summarised(state: ThreadState) -> int:
 def _estimated(message: Message) -> int:
     content, images, size = message.get("content", ""), 0, 0
     if isinstance(content, list):
-        images = sum(isinstance(one, dict) and one.get("type") in ("image", "image_url") for one in content)
+        images = sum(isinstance(part, dict) and part.get("type") in ("image", "image_url") for part in content)
         content = text_of(content)
     for name in ("name", "tool_call_id", "tool_calls"):
         if name in message:

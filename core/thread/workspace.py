@@ -1,4 +1,4 @@
-"""What runs do to the files of their thread: scans of the tree, each written down as the difference to the one before.
+"""Changes that runs make to the files of their thread: scans of the tree, each recorded as a difference to the last.
 
 The scans of a thread are an aggregate of their own (`workspace`), so that reading a thread costs nothing more.
 """
@@ -14,33 +14,33 @@ from core.events import ArtifactReplaced, Event, FileConverted, FileRemoved, Fil
 from core.paths import USER_DATA
 
 MAX_FILES = 200
-"""Files shown of one run."""
+"""Limit of files shown of one run."""
 MAX_SCANNED = 5000
 MAX_DIFF_BYTES = 256 * 1024
-"""Of one file, before and after each, for there to be a diff."""
+"""Limit of a file, before and after, for a diff of it."""
 MAX_TOTAL_DIFF_BYTES = 1 << 20
-"""Of one run."""
+"""Limit of all diffs of one run."""
 
 REMEMBERED = 16
 KIND = "workspace"
-"""Of the aggregate of a thread's scans."""
+"""Kind of the aggregate of a thread's scans."""
 
 Status = Literal["created", "modified", "deleted", "symlink_created"]
 Reason = Literal["binary", "large", "sensitive", "truncated", "symlink"]
 
 
 class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A file as a scan found it. `changed`: its ctime in nanoseconds; `sha256` is None for links and what is large."""
+    """A file at the time of a scan. `changed`: its ctime in nanoseconds; `sha256` is None for links and large files."""
 
     size: int
     sha256: str | None = None
     changed: int = 0
     link: str | None = None
-    """Where a symbolic link leads."""
+    """Target of a symbolic link."""
 
 
 class FileChange(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of one file. Sizes in bytes; `diff` is a unified one, or "" for the reason that is given."""
+    """A change of one file. Sizes in bytes; `diff` is a unified diff, empty for `diff_unavailable_reason`."""
 
     path: str
     root: str
@@ -75,7 +75,7 @@ class WorkspaceScanned(Event, frozen=True):
 
 
 class WorkspaceForgotten(Event, frozen=True):
-    """The thread was erased, and what was known of its files with it."""
+    """The thread was erased, and with it the record of its files."""
 
 
 class Scan(msgspec.Struct, frozen=True):
@@ -86,13 +86,13 @@ class Scan(msgspec.Struct, frozen=True):
 
 
 class Workspace(Protocol):
-    """Looks at the files of threads."""
+    """Scans the files of threads."""
 
     async def scan(
         self, user: str, thread: str, last: Mapping[str, Entry], before: Mapping[str, Entry], since: float, until: float
     ) -> Scan:
-        """What is there, against the `last` scan, and what changed against `before` (the last scan with what people did
-        after it) between two times (Unix seconds).
+        """Returns the difference to the `last` scan, and the changes against `before` (the last scan with what people
+        did after it) between two times (Unix seconds).
 
         Guarantees: never follows a link, never takes longer than a few seconds. Non-guarantees: a file that is changed
         again before it is looked at counts for the later time.
@@ -108,7 +108,7 @@ class Manifest(msgspec.Struct, frozen=True):
 
 
 def fold(records: Iterable[Record], state: Manifest) -> Manifest:
-    """After these scans: pure and total."""
+    """Folds scans: pure and total."""
     for record in records:
         match record.event:
             case WorkspaceScanned(upto=upto, seen=seen):
@@ -121,7 +121,7 @@ def fold(records: Iterable[Record], state: Manifest) -> Manifest:
 
 
 def with_people(files: Mapping[str, Entry], records: Iterable[Record]) -> dict[str, Entry]:
-    """The files with what people did since, from the thread's events: no run did that."""
+    """Returns the files with later changes by people, from the thread's events: those are no changes of a run."""
     known = dict(files)
     for record in records:
         match record.event:

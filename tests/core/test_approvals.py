@@ -26,15 +26,15 @@ from core.events import (
 from core.thread import approvals
 from core.thread.approvals import (
     EXPIRE,
-    UNHEARD,
+    NO_ANSWER,
     Verdict,
     answer_in,
     chain,
     digest,
-    due,
+    expired,
     expiry_id,
-    going_on,
     read,
+    resuming,
     taken,
 )
 from core.thread.state import ThreadState, fold
@@ -172,8 +172,8 @@ ANSWERED: dict[str, tuple[Any, Any, Any]] = {
     "for all": (True, True, True),
     "nothing, for all": (None, None, None),
     "by id": ({"A": 1, "B": None}, 1, None),
-    "for one": ({"A": 1}, 1, UNHEARD),
-    "for another": ({"B": 1}, UNHEARD, 1),
+    "for one": ({"A": 1}, 1, NO_ANSWER),
+    "for another": ({"B": 1}, NO_ANSWER, 1),
     "not by id": ({"A": 1, "C": 2}, {"A": 1, "C": 2}, {"A": 1, "C": 2}),
 }
 
@@ -183,12 +183,12 @@ ANSWERED: dict[str, tuple[Any, Any, Any]] = {
 def test_the_answer_in_a_run(value: Any, first: Any, second: Any, started: bool) -> None:
     events = resumed("r2", value)[: 2 if started else 1]
     state = state_of(*parked(asked(), asked("B", "d")), *events)
-    assert [answer_in(state.runs["r2"], one, state) for one in ("A", "B", "C")] == [first, second, UNHEARD]
+    assert [answer_in(state.runs["r2"], one, state) for one in ("A", "B", "C")] == [first, second, NO_ANSWER]
 
 
 def test_a_run_that_was_stopped_before_it_began_brings_nothing() -> None:
     state = state_of(*parked(asked()), *resumed("r2", True)[:1], (RunCancelled(), "r2"))
-    assert answer_in(state.runs["r2"], "A", state) is UNHEARD
+    assert answer_in(state.runs["r2"], "A", state) is NO_ANSWER
 
 
 RESOLVED = ApprovalResolved(approval="A", call_id="c", decision="approve", by="ada")
@@ -233,12 +233,12 @@ def test_status_of_what_is_decided(decision: Any) -> None:
 def test_what_is_due_is_what_the_thread_is_paused_at() -> None:
     late, later, never = asked(deadline=BEFORE), asked("B", "d", deadline=AFTER), asked("C", "e")
     state = state_of(*parked(late, later, never))
-    assert due(state, AT) == ["A"]
-    assert [identity for _, identity in approvals.ahead(state)] == ["A", "B"]
+    assert expired(state, AT) == ["A"]
+    assert [identity for _, identity in approvals.deadlines(state)] == ["A", "B"]
     for begun in (1, 2):
-        assert due(state_of(*parked(late, later, never), *resumed("r2", {"A": EXPIRE})[:begun]), AT) == []
+        assert expired(state_of(*parked(late, later, never), *resumed("r2", {"A": EXPIRE})[:begun]), AT) == []
     gone = state_of(*parked(late), *resumed("r2", True, RunCompleted()))
-    assert (due(gone, AT), approvals.ahead(gone)) == ([], [])
+    assert (expired(gone, AT), approvals.deadlines(gone)) == ([], [])
 
 
 def test_going_on() -> None:
@@ -255,7 +255,7 @@ def test_going_on() -> None:
         interrupt_before=["tools"],
         webhook="https://example.org/",
     )
-    wanted = going_on(state_of(*parked(asked(), request=first)), {"A": {"decision": "approve"}})
+    wanted = resuming(state_of(*parked(asked(), request=first)), {"A": {"decision": "approve"}})
     assert wanted == RunRequested(
         assistant="a",
         config={"recursion_limit": 9},
@@ -272,13 +272,13 @@ def test_going_on_from_the_last_run_that_counts() -> None:
     second = (RunRequested(context={"model_name": "two"}, resume=Resume(value={"B": 1})), "r2")
     third = [*resumed("r3", True, RunRolledBack()), *resumed("r4", True)[:1], (RunCancelled(), "r4")]
     events = [*parked(asked(), B), second, *resumed("r2", None)[1:], (paused(asked()), "r2"), *third]
-    assert going_on(state_of(*events), {"A": True}).context == {"model_name": "two"}
+    assert resuming(state_of(*events), {"A": True}).context == {"model_name": "two"}
 
 
 def test_nothing_to_go_on_from() -> None:
     for events in ([ThreadCreated(user="u")], [*parked(asked()), *resumed("r2", True)]):
         with pytest.raises(Refused):
-            going_on(state_of(*events), {"A": True})
+            resuming(state_of(*events), {"A": True})
 
 
 def test_time_tells_once_until_it_came_to_nothing() -> None:

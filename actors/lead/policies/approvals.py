@@ -86,7 +86,7 @@ async def _resolved(turn: Turn, asked: ApprovalRequested) -> ApprovalResolved:
     state, identity = turn.state, asked.approval
     run, known = state.runs[turn.run], state.approvals[identity]
     answer = approvals.answer_in(run, identity, state)
-    if answer is approvals.UNHEARD:
+    if answer is approvals.NO_ANSWER:
         if (settled := approvals.settled(state, known)) is not None:
             return settled
         raise turn.ask(approvals.question(asked))

@@ -81,7 +81,7 @@ async def decide(request: web.Request) -> web.Response:
     if (earlier := _earlier(current, approval, answer)) is not None:
         return plain(Decided(_object(thread_id, current, approval), earlier))
     _check(thread_id, current, approval, answer["decision"])
-    run_id, wanted = uuid7(), traced(request, approvals.going_on(current, {identity: answer}))
+    run_id, wanted = uuid7(), traced(request, approvals.resuming(current, {identity: answer}))
     intake = alive.of(request).services.intake
     async with access.limits(request).admitted(alive.principal(request), thread_id, run_id):
         after, _ = await intake.request_run(thread_id, run_id, wanted, user=alive.user(request))
