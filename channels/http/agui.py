@@ -286,7 +286,7 @@ class Events:
         if self._reader.message not in (None, identity):
             yield from self._void()
         line = line_of(event.message, event.call_texts, event.order)
-        for _, piece in rest_of(line, self._reader.seen(identity)):
+        for _, piece in rest_of(line, self._reader.position(identity)):
             yield from self._piece(identity, piece)
         yield from self._closed()
 

@@ -81,7 +81,7 @@ class Commands:
         return owned_or_absent(await self._threads.load(thread_id, at_least=at_least), thread_id, user)
 
     async def uploads(self, user: str, thread_id: str) -> Mapping[str, Upload]:
-        """Returns what the log says of the files in a thread's uploads, by name."""
+        """Returns the recorded files of a thread's uploads, by name."""
         await self.state_or_empty(user, thread_id)
         return (await self._uploads.load(thread_id)).files
 
@@ -170,9 +170,9 @@ class Commands:
         latest = messages is state.messages and end == len(messages)
         tip = state.head if latest else last
         steps = steps_to(state, tip)
-        shown = title or state.values.get("title")
-        if title or (shown and not latest):
-            steps.append(Step({"title": shown}, steps[-1].node, "update", len(steps) - 1))
+        new_title = title or state.values.get("title")
+        if title or (new_title and not latest):
+            steps.append(Step({"title": new_title}, steps[-1].node, "update", len(steps) - 1))
         parent = checkpoint_id(state.commits[tip].seq)
         origin = {
             "branch_parent_thread_id": source,
@@ -183,23 +183,23 @@ class Commands:
         return Branched(parent, latest)
 
     async def _fork(
-        self, state: ThreadState, source: str, made: str, metadata: Json, steps: Sequence[Step]
+        self, state: ThreadState, source: str, copy: str, metadata: Json, steps: Sequence[Step]
     ) -> ThreadState:
         first: list[Event] = [
             ThreadCreated(user=state.user, metadata=metadata),
             ThreadForked(source=source, source_seq=state.seq, patches=[]),
         ]
-        return await write_steps(self._threads, made, first, steps, actor=self._actor)
+        return await write_steps(self._threads, copy, first, steps, actor=self._actor)
 
     async def _owner(self, thread_id: str) -> str | None:
-        """The thread's user, also of one that was deleted, or whose state cannot be made out."""
+        """Returns the thread's user, also if it was deleted, or its state cannot be folded."""
         try:
             state = await self._threads.load(thread_id)
             return state.user if state.seq else None
         except Unavailable:
             raise
         except Exception as error:
-            log.warning("a thread whose state cannot be made out", thread=thread_id, error=str(error))
+            log.warning("a thread whose state cannot be folded", thread=thread_id, error=str(error))
         async for record in self._threads.log.read(thread(thread_id)):
             if isinstance(record.event, ThreadCreated | ThreadPruned):
                 return record.event.user
@@ -224,7 +224,7 @@ class Commands:
         )
 
     async def withdraw_rating(self, user: str, thread_id: str, run_id: str) -> None:
-        """Removes what the user said of a run as a whole. Raises `NotFound` if that is nothing."""
+        """Removes the user's rating of a run as a whole. Raises `NotFound` if there is no such rating."""
 
         def decide(state: ThreadState) -> Sequence[Event]:
             earlier = _whole_run(state, run_id, user)
@@ -261,7 +261,7 @@ class Commands:
     # ── files ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def record(self, user: str, thread_id: str, facts: Sequence[FileFact]) -> int:
-        """Records what happened to a thread's files. Returns the sequence of the first fact; 0 if there is no such
+        """Records events of a thread's files. Returns the sequence of the first fact; 0 if there is no such
         thread (yet, or any more), or it is not the user's.
         """
 
@@ -285,12 +285,12 @@ FileFact = FileUploaded | FileRemoved | ArtifactReplaced
 
 
 def ratings(state: ThreadState, run_id: str) -> list[Feedback]:
-    """All ratings of a run, oldest first."""
+    """Returns all ratings of a run, oldest first."""
     return [rating for rating in state.feedback.values() if rating.run == run_id]
 
 
 def _whole_run(state: ThreadState, run_id: str, user: str) -> list[str]:
-    """Ids of a user's ratings of a run as a whole."""
+    """Returns the ids of a user's ratings of a run as a whole."""
     return [rating.id for rating in ratings(state, run_id) if rating.user == user and rating.message_id is None]
 
 

@@ -1,4 +1,4 @@
-"""The ways in: what every channel does to create a thread, ask for a run, or ask for its end. Decide, append, wake."""
+"""Intake: creation of threads, requests for runs and for their end, from all channels. Decide, append, wake."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ RUNS_BY = "lead"
 class Intake:
     """Decisions of people and programs about threads. Nothing here waits for a run to do anything.
 
-    `user` is who asks: somebody else's thread does not exist for them. None: the system itself.
+    `user`: the user who asks; threads of other users do not exist for them. None: the system itself.
     """
 
     def __init__(self, threads: Threads, queue: WorkQueue) -> None:
@@ -49,7 +49,7 @@ class Intake:
     async def create_thread(
         self, thread_id: str, *, user: str, metadata: Json | None = None, actor: str = "http"
     ) -> tuple[ThreadState, bool]:
-        """Make the thread exist. Returns its state, and whether it is new."""
+        """Creates the thread unless it exists. Returns its state, and whether it is new."""
         safe_id(thread_id, "thread_id")
 
         def decide(state: ThreadState) -> Sequence[Event]:
@@ -65,7 +65,7 @@ class Intake:
     async def annotate(
         self, thread_id: str, metadata: Json, *, user: str | None = None, actor: str = "http"
     ) -> ThreadState:
-        """Merge metadata into the thread's."""
+        """Merges metadata into the thread's."""
         state, _ = await self.threads.decide(
             thread_id,
             lambda state: [ThreadAnnotated(metadata=metadata)] if _existing(thread_id, state, user) else [],
@@ -74,9 +74,9 @@ class Intake:
         return state
 
     async def erase(self, thread_id: str, *, by: str, actor: str = "http") -> None:
-        """Forget the thread's content; repeating it is fine. An unknown thread is fine too.
+        """Erases the thread's content. Idempotent; an unknown thread is no error.
 
-        Nothing is folded: what cannot be made out can be forgotten.
+        Nothing is folded, so that a thread with damaged events can be erased, too.
         """
         log, aggregate = self.threads.log, thread(thread_id)
         for _ in range(DECIDE_TRIES):
@@ -96,7 +96,7 @@ class Intake:
     async def request_run(
         self, thread_id: str, run_id: str, request: RunRequested, *, user: str | None = None, actor: str = "http"
     ) -> tuple[ThreadState, Record]:
-        """Ask for a run and wake a worker. Returns at once; the run is durable.
+        """Requests a run and wakes a worker. Returns at once; the request is durable.
 
         Raises `NotFound` (no such thread), `Refused` (`reject` and another run is open), `Invalid` (unknown
         checkpoint).
@@ -121,7 +121,7 @@ class Intake:
     async def cancel(
         self, thread_id: str, run_id: str, action: str = "interrupt", *, user: str | None = None, actor: str = "http"
     ) -> ThreadState:
-        """Ask a run to stop; one that nobody has started is over at once. Asking again is fine.
+        """Asks a run to stop. A run that was not started ends at once. Idempotent.
 
         Raises `NotFound`, or `Refused` if it has already ended otherwise.
         """
@@ -144,7 +144,7 @@ class Intake:
     async def steer(
         self, thread_id: str, run_id: str, message: Message, *, user: str | None = None, actor: str = "http"
     ) -> ThreadState:
-        """Give the agent a message that it sees before its next model call. The same message id is taken once.
+        """Adds a message that the agent sees before its next model call. A message id is accepted once.
 
         Raises `NotFound`, or `Refused` if the run has ended or is to stop.
         """
@@ -163,7 +163,7 @@ class Intake:
     async def remove_run(
         self, thread_id: str, run_id: str, *, user: str | None = None, actor: str = "http"
     ) -> ThreadState:
-        """Show a run's record no more; repeating it is fine. Raises `NotFound`, or `Refused` while it is open."""
+        """Hides a run's record. Idempotent. Raises `NotFound`, or `Refused` while it is open."""
 
         def decide(state: ThreadState) -> Sequence[Event]:
             run = _run(thread_id, run_id, state, user)
@@ -175,7 +175,7 @@ class Intake:
         return state
 
     async def _wake(self, thread_id: str, record: Record) -> None:
-        """Wake a worker at once. If that fails the dispatcher does it: the decision is in the log."""
+        """Wakes a worker at once. If that fails, the dispatcher does it: the decision is in the log."""
         try:
             hint = Hint(seq=record.seq, type=record.type, id=record.id)
             await self.queue.nudge(RUNS_BY, thread(thread_id), hint, key=record.id)

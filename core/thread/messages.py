@@ -1,4 +1,4 @@
-"""Messages as clients get them: the log leaves defaults out, LangChain's dumps have every field."""
+"""Messages as clients read them: the log leaves defaults out, LangChain's dumps have every field."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ _OF_TYPE: Mapping[str, Json] = {
 
 
 REMINDER = "reminder"
-"""Key of `additional_kwargs`: what the model is told right before the message (decision 11)."""
+"""Key of `additional_kwargs`: text that the model reads right before the message (decision 11)."""
 UPLOADS_BLOCK = "uploads_block"
-"""Key of `additional_kwargs`: how many characters of the content, or of its first block, are the server's."""
+"""Key of `additional_kwargs`: number of characters of the content, or of its first block, that the server wrote."""
 RESERVED = frozenset({REMINDER, UPLOADS_BLOCK, "dynamic_context_reminder"})
-"""Keys of `additional_kwargs` that are the server's word. A client's count for nothing."""
+"""Keys of `additional_kwargs` that only the server sets; those of clients are ignored."""
 
 
 def full(message: Message) -> Json:
-    """The message with every field of its type. What is no tool call is left out, whoever wrote it."""
+    """Returns the message with every field of its type. Entries of `tool_calls` that are no objects are left out."""
     dump = {**_OF_TYPE.get(str(message.get("type")), _COMMON), **message}
     if calls := message.get("tool_calls"):
         calls = calls if isinstance(calls, list) else []
@@ -33,8 +33,8 @@ def full(message: Message) -> Json:
 
 
 def timed(message: Message, run: Run | None) -> Message:
-    """The message; if it is the last one that an ended run said, with the run's life in whole seconds."""
-    if run is None or message.get("id") != run.answer or (seconds := _life(run)) is None:
+    """Returns the message; the last answer of an ended run with the run's duration in whole seconds."""
+    if run is None or message.get("id") != run.answer or (seconds := _duration(run)) is None:
         return message
     extra = message.get("additional_kwargs")
     return {
@@ -44,16 +44,16 @@ def timed(message: Message, run: Run | None) -> Message:
 
 
 def last_answers(state: ThreadState) -> dict[str, Run]:
-    """The ended runs, by the id of the last message that each said."""
+    """Returns the ended runs by the id of their last answer."""
     return {run.answer: run for run in state.runs.values() if run.answer and not run.open}
 
 
-def _life(run: Run) -> int | None:
-    """From the moment it was asked for until it ended."""
+def _duration(run: Run) -> int | None:
+    """Returns the seconds from the request of an ended run to its end."""
     if run.open:
         return None
     try:
-        life = datetime.fromisoformat(run.updated_at) - datetime.fromisoformat(run.created_at)
+        duration = datetime.fromisoformat(run.updated_at) - datetime.fromisoformat(run.created_at)
     except (ValueError, TypeError):  # the fold takes any text for a time
         return None
-    return max(0, int(life.total_seconds()))
+    return max(0, int(duration.total_seconds()))

@@ -1,13 +1,14 @@
-"""Previews: the text of a message while it is being made. Lost ones do no harm, the finished message is the fact.
+"""Previews: the text of a message while the model writes it. A lost preview does no harm: the whole message follows as
+an event.
 
 Theory of operation
 -------------------
 A message is one line of text to a reader: its reasoning, then its content, then the argument text of each tool
 call, in that order, unless the model sent them in another, which is then recorded with the message (`line_of`). A
 preview is a piece of that line with its offset, so pieces can be lost, doubled or cut anywhere and a reader still
-knows what it has: it drops what it knows, shows what follows directly, and waits where something is missing. When
-the finished message arrives, the reader shows the rest of the line. So whatever happens to the previews, what a
-reader has seen in the end is exactly the message, once.
+knows its position: it drops text that it has, shows text that follows directly, and waits where text is missing. When
+the finished message arrives, the reader shows the rest of the line. So, whatever happens to the previews, a reader has
+seen exactly the message in the end, once.
 
 An answer can be given up: its worker froze or died and another one asks the model again, or the model failed. Its last
 previews may arrive after that. So each preview names the newest fact that its writer knew when it asked the model. A
@@ -92,7 +93,7 @@ class Piece(msgspec.Struct, frozen=True):
 
 
 def line_of(message: Message, call_texts: Mapping[str, str], order: Sequence[tuple[str, int, int]] = ()) -> list[Piece]:
-    """The whole line of a finished message. `order`: how the model sent it, if not reasoning, content, calls."""
+    """Returns the whole line of a finished message. `order`: its parts as the model sent them, if unusual."""
     parts: dict[tuple[str, int], Piece] = {}
     if reasoning := message.get("additional_kwargs", {}).get("reasoning_content"):
         parts["reasoning", 0] = Piece("reasoning", str(reasoning))
@@ -105,7 +106,7 @@ def line_of(message: Message, call_texts: Mapping[str, str], order: Sequence[tup
 
 
 def _reordered(parts: dict[tuple[str, int], Piece], order: Sequence[tuple[str, int, int]]) -> list[Piece]:
-    """First what came, as it came, then what is left. A part that came and was dropped (an invalid call) is blank."""
+    """Returns the parts in the order they were sent, then the rest. A dropped part (an invalid call) is blank."""
     line = []
     for part, index, length in order:
         whole = parts.get((part, index))
@@ -118,8 +119,8 @@ def _reordered(parts: dict[tuple[str, int], Piece], order: Sequence[tuple[str, i
 
 
 def rest_of(pieces: list[Piece], offset: int) -> Iterator[tuple[int, Piece]]:
-    """The line from an offset on, piece by piece, each with the offset of its end. A call that was announced is not
-    announced again.
+    """Yields the line from an offset on, piece by piece, each with the offset of its end. A call that starts before the
+    offset has no id and name.
     """
     end = 0
     for piece in pieces:
@@ -131,12 +132,12 @@ def rest_of(pieces: list[Piece], offset: int) -> Iterator[tuple[int, Piece]]:
 
 
 def call_text(args: Json) -> str:
-    """Tool-call arguments as compact JSON: what most models send, so that it need not be stored twice."""
+    """Returns tool-call arguments as compact JSON, the form that most models send: it need not be stored twice."""
     return msgspec.json.encode(args).decode()
 
 
 def text_of(content: Any) -> str:
-    """The text of a message's content, which is a string or a list of blocks."""
+    """Returns the text of a message's content, which is a string or a list of blocks."""
     if isinstance(content, str):
         return content
     blocks = content if isinstance(content, list) else []
@@ -144,7 +145,7 @@ def text_of(content: Any) -> str:
 
 
 class Previewer:
-    """One message's previews, at the writer: takes what the model streams, publishes pieces."""
+    """The writer of one message's previews: takes the chunks of the model, publishes pieces."""
 
     def __init__(self, pump: Pump, subject: str, message: str, after: int) -> None:
         self._pump = pump
@@ -154,7 +155,7 @@ class Previewer:
         self._offset = 0
         self._pending: list[Piece] = []
         self._size = 0
-        self._came: list[tuple[Part, int, int]] = []
+        self._parts: list[tuple[Part, int, int]] = []
         self._streams: dict[tuple[Part, int], redaction.Stream] = {}
         self._last: tuple[Part, int] | None = None
         self._sent_at = float("-inf")
@@ -177,10 +178,10 @@ class Previewer:
     ) -> None:
         if not text and call_id is None and name is None:
             return
-        if self._came and self._came[-1][:2] == (part, index):
-            self._came[-1] = (part, index, self._came[-1][2] + len(text))
+        if self._parts and self._parts[-1][:2] == (part, index):
+            self._parts[-1] = (part, index, self._parts[-1][2] + len(text))
         else:
-            self._came.append((part, index, len(text)))
+            self._parts.append((part, index, len(text)))
         last = self._pending[-1] if self._pending else None
         if last and (last.part, last.index) == (part, index) and call_id is None:
             self._pending[-1] = Piece(part, last.text + text, index, last.call_id, last.name)
@@ -194,7 +195,7 @@ class Previewer:
             self._pump.later(self)
 
     async def flush(self) -> None:
-        """Publish what is pending. The start of a tool call waits for its first character: no piece is empty."""
+        """Publishes the pending pieces. The start of a tool call waits for its first character: no piece is empty."""
         waiting = self._pending[-1:] if self._pending and not self._pending[-1].text else []
         pending, self._pending, self._size = self._pending[: len(self._pending) - len(waiting)], waiting, 0
         self._sent_at = self._pump.clock()
@@ -219,10 +220,10 @@ class Previewer:
 
     @property
     def order(self) -> list[tuple[str, int, int]]:
-        """In which order the parts came; empty if it is the usual one."""
+        """The parts in the order they came; empty if that is the usual order."""
         cut = any(self._streams[place] for place in self._streams if place != self._last)
-        places = [(_ORDER[part], index) for part, index, _ in self._came]
-        return [] if not cut and all(a < b for a, b in pairwise(places)) else list(self._came)
+        places = [(_ORDER[part], index) for part, index, _ in self._parts]
+        return [] if not cut and all(a < b for a, b in pairwise(places)) else list(self._parts)
 
 
 class Pump:
@@ -236,7 +237,7 @@ class Pump:
         self.clock = asyncio.get_running_loop().time
 
     def message(self, run: str, message: str, *, after: int) -> Previewer:
-        """The previews of a message that begins `after` this fact of the thread."""
+        """Returns the writer of a message that begins `after` this event of the thread."""
         return Previewer(self, self._bus.names.tok(run), message, after)
 
     def later(self, previewer: Previewer) -> None:
@@ -268,12 +269,12 @@ _progress_decoder = msgspec.json.Decoder(Progress)
 
 
 def decode(raw: bytes) -> Preview | Progress:
-    """A message of the `tok` plane."""
+    """Decodes a message of the `tok` plane."""
     return _progress_decoder.decode(raw) if raw.startswith(b'{"kind"') else _decoder.decode(raw)
 
 
 def decoded(raw: bytes) -> Preview | Progress | None:
-    """Like `decode`; None if it is no preview."""
+    """Decodes a message like `decode`; None if it is no preview."""
     try:
         return decode(raw)
     except msgspec.DecodeError as error:
@@ -282,7 +283,7 @@ def decoded(raw: bytes) -> Preview | Progress | None:
 
 
 async def stored(bus: Bus, run: str) -> list[Preview | Progress]:
-    """The previews of a run that are still kept. None, if the memory stream is gone."""
+    """Returns the stored previews of a run; none if the memory stream is gone."""
     subject = f"$JS.API.DIRECT.GET.{bus.names.stream('tok')}"
     previews: list[Preview | Progress] = []
     seq = 1
@@ -312,7 +313,7 @@ async def _page(replies: asyncio.Queue[Msg]) -> tuple[list[tuple[int, bytes]], b
 
 
 def tag(message: str) -> str:
-    """Eight digits that stand for a message's id in a cursor."""
+    """Returns eight hexadecimal digits that stand for a message's id in a cursor."""
     return f"{zlib.crc32(message.encode()):08x}"
 
 
@@ -320,8 +321,8 @@ AHEAD = 256
 
 
 class Ahead(Generic[T]):
-    """Previews that are ahead of the facts a reader has, until these come; at most `AHEAD`, as the rest comes with its
-    fact.
+    """Previews that are ahead of the events a reader has, until these come. Holds at most `AHEAD`: the rest comes with
+    its event.
     """
 
     def __init__(self) -> None:
@@ -338,9 +339,9 @@ class Ahead(Generic[T]):
 
 
 class Reader:
-    """One run's previews, at the reader: what of a piece is new.
+    """The reader of one run's previews: returns the new part of each piece.
 
-    One that resumes in the middle of a message knows its `tag`, or (`tag` is empty) takes the next message for it.
+    A reader that resumes in the middle of a message has its `tag`, or (`tag` is empty) takes the next message for it.
     """
 
     def __init__(self, message: str | None = None, offset: int = 0, tag: str = "") -> None:
@@ -350,31 +351,31 @@ class Reader:
 
     @property
     def tag(self) -> str:
-        """Of the message that is being read; empty if it is not known."""
+        """Tag of the message being read; empty if it is unknown."""
         return tag(self.message) if self.message is not None else self._tag
 
-    def seen(self, message: str) -> int:
-        """How many characters of a message were seen."""
+    def position(self, message: str) -> int:
+        """Returns the number of characters of a message that were read."""
         if self.message is None:
             return self.offset if self._tag in ("", tag(message)) else 0
         return self.offset if self.message == message else 0
 
     def take(self, preview: Preview) -> Preview | None:
-        """The unseen part of a preview; None if there is none, or if something before it is missing."""
+        """Returns the new part of a preview; None if there is none, or if text before it is missing."""
         if preview.message != self.message:
-            self.message, self.offset = preview.message, self.seen(preview.message)
+            self.message, self.offset = preview.message, self.position(preview.message)
         end = preview.offset + len(preview.text)
         if preview.offset > self.offset or end <= self.offset:
             return None
-        known = self.offset - preview.offset
+        overlap = self.offset - preview.offset
         self.offset = end
-        if not known:
+        if not overlap:
             return preview
         return Preview(
             message=preview.message,
             after=preview.after,
-            offset=preview.offset + known,
-            text=preview.text[known:],
+            offset=preview.offset + overlap,
+            text=preview.text[overlap:],
             part=preview.part,
             index=preview.index,
         )

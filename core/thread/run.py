@@ -95,7 +95,7 @@ STALLED_ATTEMPTS = 6
 
 
 class CallRef(NamedTuple):
-    """Which tool call is meant. Some models repeat the ids of their calls, so the answer that made it counts too."""
+    """The identity of a tool call. Some models repeat ids of calls, so the answer that made the call is part of it."""
 
     run: str
     answer: int
@@ -120,9 +120,7 @@ class CallRef(NamedTuple):
 
 
 class Journal(Protocol):
-    """What the agent's loop records into, and learns from what was recorded before. `OwnedRun` when live,
-    `core.thread.replay` when not.
-    """
+    """The record of a run that the agent's loop writes and reads: `OwnedRun`, or `core.thread.replay` in a replay."""
 
     @property
     def id(self) -> str:
@@ -206,7 +204,7 @@ class TooLong(SikaError):
 
 
 class Worker:
-    """What a run actor needs of its process."""
+    """The process of a run actor, as far as runs need it."""
 
     def __init__(self, threads: Threads, queue: WorkQueue, pump: Pump, name: str) -> None:
         self.threads = threads
@@ -259,7 +257,7 @@ class OwnedRun:
         return self.run.cancel is not None
 
     async def claim(self, event: RunStarted) -> None:
-        """Append `run.started`. Raises `Conflict` if the thread has changed since it was folded."""
+        """Appends `run.started`. Raises `Conflict` if the thread has changed since it was folded."""
         records = await self._threads.log.append(
             thread(self.thread_id),
             [event],
@@ -273,9 +271,9 @@ class OwnedRun:
         self.claimed = True
 
     async def append(self, event: Event, cause: str | None = None, *, unsteered: bool = False) -> bool:
-        """Append one event of the run. Goes on when something else was written to the thread; raises `OwnershipLost`
-        (also after the run's end), `Unavailable`. `unsteered`: not if somebody has a message for the agent; whether it
-        was appended.
+        """Appends one event of the run, also if something else was written to the thread. With `unsteered`, appends
+        only if no steering message is pending. Returns whether the event was appended. Raises `OwnershipLost` (also
+        after the run's end), `Unavailable`.
         """
 
         def decide(state: ThreadState) -> Sequence[Event]:
@@ -300,7 +298,7 @@ class OwnedRun:
             return bool(records)
 
     def _adopt(self, state: ThreadState) -> None:
-        """Go on from a newer state, if the run is still ours in it."""
+        """Continues from a newer state if the run is still ours in it. Raises `OwnershipLost`."""
         run = state.runs.get(self.id)
         if run is None or not run.open:
             raise OwnershipLost(f"run {self.id}: ended by somebody else")
@@ -311,7 +309,7 @@ class OwnedRun:
             self.state = state
 
     async def watch(self, ear: Ear, scope: anyio.CancelScope) -> None:
-        """Hear what others write to the thread; ends the scope when somebody asks the run to stop or takes it over."""
+        """Follows the thread; cancels the scope when the run is asked to stop or taken over."""
         while True:
             try:
                 records, lost = await ear.take()
@@ -371,9 +369,9 @@ class OwnedRun:
             return done
         intent = self.run.intents.get(call_id)
         if intent is None:
-            asked = next((c["args"] for c in unanswered(self.state.messages) if c["id"] == call_id), None)
+            of_answer = next((c["args"] for c in unanswered(self.state.messages) if c["id"] == call_id), None)
             await self.append(
-                ToolRequested(call_id=call_id, name=name, effect=effect, args=None if args == asked else args),
+                ToolRequested(call_id=call_id, name=name, effect=effect, args=None if args == of_answer else args),
                 self.run.said,
             )
             return None
@@ -397,12 +395,12 @@ class OwnedRun:
         return self._pump.message(self.id, message, after=self.state.seq)
 
     async def progress(self, call_id: str, name: str, text: str) -> None:
-        shown = sendable(text[-PROGRESS_CHARACTERS:])
-        await self._pump.progress(self.id, Progress(call_id=call_id, name=name, text=shown))
+        tail = sendable(text[-PROGRESS_CHARACTERS:])
+        await self._pump.progress(self.id, Progress(call_id=call_id, name=name, text=tail))
 
 
 def outcome_of(state: ThreadState, call_id: str) -> ToolCompleted | None:
-    """The outcome of a call of the last answer, if there is one."""
+    """Returns the outcome of a call of the last answer, if there is one."""
     for message in reversed(state.messages):
         if message["type"] != "tool":
             break
@@ -427,11 +425,11 @@ def tool_message(call: CallRef, name: str, content: str, status: str = "success"
 
 @dataclass(frozen=True, slots=True)
 class Prepared(Generic[S]):
-    """How one attempt at a run is done."""
+    """The preparation of one attempt at a run."""
 
     setup: S
     facts: Mapping[str, Any] = field(default_factory=dict)
-    """What `run.started` says of it: `model`, `prompt`, `config`, `agent`; and, at the first attempt, `prepared`."""
+    """Fields of `run.started`: `model`, `prompt`, `config`, `agent`; and, at the first attempt, `prepared`."""
 
 
 class RunActor(Actor[RunRequested]):

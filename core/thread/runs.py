@@ -1,4 +1,4 @@
-"""A run as the LangGraph Platform describes it: what HTTP answers and webhooks send."""
+"""Run objects in the form of the LangGraph Platform, as HTTP and webhooks send them."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from core.thread.usage import of_run
 
 
 def run_object(thread_id: str, run: Run, state: ThreadState) -> Json:
-    """The run, with what it used so far; with its `error` if it failed."""
-    asked = run.request
-    kwargs: Json = {"input": asked.input, "config": asked.config, "context": asked.context}
-    if asked.resume is not None:
-        kwargs["command"] = {"resume": asked.resume.value}
+    """Returns the run object with its usage so far, and with its `error` if it failed."""
+    request = run.request
+    kwargs: Json = {"input": request.input, "config": request.config, "context": request.context}
+    if request.resume is not None:
+        kwargs["command"] = {"resume": request.resume.value}
     return {
         "run_id": run.id,
         "thread_id": thread_id,
-        "assistant_id": assistant_id(asked.assistant),
+        "assistant_id": assistant_id(request.assistant),
         "status": run.status,
-        "metadata": asked.metadata,
+        "metadata": request.metadata,
         "created_at": run.created_at,
         "updated_at": run.updated_at,
-        "multitask_strategy": asked.multitask,
+        "multitask_strategy": request.multitask,
         "kwargs": kwargs,
         **msgspec.structs.asdict(of_run(state, run)),
         **({"error": {"error": run.error.error, "message": run.error.text}} if run.error else {}),
@@ -37,13 +37,13 @@ def run_object(thread_id: str, run: Run, state: ThreadState) -> Json:
 
 
 def known_by(assistant: str) -> Json:
-    """What the first run says in the metadata of a thread that does not say it itself."""
+    """Returns the assistant's keys in the metadata of a thread whose first run used it."""
     identity = assistant_id(assistant)
     return {"assistant_id": identity} if identity == assistant else {"graph_id": assistant, "assistant_id": identity}
 
 
 def thread_metadata(state: ThreadState) -> Json:
-    """The metadata of a thread as clients see it: with the assistant of its first run, unless it names another."""
+    """Returns the metadata of a thread for clients: with the assistant of its first run, unless it names another."""
     first = next(iter(state.runs.values()), None)
     return {**(known_by(first.request.assistant) if first else {}), **state.metadata}
 
@@ -57,7 +57,7 @@ def shown_run(state: ThreadState, run_id: str) -> Run:
 
 
 def end_of(state: ThreadState, run: Run) -> int:
-    """Index of the commit that the thread stood at when the run ended, whatever was done in it since; -1: at none."""
+    """Returns the index of the thread's commit at the end of the run, -1 if there was none."""
     if run.status == "rolled_back" and run.attempt:
         return run.before
     undone, commits = state.undone, state.commits
@@ -79,7 +79,7 @@ _REASONS = {
 
 
 def retry_json(event: ModelFailed) -> Json:
-    """A failure of the model that is tried again, as streams tell it."""
+    """Returns the event of streams for a failed model call that is retried."""
     return {
         "type": "llm_retry",
         "attempt": event.attempt,
@@ -91,14 +91,14 @@ def retry_json(event: ModelFailed) -> Json:
 
 
 def _retry_text(event: ModelFailed) -> str:
-    """What a failed model call is to people. What the provider said is in the log: it may name what is inside."""
+    """Returns the text for people. The provider's text stays in the log: it may name internal systems."""
     reason = _REASONS.get(event.reason, "the model's provider refused the request")
     wait = f"Retrying in {event.wait_ms / 1000:g}s." if event.wait_ms else "Asking again now."
     return f"LLM request retry {event.attempt}/{event.max_attempts}: {reason}. {wait}"
 
 
 def outcome(thread_id: str, run: Run, state: ThreadState, values: Json, started_at: str | None) -> Json:
-    """An ended run with what came of it: the body of a webhook. `values`: those at its end."""
+    """Returns the body of a webhook: an ended run with the thread's `values` at its end."""
     values = {**values, "messages": [full(message) for message in values.get("messages", ())]}
     return {
         **run_object(thread_id, run, state),

@@ -190,9 +190,9 @@ class Frames:
         if not self._is_current(preview) or reader.message not in (None, preview.message):
             return []
         if reader.message is None:
-            if preview.offset > reader.seen(preview.message):
+            if preview.offset > reader.position(preview.message):
                 return []
-            if not reader.seen(preview.message):
+            if not reader.position(preview.message):
                 self.modes.opened()
         self.modes.overheard(preview)
         piece = reader.take(preview)
@@ -245,7 +245,7 @@ class Frames:
         message = str(event.message.get("id"))
         frames: list[Frame] = []
         line = line_of(event.message, event.call_texts, event.order)
-        for end, piece in rest_of(line, self._reader.seen(message)):
+        for end, piece in rest_of(line, self._reader.position(message)):
             frames += self._delta(message, piece, end, previous, before)
         return frames
 
