@@ -44,13 +44,11 @@ async def test_every_plan_gives_the_same_answer(views: Views, few: int, monkeypa
         hits = [row for row in every if _has(row, metadata) and status in (None, row.status)]
         assert await views.count(Filters(user="ada", metadata=metadata, status=status)) == len(hits)
         for descending in (True, False):
-            order = {"sort_by": column, "descending": descending}
+            options: Any = {"metadata": metadata, "status": status, "sort_by": column, "descending": descending}
             ordered = sorted(hits, key=lambda row: (getattr(row, column), row.thread_id), reverse=descending)
             for offset in (0, 2, 50):
-                page, total = await views.search(
-                    user="ada", metadata=metadata, status=status, limit=3, offset=offset, **order
-                )
-                assert page == ordered[offset : offset + 3], (metadata, status, order, offset)
+                page, total = await views.search(user="ada", **options, limit=3, offset=offset)
+                assert page == ordered[offset : offset + 3], (options, offset)
                 _check(total, len(hits), offset, len(page), exact=len(metadata) < 2 or few > THREADS)
 
 
