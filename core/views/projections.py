@@ -312,7 +312,7 @@ class Views:
             return plan.total
         if 0 < length <= limit or not (length or offset):
             return offset + length
-        [(newest,)] = await self.query(*plan.counting_newest())
+        [(newest,)] = await self.query(*plan.counting(newest=True))
         return max(int(newest), offset + length if length else 0)
 
     async def _rows(self, ids: Sequence[int], matches: Mapping[int, Sequence[int]]) -> list[ThreadRow]:
