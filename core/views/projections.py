@@ -28,7 +28,7 @@ from core.log.store import EventLog
 from core.paths import make_home
 from core.views import fulltext
 from core.views.database import Database, Unfit
-from core.views.search import COLUMNS, MOST_SNIPPETS, SNIPPETS, SORTABLE, Filters, Order, matching
+from core.views.search import COLUMNS, MOST_SNIPPETS, SNIPPETS, SORTABLE, Filters, Order, Plan, matching
 
 log = structlog.get_logger("sika.projections")
 
@@ -267,27 +267,53 @@ class Views:
         limit: int = 10,
         offset: int = 0,
     ) -> tuple[list[ThreadRow], int]:
-        """A page of a user's threads (see `core.views.search.Filters`), and how many there are in all; of those with
-        the words of a query, how many are among the newest `MOST_MATCHES` matches.
+        """A page of a user's threads (see `core.views.search.Filters`), and how many there are in all.
+
+        Of threads with the words of a query those count that are among the newest `MOST_MATCHES` matches. Where more
+        than `FEW` threads have each of several metadata values, the total is a lower bound, which is exact from the
+        last page on; `count` is exact.
         """
         if sort_by not in SORTABLE:
             raise Invalid(f"sort_by: one of {', '.join(SORTABLE)}, got {sort_by!r}")
         order = Order(sort_by, descending)
         filters = Filters(user=user, metadata=metadata or {}, status=status, ids=ids, values=values or {}, query=query)
         if filters.narrow:
-            matches: dict[int, list[int]] = {}
-            for identity, message in await self.query(*filters.candidates(order)):
-                matches.setdefault(identity, []).extend([message] if message is not None else [])
+            matches = await self._matches(filters, order)
             return await self._rows(list(matches)[offset : offset + limit], matches), len(matches)
-        counts = {(key, value): count for key, value, count in await self.query(*filters.counts())}
-        plan = filters.plan(counts)
+        plan = await self._plan(filters)
         if not plan.least:
             return [], 0
-        total = plan.total
-        if total is None:
-            [(total,)] = await self.query(*plan.counting())
-        page = await self.query(*plan.page(order, limit, offset))
-        return await self._rows([identity for (identity,) in page], {}), total
+        page = [identity for (identity,) in await self.query(*plan.page(order, limit + 1, offset))]
+        return await self._rows(page[:limit], {}), await self._total(plan, limit, offset, len(page))
+
+    async def count(self, filters: Filters) -> int:
+        """How many threads of a user there are; of those with the words of a query, as in `search`."""
+        if filters.narrow:
+            return len(await self._matches(filters, Order()))
+        plan = await self._plan(filters)
+        if plan.total is not None:
+            return plan.total
+        [(total,)] = await self.query(*plan.counting())
+        return int(total)
+
+    async def _matches(self, filters: Filters, order: Order) -> dict[int, list[int]]:
+        """The ids of the rows of all hits in their order, with those of the messages that have the words."""
+        matches: dict[int, list[int]] = {}
+        for identity, message in await self.query(*filters.candidates(order)):
+            matches.setdefault(identity, []).extend([message] if message is not None else [])
+        return matches
+
+    async def _plan(self, filters: Filters) -> Plan:
+        return filters.plan({(key, value): count for key, value, count in await self.query(*filters.counts())})
+
+    async def _total(self, plan: Plan, limit: int, offset: int, length: int) -> int:
+        """How many threads there are, at least, if `length` of `limit` + 1 are at this offset."""
+        if plan.total is not None:
+            return plan.total
+        if 0 < length <= limit or not (length or offset):
+            return offset + length
+        [(newest,)] = await self.query(*plan.counting(newest=True))
+        return max(int(newest), offset + length if length else 0)
 
     async def _rows(self, ids: Sequence[int], matches: Mapping[int, Sequence[int]]) -> list[ThreadRow]:
         """Threads by the ids of their rows, in this order, as far as they are there still."""

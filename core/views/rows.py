@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -63,6 +63,9 @@ REQUESTED = """
 INSERT OR IGNORE INTO all_runs
 SELECT ?3, ?2, id, user, ?4, NULL, 'pending', ?5, NULL, NULL, NULL, ?6, 0 FROM threads WHERE thread_id = ?1
 """
+CREATED = "INSERT OR IGNORE INTO threads VALUES (?2, ?1, ?3, 'idle', NULL, NULL, ?4, ?5, ?4, 0)"
+TITLED = "UPDATE threads SET title = ?2 WHERE thread_id = ?1"
+WRITTEN = "INSERT OR IGNORE INTO written SELECT user, ?2, ?3, id FROM threads WHERE thread_id = ?1"
 ANNOTATED = """
 INSERT INTO metadata SELECT id, ?2, ?3, 1, user, updated_at FROM threads WHERE thread_id = ?1
 ON CONFLICT DO UPDATE SET value = excluded.value, shown = 1
@@ -77,6 +80,8 @@ STARTED = """
 UPDATE all_runs SET status = 'running', started_at = coalesce(started_at, ?2), model = coalesce(?3, model)
 WHERE run_id = ?1
 """
+ENDED = "UPDATE all_runs SET status = ?2, ended_at = ?3, error = ?4 WHERE run_id = ?1"
+REMOVED = "UPDATE all_runs SET removed = 1 WHERE run_id = ?"
 USED = """
 INSERT INTO used SELECT seq, coalesce(?2, model, 'unknown'), ?3, ?4, ?5, ?6, ?7 FROM all_runs WHERE run_id = ?1
 ON CONFLICT DO UPDATE SET input_tokens = input_tokens + excluded.input_tokens,
@@ -97,6 +102,7 @@ run = (SELECT seq FROM all_runs WHERE run_id = ?2) AND thread = (SELECT id FROM 
 AND (?3 OR NOT EXISTS (SELECT 1 FROM all_runs WHERE run_id = ?2 AND started_at IS NOT NULL))
 """
 """What a run said that was rolled back, or what was to be said to one that never began."""
+UNINDEXED, UNSAID = FORGOTTEN + _UNDONE, f"DELETE FROM messages WHERE {_UNDONE}"
 RESET = (
     f"{FORGOTTEN} thread = {THREAD}",
     f"DELETE FROM messages WHERE thread = {THREAD}",
@@ -106,6 +112,14 @@ RESET = (
     f"DELETE FROM metadata WHERE thread = {THREAD}",
     "DELETE FROM threads WHERE thread_id = ?1",
 )
+ORDER = (
+    *RESET,
+    *(CREATED, ANNOTATED, IMPLIED, TITLED, WRITTEN),
+    *(REQUESTED, KNOWN, USED, STARTED, ENDED, REMOVED),
+    *(SAID, INDEXED, UNINDEXED, UNSAID),
+    *(BEGAN, TOUCH),
+)
+"""The statements of a batch, each for all its rows at once."""
 
 MIDDLEWARE = "middleware"
 CALLERS: Mapping[str, str] = {"lead": "lead_agent"}
@@ -130,9 +144,11 @@ def comparable(value: Any) -> str:
 
 @dataclass(slots=True)
 class _Thread:
-    """What a batch says about one thread since it was `reset`, if it was."""
+    """What a batch says about one thread since it was reset, if it was."""
 
-    reset: bool = False
+    name: str
+    rows: dict[str, dict[Hashable, tuple[Any, ...]]] = field(default_factory=dict)
+    """Values by statement, and by what they are about: the last word on it counts."""
     created: tuple[int, str, str] | None = None
     """Its id, whose it is, and when it was made."""
     updated_at: str = ""
@@ -140,21 +156,84 @@ class _Thread:
     seq: int = 0
     paused: tuple[str | None] | None = None
     """The run it is paused at, if that changed."""
-    title: tuple[Any] | None = None
-    metadata: dict[str, str] = field(default_factory=dict)
-    written: dict[tuple[str, str], None] = field(default_factory=dict)
-    messages: list[tuple[int, int, str, str | None, str | None]] = field(default_factory=list)
-    """Id, key, message, run, words."""
-    requested: dict[str, tuple[int, str, str, bool]] = field(default_factory=dict)
-    began: dict[str, str] = field(default_factory=dict)
     models: dict[str, str | None] = field(default_factory=dict)
-    ended: dict[str, tuple[str, str, str | None]] = field(default_factory=dict)
-    removed: list[str] = field(default_factory=list)
-    used: dict[tuple[str, str | None, str], Tokens] = field(default_factory=dict)
+    """By run."""
+
+    def put(self, sql: str, about: Hashable, *values: Any) -> None:
+        self.rows.setdefault(sql, {})[about] = values
+
+    def put_first(self, sql: str, about: Hashable, *values: Any) -> None:
+        """For what the first word counts of."""
+        self.rows.setdefault(sql, {}).setdefault(about, values)
+
+    def create(self, seq: int, user: str, at: str, metadata: Json) -> None:
+        self.created = seq, user, at
+        self.annotate(metadata)
+        for pair in _DEFAULT.items():
+            self.put(IMPLIED, pair, self.name, *pair)
+
+    def annotate(self, metadata: Json) -> None:
+        for key, value in _texts(metadata).items():
+            self.put(ANNOTATED, key, self.name, key, value)
+
+    def request(self, record: Record, event: RunRequested) -> None:
+        run = record.run or ""
+        for key, value in () if REQUESTED in self.rows else _texts(known_by(event.assistant)).items():
+            self.put(KNOWN, key, self.name, key, value, record.seq)
+        self.put_first(REQUESTED, run, self.name, run, record.seq, event.assistant, record.at, bool(event.input))
+        if event.input:
+            self.write(record, event.input, later=True)
+
+    def start(self, record: Record, event: RunStarted) -> None:
+        run = record.run or ""
+        self.models[run] = event.model or self.models.get(run)
+        self.put_first(BEGAN, run, self.name, record.at, run)
+        self.put(STARTED, run, run, self.rows[BEGAN][run][1], self.models[run])
+        if event.attempt == 1:
+            self.paused = (None,)
+
+    def end(self, record: Record, event: Event, status: str) -> None:
+        run = record.run or ""
+        self.put(
+            ENDED, run, run, status, record.at, f"{event.error}: {event.text}" if isinstance(event, RunFailed) else None
+        )
+        if isinstance(event, RunPaused):
+            self.paused = (run,)
+        if status != "success":
+            for sql in (UNINDEXED, UNSAID):
+                self.put(sql, run, self.name, run, status == "rolled_back")
+
+    def use(self, run: str, model: str | None, caller: str, message: Json) -> None:
+        """Adds what a call of a model used."""
+        key = run, model, caller
+        _, _, _, *sums = self.rows.get(USED, {}).get(key, (*key, *Tokens()))
+        self.put(USED, key, *key, *Tokens(*sums).plus(tokens_of(message)))
+
+    def write(self, record: Record, *patches: Mapping[str, Any], later: bool = False) -> None:
+        """What patches of the state say. `later`: they are applied when their run starts."""
+        if not later:
+            self.wrote_at = record.at
+        for key, value in ((key, value) for patch in patches for key, value in patch.items() if key != "messages"):
+            text = comparable(value)
+            self.put(WRITTEN, (key, text), self.name, key, text)
+            if key == "title":
+                self.put(TITLED, key, self.name, value if isinstance(value, str) else None)
+        for place, (message, words) in enumerate(_said(patches)):
+            identity = record.seq << 20 | place
+            self.put(SAID, identity, self.name, identity, _key(message), message, record.run, words)
+            if words:
+                self.put(INDEXED, identity, identity)
+
+    def close(self) -> None:
+        """Says how the thread is at the end of the batch."""
+        if self.created:
+            self.put(CREATED, self.name, self.name, *self.created, self.updated_at)
+        paused = (self.paused is not None, self.paused and self.paused[0])
+        self.put(TOUCH, self.name, self.name, self.updated_at, self.seq, *paused, self.wrote_at)
 
 
 class Batch:
-    """What a sequence of events amounts to, by thread: the last word on each row is what counts."""
+    """What a sequence of events amounts to, by thread."""
 
     def __init__(self) -> None:
         self._threads: dict[str, _Thread] = {}
@@ -169,129 +248,47 @@ class Batch:
             return
         name, run = record.aggregate.id, record.run or ""
         if isinstance(event, ThreadErased | ThreadPruned):
-            self._threads[name] = _Thread(reset=True)
-        thread = self._threads.setdefault(name, _Thread())
+            self._threads[name] = _Thread(name, {sql: {name: (name,)} for sql in RESET})
+        thread = self._threads.get(name) or self._threads.setdefault(name, _Thread(name))
         thread.updated_at, thread.seq = record.at, record.seq
         match event:
             case ThreadCreated():
-                thread.created = record.seq, event.user, record.at
-                thread.metadata |= _texts(event.metadata)
+                thread.create(record.seq, event.user, record.at, event.metadata)
             case ThreadAnnotated():
-                thread.metadata |= _texts(event.metadata)
+                thread.annotate(event.metadata)
             case ThreadPruned():
-                thread.created = record.seq, event.user, event.created_at
-                thread.metadata = _texts(event.metadata)
-                _write(thread, record, event.values)
+                thread.create(record.seq, event.user, event.created_at, event.metadata)
+                thread.write(record, event.values)
             case ThreadForked():
-                _write(thread, record, *event.patches)
+                thread.write(record, *event.patches)
             case StatePatched():
-                _write(thread, record, event.values)
+                thread.write(record, event.values)
             case MessageAdded():
-                _write(thread, record, {"messages": event.messages})
+                thread.write(record, {"messages": event.messages})
             case ToolCompleted():
-                _write(thread, record, event.update)
+                thread.write(record, event.update)
             case ModelCompleted():
-                _write(thread, record, {"messages": [event.message]})
-                key = run, thread.models.get(run), CALLERS.get(record.head.actor, record.head.actor)
-                thread.used[key] = thread.used.get(key, Tokens()).plus(tokens_of(event.message))
+                thread.write(record, {"messages": [event.message]})
+                caller = CALLERS.get(record.head.actor, record.head.actor)
+                thread.use(run, thread.models.get(run), caller, event.message)
             case ContextCompacted():
-                _write(thread, record)
-                key = run, event.model, MIDDLEWARE
-                thread.used[key] = thread.used.get(key, Tokens()).plus(tokens_of(event.summary))
+                thread.write(record)
+                thread.use(run, event.model, MIDDLEWARE, event.summary)
             case RunRequested():
-                thread.requested.setdefault(run, (record.seq, event.assistant, record.at, bool(event.input)))
-                if event.input:
-                    _write(thread, record, event.input, later=True)
+                thread.request(record, event)
             case RunStarted():
-                thread.began.setdefault(run, record.at)
-                thread.models[run] = event.model or thread.models.get(run)
-                if event.attempt == 1:
-                    thread.paused = (None,)
+                thread.start(record, event)
             case Event() if end := ENDS.get(type(event)):
-                why = f"{event.error}: {event.text}" if isinstance(event, RunFailed) else None
-                thread.ended[run] = end.status, record.at, why
-                if isinstance(event, RunPaused):
-                    thread.paused = (run,)
+                thread.end(record, event, end.status)
             case RunRemoved():
-                thread.removed.append(run)
+                thread.put(REMOVED, run, run)
 
     def statements(self) -> Iterator[tuple[str, Sequence[Sequence[Any]]]]:
-        """In this order, each for all its rows at once."""
-        threads = self._threads
-        gone = [(name,) for name, thread in threads.items() if thread.reset]
-        yield from ((sql, gone) for sql in RESET)
-        yield (
-            "INSERT OR IGNORE INTO threads VALUES (?2, ?1, ?3, 'idle', NULL, NULL, ?4, ?5, ?4, 0)",
-            [(name, *thread.created, thread.updated_at) for name, thread in threads.items() if thread.created],
-        )
-        yield (
-            ANNOTATED,
-            [(name, key, value) for name, thread in threads.items() for key, value in thread.metadata.items()],
-        )
-        yield (
-            IMPLIED,
-            [(name, *pair) for name, thread in threads.items() if thread.created for pair in _DEFAULT.items()],
-        )
-        yield (
-            "UPDATE threads SET title = ?2 WHERE thread_id = ?1",
-            [(name, *thread.title) for name, thread in threads.items() if thread.title],
-        )
-        yield (
-            "INSERT OR IGNORE INTO written SELECT user, ?2, ?3, id FROM threads WHERE thread_id = ?1",
-            [(name, key, value) for name, thread in threads.items() for key, value in thread.written],
-        )
-        yield from self._of_runs()
-        yield from self._of_messages()
-        yield BEGAN, [(name, at, run) for name, thread in threads.items() for run, at in thread.began.items()]
-        yield (
-            TOUCH,
-            [
-                (name, t.updated_at, t.seq, t.paused is not None, t.paused and t.paused[0], t.wrote_at)
-                for name, t in threads.items()
-            ],
-        )
-
-    def _of_runs(self) -> Iterator[tuple[str, Sequence[Sequence[Any]]]]:
-        threads = self._threads
-        yield (
-            REQUESTED,
-            [(name, run, *row) for name, thread in threads.items() for run, row in thread.requested.items()],
-        )
-        yield (
-            KNOWN,
-            [
-                (name, key, value, seq)
-                for name, thread in threads.items()
-                for seq, assistant, *_ in list(thread.requested.values())[:1]
-                for key, value in _texts(known_by(assistant)).items()
-            ],
-        )
-        yield USED, [(*key, *tokens) for thread in threads.values() for key, tokens in thread.used.items()]
-        yield (
-            STARTED,
-            [(run, at, thread.models.get(run)) for thread in threads.values() for run, at in thread.began.items()],
-        )
-        yield (
-            "UPDATE all_runs SET status = ?2, ended_at = ?3, error = ?4 WHERE run_id = ?1",
-            [(run, *row) for thread in threads.values() for run, row in thread.ended.items()],
-        )
-        yield (
-            "UPDATE all_runs SET removed = 1 WHERE run_id = ?",
-            [(run,) for thread in threads.values() for run in thread.removed],
-        )
-
-    def _of_messages(self) -> Iterator[tuple[str, Sequence[Sequence[Any]]]]:
-        said = [(name, *row) for name, thread in self._threads.items() for row in thread.messages]
-        yield SAID, said
-        yield INDEXED, [(identity,) for _, identity, *_, words in said if words]
-        undone = [
-            (name, run, status == "rolled_back")
-            for name, thread in self._threads.items()
-            for run, (status, *_) in thread.ended.items()
-            if status != "success"
-        ]
-        yield FORGOTTEN + _UNDONE, undone
-        yield f"DELETE FROM messages WHERE {_UNDONE}", undone
+        """The batch is complete: its statements, in `ORDER`, each with the values of all its rows."""
+        for thread in self._threads.values():
+            thread.close()
+        for sql in ORDER:
+            yield sql, [row for thread in self._threads.values() for row in thread.rows.get(sql, {}).values()]
 
 
 def _texts(metadata: Json) -> dict[str, str]:
@@ -300,18 +297,6 @@ def _texts(metadata: Json) -> dict[str, str]:
 
 _DEFAULT = _texts(known_by(DEFAULT))
 """What a thread counts as in searches while its metadata name no assistant."""
-
-
-def _write(thread: _Thread, record: Record, *patches: Mapping[str, Any], later: bool = False) -> None:
-    """What patches of the state say. `later`: they are applied when their run starts."""
-    if not later:
-        thread.wrote_at = record.at
-    for key, value in ((key, value) for patch in patches for key, value in patch.items() if key != "messages"):
-        thread.written[key, comparable(value)] = None
-        if key == "title":
-            thread.title = (value if isinstance(value, str) else None,)
-    for place, (message, words) in enumerate(_said(patches)):
-        thread.messages.append((record.seq << 20 | place, _key(message), message, record.run, words))
 
 
 def _said(patches: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, str | None]]:

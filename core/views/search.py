@@ -151,11 +151,18 @@ class Plan:
     @property
     def total(self) -> int | None:
         """How many threads there are, if that is known."""
-        return self.least if len(self.pairs) < 2 else None
+        return self.least if len(self.pairs) < 2 or not self.least else None
 
-    def counting(self) -> Statement:
-        source, clauses, values = self._by_value()
-        return Statement(f"SELECT count(*) FROM {source} WHERE {clauses}", values)
+    def counting(self, *, newest: bool = False) -> Statement:
+        """How many threads there are; `newest`: among the `FEW` with the rarest value that changed last."""
+        rarest, *others = self.pairs
+        clauses, values = self.filters.clauses(others)
+        rare = (
+            "SELECT thread FROM metadata INDEXED BY metadata_by_value"
+            " WHERE user = ? AND key = ? AND value = ? ORDER BY updated_at DESC LIMIT ?"
+        )
+        sql = f"SELECT count(*) FROM ({rare}) CROSS JOIN threads t ON t.id = thread WHERE {' AND '.join(clauses)}"
+        return Statement(sql, [self.filters.user, *rarest, FEW if newest else -1, *values])
 
     def page(self, order: Order, limit: int, offset: int) -> Statement:
         """The ids of the rows of a page, in their order."""

@@ -101,57 +101,59 @@ _EACH = "(SELECT 0 AS everybody UNION ALL SELECT 1)"
 """Sums are kept for the user and for everybody."""
 
 
+def _thread_counted(rows: str) -> str:
+    """Adds to the counts of threads: user, key, value, status, and how many more there are."""
+    return f"INSERT INTO thread_counts {rows} ON CONFLICT DO UPDATE SET threads = threads + excluded.threads;"
+
+
+def _of_all(row: str, more: int) -> str:
+    """A row of `threads` among all of them."""
+    return _thread_counted(
+        f"SELECT iif(everybody, '', {row}.user), '', '', {row}.status, {more} FROM {_EACH} WHERE true"
+    )
+
+
+def _of_values(row: str, more: int) -> str:
+    """A row of `threads` among those with each of its metadata values."""
+    return _thread_counted(f"SELECT user, key, value, {row}.status, {more} FROM metadata WHERE thread = {row}.id")
+
+
+def _of_value(row: str, more: int) -> str:
+    """The thread of a row of `metadata` among those with that value."""
+    return _thread_counted(
+        f"SELECT {row}.user, {row}.key, {row}.value, status, {more} FROM threads WHERE id = {row}.thread"
+    )
+
+
+def _of_runs(row: str, more: int) -> str:
+    """A row of `all_runs` among those of its day."""
+    return f"""
+    INSERT INTO run_counts
+        SELECT iif(everybody, '', {row}.user), substr({row}.created_at, 1, 10), {row}.status, {more} FROM {_EACH}
+        WHERE NOT {row}.removed ON CONFLICT DO UPDATE SET runs = runs + excluded.runs;
+    """
+
+
 _THREAD_SUMS = f"""
-CREATE TRIGGER thread_added AFTER INSERT ON threads BEGIN
-    INSERT INTO thread_counts SELECT iif(everybody, '', new.user), '', '', new.status, 1 FROM {_EACH}
-        WHERE true ON CONFLICT DO UPDATE SET threads = threads + 1;
-END;
+CREATE TRIGGER thread_added AFTER INSERT ON threads BEGIN {_of_all("new", 1)} END;
 CREATE TRIGGER thread_touched AFTER UPDATE OF updated_at ON threads WHEN new.updated_at != old.updated_at BEGIN
     UPDATE metadata SET updated_at = new.updated_at WHERE thread = new.id;
 END;
 CREATE TRIGGER thread_changed AFTER UPDATE OF status ON threads WHEN new.status != old.status BEGIN
-    UPDATE thread_counts SET threads = threads - 1
-        WHERE user IN (old.user, '') AND key = '' AND value = '' AND status = old.status;
-    INSERT INTO thread_counts SELECT iif(everybody, '', new.user), '', '', new.status, 1 FROM {_EACH}
-        WHERE true ON CONFLICT DO UPDATE SET threads = threads + 1;
-    UPDATE thread_counts SET threads = threads - 1 WHERE status = old.status
-        AND (user, key, value) IN (SELECT user, key, value FROM metadata WHERE thread = old.id);
-    INSERT INTO thread_counts SELECT user, key, value, new.status, 1 FROM metadata
-        WHERE thread = new.id ON CONFLICT DO UPDATE SET threads = threads + 1;
+    {_of_all("old", -1)} {_of_all("new", 1)} {_of_values("old", -1)} {_of_values("new", 1)}
 END;
-CREATE TRIGGER thread_removed AFTER DELETE ON threads BEGIN
-    UPDATE thread_counts SET threads = threads - 1
-        WHERE user IN (old.user, '') AND key = '' AND value = '' AND status = old.status;
-END;
-CREATE TRIGGER metadata_added AFTER INSERT ON metadata BEGIN
-    INSERT INTO thread_counts SELECT new.user, new.key, new.value, status, 1 FROM threads WHERE id = new.thread
-        ON CONFLICT DO UPDATE SET threads = threads + 1;
-END;
+CREATE TRIGGER thread_removed AFTER DELETE ON threads BEGIN {_of_all("old", -1)} END;
+CREATE TRIGGER metadata_added AFTER INSERT ON metadata BEGIN {_of_value("new", 1)} END;
 CREATE TRIGGER metadata_changed AFTER UPDATE OF value ON metadata WHEN new.value != old.value BEGIN
-    UPDATE thread_counts SET threads = threads - 1 WHERE user = old.user AND key = old.key AND value = old.value
-        AND status = (SELECT status FROM threads WHERE id = old.thread);
-    INSERT INTO thread_counts SELECT new.user, new.key, new.value, status, 1 FROM threads WHERE id = new.thread
-        ON CONFLICT DO UPDATE SET threads = threads + 1;
+    {_of_value("old", -1)} {_of_value("new", 1)}
 END;
-CREATE TRIGGER metadata_removed AFTER DELETE ON metadata BEGIN
-    UPDATE thread_counts SET threads = threads - 1 WHERE user = old.user AND key = old.key AND value = old.value
-        AND status = (SELECT status FROM threads WHERE id = old.thread);
-END;
+CREATE TRIGGER metadata_removed AFTER DELETE ON metadata BEGIN {_of_value("old", -1)} END;
 CREATE TRIGGER thread_count_zero AFTER UPDATE OF threads ON thread_counts WHEN new.threads = 0 BEGIN
     DELETE FROM thread_counts
         WHERE user = new.user AND key = new.key AND value = new.value AND status = new.status;
 END;
 """
 
-_RUN_COUNTED = f"""
-    INSERT INTO run_counts
-        SELECT iif(everybody, '', new.user), substr(new.created_at, 1, 10), new.status, 1 FROM {_EACH}
-        WHERE NOT new.removed ON CONFLICT DO UPDATE SET runs = runs + 1;
-"""
-_RUN_UNCOUNTED = """
-    UPDATE run_counts SET runs = runs - 1 WHERE user IN (old.user, '')
-        AND day = substr(old.created_at, 1, 10) AND status = old.status AND NOT old.removed;
-"""
 _ADDED = """
 ON CONFLICT DO UPDATE SET runs = runs + excluded.runs, input_tokens = input_tokens + excluded.input_tokens,
     output_tokens = output_tokens + excluded.output_tokens,
@@ -171,16 +173,16 @@ def _summed(row: str, runs: str, sign: str = "", less: str = "") -> str:
 
 
 _RUN_SUMS = f"""
-CREATE TRIGGER run_added AFTER INSERT ON all_runs BEGIN {_RUN_COUNTED} END;
+CREATE TRIGGER run_added AFTER INSERT ON all_runs BEGIN {_of_runs("new", 1)} END;
 CREATE TRIGGER run_changed AFTER UPDATE OF status, removed ON all_runs
-WHEN new.status != old.status OR new.removed != old.removed BEGIN {_RUN_UNCOUNTED} {_RUN_COUNTED} END;
+WHEN new.status != old.status OR new.removed != old.removed BEGIN {_of_runs("old", -1)} {_of_runs("new", 1)} END;
 CREATE TRIGGER run_hidden BEFORE UPDATE OF removed ON all_runs WHEN new.removed AND NOT old.removed BEGIN
     INSERT INTO usage_sums
         SELECT iif(everybody, '', old.user), substr(old.created_at, 1, 10), model, -1, -sum(input_tokens),
             -sum(output_tokens), -sum(cache_read_tokens), -sum(calls)
         FROM used, {_EACH} WHERE run = old.seq GROUP BY 1, 2, 3 {_ADDED};
 END;
-CREATE TRIGGER run_deleted AFTER DELETE ON all_runs BEGIN {_RUN_UNCOUNTED} END;
+CREATE TRIGGER run_deleted AFTER DELETE ON all_runs BEGIN {_of_runs("old", -1)} END;
 CREATE TRIGGER run_count_zero AFTER UPDATE OF runs ON run_counts WHEN new.runs = 0 BEGIN
     DELETE FROM run_counts WHERE user = new.user AND day = new.day AND status = new.status;
 END;

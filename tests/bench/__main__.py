@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -48,8 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     started, found = time.time(), dict[str, list[Row]]()
     with Laboratory(quick=options.quick) as lab:
         try:
-            for name in options.only or SECTIONS:
-                title, section = SECTIONS[name]
+            for name, (title, section) in _sections(options).items():
                 found[name] = []
                 print(f"\n{title}\n{_line(_HEAD)}", flush=True)
                 for row in section(lab):
@@ -70,8 +70,18 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__.partition("\n")[0])
     parser.add_argument("--quick", action="store_true", help="fewer runs, no repetitions")
     parser.add_argument("--only", action="append", choices=list(SECTIONS), help="only this section (repeatable)")
+    parser.add_argument(
+        "--against", type=Path, metavar="CHECKOUT", help="only runs, in turn with this installed checkout"
+    )
     parser.add_argument("--out", type=Path, default=ROOT / ".bench" / "bench.json", metavar="FILE")
     return parser
+
+
+def _sections(options: argparse.Namespace) -> Mapping[str, tuple[str, Section]]:
+    if options.against is not None:
+        checkout = options.against.resolve()
+        return {"against": (f"Against {checkout}", partial(runs.against, checkout=checkout))}
+    return {name: SECTIONS[name] for name in options.only or SECTIONS}
 
 
 def _terminated(*_: object) -> None:

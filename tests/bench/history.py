@@ -1,8 +1,9 @@
-"""A long past: events as the product writes them, put straight into the read models or into the stream.
+"""A long past: events as the product writes them, put straight into the stream and into the read models.
 
-An append waits for its acknowledgement, so that 300 000 threads would take an hour. Here the events are the product's
-structs in its envelope and encoding. The rows come from the product's own row batch, the messages of the stream have
-the headers and guards of `EventLog.append`, and one of `WINDOW` is acknowledged.
+An append waits for the disk, so that 300 000 threads would take an hour. Here the events are the product's structs in
+its envelope and encoding. The messages of the stream have the headers and guards of `EventLog.append`, one of `WINDOW`
+is acknowledged, and the disk is waited for at the end. The rows come from the product's own row batch, out of the
+same events at the same time.
 """
 
 from __future__ import annotations
@@ -11,13 +12,18 @@ import asyncio
 import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import closing
-from datetime import UTC, datetime, timedelta
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from itertools import islice
+from multiprocessing import get_context
 from pathlib import Path
 
 import msgspec
 
+from actors import compose
+from core.bus import embedded
 from core.events import (
     Event,
     ModelCompleted,
@@ -44,12 +50,14 @@ STORED_SECONDS = 30.0
 BATCH = 1000
 OF_A_KIND = 10
 """Threads with the same rare metadata, and with the same rare word."""
-OPEN = 20
-"""Threads with an open run, the first ones."""
+PAUSED = 20
+"""Threads with a run that is paused, the first ones."""
 LEFT = 5000
 """Threads of a project that was left long ago, the first ones."""
 DAILY = 1000
 """Threads a day."""
+EVENTS = 5
+"""Of each thread."""
 COMMON = words(1)
 """A word that all threads have."""
 
@@ -58,35 +66,55 @@ def name(number: int) -> str:
     return f"grown-{number:06}"
 
 
-def records(count: int, *, seq: int = 0) -> Iterator[Record]:
-    """The events of so many threads, thread by thread; their sequences follow `seq`."""
-    end = datetime.now(UTC)
-    for number in range(count):
-        at = end - (count - number) * timedelta(days=1) / DAILY
-        for event, run in _events(number):
-            seq += 1
-            envelope = written(
-                event,
-                id=f"{number}-{seq}",
-                at=stamp(at),
-                kind="thread",
-                aggregate_id=name(number),
-                actor="lead",
-                run=run,
-                cause=None,
-            )
-            at += timedelta(milliseconds=1)
-            yield Record(seq, encode(event, envelope))
+@dataclass(frozen=True)
+class Stretch:
+    """The threads from one number to another, in a log in which the others come before."""
+
+    first: int
+    end: int
+    began: datetime
+    """When the thread number 0 was made."""
+
+    def records(self) -> Iterator[Record]:
+        """The events, thread by thread."""
+        seq = self.first * EVENTS
+        for number in range(self.first, self.end):
+            at = self.began + number * timedelta(days=1) / DAILY
+            for event, run in _events(number):
+                seq += 1
+                envelope = written(
+                    event,
+                    id=f"{number}-{seq}",
+                    at=stamp(at),
+                    kind="thread",
+                    aggregate_id=name(number),
+                    actor="lead",
+                    run=run,
+                    cause=None,
+                )
+                at += timedelta(milliseconds=1)
+                yield Record(seq, encode(event, envelope))
 
 
-def write_rows(path: Path, count: int) -> None:
-    """Make read models of so many threads. They fit no log until `adopt`."""
-    events = records(count)
+async def extend(home: Path, config: Path, stretch: Stretch) -> None:
+    """Write threads into the log of a data directory and into its read models, on which no server runs."""
+    with ProcessPoolExecutor(1, get_context("spawn")) as beside, _late_to_disk():
+        views = asyncio.wrap_future(beside.submit(write_rows, home / "views.db", stretch))
+        async with compose.attach(compose.Options(home, config)) as running:
+            await _publish(running.log, stretch)
+            await views
+            await _adopt(home / "views.db", running.log)
+
+
+def write_rows(path: Path, stretch: Stretch) -> None:
+    """Add threads to read models, or make them. They fit no log until they are adopted."""
+    events, fresh = stretch.records(), not path.exists()
     with closing(sqlite3.connect(path)) as db:
         db.execute("PRAGMA journal_mode = WAL")
         db.execute("PRAGMA synchronous = OFF")
-        db.executescript(tables.SCHEMA)
-        db.execute("INSERT INTO position VALUES (?, '', 0)", (rows.VERSION,))
+        if fresh:
+            db.executescript(tables.SCHEMA)
+            db.execute("INSERT INTO position VALUES (?, '', 0)", (rows.VERSION,))
         while some := list(islice(events, BATCH)):
             batch = rows.Batch()
             for record in some:
@@ -97,19 +125,12 @@ def write_rows(path: Path, count: int) -> None:
             db.commit()
 
 
-async def adopt(path: Path, log: EventLog, views: Path) -> None:
-    """Put read models in the place of those of a server that does not run: they fit its log from then on."""
-    with closing(sqlite3.connect(path)) as db:
-        db.execute("UPDATE position SET log = ?, seq = ?", (await log.identity(), await log.last()))
-        db.commit()
-    path.replace(views)
-
-
-async def publish(log: EventLog, count: int) -> None:
-    """Write the first threads into the stream, which nobody else writes to meanwhile."""
-    seq = await log.last()
+async def _publish(log: EventLog, stretch: Stretch) -> None:
+    """Write the events into the stream, which nobody else writes to meanwhile."""
+    if await log.last() != stretch.first * EVENTS:
+        raise Broken(f"the log ends at {await log.last()}, not at {stretch.first * EVENTS}")
     tips: dict[str, int] = {}
-    for record in records(count, seq=seq):
+    for record in stretch.records():
         aggregate = record.aggregate.id
         headers = {
             "Nats-Msg-Id": record.id,
@@ -131,10 +152,31 @@ async def publish(log: EventLog, count: int) -> None:
         await asyncio.sleep(0.05)
 
 
+async def _adopt(views: Path, log: EventLog) -> None:
+    """The read models fit the log from now on, and no actor looks for work in it."""
+    last = await log.last()
+    with closing(sqlite3.connect(views)) as db:
+        db.execute("UPDATE position SET log = ?, seq = ?", (await log.identity(), last))
+        db.commit()
+    await log.bus.ask(log.bus.names.place("lead"), b"%d" % last)
+
+
+@contextmanager
+def _late_to_disk() -> Iterator[None]:
+    """A nats-server that starts meanwhile acknowledges what is not on the disk yet."""
+    config = embedded._CONFIG
+    embedded._CONFIG = config.replace("sync_interval: always", "sync_interval: 10s")
+    try:
+        yield
+    finally:
+        embedded._CONFIG = config
+
+
 def _events(number: int) -> Iterator[tuple[Event, str | None]]:
     run = f"{name(number)}-run"
     kind = number // OF_A_KIND
-    metadata = {"kind": kind, "quarter": number % 4, "era": "left" if number < LEFT else "now"}
+    era = "left" if number < LEFT else "now"
+    metadata = {"kind": kind, "quarter": number % 4, "third": number % 3, "era": era}
     question = {"type": "human", "id": f"{run}-h", "content": f"Question about kind{kind}x?"}
     answer = {
         "type": "ai",
@@ -145,12 +187,10 @@ def _events(number: int) -> Iterator[tuple[Event, str | None]]:
     yield ThreadCreated(user=LOCAL.user, metadata=metadata), None
     yield RunRequested(input={"messages": [question]}), run
     yield RunStarted(attempt=1, worker="bench", lease=1, model="tokens-50"), run
-    if number < OPEN:
-        return
     yield ModelCompleted(message=answer), run
-    if number % 1000 == 1:
-        yield RunFailed(error="Broken", text="as every thousandth"), run
-    elif number % 1000 == 2:
+    if number < PAUSED:
         yield RunPaused(next=["tools"]), run
+    elif number % 1000 == 500:
+        yield RunFailed(error="Broken", text="as every thousandth"), run
     else:
         yield RunCompleted(), run

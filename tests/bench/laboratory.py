@@ -80,8 +80,8 @@ class Laboratory:
         return home
 
     @contextmanager
-    def sika(self, home: Path | None = None, *, warm: bool = True) -> Iterator[Sika]:
-        with processes.sika(home or self.new_home(), self.config) as server:
+    def sika(self, home: Path | None = None, *, warm: bool = True, checkout: Path = processes.ROOT) -> Iterator[Sika]:
+        with processes.sika(home or self.new_home(), self.config, checkout) as server:
             if warm:
                 self.load(server, "tokens-50", WARM_UP, 10)
             yield server
@@ -131,14 +131,19 @@ class Laboratory:
         return cell
 
     def _measure_ours(self, cell: Cell, tokens: int, runs: int, concurrency: int) -> None:
+        done, cpu = self.timed(self.shared, tokens, runs, concurrency)
+        cell.add("ours", runs, done.wall, cpu, [sample.total for sample in done.samples])
+
+    def timed(self, server: Sika, tokens: int, runs: int, concurrency: int) -> tuple[Load, float]:
+        """Runs on a server that is warm by then, and the seconds of CPU that they took."""
         model = f"tokens-{tokens}"
-        self._prove(self.shared, model, words(tokens))
-        self.load(self.shared, model, WARM_UP, concurrency)
+        self._prove(server, model, words(tokens))
+        self.load(server, model, WARM_UP, concurrency)
         time.sleep(_AFTERWARDS)
-        cpu = self.shared.cpu()
-        done = self.load(self.shared, model, runs, concurrency)
+        cpu = server.cpu()
+        done = self.load(server, model, runs, concurrency)
         time.sleep(_AFTERWARDS)
-        cell.add("ours", runs, done.wall, self.shared.cpu() - cpu, [sample.total for sample in done.samples])
+        return done, server.cpu() - cpu
 
     def _prove(self, server: Sika, model: str, text: str) -> None:
         """One run whose every word is looked at: what is measured must be the whole answer."""

@@ -98,9 +98,9 @@ def family(pid: int) -> list[int]:
     return found
 
 
-def cpu_seconds(pid: int) -> float:
-    """What a process and its descendants have used so far, those that have ended included."""
-    stats = [fields for member in family(pid) if (fields := _stat(member))]
+def cpu_seconds(pid: int, *, own: bool = True) -> float:
+    """What a process (`own`) and its descendants have used so far, those that have ended included."""
+    stats = [fields for member in family(pid)[not own :] if (fields := _stat(member))]
     return _TICK * sum(int(ticks) for fields in stats for ticks in fields[11:15])
 
 

@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 from urllib.parse import urlsplit
 
 from tests.bench.baselines import Figures
@@ -44,6 +44,10 @@ class Sika:
     def cpu(self) -> float:
         return cpu_seconds(self.pid)
 
+    def nats_cpu(self) -> float:
+        """Of its children: nats-server is the only one that works."""
+        return cpu_seconds(self.pid, own=False)
+
     def memory(self) -> int:
         return memory_bytes(self.pid)
 
@@ -59,17 +63,21 @@ def models() -> Iterator[str]:
         yield _url(process, "the model server")
 
 
-def configure(path: Path, models_url: str) -> Path:
+def configure(path: Path, models_url: str, **sections: Any) -> Path:
     """A configuration with those models. Titles and memory are off: the baselines make no such model calls."""
     entries = [{"name": name, "model": name, "base_url": models_url, "api_key": "none"} for name in MODELS]
-    path.write_text(json.dumps({"models": entries, "title": {"enabled": False}, "memory": {"enabled": False}}))
+    off = {"title": {"enabled": False}, "memory": {"enabled": False}}
+    path.write_text(json.dumps({"models": entries, **off, **sections}))
     return path
 
 
 @contextmanager
-def sika(home: Path, config: Path) -> Iterator[Sika]:
-    """A server on a data directory, as soon as it has printed its URL."""
-    with open(home.with_suffix(".log"), "wb") as log, _child(_serve(home, config, 0), log) as process:
+def sika(home: Path, config: Path, checkout: Path = ROOT) -> Iterator[Sika]:
+    """A server on a data directory, as soon as it has printed its URL; of another checkout with that one's Python."""
+    command = _serve(home, config, 0)
+    if checkout != ROOT:
+        command[0] = str(checkout / ".venv" / "bin" / "python")
+    with open(home.with_suffix(".log"), "wb") as log, _child(command, log, checkout) as process:
         yield Sika(process, _url(process, "sika serve", Path(log.name)), home)
 
 
@@ -120,12 +128,12 @@ def _serve(home: Path, config: Path, port: int) -> list[str]:
 
 @contextmanager
 def _child(
-    command: Sequence[str], stderr: int | IO[bytes] | None, **variables: str
+    command: Sequence[str], stderr: int | IO[bytes] | None, folder: Path = ROOT, **variables: str
 ) -> Iterator[subprocess.Popen[bytes]]:
     """In a session of its own: Ctrl-C is for us, and we end it. The environment must not configure it."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("SIKA_", "DEER_FLOW_"))}
     process = subprocess.Popen(
-        command, cwd=ROOT, env=environment | variables, stdout=subprocess.PIPE, stderr=stderr, start_new_session=True
+        command, cwd=folder, env=environment | variables, stdout=subprocess.PIPE, stderr=stderr, start_new_session=True
     )
     try:
         yield process

@@ -7,6 +7,7 @@ import sqlite3
 import subprocess
 import sys
 from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 
 from tests.bench import history
@@ -25,10 +26,13 @@ def test_a_section_is_measured_and_written(tmp_path: Path) -> None:
 
 
 def test_the_history_has_what_the_questions_ask_for(tmp_path: Path) -> None:
-    history.write_rows(tmp_path / "views.db", 40)
-    with closing(sqlite3.connect(tmp_path / "views.db")) as db:
-        counts = db.execute("SELECT status, sum(runs) FROM run_counts WHERE user = '' GROUP BY 1").fetchall()
+    began, path = datetime(2026, 1, 1, tzinfo=UTC), tmp_path / "views.db"
+    history.write_rows(path, history.Stretch(0, 15, began))
+    history.write_rows(path, history.Stretch(15, 40, began))
+    with closing(sqlite3.connect(path)) as db:
+        counts = db.execute("SELECT status, count(*) FROM threads GROUP BY 1").fetchall()
         [(kinds,)] = db.execute("SELECT count(*) FROM metadata WHERE key = 'kind' AND value = '3'")
         [(texts,)] = db.execute("SELECT count(*) FROM texts WHERE texts MATCH ?", [f"text : {history.COMMON}"])
-    assert dict(counts) == {"running": history.OPEN, "success": 40 - history.OPEN}
-    assert (kinds, texts) == (history.OF_A_KIND, 40 - history.OPEN)
+        [(last,)] = db.execute("SELECT max(seq) FROM threads")
+    assert dict(counts) == {"interrupted": history.PAUSED, "idle": 40 - history.PAUSED}
+    assert (kinds, texts, last) == (history.OF_A_KIND, 40, 40 * history.EVENTS)

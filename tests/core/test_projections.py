@@ -579,15 +579,27 @@ async def test_rows_of_other_tables_are_not_read(
         assert await found(views) == 5
 
 
-async def test_rebuilding_while_the_log_goes_on(log: EventLog, path: Path) -> None:
+async def test_rebuilding_while_the_log_goes_on(log: EventLog, path: Path, held: asyncio.Event) -> None:
+    """The old rows answer, and follow the log, until the new ones take their place."""
     async with views_of(log, path) as views:
         await filled(log, 5)
         assert await found(views) == 5
-        writing = asyncio.ensure_future(filled(log, 20))
+        old = path.stat().st_ino
         await views.rebuild()
-        await writing
+        await eventually(lambda: exists(path.with_name("views.db.new")))
+        await filled(log, 20)
+        assert (await found(views), path.stat().st_ino) == (25, old)
+        held.set()
         await filled(log, 1)
-        assert await found(views, 5) == 26
+
+        async def swapped() -> bool:
+            return path.stat().st_ino != old and await found(views) == 26
+
+        await eventually(swapped)
+
+
+async def exists(path: Path) -> bool:
+    return path.exists()
 
 
 async def test_rebuilding_while_nothing_happens(log: EventLog, path: Path) -> None:

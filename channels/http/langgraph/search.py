@@ -22,7 +22,8 @@ from channels.http.shapes import Interrupt
 from core.errors import Invalid, NotFound, SikaError, Unavailable, ungrouped
 from core.events import Json
 from core.thread.state import ThreadState
-from core.views.projections import ThreadRow
+from core.views.projections import ThreadRow, Views
+from core.views.search import Filters
 
 log = structlog.get_logger("sika.http")
 
@@ -102,7 +103,8 @@ async def search(request: web.Request) -> web.Response:
     """Search threads. All filters must hold. `metadata` values must be equal; `values` must be contained in the state's
     fields (other than `messages`); `query` are words that must be in the messages or the title, the last one as a
     beginning; where more than 5,000 messages have them, the newest of these count. Without `select` hits have their
-    whole `values`; `extract` adds single values, by paths like `values.messages[-1].content`.
+    whole `values`; `extract` adds single values, by paths like `values.messages[-1].content`. Where more than 5,000
+    threads have each of several metadata values, `X-Pagination-Total` is a lower bound until the last page.
     """
     live, wanted = alive.of(request), await body(request, SearchBody)
     limit, offset = within("limit", wanted.limit, 1, MOST), within("offset", wanted.offset, 0, 2**31)
@@ -123,31 +125,43 @@ async def search(request: web.Request) -> web.Response:
 
 async def count(request: web.Request) -> web.Response:
     """Count threads, by the filters of the search."""
-    _, total = await _find(request, await body(request, CountBody), 1, 0, {})
-    return plain(total)
+    views, conditions = await _conditions(request, await body(request, CountBody))
+    if conditions["values"]:
+        return plain(len(await _with_values(request, conditions, {})))
+    return plain(await views.count(Filters(**conditions)))
 
 
 async def _find(
     request: web.Request, wanted: CountBody, limit: int, offset: int, order: Mapping[str, Any]
 ) -> tuple[Sequence[ThreadRow], int]:
-    live = alive.of(request)
-    views = live.services.views
-    values = _values(wanted.values or {})
+    views, conditions = await _conditions(request, wanted)
+    if not conditions["values"]:
+        return await views.search(**conditions, **order, limit=limit, offset=offset)
+    rows = await _with_values(request, conditions, order)
+    return rows[offset : offset + limit], len(rows)
+
+
+async def _conditions(request: web.Request, wanted: CountBody) -> tuple[Views, Json]:
+    """The read models with all that is in the log, and the fields of their `Filters`."""
     conditions: Json = {
         "user": alive.user(request),
         "metadata": _metadata(wanted.metadata or {}),
         "status": wanted.status,
         "ids": _ids(wanted.ids),
         "query": _query(wanted.query),
-        "values": values,
+        "values": _values(wanted.values or {}),
     }
+    views = alive.of(request).services.views
     await views.current()
-    if not values:
-        return await views.search(**conditions, **order, limit=limit, offset=offset)
-    candidates, _ = await views.search(**conditions, **order, limit=2**31)
+    return views, conditions
+
+
+async def _with_values(request: web.Request, conditions: Json, order: Mapping[str, Any]) -> list[ThreadRow]:
+    """All hits of a search by fields of the state, which is looked at."""
+    live, values = alive.of(request), conditions["values"]
+    candidates, _ = await live.services.views.search(**conditions, **order, limit=2**31)
     states = await _states(live, candidates, lambda state: _contains(state.values, values))
-    found = [row for row in candidates if row.thread_id in states]
-    return found[offset : offset + limit], len(found)
+    return [row for row in candidates if row.thread_id in states]
 
 
 async def _states(

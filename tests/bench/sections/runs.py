@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from tests.bench.laboratory import Laboratory
 from tests.bench.measure import Row, at_least, at_most, median, percentile, ratio
 
 _CPU = {1: at_most(2.2), 50: at_most(1.4), 500: at_most(1.2)}
+_PAIRS = 5
+_COMPARED = {1: 400, 50: 200}
+_SAME = 1.1
+"""As far as two measurements of the same code may be apart."""
 _SPEED = {1: at_least(0.55), 50: at_least(0.75), 500: at_least(0.85)}
 
 
@@ -83,6 +88,26 @@ def first_token(lab: Laboratory) -> Iterator[Row]:
             "ms",
             **_medians(found),
         )
+
+
+def against(lab: Laboratory, checkout: Path) -> Iterator[Row]:
+    """Runs, ten at a time, here and in another checkout (as `bare`), in turn."""
+    with lab.sika(checkout=checkout) as other:
+        servers = {"bare": other, "ours": lab.shared}
+        for tokens in (1, 50):
+            cpu, speed, first = (dict[str, list[float]](ours=[], bare=[]) for _ in range(3))
+            for pair in range(1 if lab.quick else _PAIRS):
+                lab.say(f"{tokens} tokens, pair {pair + 1}")
+                for kind, server in servers.items():
+                    runs = _COMPARED[tokens] // (10 if lab.quick else 1)
+                    done, seconds = lab.timed(server, tokens, runs, 10)
+                    cpu[kind].append(1000 * seconds / runs)
+                    speed[kind].append(runs / done.wall)
+                    first[kind].append(1000 * median(sample.first_token or 0 for sample in done.samples))
+            what = f"{tokens} tokens, 10 at a time: "
+            yield Row(f"{what}CPU per run", ratio(**cpu), at_most(_SAME), "ms", **_medians(cpu))
+            yield Row(f"{what}time to the first token", ratio(**first), at_most(_SAME), "ms", **_medians(first))
+            yield Row(f"{what}runs a second", ratio(**speed), at_least(1 / _SAME), "runs/s", **_medians(speed))
 
 
 def _medians(found: Mapping[str, Sequence[float]]) -> dict[str, Any]:
