@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from actors import cli
 from channels.terminal.reference import lines
 from core.config.reference import all_keys
 from core.errors import Invalid
@@ -24,3 +25,8 @@ def test_all_keys_are_shown() -> None:
 def test_a_misspelt_key_is_advised() -> None:
     with pytest.raises(Invalid, match=r"^modles: no such key; did you mean models\?$"):
         list(lines("modles"))
+
+
+def test_the_command_prints_a_key(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["config", "reference", "limits.exempt_admins"]) == 0
+    assert capsys.readouterr().out.startswith("limits.exempt_admins: true or false, default: true\n")
