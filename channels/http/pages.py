@@ -91,11 +91,13 @@ def _opening(text: str) -> tuple[str, str]:
 def _reference() -> Iterator[str]:
     """Every section with its keys as a table; first the keys that stand alone."""
     sections = [(name, list(keys)) for name, keys in groupby(all_keys(), _section)]
-    yield "## Keys without a section\n"
+    yield "## All keys\n"
+    yield "Sections: " + ", ".join(f"[{name}](#{name})" for name, keys in sections if len(keys) > 1) + ".\n"
+    yield "Keys without a section:\n"
     yield from _table([key for _, keys in sections for key in keys if len(keys) == 1])
     for name, keys in sections:
         if len(keys) > 1:
-            yield f"## {name}\n\n{keys[0].text}\n"
+            yield f"### {name}\n\n{keys[0].text}\n"
             yield from _table(keys[1:])
     yield from _deerflow()
 

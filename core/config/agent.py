@@ -14,7 +14,7 @@ from core.config.sections import Count, Open, Positive, Price, Seconds, Section,
 
 
 class Pricing(Section, frozen=True, kw_only=True):
-    """What a million tokens cost. Costs and budgets in money are counted with it."""
+    """Prices of a million tokens. Costs and budgets in money are counted with them."""
 
     currency: Annotated[str, msgspec.Meta(min_length=1, max_length=8)] = "USD"
     """The currency."""
@@ -95,7 +95,7 @@ class Skills(Section, frozen=True, kw_only=True):
     """Its path in the sandbox."""
 
 
-# --- what helps people to write ---------------------------------------------------------------------------------
+# --- help with writing ------------------------------------------------------------------------------------------
 
 
 class Suggestions(Section, frozen=True, kw_only=True):
@@ -180,7 +180,7 @@ class ToolOutput(Section, frozen=True, kw_only=True):
     """`externalize_min_chars` by tool, as `{bash: 4000}`."""
 
 
-# --- what the agent may do --------------------------------------------------------------------------------------
+# --- permissions ------------------------------------------------------------------------------------------------
 
 
 class ApprovalRule(Section, frozen=True, kw_only=True):
@@ -195,7 +195,7 @@ class ApprovalRule(Section, frozen=True, kw_only=True):
     when: Literal["always", "once_per_run", "once_per_thread"] = "always"
     """Whether each call waits, or calls until one is approved in the run or in the thread."""
     allowed: tuple[Literal["approve", "edit", "reject"], ...] = ("approve", "edit", "reject")
-    """What the person can decide."""
+    """Decisions that the person can take."""
     deadline_seconds: Seconds | None = None
     """Time after which the call counts as rejected. Without it, it waits for ever."""
     text: str = ""
@@ -225,7 +225,7 @@ class Guardrails(Section, frozen=True, kw_only=True):
     """A program of yours that decides on every tool call."""
 
     enabled: bool = False
-    """Whether it is asked."""
+    """Whether tool calls need its decision."""
     provider: Provider | None = None
     fail_closed: bool = True
     """Whether a call is refused when the provider does not answer."""
@@ -254,7 +254,7 @@ class MiddlewareEntry(Section, frozen=True, kw_only=True):
             raise ValueError("before and after: only one of them")
 
 
-# --- how much the agent may do ----------------------------------------------------------------------------------
+# --- limits -----------------------------------------------------------------------------------------------------
 
 
 class Budget(Section, frozen=True, kw_only=True):

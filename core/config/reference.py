@@ -11,6 +11,7 @@ import inspect
 import json
 import textwrap
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 
 import msgspec
 from msgspec import inspect as types
@@ -43,8 +44,8 @@ def all_keys() -> tuple[Key, ...]:
 
 def matching(name: str) -> list[Key]:
     """Returns the key of that path and the keys in it; else the keys whose path contains the name."""
-    wanted = f"{_plain(name)}."
-    inside = [key for key in all_keys() if f"{_plain(key.path)}.".startswith(wanted)]
+    prefix = f"{_plain(name)}."
+    inside = [key for key in all_keys() if f"{_plain(key.path)}.".startswith(prefix)]
     return inside or [key for key in all_keys() if name in _plain(key.path)]
 
 
@@ -76,7 +77,7 @@ def _texts(kind: type[msgspec.Struct]) -> Mapping[str, str]:
     [definition] = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
     assert isinstance(definition, ast.ClassDef)
     texts = {}
-    for field, below in zip(definition.body, definition.body[1:], strict=False):
+    for field, below in pairwise(definition.body):
         match field, below:
             case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
                 texts[name] = _paragraph(text)
@@ -99,7 +100,7 @@ def _section(kind: types.Type) -> tuple[type[msgspec.Struct] | None, str]:
         case types.DictType(value_type=types.StructType(cls=cls)):
             return cls, ".*"
         case types.UnionType(types=arms):
-            return next((found for found in map(_section, arms) if found[0]), (None, ""))
+            return next((section for section in map(_section, arms) if section[0]), (None, ""))
     return None, ""
 
 

@@ -1,4 +1,4 @@
-"""Settings of the server: HTTP, accounts, NATS, runs, files, and what is measured."""
+"""Settings of the server: HTTP, accounts, NATS, runs, files, metrics and traces."""
 
 from __future__ import annotations
 
@@ -65,9 +65,9 @@ class OidcProvider(Section, frozen=True, kw_only=True):
     display_name: str | None = None
     """The provider's name on pages. Default: `name`."""
     scopes: tuple[str, ...] = ("openid", "email", "profile")
-    """What is requested from the provider."""
+    """Scopes to request from the provider."""
     allowed_domains: tuple[str, ...] = ()
-    """Who may sign in: people with a verified address in one of these domains. Without it: people with an account."""
+    """Domains: people with a verified address in one of them may sign in. Without it: people with an account."""
 
     def __post_init__(self) -> None:
         place = urlsplit(self.issuer)
@@ -150,7 +150,7 @@ class Runs(Section, frozen=True, kw_only=True):
     """How runs are executed."""
 
     lease_seconds: Annotated[int, msgspec.Meta(ge=2, le=60)] = 10
-    """When a server process dies, its runs continue in another one after this time."""
+    """Time after which the runs of a dead server process continue in another one."""
     max_concurrent: Positive = 128
     """Runs that one server process works on at the same time."""
     recursion_limit: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 100

@@ -100,7 +100,7 @@ __all__ = [
 ]
 
 ROLES = ("lead", "summarization", "suggestions")
-"""What models may be chosen for."""
+"""Roles that models can be chosen for."""
 
 
 class Config(Section, frozen=True, kw_only=True):
@@ -109,7 +109,7 @@ class Config(Section, frozen=True, kw_only=True):
     config_version: int = 1
     """The version of this file's form."""
     log_level: Literal["debug", "info", "warning", "error", "critical"] = "info"
-    """What the server's own log contains: this level and all above it."""
+    """The lowest level in the server's own log."""
     http: Http = Http()
     auth: Auth = Auth()
     limits: Limits = Limits()

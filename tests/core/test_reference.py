@@ -18,9 +18,9 @@ EXAMPLE = Path(__file__).parents[2] / "config.example.yaml"
 ENVIRON = {"OPENAI_API_KEY": "one", "TAVILY_API_KEY": "two"}
 
 
-def key(path: str) -> Key:
-    [found] = [key for key in all_keys() if key.path == path]
-    return found
+def entry(path: str) -> Key:
+    [entry] = [key for key in all_keys() if key.path == path]
+    return entry
 
 
 def test_every_key_has_a_text() -> None:
@@ -39,29 +39,29 @@ def test_the_defaults_are_those_in_force() -> None:
         for part in above:
             section = section.setdefault(part, {})
         section[name] = json.loads(key.default)
-    found = parse(yaml.safe_dump(defaults), environ={})
-    assert msgspec.structs.replace(found, hash="", warnings=()) == Config()
+    config = parse(yaml.safe_dump(defaults), environ={})
+    assert msgspec.structs.replace(config, hash="", warnings=()) == Config()
 
 
 def test_types_are_words() -> None:
-    types = {path: key(path).type for path in ("http.port", "runs.lease_seconds", "budgets.warn", "nats.token")}
+    types = {path: entry(path).type for path in ("http.port", "runs.lease_seconds", "budgets.warn", "nats.token")}
     assert types == {
         "http.port": "integer ≥ 0 and ≤ 65535",
         "runs.lease_seconds": "integer ≥ 2 and ≤ 60",
         "budgets.warn": "number > 0 and ≤ 1",
         "nats.token": "secret text",
     }
-    assert key("models").type == "list of sections"
-    assert key("approvals[].match").type == "text, or mapping of names to text"
-    assert key("tool_output.overrides").type == "mapping of names to integer ≥ 0"
-    assert key("sandbox.provider").type == "one of auto, bubblewrap, host"
+    assert entry("models").type == "list of sections"
+    assert entry("approvals[].match").type == "text, or mapping of names to text"
+    assert entry("tool_output.overrides").type == "mapping of names to integer ≥ 0"
+    assert entry("sandbox.provider").type == "one of auto, bubblewrap, host"
 
 
 def test_keys_that_need_a_restart_are_marked() -> None:
-    assert [key(path).restart for path in ("http.port", "sandbox.mounts[].host_path", "tracing.otlp.endpoint")] == [
+    assert [entry(path).restart for path in ("http.port", "sandbox.mounts[].host_path", "tracing.otlp.endpoint")] == [
         True
     ] * 3
-    assert [key(path).restart for path in ("http", "http.docs", "models[].name", "log_level")] == [
+    assert [entry(path).restart for path in ("http", "http.docs", "models[].name", "log_level")] == [
         False,
         False,
         False,
@@ -70,8 +70,8 @@ def test_keys_that_need_a_restart_are_marked() -> None:
 
 
 def test_a_section_is_explained_by_its_docstring_and_shared_ones_where_they_stand() -> None:
-    assert key("http").text == "The HTTP server."
-    assert key("read_before_write").text != key("command_audit").text
+    assert entry("http").text == "The HTTP server."
+    assert entry("read_before_write").text != entry("command_audit").text
 
 
 def test_keys_are_looked_up_by_path_section_and_part() -> None:

@@ -22,7 +22,7 @@ class Page(HTMLParser):
     def __init__(self, text: str) -> None:
         super().__init__()
         self.links: list[str] = []
-        self.anchors: set[str] = set()
+        self.anchors: list[str] = []
         self.tags: set[str] = set()
         self.attributes: set[str] = set()
         self.feed(text)
@@ -34,7 +34,7 @@ class Page(HTMLParser):
             if name == "href" and tag == "a":
                 self.links.append(value or "")
             if name == "id":
-                self.anchors.add(value or "")
+                self.anchors.append(value or "")
 
 
 async def text_of(api: Api, name: str) -> str:
@@ -58,6 +58,7 @@ async def test_links_lead_somewhere(api: Api) -> None:
     pages = {name: Page(await text_of(api, name)) for name in PAGES}
     for name, page in pages.items():
         assert set(PAGES) <= set(page.links), name
+        assert len(set(page.anchors)) == len(page.anchors), name
         for link in {link for link in page.links if not link.startswith(("http:", "https:", "../"))}:
             path, _, anchor = link.partition("#")
             assert path in ("", *PAGES), f"{name}: {link}"
