@@ -203,6 +203,8 @@ def parser() -> argparse.ArgumentParser:
 
     config = add("config", None, "the configuration file").add_subparsers(required=True, metavar="WHAT")
     add("check", _config_check, "look for mistakes", config)
+    made = add("reference", _config_reference, "explain the keys: type, default, meaning", config)
+    made.add_argument("key", nargs="?", default="", help="a key, a section, or a part of a name (default: all)")
     return top
 
 
@@ -479,6 +481,14 @@ async def _config_check(arguments: argparse.Namespace) -> int:
     if problems := compose.problems(config):
         raise Invalid("\n  ".join(problems))
     print(f"ok: {find(arguments.config) or 'no config.yaml, everything is default'}")
+    return OK
+
+
+async def _config_reference(arguments: argparse.Namespace) -> int:
+    from channels.terminal.reference import lines
+
+    for line in lines(arguments.key):
+        print(line)
     return OK
 
 

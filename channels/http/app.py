@@ -12,7 +12,7 @@ from typing import Any, Literal
 import msgspec
 from aiohttp import web
 
-from channels.http import access, agui, auth, connections, errors, guard, metrics, native, openapi, traces
+from channels.http import access, agui, auth, connections, errors, guard, metrics, native, openapi, pages, traces
 from channels.http.accounts.oidc import Oidc
 from channels.http.bodies import plain
 from channels.http.deerflow import agents as own_agents
@@ -65,6 +65,7 @@ MODULES: tuple[ModuleType, ...] = (
     native,
     openapi,
     own_agents,
+    pages,
     runs,
     schedules,
     search,

@@ -312,7 +312,7 @@ def _renamed(schema: Any, names: Mapping[str, str]) -> Any:
 # ── the routes ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 _PAGE = Path(__file__).parent / "docs"
-_PAGE_HEADERS = {
+PAGE_HEADERS = {
     "Cache-Control": "no-cache",
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; "
@@ -325,7 +325,7 @@ _PAGE_HEADERS = {
 
 async def get_document(request: web.Request) -> web.Response:
     """This document: OpenAPI 3.1 in JSON. It is made of the table from which the server routes."""
-    _enabled(request)
+    require_docs(request)
     return web.Response(body=_encoded(alive.of(request).services.version), content_type="application/json")
 
 
@@ -338,7 +338,7 @@ async def get_root(request: web.Request) -> web.Response:
     """Redirects to the page, from where people look for it."""
     if request.path == "/" and not alive.of(request).services.config().http.docs:
         return web.Response(text="This is Sika, a server for agents. Its API is under /api.\n")
-    _enabled(request)
+    require_docs(request)
     return web.Response(status=302, headers={"Location": "../docs" if request.path == "/docs/" else "docs"})
 
 
@@ -360,8 +360,8 @@ def _encoded(version: str) -> bytes:
 
 
 def _file(request: web.Request, name: str, media: str) -> web.Response:
-    _enabled(request)
-    return web.Response(body=_read(name), content_type=media, charset="utf-8", headers=_PAGE_HEADERS)
+    require_docs(request)
+    return web.Response(body=_read(name), content_type=media, charset="utf-8", headers=PAGE_HEADERS)
 
 
 @functools.cache
@@ -369,7 +369,7 @@ def _read(name: str) -> bytes:
     return (_PAGE / name).read_bytes()
 
 
-def _enabled(request: web.Request) -> None:
+def require_docs(request: web.Request) -> None:
     """Raises `NotFound` if the documentation is switched off."""
     if not alive.of(request).services.config().http.docs:
         raise NotFound(f"no such route: {request.method} {request.path}")

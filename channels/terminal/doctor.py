@@ -180,7 +180,9 @@ async def configuration(argument: Path | None, home: Path) -> list[Finding]:
     try:
         path, config = find(argument), load(argument)
     except Invalid as error:
-        return [Finding("configuration", "fail", str(error), "correct the file; config.example.yaml shows all keys")]
+        return [
+            Finding("configuration", "fail", str(error), "correct the file; `sika config reference` explains all keys")
+        ]
     if path is None:
         return [Finding("configuration", "ok", "no config.yaml: everything is default")]
     found = [Finding("configuration", "ok", str(path))]
@@ -190,7 +192,7 @@ async def configuration(argument: Path | None, home: Path) -> list[Finding]:
     changed = url is not None and path.stat().st_mtime > announcement.stat().st_mtime
     if changed and url is not None and await healthy(url):
         text = f"changed since the server at {url} was started"
-        advice = "sections marked [restart] in config.example.yaml take effect when it is started again"
+        advice = "keys marked [restart] in `sika config reference` take effect when it is started again"
         found.append(Finding("configuration", "warn", text, advice))
     return found
 
@@ -219,7 +221,7 @@ async def server(url: str) -> list[Finding]:
 
 
 async def demo() -> list[Finding]:
-    advice = "for a real one, fill in `models:` in config.yaml (see config.example.yaml)"
+    advice = "for a real one, run `sika init`, or fill in `models:` in config.yaml (see config.example.yaml)"
     return [Finding("model", "ok", "the built-in demo model (offline, no key)", advice)]
 
 

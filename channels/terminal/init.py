@@ -167,7 +167,7 @@ def _checked(key: str) -> str:
 
 
 TEMPLATE = """\
-# Written by `sika init`. config.example.yaml explains every key; `sika config check` looks for mistakes in this file.
+# Written by `sika init`. `sika config reference` explains every key, `sika config check` looks for mistakes.
 # Changes take effect with the next message; those of `http`, `auth` and `sandbox` when the server is started again.
 
 models:                           # the first one is the default

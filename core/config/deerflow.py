@@ -40,7 +40,7 @@ WITHOUT_EFFECT: Mapping[str, str] = {
 """Keys that are known and are no settings of ours. A line of a section stands for all that is below it."""
 _OFF_ONLY = ("authorization",)
 """Known sections that promise protection: they may be there, but not on."""
-_RENAMED: Mapping[str, str] = {
+RENAMED: Mapping[str, str] = {
     "uploads.max_file_count": "uploads.max_files",
     "uploads.max_single_file_size": "uploads.max_file_size",
     "sandbox.bash_command_timeout": "sandbox.timeout_seconds",
@@ -49,6 +49,7 @@ _RENAMED: Mapping[str, str] = {
     "max_recursion_limit": "runs.max_recursion_limit",
     "auth.local.allow_registration": "auth.registration",
 }
+"""DeerFlow's keys that are ours by another name."""
 _PROVIDERS = {"LocalSandboxProvider": "host", "Host": "host", "Bubblewrap": "bubblewrap"}
 _EXTENSIONS = ("extensions_config.json", "mcp_config.json")
 _YES, _NO = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
@@ -90,7 +91,7 @@ def translate(raw: dict[str, Any], environ: Mapping[str, str]) -> dict[str, str]
     Raises `Invalid` for what would not be in force and must not be silently so.
     """
     renamed = {}
-    for old, new in _RENAMED.items():
+    for old, new in RENAMED.items():
         if (value := _pop(raw, old)) is not None and _value(raw, new) is None:
             _put(raw, new, value)
             renamed[new] = old

@@ -36,13 +36,15 @@ __all__ = ["Config", "ConfigSource", "Secret", "find", "home", "load", "parse", 
 
 LOOK_SECONDS = 0.5
 """How often a server looks whether the files have changed."""
-_DERIVED = {"extra", "hash", "warnings"}  # fields that we fill; as keys in a file they are unknown
+DERIVED = {"extra", "hash", "warnings"}
+"""Fields that are filled here; as keys in a file they are unknown."""
 _ARGUMENTS_FOR_OTHERS = (Model, ToolEntry)  # no spelling advice: their unknown keys belong to the class they name
 _EMPTY_IF_MISSING = re.compile(r"^(sandbox\.environment|acp_agents\.[^.]+\.env)\.")
-_NEEDS_RESTART = (
+NEEDS_RESTART = (
     "log_level", "http.host", "http.port", "auth.enabled", "nats", "runs.max_concurrent", "actors", "sandbox",
     "metrics.enabled", "tracing.otlp",
 )  # fmt: skip
+"""Keys and sections whose changes take effect at the next start."""
 _from_dotenv: dict[str, str] = {}
 """The variables of this process that come from `.env`."""
 _Stamp = tuple[int, int, int] | None
@@ -153,7 +155,7 @@ def reveal(value: Any) -> Any:
 
 def restart_required(old: Config, new: Config) -> list[str]:
     """The changed keys that take effect only at the next start."""
-    return [key for key in _NEEDS_RESTART if operator.attrgetter(key)(old) != operator.attrgetter(key)(new)]
+    return [key for key in NEEDS_RESTART if operator.attrgetter(key)(old) != operator.attrgetter(key)(new)]
 
 
 class ConfigSource:
@@ -338,7 +340,7 @@ def _shape_section(kind: type[Section], value: dict[str, Any], path: str, warnin
 
 @functools.cache
 def _fields(kind: type[Section]) -> dict[str, Any]:
-    return {name: hint for name, hint in typing.get_type_hints(kind).items() if name not in _DERIVED}
+    return {name: hint for name, hint in typing.get_type_hints(kind).items() if name not in DERIVED}
 
 
 def _optional(kind: Any) -> bool:

@@ -176,7 +176,7 @@ async def test_what_a_hook_adds_is_a_fact(tmp_path: Path) -> None:
 
 
 class NoFridays(AgentMiddleware[Any, Any, Any]):
-    """As in the README."""
+    """As in actors/README.md."""
 
     name = "no_fridays"
 

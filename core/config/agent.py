@@ -1,0 +1,335 @@
+"""Settings of the agent: its models and tools, and the policies that bound it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from core.config.sections import Count, Open, Positive, Price, Seconds, Section, Share
+
+# --- models and tools -------------------------------------------------------------------------------------------
+
+
+class Pricing(Section, frozen=True, kw_only=True):
+    """Prices of a million tokens. Costs and budgets in money are counted with them."""
+
+    currency: Annotated[str, msgspec.Meta(min_length=1, max_length=8)] = "USD"
+    """The currency."""
+    input_per_million: Price = 0
+    """Price of input."""
+    output_per_million: Price = 0
+    """Price of output."""
+    cache_read_per_million: Price | None = None
+    """Price of input that the provider had in its cache. Default: `input_per_million`."""
+
+
+class Model(Section, frozen=True, kw_only=True):
+    """The models. The first one is the default; without any, a small demo model answers offline.
+
+    Other keys are arguments of the class that `use` names, as `temperature`, `max_tokens`, `api_key` or `base_url`.
+    """
+
+    name: str
+    """The name that clients use for it."""
+    model: str
+    """The name that the provider uses for it."""
+    use: str = "langchain_openai:ChatOpenAI"
+    """The LangChain class, as `module:Class`. The default takes any OpenAI-compatible endpoint. For vLLM:
+    `adapters.models.dialects:VLLM`, with `base_url`; for DeepSeek: `adapters.models.dialects:DeepSeek`."""
+    display_name: str | None = None
+    """Its name on pages. Default: `name`."""
+    description: str | None = None
+    """A sentence about it, for people who choose."""
+    supports_thinking: bool = False
+    """Whether thinking can be turned on."""
+    supports_reasoning_effort: bool = False
+    """Whether clients can choose how much it reasons."""
+    supports_vision: bool = False
+    """Whether it can look at images."""
+    when_thinking_enabled: Open | None = None
+    """Arguments that are added when thinking is on."""
+    when_thinking_disabled: Open | None = None
+    """Arguments that are added when thinking is off."""
+    thinking: Open | None = None
+    """Short for `when_thinking_enabled.thinking`."""
+    use_responses_api: bool | None = None
+    """Whether OpenAI's Responses API is used."""
+    output_version: str | None = None
+    """The form of answers, as `responses/v1`."""
+    max_concurrency: Positive | None = None
+    """Requests at the same time from one server process. Models with the same address and key share them."""
+    context_window: Positive | None = None
+    """Tokens that fit in one request: shown to people, and the whole of which `summarization` takes a fraction."""
+    pricing: Pricing | None = None
+
+
+class ToolEntry(Section, frozen=True, kw_only=True):
+    """Tools that are added to the built-in ones, or settings for built-in ones. Other keys are the tool's settings."""
+
+    name: str
+    """The name of the tool, for the model."""
+    use: str
+    """The tool, as `module:name`: a tool, or a function that makes one of its settings."""
+    group: str | None = None
+    """The group that it belongs to (`tool_groups`)."""
+    deferred: bool = False
+    """With `tool_search`: whether the model sees it only after a search."""
+
+
+class ToolGroup(Section, frozen=True, kw_only=True):
+    """Groups of tools; custom agents name the groups that they use."""
+
+    name: str
+    """The name of the group."""
+
+
+class Skills(Section, frozen=True, kw_only=True):
+    """The folder of skills. It is mounted in the sandbox; agents do not use skills in this version."""
+
+    path: str | None = None
+    """A folder with `public/` and `custom/`. Default: the variable `DEER_FLOW_SKILLS_PATH`, or the built-in one."""
+    container_path: str = "/mnt/skills"
+    """Its path in the sandbox."""
+
+
+# --- help with writing ------------------------------------------------------------------------------------------
+
+
+class Suggestions(Section, frozen=True, kw_only=True):
+    """Suggestions of what to ask next."""
+
+    enabled: bool = True
+    """Whether there are any."""
+    max_suggestions: Annotated[int, msgspec.Meta(ge=1, le=5)] = 3
+    """How many."""
+    model_name: str | None = None
+    """The model that writes them. Default: the one that the client names, or the first."""
+    timeout_seconds: Annotated[float, msgspec.Meta(gt=0, le=60)] = 20
+    """Time to write them; then there are none."""
+
+
+class InputPolish(Section, frozen=True, kw_only=True):
+    """A clearer wording of a message, before a person sends it."""
+
+    enabled: bool = True
+    """Whether there is one. If not, the text comes back unchanged."""
+    max_chars: Annotated[int, msgspec.Meta(ge=1, le=20_000)] = 4000
+    """The longest text; a longer one is refused."""
+    model_name: str | None = None
+    """The model that writes it. Default: as for `suggestions`."""
+
+
+# --- long conversations and long results ------------------------------------------------------------------------
+
+
+class ContextSize(Section, frozen=True, kw_only=True):
+    type: Literal["tokens", "messages", "fraction"]
+    """The unit. `fraction` is a part of the model's `context_window`."""
+    value: Seconds
+    """The number."""
+
+
+class Summarization(Section, frozen=True, kw_only=True):
+    """Summaries of long conversations, for the model. The log and the people keep every word."""
+
+    enabled: bool = False
+    """Whether summaries are made."""
+    trigger: tuple[ContextSize, ...] = ()
+    """Sizes of a conversation; any of them starts a summary. Example: `{type: tokens, value: 15564}`."""
+    keep: ContextSize = ContextSize(type="messages", value=20)
+    """How much of the end of the conversation stays as it is."""
+    trim_tokens_to_summarize: Positive | None = 4000
+    """The most that the summarising model gets to read. `null`: everything."""
+    model_name: str | None = None
+    """The summarising model. Default: the first one."""
+    summary_prompt: str | None = None
+    """Instructions for it, instead of the built-in ones."""
+    preserve_recent_skill_count: Count = 5
+    """Skills read lately that survive a summary: how many."""
+    preserve_recent_skill_tokens: Count = 25_000
+    """Skills read lately that survive a summary: tokens of all together."""
+    preserve_recent_skill_tokens_per_skill: Count = 5000
+    """Skills read lately that survive a summary: tokens of each."""
+    skill_file_read_tool_names: tuple[str, ...] = ("read_file", "read", "view", "cat")
+    """Tools that read a skill."""
+
+
+class ToolOutput(Section, frozen=True, kw_only=True):
+    """Long results of tools. They go to a file of the thread, and the model sees the beginning and the end."""
+
+    enabled: bool = True
+    """Whether long results are shortened."""
+    externalize_min_chars: Count = 12_000
+    """Results of at least this length go to a file. 0: never."""
+    preview_head_chars: Count = 2000
+    """How much of the beginning the model sees."""
+    preview_tail_chars: Count = 1000
+    """How much of the end the model sees."""
+    fallback_max_chars: Positive = 30_000
+    """Where no file can be written: longer results are cut."""
+    fallback_head_chars: Count = 8000
+    """Where no file can be written: how much of the beginning stays."""
+    fallback_tail_chars: Count = 3000
+    """Where no file can be written: how much of the end stays."""
+    exempt_tools: tuple[str, ...] = ("read_file",)
+    """Tools whose results are never shortened here."""
+    overrides: Mapping[str, Count] = {}
+    """`externalize_min_chars` by tool, as `{bash: 4000}`."""
+
+
+# --- permissions ------------------------------------------------------------------------------------------------
+
+
+class ApprovalRule(Section, frozen=True, kw_only=True):
+    """Tool calls that wait until a person approves them: in the stream, in `sika chat`, at `/threads/{id}/approvals`.
+    The first rule that fits a call counts.
+    """
+
+    tool: str
+    """Name of the tool; `*` stands for any text."""
+    match: str | Mapping[str, str] | None = None
+    """A regular expression: only calls with it in their arguments wait. Or one for each argument: `{command: "rm"}`."""
+    when: Literal["always", "once_per_run", "once_per_thread"] = "always"
+    """Whether each call waits, or calls until one is approved in the run or in the thread."""
+    allowed: tuple[Literal["approve", "edit", "reject"], ...] = ("approve", "edit", "reject")
+    """Decisions that the person can take."""
+    deadline_seconds: Seconds | None = None
+    """Time after which the call counts as rejected. Without it, it waits for ever."""
+    text: str = ""
+    """An explanation for the person."""
+
+    def __post_init__(self) -> None:
+        given = self.match.values() if isinstance(self.match, Mapping) else [self.match] if self.match else []
+        for expression in given:
+            try:
+                re.compile(expression)
+            except re.error as error:
+                raise ValueError(f"match: {expression!r} is no regular expression: {error}") from None
+        if not self.allowed:
+            raise ValueError("allowed: at least one of approve, edit, reject")
+
+
+class Provider(Section, frozen=True, kw_only=True):
+    """The program that decides on every tool call."""
+
+    use: str
+    """Its class, as `module:Class`. Built in: `adapters.guardrails:AllowList`."""
+    config: Mapping[str, Any] = {}
+    """Its arguments, as `{denied_tools: [bash]}` for the built-in one, or `allowed_tools`."""
+
+
+class Guardrails(Section, frozen=True, kw_only=True):
+    """A program of yours that decides on every tool call."""
+
+    enabled: bool = False
+    """Whether tool calls need its decision."""
+    provider: Provider | None = None
+    fail_closed: bool = True
+    """Whether a call is refused when the provider does not answer."""
+    passport: str | None = None
+    """The agent's id for the provider."""
+
+    def __post_init__(self) -> None:
+        if self.enabled and self.provider is None:
+            raise ValueError("enabled, but no provider decides: name one, as adapters.guardrails:AllowList")
+
+
+class MiddlewareEntry(Section, frozen=True, kw_only=True):
+    """LangChain middlewares of yours, around model calls and tool calls. An entry can be just `module:Class`."""
+
+    use: str
+    """The class, as `module:Class`."""
+    before: str | None = None
+    """The policy that it is placed before, as `loop_detection`. Default: closest to the model."""
+    after: str | None = None
+    """The policy that it is placed after. Only one of `before` and `after`."""
+    config: Mapping[str, Any] = {}
+    """Its arguments."""
+
+    def __post_init__(self) -> None:
+        if self.before and self.after:
+            raise ValueError("before and after: only one of them")
+
+
+# --- limits -----------------------------------------------------------------------------------------------------
+
+
+class Budget(Section, frozen=True, kw_only=True):
+    tokens: Positive | None = None
+    """Tokens. Without a number there is no limit."""
+    cost: Annotated[float, msgspec.Meta(gt=0)] | None = None
+    """Money, in the currency of `models[].pricing`. Without a number there is no limit."""
+
+
+class Budgets(Section, frozen=True, kw_only=True):
+    """Budgets in tokens and money. When one is used up, the next model call is not made. There are none by default."""
+
+    run: Budget = Budget()
+    """The budget of each run."""
+    thread: Budget = Budget()
+    """The budget of each thread."""
+    user_per_day: Budget = Budget()
+    """The budget of each user in a day, which ends at 0:00 UTC. Counted from when there is a budget of a day."""
+    day: Budget = Budget()
+    """The budget of all users together in a day."""
+    warn: Share = 0.8
+    """The part of a run's tokens after which the agent is told to come to an end."""
+
+
+class TokenBudget(Section, frozen=True, kw_only=True):
+    """DeerFlow's budget of a run. New configurations use `budgets`."""
+
+    enabled: bool = False
+    """Whether it counts."""
+    max_tokens: Positive = 200_000
+    """Tokens of input and output."""
+    warn_threshold: Share = 0.8
+    """The part of it after which the agent is told to come to an end."""
+    hard_stop_threshold: Share = 1.0
+    """The part of it after which the agent has to answer with what it has."""
+
+
+class Frequency(Section, frozen=True, kw_only=True):
+    warn: Positive
+    """Calls in a run after which the model is warned."""
+    hard_limit: Positive
+    """Calls in a run after which the run is stopped."""
+
+    def __post_init__(self) -> None:
+        if self.hard_limit < self.warn:
+            raise ValueError("hard_limit must not be below warn")
+
+
+class LoopDetection(Section, frozen=True, kw_only=True):
+    """Detection of an agent that goes in circles."""
+
+    enabled: bool = True
+    """Whether loops are detected."""
+    warn_threshold: Positive = 3
+    """Repetitions of the same tool calls after which the model is warned."""
+    hard_limit: Positive = 5
+    """Repetitions of the same tool calls after which the run is stopped."""
+    window_size: Positive = 20
+    """The latest answers with tool calls, among which repetitions are counted."""
+    tool_freq_warn: Positive = 30
+    """Calls of one tool, with any arguments, after which the model is warned."""
+    tool_freq_hard_limit: Positive = 50
+    """Calls of one tool, with any arguments, after which the run is stopped."""
+    tool_freq_overrides: Mapping[str, Frequency] = {}
+    """Both numbers by tool, as `{bash: {warn: 100, hard_limit: 150}}`."""
+
+    def __post_init__(self) -> None:
+        if self.hard_limit < self.warn_threshold or self.tool_freq_hard_limit < self.tool_freq_warn:
+            raise ValueError("a hard limit must not be below its warning threshold")
+
+
+class CircuitBreaker(Section, frozen=True, kw_only=True):
+    """The pause of a model that fails."""
+
+    failure_threshold: Positive = 5
+    """Failed calls until a model gets a pause."""
+    recovery_timeout_sec: Seconds = 60
+    """Seconds of the pause."""

@@ -1,0 +1,56 @@
+"""Settings of the sandbox: where the agent's commands run, and their limits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+from core.config.sections import Count, Positive, Seconds, Secret, Section
+
+
+class Mount(Section, frozen=True, kw_only=True):
+    """Further folders of this machine that commands see."""
+
+    host_path: str
+    """Path on this machine."""
+    container_path: str
+    """Path in the sandbox, as `/mnt/data`."""
+    read_only: bool = False
+    """Whether commands may only read it."""
+
+
+class Sandbox(Section, frozen=True, kw_only=True):
+    """The sandbox: where the agent's commands run, and their limits."""
+
+    provider: Literal["auto", "bubblewrap", "host"] = "auto"
+    """`bubblewrap` confines commands (Linux). `host` runs them on this machine without confinement. `auto` takes
+    bubblewrap where it works."""
+    allow_host_bash: bool = False
+    """With the provider `host`: whether the agent gets a shell."""
+    network: bool = False
+    """Whether commands can reach the network."""
+    timeout_seconds: Seconds = 600
+    """Time for one command."""
+    memory_mb: Positive = 2048
+    """Memory of one command, all its processes together."""
+    max_processes: Positive = 256
+    """Processes of one command."""
+    max_file_mb: Positive = 1024
+    """Size of one file."""
+    max_thread_mb: Count = 4096
+    """Size of all files of one thread; a command that exceeds it is ended. 0: no limit."""
+    max_thread_files: Count = 200_000
+    """Number of files of one thread. 0: no limit."""
+    max_user_mb: Count = 20_480
+    """Size of the files of all threads of one user. 0: no limit."""
+    max_user_files: Count = 1_000_000
+    """Number of files of all threads of one user. 0: no limit."""
+    mounts: tuple[Mount, ...] = ()
+    environment: Mapping[str, Secret] = {}
+    """Variables that commands see. A `$NAME` that is not set is empty here."""
+    bash_output_max_chars: Count = 20_000
+    """How much of a command's output the model sees."""
+    read_file_output_max_chars: Count = 50_000
+    """How much of a file the model sees in one call."""
+    ls_output_max_chars: Count = 20_000
+    """How much of a listing the model sees."""
