@@ -12,6 +12,9 @@ STAMP := .venv/.installed
 
 install: $(STAMP)
 
+# Tests start hundreds of processes: what they import is compiled once, whatever the environment says.
+test test-fast bench: export PYTHONDONTWRITEBYTECODE =
+
 run: $(STAMP) ## make run ARGS="--port 8000"
 	$(BIN)/sika serve $(ARGS)
 

@@ -7,7 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from core.config.redaction import redactor
+from tests.support import certificates
 
+certificates.leave_out()
 pytest_plugins = ["tests.support.budget"]
 
 

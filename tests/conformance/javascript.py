@@ -15,6 +15,7 @@ import pytest
 from tests.conformance.clients import Result, finished
 from tests.conformance.releases import CACHE
 from tests.conformance.site import Site
+from tests.support import certificates
 
 HERE = Path(__file__).parent / "js"
 PACKAGE = ("package.json", "package-lock.json", ".npmrc")
@@ -54,7 +55,13 @@ class Scripts:
             for name in PACKAGE:
                 shutil.copy(self.folder / name, folder)
             made = subprocess.run(
-                ["npm", "ci"], cwd=folder, capture_output=True, text=True, timeout=self.seconds, check=False
+                ["npm", "ci"],
+                cwd=folder,
+                capture_output=True,
+                text=True,
+                timeout=self.seconds,
+                check=False,
+                env=certificates.environment(),
             )
             if made.returncode:
                 pytest.skip(f"the JavaScript packages cannot be installed here: {made.stderr.strip()[-300:]}")

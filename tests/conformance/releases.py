@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.conformance.site import ROOT
+from tests.support import certificates
 
 CACHE = ROOT / ".venv" / "conformance"
 REQUIREMENTS = Path(__file__).parent / "year-old.txt"
@@ -38,6 +39,7 @@ def _install(place: Path) -> None:
         text=True,
         timeout=90,
         check=False,
+        env=certificates.environment(),
     )
     if made.returncode:
         pytest.skip(f"the year-old release cannot be installed here: {made.stderr.strip()[-300:]}")

@@ -6,5 +6,8 @@ import os
 
 from hypothesis import settings
 
-settings.register_profile("laws", deadline=None, max_examples=int(os.environ.get("SIKA_EXAMPLES", "100")))
+EXAMPLES = int(os.environ.get("SIKA_EXAMPLES", "25"))
+"""Of each law; a thorough run sets 100 and more."""
+
+settings.register_profile("laws", deadline=None, max_examples=EXAMPLES)
 settings.load_profile("laws")

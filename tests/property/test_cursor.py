@@ -52,6 +52,7 @@ from tests.channels.http.story import (
     tell,
 )
 from tests.conformance.site import Site, site
+from tests.property.conftest import EXAMPLES
 
 TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), max_size=9)
 ENDS: Sequence[Event] = (
@@ -359,7 +360,7 @@ ODD = st.one_of(
     ),
     st.uuids().map(lambda identity: str(identity).encode()),
 )
-over_http = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
+over_http = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=2 * EXAMPLES)
 
 
 @given(cursor=ODD)

@@ -255,6 +255,9 @@ def preload() -> None:
         for module in pkgutil.walk_packages(package.__path__, f"{name}."):
             if not module.name.endswith("__main__") and not module.name.startswith("adapters.documents."):
                 importlib.import_module(module.name)
+    toolset = importlib.import_module("tests.support.toolset")
+    toolset.share()
+    toolset.fill()
     gc.collect()
     gc.freeze()
     assert threading.active_count() == 1, "a forked child has only the thread that forked it"

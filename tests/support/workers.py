@@ -39,6 +39,7 @@ from core.runtime.system import System
 from core.thread.run import OwnedRun, Prepared, RunActor
 from core.thread.state import Run, ThreadState, fold
 from core.tools import Tool
+from tests.support import toolset
 from tests.support.model_server import ModelServer, Script, Turn
 
 DEADLINE = 60.0
@@ -75,6 +76,7 @@ def plain_logs() -> None:
 
 
 plain_logs()
+toolset.share()
 
 
 # ── power ───────────────────────────────────────────────────────────────────────────────────────────────────────────
