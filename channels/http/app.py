@@ -14,7 +14,7 @@ from aiohttp import web
 
 from channels.http import access, agui, auth, connections, errors, guard, metrics, native, openapi, traces
 from channels.http.accounts.oidc import Oidc
-from channels.http.bodies import plain
+from channels.http.call import Call
 from channels.http.deerflow import agents as own_agents
 from channels.http.deerflow import (
     approvals,
@@ -32,6 +32,7 @@ from channels.http.deerflow import (
     uploads,
     usage,
 )
+from channels.http.endpoint import Reply, Routes
 from channels.http.langgraph import assistants as agents
 from channels.http.langgraph import branches, crons, erasure, follow, runs, search, states, store, threads
 from channels.http.langgraph_events import routes as thread_events
@@ -103,7 +104,7 @@ def build(services: Services, *, trusted: bool = False) -> web.Application:
 
 def all_routes() -> tuple[Route, ...]:
     """Everything that is served and built."""
-    return (*_ROUTES, *(route for module in MODULES for route in module.ROUTES))
+    return (*ROUTES, *(route for module in MODULES for route in module.ROUTES))
 
 
 @asynccontextmanager
@@ -159,37 +160,34 @@ class Ready(msgspec.Struct):
     missing: Sequence[Missing]
 
 
-async def _health(request: web.Request) -> web.Response:
+ROUTES = Routes(public=True, tag="server")
+
+
+@ROUTES("GET", "/health", mounts=ROOT)
+async def health(call: Call) -> dict[str, str]:
     """Whether the server answers. It lives then; whether it can take work is another question (`/ready`)."""
-    return plain({"status": "healthy", "service": "sika", "version": request.app[LIVE].services.version})
+    return {"status": "healthy", "service": "sika", "version": call.services.version}
 
 
-async def _ready(request: web.Request) -> web.Response:
+@ROUTES("GET", "/ready", mounts=ROOT, answers={503: Ready})
+async def ready(call: Call) -> Reply[Ready]:
     """Whether the server can take work, and what is missing: the log stores, the workers are loaded, the views are
     current, the configuration can be read.
     """
-    missing = await request.app[LIVE].services.missing()
+    missing = await call.services.missing()
     if any(part.part != "configuration" for part in missing):
-        response = plain(Ready("unavailable", missing))
-        response.set_status(503)
-        return response
-    return plain(Ready("degraded" if missing else "ready", missing))
+        return Reply(Ready("unavailable", missing), 503)
+    return Reply(Ready("degraded" if missing else "ready", missing))
 
 
-async def _ok(_: web.Request) -> web.Response:
+@ROUTES("GET", "/ok", mounts=("", *MOUNTS))
+async def ok() -> dict[str, bool]:
     """Whether the server answers, as LangGraph's clients ask it."""
-    return plain({"ok": True})
+    return {"ok": True}
 
 
-async def _info(request: web.Request) -> web.Response:
+@ROUTES("GET", "/info", mounts=("", *MOUNTS))
+async def info(call: Call) -> dict[str, Any]:
     """Version and abilities."""
     flags = {"assistants": True, "crons": True, "langsmith": False}
-    return plain({"version": request.app[LIVE].services.version, "service": "sika", "flags": flags})
-
-
-_ROUTES = (
-    Route("GET", "/ok", _ok, {200: dict[str, bool]}, public=True, mounts=("", *MOUNTS), tag="server"),
-    Route("GET", "/info", _info, {200: dict[str, Any]}, public=True, mounts=("", *MOUNTS), tag="server"),
-    Route("GET", "/health", _health, {200: dict[str, str]}, public=True, mounts=ROOT, tag="server"),
-    Route("GET", "/ready", _ready, {200: Ready, 503: Ready}, public=True, mounts=ROOT, tag="server"),
-)
+    return {"version": call.services.version, "service": "sika", "flags": flags}

@@ -5,19 +5,17 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 import structlog
-from aiohttp import web
 
-from channels.http import live as alive
-from channels.http.bodies import body, plain, within
+from channels.http.call import Call
+from channels.http.endpoint import Limit, Offset, Page, Routes
 from channels.http.langgraph import dumps
 from channels.http.langgraph.threads import thread_object
-from channels.http.listings import page, selected
-from channels.http.live import Live
-from channels.http.routes import PAGING, Route
+from channels.http.listings import Order, descending, selected
+from channels.http.live import Services
 from channels.http.shapes import Interrupt
 from core.errors import Invalid, NotFound, SikaError, Unavailable, ungrouped
 from core.events import Json
@@ -26,13 +24,6 @@ from core.views.projections import ThreadRow
 
 log = structlog.get_logger("sika.http")
 
-MOST = 1000
-"""Threads in one answer."""
-MOST_IDS = 10_000
-MOST_PATHS = 10
-"""Of `extract` (the reference's number)."""
-MOST_QUERY = 1000
-"""Characters of a full-text query."""
 AT_ONCE = 16
 """Threads loaded at the same time for one search."""
 
@@ -48,17 +39,17 @@ class CountBody(msgspec.Struct):
     metadata: dict[str, Any] | None = None
     values: dict[str, Any] | None = None
     status: Status | None = None
-    ids: list[str] | None = None
-    query: str | None = None
+    ids: Annotated[list[str], msgspec.Meta(max_length=10_000)] | None = None
+    query: Annotated[str, msgspec.Meta(max_length=1000)] | None = None
 
 
 class SearchBody(CountBody):
-    limit: int = 10
-    offset: int = 0
+    limit: Limit = 10
+    offset: Offset = 0
     sort_by: Literal["thread_id", "status", "created_at", "updated_at", "state_updated_at"] | None = None
-    sort_order: Literal["asc", "desc", "ASC", "DESC"] | None = None
+    sort_order: Order | None = None
     select: list[str] | None = None
-    extract: dict[str, str] | None = None
+    extract: Annotated[dict[str, str], msgspec.Meta(max_length=10)] | None = None
 
 
 class Highlight(msgspec.Struct):
@@ -98,60 +89,57 @@ class Path(NamedTuple):
     steps: tuple[str | int, ...]
 
 
-async def search(request: web.Request) -> web.Response:
+ROUTES = Routes(tag="threads")
+
+
+@ROUTES("POST", "/threads/search", "threads:read")
+async def search(call: Call, body: SearchBody) -> Annotated[Page[msgspec.Raw], list[Found]]:
     """Search threads. All filters must hold. `metadata` values must be equal; `values` must be contained in the state's
     fields (other than `messages`); `query` are words that must be in the messages or the title, the last one as a
     beginning; where more than 5,000 messages have them, the newest of these count. Without `select` hits have their
     whole `values`; `extract` adds single values, by paths like `values.messages[-1].content`.
     """
-    live, wanted = alive.of(request), await body(request, SearchBody)
-    limit, offset = within("limit", wanted.limit, 1, MOST), within("offset", wanted.offset, 0, 2**31)
-    paths = [_path(alias, text) for alias, text in (wanted.extract or {}).items()]
-    if len(paths) > MOST_PATHS:
-        raise Invalid(f"extract: at most {MOST_PATHS} paths, got {len(paths)}")
-    order: Json = {
-        "sort_by": wanted.sort_by or "updated_at",
-        "descending": (wanted.sort_order or "desc").lower() == "desc",
-    }
-    rows, total = await _find(request, wanted, limit, offset, order)
-    states = await _states(live, _that_need_it(rows, wanted.select, paths))
-    marked = wanted.query if not wanted.select or "highlights" in wanted.select else None
-    marks = await _highlights(live, marked, rows) if marked else {}
-    shown = [_row(row, states.get(row.thread_id), wanted.select, paths, marks) for row in rows]
-    return page(shown, total, offset)
+    paths = [_path(alias, text) for alias, text in (body.extract or {}).items()]
+    order: Json = {"sort_by": body.sort_by or "updated_at", "descending": descending(body)}
+    rows, total = await _find(call, body, body.limit, body.offset, order)
+    states = await _states(call.services, _that_need_it(rows, body.select, paths))
+    marked = body.query if not body.select or "highlights" in body.select else None
+    marks = await _highlights(call.services, marked, rows) if marked else {}
+    shown = [_row(row, states.get(row.thread_id), body.select, paths, marks) for row in rows]
+    return Page(shown, total, body.offset)
 
 
-async def count(request: web.Request) -> web.Response:
+@ROUTES("POST", "/threads/count", "threads:read")
+async def count(call: Call, body: CountBody) -> int:
     """Count threads, by the filters of the search."""
-    _, total = await _find(request, await body(request, CountBody), 1, 0, {})
-    return plain(total)
+    _, total = await _find(call, body, 1, 0, {})
+    return total
 
 
 async def _find(
-    request: web.Request, wanted: CountBody, limit: int, offset: int, order: Mapping[str, Any]
+    call: Call, wanted: CountBody, limit: int, offset: int, order: Mapping[str, Any]
 ) -> tuple[Sequence[ThreadRow], int]:
-    live = alive.of(request)
-    views = live.services.views
+    views = call.services.views
     values = _values(wanted.values or {})
     conditions: Json = {
-        "user": alive.user(request),
+        "user": call.user,
         "metadata": _metadata(wanted.metadata or {}),
         "status": wanted.status,
-        "ids": _ids(wanted.ids),
-        "query": _query(wanted.query),
+        "ids": wanted.ids,
+        "query": wanted.query or None,
         "values": values,
     }
     await views.current()
     if not values:
         return await views.search(**conditions, **order, limit=limit, offset=offset)
     candidates, _ = await views.search(**conditions, **order, limit=2**31)
-    states = await _states(live, candidates, lambda state: _contains(state.values, values))
+    states = await _states(call.services, candidates, lambda state: _contains(state.values, values))
     found = [row for row in candidates if row.thread_id in states]
     return found[offset : offset + limit], len(found)
 
 
 async def _states(
-    live: Live, rows: Iterable[ThreadRow], chosen: Callable[[ThreadState], bool] = lambda _: True
+    services: Services, rows: Iterable[ThreadRow], chosen: Callable[[ThreadState], bool] = lambda _: True
 ) -> dict[str, ThreadState | Broken]:
     """The folded states of threads that still exist, as far as they are `chosen`; those that cannot be made out are."""
     found: dict[str, ThreadState | Broken] = {}
@@ -160,7 +148,7 @@ async def _states(
     async def load() -> None:
         for row in waiting:
             try:
-                state = await live.services.commands.state(row.user, row.thread_id, at_least=row.seq)
+                state = await services.commands.state(row.user, row.thread_id, at_least=row.seq)
             except NotFound:
                 continue
             except Unavailable:
@@ -188,9 +176,9 @@ def _that_need_it(rows: Sequence[ThreadRow], select: list[str] | None, paths: Se
     return [row for row in rows if row.status in ("interrupted", "error")]
 
 
-async def _highlights(live: Live, query: str, rows: Sequence[ThreadRow]) -> dict[str, list[Json]]:
+async def _highlights(services: Services, query: str, rows: Sequence[ThreadRow]) -> dict[str, list[Json]]:
     marks: dict[str, list[Json]] = {row.thread_id: [] for row in rows}
-    for snippet in await live.services.views.snippets(query, rows):
+    for snippet in await services.views.snippets(query, rows):
         marks[snippet.thread_id].append({"message_id": snippet.message_id, "text": snippet.text})
     return marks
 
@@ -261,18 +249,6 @@ def _values(given: Json) -> Json:
     return given
 
 
-def _ids(given: list[str] | None) -> list[str] | None:
-    if given is not None and len(given) > MOST_IDS:
-        raise Invalid(f"ids: at most {MOST_IDS}, got {len(given)}")
-    return given
-
-
-def _query(given: str | None) -> str | None:
-    if given is not None and len(given) > MOST_QUERY:
-        raise Invalid(f"query: at most {MOST_QUERY} characters, got {len(given)}")
-    return given or None
-
-
 def _contains(value: Any, wanted: Any) -> bool:
     """Whether a JSON value contains another, as PostgreSQL's `@>` has it."""
     match wanted:
@@ -318,18 +294,3 @@ def _plain(values: Json) -> Json:
         if "messages" in values
         else values
     )
-
-
-ROUTES = (
-    Route(
-        "POST",
-        "/threads/search",
-        search,
-        {200: list[Found]},
-        SearchBody,
-        scope="threads:read",
-        headers=PAGING,
-        tag="threads",
-    ),
-    Route("POST", "/threads/count", count, {200: int}, CountBody, scope="threads:read", tag="threads"),
-)
