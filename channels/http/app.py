@@ -3,39 +3,37 @@
 from __future__ import annotations
 
 import errno
+import functools
 import os
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from types import ModuleType
+from importlib import import_module
+from pkgutil import iter_modules
 from typing import Any, Literal
 
 import msgspec
 from aiohttp import web
 
-from channels.http import access, agui, auth, connections, errors, guard, metrics, native, openapi, traces
+from channels.http import (
+    access,
+    agui,
+    auth,
+    connections,
+    deerflow,
+    errors,
+    guard,
+    langgraph,
+    langgraph_events,
+    metrics,
+    native,
+    openapi,
+    traces,
+)
 from channels.http.accounts.oidc import Oidc
 from channels.http.call import Call
-from channels.http.deerflow import agents as own_agents
-from channels.http.deerflow import (
-    approvals,
-    artifacts,
-    changes,
-    compact,
-    console,
-    features,
-    feedback,
-    messages,
-    models,
-    pending,
-    schedules,
-    suggestions,
-    uploads,
-    usage,
-)
+from channels.http.deerflow import pending
 from channels.http.endpoint import Reply, Routes
-from channels.http.langgraph import assistants as agents
-from channels.http.langgraph import branches, crons, erasure, follow, runs, search, states, store, threads
-from channels.http.langgraph_events import routes as thread_events
+from channels.http.langgraph import erasure
 from channels.http.live import LIVE, Live, Services
 from channels.http.routes import MOUNTS, ROOT, Route, mount
 from core.config.settings import Config
@@ -46,38 +44,9 @@ __all__ = ["Services", "build", "serve"]
 
 STOP_SECONDS = 5.0
 
-MODULES: tuple[ModuleType, ...] = (
-    agents,
-    agui,
-    approvals,
-    artifacts,
-    auth,
-    branches,
-    changes,
-    compact,
-    console,
-    crons,
-    features,
-    feedback,
-    follow,
-    messages,
-    metrics,
-    models,
-    native,
-    openapi,
-    own_agents,
-    runs,
-    schedules,
-    search,
-    states,
-    store,
-    suggestions,
-    thread_events,
-    threads,
-    uploads,
-    usage,
-)
-"""Where the routes are: each has a `ROUTES`."""
+PACKAGES = (deerflow, langgraph, langgraph_events)
+MODULES = (agui, auth, metrics, native, openapi)
+"""Where the routes are: modules have a `ROUTES`, and all modules of a package are looked at."""
 
 
 def build(services: Services, *, trusted: bool = False) -> web.Application:
@@ -98,13 +67,16 @@ def build(services: Services, *, trusted: bool = False) -> web.Application:
     app[auth.OIDC] = oidc
     app.cleanup_ctx.extend((live.running, erasure.running, gate.running, oidc.running, metrics.running))
     app.on_response_prepare.extend((guard.protect, traces.answer))
-    app[access.MOUNTED] = mount(app.router, (*all_routes(), *pending.ROUTES))
+    app[access.MOUNTED] = mount(app.router, (*all_routes(), *pending.UNBUILT))
     return app
 
 
+@functools.cache
 def all_routes() -> tuple[Route, ...]:
     """Everything that is served and built."""
-    return (*ROUTES, *(route for module in MODULES for route in module.ROUTES))
+    found = [name for package in PACKAGES for _, name, _ in iter_modules(package.__path__, f"{package.__name__}.")]
+    modules = [*MODULES, *(import_module(name) for name in found)]
+    return (*ROUTES, *(route for module in modules for route in getattr(module, "ROUTES", ())))
 
 
 @asynccontextmanager

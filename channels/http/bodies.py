@@ -29,6 +29,16 @@ def decode(raw: bytes, kind: type[T]) -> T:
         raise Invalid("malformed JSON: nested too deeply") from None
 
 
+def check(values: Mapping[str, Any], kinds: Mapping[str, Any], where: str) -> None:
+    """Checks the fields of an object that have a type. Raises `Invalid`, naming the place below `where`."""
+    for name in kinds.keys() & values.keys():
+        try:
+            msgspec.convert(values[name], kinds[name])
+        except msgspec.ValidationError as error:
+            reason, _, place = str(error).replace("`", "").partition(" - at $")
+            raise Invalid(f"{where}.{name}{place}: {reason[:1].lower()}{reason[1:]}") from None
+
+
 def _decoder(kind: type[T]) -> msgspec.json.Decoder[T]:
     return _decoders.get(kind) or _decoders.setdefault(kind, msgspec.json.Decoder(kind))
 

@@ -8,7 +8,7 @@
 
 Rules. A parameter is read from the request by its type, or else by its name:
 
-* a class with `of_call` (`Call`, `OwnedThread`) is made of the request; its `errors` are errors of the route;
+* a class with `of_call` (`Call`, `OwnedThread`), or a type that says how (`Made`), is made of the call;
 * `body` is the JSON body;
 * a variable of the path is its text;
 * any other is a parameter of the query string, or a `Header`. A text in its `Annotated` is its description. A sequence
@@ -53,6 +53,13 @@ class Header(NamedTuple):
     """Marks a parameter that is a header."""
 
     name: str
+
+
+class Made(NamedTuple):
+    """Marks a parameter that is made of the call; `errors`: what it may raise, as statuses."""
+
+    make: Callable[[Call], Awaitable[Any]]
+    errors: Sequence[int] = (404,)
 
 
 class Endless(NamedTuple):
@@ -116,7 +123,7 @@ class _Endpoint:
         self._function = function
         self.status, self.answers, self.headers = _result(hints.pop("return"))
         self.body = hints.pop("body", None)
-        self._made = {name: kind for name, kind in hints.items() if hasattr(kind, "of_call")}
+        self._made = {name: made for name, kind in hints.items() if (made := _made(kind))}
         self._path = [name for name in _VARIABLE.findall(path) if name in hints]
         self.params = {
             name: _param(name, kind, defaults[name])
@@ -128,7 +135,7 @@ class _Endpoint:
             for name, param in self.params.items()
         ]
         self._query = msgspec.defstruct("Query", fields, kw_only=True)
-        self.errors = tuple({error for kind in self._made.values() for error in getattr(kind, "errors", ())})
+        self.errors = tuple({error for made in self._made.values() for error in made.errors})
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         given = {name: request.match_info[name] for name in self._path}
@@ -136,8 +143,8 @@ class _Endpoint:
             given |= msgspec.structs.asdict(self._read(request))
         if self.body is not None:
             given["body"] = decode(await request.read() or b"{}", self.body)
-        for name, kind in self._made.items():
-            given[name] = await kind.of_call(Call(request))
+        for name, made in self._made.items():
+            given[name] = await made.make(Call(request))
         return self._answer(await self._function(**given))
 
     def _read(self, request: web.Request) -> msgspec.Struct:
@@ -180,6 +187,13 @@ def _result(hint: Any) -> tuple[int, dict[int, Any], Mapping[str, str]]:
             kind = list[get_args(kind)[0]] if origin is Page else get_args(kind)[0]  # type: ignore[misc]
     shapes = shapes or [None if kind is NoneType else kind]
     return status, {status: tuple(shapes) if len(shapes) > 1 else shapes[0]}, PAGING if origin is Page else {}
+
+
+def _made(hint: Any) -> Made | None:
+    """How a parameter is made of the call, if it is."""
+    if hasattr(hint, "of_call"):
+        return Made(hint.of_call, getattr(hint, "errors", ()))
+    return next((extra for extra in _plain(hint)[1] if isinstance(extra, Made)), None)
 
 
 def _param(name: str, hint: Any, default: Any) -> Param:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, date, datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import msgspec
 
@@ -11,11 +11,11 @@ from channels.http.call import Call
 from channels.http.endpoint import Offset, Routes
 from channels.http.errors import Forbidden
 from channels.http.routes import API
+from channels.http.shapes import RunStatus
 from core.views import console
 from core.views.console import Prices, RunLine, Used
 from core.views.projections import Views
 
-Status = Literal["pending", "running", "success", "error", "timeout", "interrupted"]
 OPEN = ("pending", "running")
 
 
@@ -100,7 +100,7 @@ async def runs(
     all_users: AllUsers = False,
     limit: Annotated[int, msgspec.Meta(ge=1, le=200), "How many at most"] = 50,
     offset: Annotated[Offset, "How many to pass over"] = 0,
-    status: Status | None = None,
+    status: RunStatus | None = None,
 ) -> Runs:
     """Runs, newest first, with what each used, cost and took."""
     lines, more = await console.runs(*await _asked(call, all_users), status=status, limit=limit, offset=offset)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, Literal
 
 import msgspec
 
 from channels.http.call import Call, OwnedThread
-from channels.http.endpoint import Offset, Routes
+from channels.http.endpoint import Made, Offset, Routes
 from channels.http.errors import HttpError
 from channels.http.live import ACTOR
 from channels.http.plans import planned, shown_assistant
@@ -111,22 +110,15 @@ class CreateBody(PatchBody, kw_only=True):
     schedule_spec: dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class OwnTask:
-    """The task that the path names."""
-
-    schedule: Schedule
-    errors: ClassVar = (404,)
-
-    @classmethod
-    async def of_call(cls, call: Call) -> Self:
-        identity = call.request.match_info["task_id"]
-        schedule = (await call.services.launch.all_of(call.user)).get(identity)
-        if schedule is None:
-            raise NotFound(f"Scheduled task {identity[:80]!r} not found")
-        return cls(schedule)
+async def _own(call: Call) -> Schedule:
+    identity = call.request.match_info["task_id"]
+    task = (await call.services.launch.all_of(call.user)).get(identity)
+    if task is None:
+        raise NotFound(f"Scheduled task {identity[:80]!r} not found")
+    return task
 
 
+OwnTask = Annotated[Schedule, Made(_own)]
 ROUTES = Routes(mounts=API)
 _ALL, _ONE = "/scheduled-tasks", "/scheduled-tasks/{task_id}"
 _READ, _WRITE = "crons:read", "crons:write"
@@ -150,21 +142,21 @@ async def create(call: Call, body: CreateBody) -> Task:
 @ROUTES("GET", _ONE, _READ)
 async def get(call: Call, task: OwnTask) -> Task:
     """One task, with the time it is due next and what became of it last."""
-    return await _task(call, task.schedule)
+    return await _task(call, task)
 
 
 @ROUTES("PATCH", _ONE, _WRITE, errors=(400, 409))
 async def patch(call: Call, task: OwnTask, body: PatchBody) -> Task:
     """Change a task."""
-    plan = await _plan(call, body, task.schedule.plan)
-    return await _task(call, await call.services.launch.change(call.user, task.schedule, plan, actor=ACTOR))
+    plan = await _plan(call, body, task.plan)
+    return await _task(call, await call.services.launch.change(call.user, task, plan, actor=ACTOR))
 
 
 @ROUTES("DELETE", _ONE, _WRITE)
 async def delete(call: Call, task: OwnTask) -> Deleted:
     """Remove a task. A run of it that is going on goes on."""
-    await call.services.launch.remove(call.user, task.schedule.id, actor=ACTOR)
-    return Deleted(task.schedule.id, True)
+    await call.services.launch.remove(call.user, task.id, actor=ACTOR)
+    return Deleted(task.id, True)
 
 
 @ROUTES("POST", f"{_ONE}/pause", _WRITE)
@@ -182,10 +174,10 @@ async def resume(call: Call, task: OwnTask) -> Task:
 @ROUTES("POST", f"{_ONE}/trigger", _WRITE, errors=(409, 502))
 async def trigger(call: Call, task: OwnTask) -> Triggered:
     """Run a task now, paused or not. Refused while a run of it is going on; when it is due next stays as it is."""
-    fired = await call.services.launch.trigger(call.user, task.schedule.id, actor=ACTOR)
+    fired = await call.services.launch.trigger(call.user, task.id, actor=ACTOR)
     if fired.failed is not None:
         raise HttpError(502, fired.failed, "not_launched")
-    return Triggered(task.schedule.id, True, str(fired.run), str(fired.thread))
+    return Triggered(task.id, True, str(fired.run), str(fired.thread))
 
 
 @ROUTES("GET", f"{_ONE}/runs", _READ)
@@ -193,8 +185,8 @@ async def runs(
     call: Call, task: OwnTask, *, limit: Annotated[int, msgspec.Meta(ge=1, le=200)] = 50, offset: Offset = 0
 ) -> list[TaskRun]:
     """The last times that a task was due or was triggered, newest first, at most 100; skipped ones among them."""
-    shown = task.schedule.firings[::-1][offset : offset + limit]
-    return await concurrently(partial(_run, call.services.launch, task.schedule), shown)
+    shown = task.firings[::-1][offset : offset + limit]
+    return await concurrently(partial(_run, call.services.launch, task), shown)
 
 
 @ROUTES("GET", "/threads/{thread_id}/scheduled-tasks", _READ)
@@ -214,7 +206,7 @@ async def _tasks(call: Call, schedules: Iterable[Schedule]) -> list[Task]:
 
 
 async def _enable(call: Call, task: OwnTask, enabled: bool) -> Task:
-    after = await call.services.launch.change(call.user, task.schedule, enabled=enabled, actor=ACTOR)
+    after = await call.services.launch.change(call.user, task, enabled=enabled, actor=ACTOR)
     return await _task(call, after)
 
 

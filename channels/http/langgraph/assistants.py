@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, Literal
 
 import msgspec
 
 from channels.http import shapes
 from channels.http.asked import check_options, model_names
 from channels.http.call import Call
-from channels.http.endpoint import Limit, Offset, Page, Routes
+from channels.http.endpoint import Limit, Made, Offset, Page, Routes
 from channels.http.kept import storable
 from channels.http.listings import Order, has_all, page, sort
 from channels.http.live import Services
@@ -92,18 +91,6 @@ class LatestBody(msgspec.Struct):
 Shown = Annotated[Json, shapes.Assistant]
 
 
-class AssistantVersion(msgspec.Struct):
-    assistant_id: str
-    graph_id: str
-    name: str
-    description: str | None
-    config: Json
-    context: Json
-    metadata: Json
-    version: int
-    created_at: str
-
-
 class Graph(msgspec.Struct):
     graph_id: str
     nodes: list[Json]
@@ -128,33 +115,25 @@ _READ, _WRITE = "assistants:read", "assistants:write"
 Ignored = Annotated[str, "Changes nothing"]
 
 
-@dataclass(frozen=True, slots=True)
-class Named:
-    """The assistant that the path names by its id, or by the name of an agent."""
-
-    assistant: Assistant
-    errors: ClassVar[Sequence[int]] = (404,)
-
-    @classmethod
-    async def of_call(cls, call: Call) -> Self:
-        name = call.request.match_info["assistant_id"]
-        try:
-            return cls(await call.services.assistants.resolve(call.user, name))
-        except Invalid:
-            raise NotFound(f"Assistant {name[:80]!r} not found") from None
+async def _named(call: Call) -> Assistant:
+    name = call.request.match_info["assistant_id"]
+    try:
+        return await call.services.assistants.resolve(call.user, name)
+    except Invalid:
+        raise NotFound(f"Assistant {name[:80]!r} not found") from None
 
 
-class Own(Named):
-    """An assistant of the user's own, which can be changed."""
+async def _own(call: Call) -> Assistant:
+    one = await _named(call)
+    if not one.own:
+        raise Refused(f"Assistant {one.id} is the agent {one.name} itself and cannot be changed; create one of it")
+    return one
 
-    errors: ClassVar[Sequence[int]] = (400, 404, 409)
 
-    @classmethod
-    async def of_call(cls, call: Call) -> Self:
-        named = await super().of_call(call)
-        if not (one := named.assistant).own:
-            raise Refused(f"Assistant {one.id} is the agent {one.name} itself and cannot be changed; create one of it")
-        return named
+Named = Annotated[Assistant, Made(_named)]
+"""By its id, or by the name of an agent."""
+Own = Annotated[Assistant, Made(_own, (400, 404, 409))]
+"""One of the user's own, which can be changed."""
 
 
 @ROUTES("POST", "/assistants/search", _READ)
@@ -188,7 +167,7 @@ async def create(call: Call, body: CreateBody) -> Shown:
 @ROUTES("GET", _ONE, _READ)
 async def get(named: Named) -> Shown:
     """One assistant, by its id, or by the name of an agent."""
-    return _object(named.assistant)
+    return _object(named)
 
 
 @ROUTES("PATCH", _ONE, _WRITE)
@@ -198,7 +177,7 @@ async def patch(call: Call, own: Own, body: PatchBody) -> Shown:
     def change(settings: Settings) -> Settings:
         return _checked(call, _changed(settings, body))
 
-    return _object(await call.services.assistants.revise(call.user, own.assistant.id, change))
+    return _object(await call.services.assistants.revise(call.user, own.id, change))
 
 
 @ROUTES("DELETE", _ONE, _WRITE)
@@ -212,16 +191,16 @@ async def delete(
     it are erased as well.
     """
     if delete_threads:
-        await _erase_threads(call.services, own.assistant.id, call.user)
-    await call.services.assistants.remove(call.user, own.assistant.id)
+        await _erase_threads(call.services, own.id, call.user)
+    await call.services.assistants.remove(call.user, own.id)
 
 
 @ROUTES("POST", f"{_ONE}/versions", _READ)
-async def versions(named: Named, body: VersionsBody) -> Annotated[list[Json], list[AssistantVersion]]:
+async def versions(named: Named, body: VersionsBody) -> Annotated[list[Json], list[shapes.AssistantVersion]]:
     """The versions of an assistant, newest first."""
     found = [
-        _version(named.assistant.id, number, version)
-        for number, version in enumerate(named.assistant.versions, 1)
+        _version(named.id, number, version)
+        for number, version in enumerate(named.versions, 1)
         if has_all(version.settings.metadata, body.metadata)
     ]
     return found[::-1][body.offset : body.offset + body.limit]
@@ -230,19 +209,19 @@ async def versions(named: Named, body: VersionsBody) -> Annotated[list[Json], li
 @ROUTES("POST", f"{_ONE}/latest", _WRITE)
 async def latest(call: Call, own: Own, body: LatestBody) -> Shown:
     """Put a version of an assistant of one's own in force."""
-    return _object(await call.services.assistants.revert(call.user, own.assistant.id, body.version))
+    return _object(await call.services.assistants.revert(call.user, own.id, body.version))
 
 
 @ROUTES("GET", f"{_ONE}/graph", _READ)
 async def graph(named: Named, *, xray: Ignored = "") -> Annotated[Json, Graph]:
     """The agent's loop as nodes and edges. It has no subgraphs: `xray` changes nothing."""
-    return {"graph_id": named.assistant.graph_id, **_GRAPH}
+    return {"graph_id": named.graph_id, **_GRAPH}
 
 
 @ROUTES("GET", f"{_ONE}/schemas", _READ)
 async def schemas(named: Named) -> Schemas:
     """JSON Schemas of what goes into the agent and what it keeps."""
-    return Schemas(named.assistant.graph_id, _SCHEMA, _SCHEMA, _SCHEMA, {}, {})
+    return Schemas(named.graph_id, _SCHEMA, _SCHEMA, _SCHEMA, {}, {})
 
 
 @ROUTES("GET", f"{_ONE}/subgraphs", _READ)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from channels.http.asked import RunFields
 from channels.http.call import Call, OwnedThread
-from channels.http.endpoint import Limit, Offset, Page, Routes
+from channels.http.endpoint import Limit, Made, Offset, Page, Routes
 from channels.http.listings import Order, has_all, page, sort
 from channels.http.live import ACTOR
 from channels.http.plans import planned, shown_assistant
@@ -44,25 +44,14 @@ class Cron(msgspec.Struct):
     enabled: bool
 
 
-class PatchBody(msgspec.Struct, kw_only=True):
+class PatchBody(RunFields, kw_only=True):
     """What is left out stays as it is. `end_time`: null takes it away."""
 
     schedule: str | None = None
     timezone: str | None = None
     end_time: str | UnsetType | None = UNSET
     enabled: bool | None = None
-    assistant_id: str | None = None
-    input: dict[str, Any] | None = None
-    metadata: dict[str, Any] | None = None
-    config: dict[str, Any] | None = None
-    context: dict[str, Any] | None = None
-    webhook: str | None = None
-    interrupt_before: str | list[str] | None = None
-    interrupt_after: str | list[str] | None = None
     multitask_strategy: Literal["reject", "enqueue", "interrupt", "rollback"] | None = None
-    stream_mode: str | list[str] | None = None
-    stream_subgraphs: bool | None = None
-    feedback_keys: list[str] | None = None
     on_run_completed: Literal["delete", "keep"] | None = None
 
 
@@ -94,22 +83,15 @@ class SearchBody(CountBody):
     select: list[str] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class OwnCron:
-    """The cron that the path names."""
-
-    schedule: Schedule
-    errors: ClassVar = (404,)
-
-    @classmethod
-    async def of_call(cls, call: Call) -> Self:
-        identity = call.request.match_info["cron_id"]
-        schedule = (await call.services.launch.all_of(call.user)).get(identity)
-        if schedule is None or schedule.plan.timing.cron is None:
-            raise NotFound(f"Cron {identity[:80]!r} not found")
-        return cls(schedule)
+async def _own(call: Call) -> Schedule:
+    identity = call.request.match_info["cron_id"]
+    cron = (await call.services.launch.all_of(call.user)).get(identity)
+    if cron is None or cron.plan.timing.cron is None:
+        raise NotFound(f"Cron {identity[:80]!r} not found")
+    return cron
 
 
+OwnCron = Annotated[Schedule, Made(_own)]
 ROUTES = Routes()
 _ONE = "/runs/crons/{cron_id}"
 _READ, _WRITE = "crons:read", "crons:write"
@@ -155,23 +137,22 @@ async def count(call: Call, body: CountBody) -> int:
 @ROUTES("GET", _ONE, _READ)
 async def get(call: Call, cron: OwnCron) -> Shown:
     """One cron, with the time it is due next."""
-    return _object(call.user, cron.schedule)
+    return _object(call.user, cron)
 
 
 @ROUTES("PATCH", _ONE, _WRITE, errors=(400, 409))
 async def patch(call: Call, cron: OwnCron, body: PatchBody) -> Shown:
     """Change a cron, pause it (`enabled: false`), or resume it. What came due while it was paused does not come."""
-    before = cron.schedule
     said = [name for name in body.__struct_fields__ if getattr(body, name) is not _NOTHING.get(name)]
-    plan = await _plan(call, body, before.plan.thread, before.plan) if said not in ([], ["enabled"]) else None
-    after = await call.services.launch.change(call.user, before, plan, enabled=body.enabled, actor=ACTOR)
+    plan = await _plan(call, body, cron.plan.thread, cron.plan) if said not in ([], ["enabled"]) else None
+    after = await call.services.launch.change(call.user, cron, plan, enabled=body.enabled, actor=ACTOR)
     return _object(call.user, after)
 
 
 @ROUTES("DELETE", _ONE, _WRITE)
 async def delete(call: Call, cron: OwnCron) -> None:
     """Remove a cron. A run that it has asked for goes on."""
-    await call.services.launch.remove(call.user, cron.schedule.id, actor=ACTOR)
+    await call.services.launch.remove(call.user, cron.id, actor=ACTOR)
 
 
 # ── how ──────────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -72,7 +72,7 @@ class ThreadFrames:
             self._run.advance(record)
         if speaker is not None:
             frames = [self._placed(frame) for frame in self._chosen(speaker, speaker.advance(record))]
-        if speaker is not None and not speaker.ended and self._is_running(speaker.run_id):
+        if speaker is not None and not speaker.ended and speaker.running:
             self._run = speaker
         if self._run is not None and self._run.ended:
             self._run = None
@@ -121,10 +121,6 @@ class ThreadFrames:
         if self._run is None or cursor is None or cursor.offset:
             return frame
         return frame._replace(id=self._run.place(cursor.seq, cursor.slot))
-
-    def _is_running(self, run_id: str) -> bool:
-        run = self.state.runs.get(run_id)
-        return run is not None and run.status == "running"
 
 
 def resumed(

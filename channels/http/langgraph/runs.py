@@ -27,7 +27,6 @@ from core.ids import safe_id, uuid7
 from core.thread.runs import run_object
 from core.thread.state import ThreadState
 
-Status = Literal["pending", "running", "success", "error", "timeout", "interrupted"]
 Batch = Annotated[list[RunBody], msgspec.Meta(min_length=1, max_length=100)]
 
 
@@ -87,7 +86,7 @@ async def get_list(
     *,
     limit: Limit = 10,
     offset: Offset = 0,
-    status: Status | None = None,
+    status: shapes.RunStatus | None = None,
     select: Sequence[str] = (),
 ) -> list[Json]:
     """The runs of a thread, newest first."""

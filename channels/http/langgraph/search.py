@@ -16,7 +16,7 @@ from channels.http.langgraph import dumps
 from channels.http.langgraph.threads import thread_object
 from channels.http.listings import Order, descending, selected
 from channels.http.live import Services
-from channels.http.shapes import Interrupt
+from channels.http.shapes import Interrupt, ThreadStatus
 from core.errors import Invalid, NotFound, SikaError, Unavailable, ungrouped
 from core.events import Json
 from core.thread.state import ThreadState
@@ -32,13 +32,11 @@ _STEP = re.compile(r"\.?([^.\[\]]+)|\[(-?\d{1,9})\]")
 _OF_STATE = ("values", "interrupts", "error")
 """Fields of a thread that only its folded state has."""
 
-Status = Literal["idle", "busy", "interrupted", "error"]
-
 
 class CountBody(msgspec.Struct):
     metadata: dict[str, Any] | None = None
     values: dict[str, Any] | None = None
-    status: Status | None = None
+    status: ThreadStatus | None = None
     ids: Annotated[list[str], msgspec.Meta(max_length=10_000)] | None = None
     query: Annotated[str, msgspec.Meta(max_length=1000)] | None = None
 
@@ -67,7 +65,7 @@ class Found(msgspec.Struct, omit_defaults=True):
     updated_at: str | None = None
     state_updated_at: str | None = None
     metadata: Json | None = None
-    status: Status | None = None
+    status: ThreadStatus | None = None
     config: Json | None = None
     values: Json | None = None
     interrupts: dict[str, list[Interrupt]] | None = None
