@@ -16,7 +16,7 @@ from core.events import Event, FileConverted, FileRejected, FileUploaded
 from core.ports.documents import KINDS, OLD, UNCONFINED, Converted, Outcome
 from core.ports.documents import Documents as Port
 from core.thread.folder import KnownUploads, Upload, uploads
-from core.thread.ownership import missing
+from core.thread.ownership import missing, owned
 from core.thread.threads import Threads
 
 log = structlog.get_logger("sika.documents")
@@ -52,8 +52,7 @@ class Documents(Actor[FileUploaded]):
             asked = msgspec.convert(dict(request), Convert)
         except msgspec.ValidationError as error:
             raise Invalid(f"documents: {error}") from None
-        if (await self._threads.existing(asked.thread)).user != asked.user:
-            raise Invalid(f"Thread {asked.thread} not found")
+        owned(await self._threads.load(asked.thread), asked.thread, asked.user)
         known = (await self._uploads.load(asked.thread)).files.get(asked.name)
         found = await self._settle(asked.thread, asked.name, known, progress)
         if found.markdown is None:

@@ -19,12 +19,15 @@ from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from channels.http.accounts import cookies
+from channels.http.call import Call
 from channels.http.errors import Forbidden, answer
 from channels.http.live import PRINCIPAL, Services
 from channels.http.routes import ROUTE, Handler, Route
 from channels.http.shapes import Refusal, Unauthorized
+from channels.http.traces import traced
 from core.config.settings import Config
-from core.errors import SikaError, Unavailable
+from core.errors import Refused, SikaError, Unavailable
+from core.events import Record, RunRequested
 from core.identity import sessions
 from core.identity.accounts import ACCOUNTS
 from core.identity.directory import Directory
@@ -33,6 +36,7 @@ from core.identity.installation import Installation
 from core.identity.limits import Limits
 from core.identity.lockout import Lockout
 from core.identity.principal import LOCAL, Principal
+from core.thread.state import ThreadState
 
 log = structlog.get_logger("sika.http")
 
@@ -54,6 +58,12 @@ class Csrf(Forbidden):
     code = "csrf"
 
 
+class Disabled(Refused):
+    """There are no accounts."""
+
+    code = "auth_disabled"
+
+
 class Entry(NamedTuple):
     """Somebody who was let in; `browser` if by a cookie, which is sent whoever made the page that asks."""
 
@@ -73,6 +83,14 @@ class Gate:
         self.lockout = Lockout(services.log)
         self.limits = Limits(services.log, services.threads, lambda: self._config().limits)
         self._inside: dict[int, tuple[web.Request, Entry]] = {}
+
+    @classmethod
+    async def of_call(cls, call: Call) -> Gate:
+        """The gate of a server that has accounts. Raises `Disabled`."""
+        gate = call.request.app[GATE]
+        if not gate.accounts:
+            raise Disabled("There are no accounts here (auth.enabled)")
+        return gate
 
     @property
     def accounts(self) -> bool:
@@ -186,9 +204,12 @@ GATE: web.AppKey[Gate] = web.AppKey("gate", Gate)
 ENTRY: web.RequestKey[Entry] = web.RequestKey("entry", Entry)
 
 
-def limits(request: web.Request) -> Limits:
-    """What users may ask for: `async with access.limits(request).admitted(principal, thread_id, run_id): …`."""
-    return request.app[GATE].limits
+async def request_run(
+    call: Call, thread_id: str, run_id: str, request: RunRequested, *, replaces: bool = False
+) -> tuple[ThreadState, Record]:
+    """Requests a run for the caller, within their limits, as part of the trace that the call names."""
+    async with call.request.app[GATE].limits.admitted(call.principal, thread_id, run_id, replaces=replaces):
+        return await call.services.intake.request_run(thread_id, run_id, traced(call.request, request), user=call.user)
 
 
 def demand(principal: Principal, scope: str) -> None:

@@ -7,19 +7,19 @@ stands: `MESSAGES_SNAPSHOT` at the start, and wherever what was streamed does no
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 from aiohttp import web
 
-from channels.http import access, sse
-from channels.http import live as alive
-from channels.http.bodies import body
+from channels.http import sse
+from channels.http.access import request_run
+from channels.http.call import Call
+from channels.http.endpoint import Routes
 from channels.http.errors import BadRequest
-from channels.http.live import Live, Outlet
-from channels.http.routes import API, SSE, Route
+from channels.http.live import Outlet
+from channels.http.routes import API, SSE
 from channels.http.sse import Frame
-from channels.http.traces import traced
 from core.errors import Invalid
 from core.events import (
     ContextCompacted,
@@ -111,40 +111,41 @@ class RunAgentInput(msgspec.Struct, rename="camel", kw_only=True):
     """Answers to the interrupts that the thread waits on."""
 
 
-async def run(request: web.Request) -> web.StreamResponse:
+ROUTES = Routes(mounts=API)
+
+
+@ROUTES("POST", "/agui", "runs:create", errors=(400, 404, 409))
+async def run(call: Call, body: RunAgentInput) -> Annotated[web.StreamResponse, SSE]:
     """Run the agent for an AG-UI client, and stream the protocol's events. The run ends if the client goes."""
-    live, wanted = alive.of(request), await body(request, RunAgentInput)
-    thread_id, run_id = safe_id(wanted.thread_id, "threadId"), safe_id(wanted.run_id, "runId")
-    if wanted.tools:
+    live = call.live
+    thread_id, run_id = safe_id(body.thread_id, "threadId"), safe_id(body.run_id, "runId")
+    if body.tools:
         raise Invalid("tools: this agent has tools of its own; it cannot call those of the application")
     async with live.follow(thread_id) as follower:
         await follower.hear(run_id)
-        state, record = await _admit(request, live, thread_id, run_id, wanted)
+        state, record = await _admit(call, thread_id, run_id, body)
         events = Events(state, thread_id, run_id)
 
         def gone() -> None:
             if not events.ended:
                 live.left(thread_id, run_id)
 
-        outlet = Outlet(request, sse.CONTENT_TYPE, {})
+        outlet = Outlet(call.request, sse.CONTENT_TYPE, {})
         async with sse.sending(outlet, "AG-UI stream", gone, run=run_id):
             await sse.play(outlet, events, follower.since(record.seq, events.audible, heard=True), [record])
     return outlet.response
 
 
-async def _admit(
-    request: web.Request, live: Live, thread_id: str, run_id: str, wanted: RunAgentInput
-) -> tuple[ThreadState, Record]:
-    intake, user = live.services.intake, alive.user(request)
-    state = await live.services.commands.state_or_empty(user, thread_id)
-    asked = RunRequested(
+async def _admit(call: Call, thread_id: str, run_id: str, wanted: RunAgentInput) -> tuple[ThreadState, Record]:
+    user = call.user
+    state = await call.services.commands.state_or_empty(user, thread_id)
+    request = RunRequested(
         input=_input(wanted.messages, state), context={"user_id": user}, on_disconnect="cancel", resume=_resume(wanted)
     )
     if not state.exists:
         metadata = {"graph_id": DEFAULT, "assistant_id": assistant_id(DEFAULT)}
-        await intake.create_thread(thread_id, user=user, metadata=metadata)
-    async with access.limits(request).admitted(alive.principal(request), thread_id, run_id, replaces=False):
-        return await intake.request_run(thread_id, run_id, traced(request, asked), user=user)
+        await call.services.intake.create_thread(thread_id, user=user, metadata=metadata)
+    return await request_run(call, thread_id, run_id, request)
 
 
 def _resume(wanted: RunAgentInput) -> Resume | None:
@@ -382,8 +383,3 @@ def _progress(progress: Progress) -> Frame:
 
 def _event(kind: str, /, **fields: Any) -> Frame:
     return Frame("", msgspec.json.encode({"type": kind, **fields}))
-
-
-ROUTES = (
-    Route("POST", "/agui", run, {200: SSE}, RunAgentInput, errors=(400, 404, 409), scope="runs:create", mounts=API),
-)

@@ -3,38 +3,38 @@
 from __future__ import annotations
 
 import errno
+import functools
 import os
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from types import ModuleType
+from importlib import import_module
+from pkgutil import iter_modules
 from typing import Any, Literal
 
 import msgspec
 from aiohttp import web
 
-from channels.http import access, agui, auth, connections, errors, guard, metrics, native, openapi, pages, traces
-from channels.http.accounts.oidc import Oidc
-from channels.http.bodies import plain
-from channels.http.deerflow import agents as own_agents
-from channels.http.deerflow import (
-    approvals,
-    artifacts,
-    changes,
-    compact,
-    console,
-    features,
-    feedback,
-    messages,
-    models,
-    pending,
-    schedules,
-    suggestions,
-    uploads,
-    usage,
+from channels.http import (
+    access,
+    agui,
+    auth,
+    connections,
+    deerflow,
+    errors,
+    guard,
+    langgraph,
+    langgraph_events,
+    metrics,
+    native,
+    openapi,
+    pages,
+    traces,
 )
-from channels.http.langgraph import assistants as agents
-from channels.http.langgraph import branches, crons, erasure, follow, runs, search, states, store, threads
-from channels.http.langgraph_events import routes as thread_events
+from channels.http.accounts.oidc import Oidc
+from channels.http.call import Call
+from channels.http.deerflow import pending
+from channels.http.endpoint import Reply, Routes
+from channels.http.langgraph import erasure
 from channels.http.live import LIVE, Live, Services
 from channels.http.routes import MOUNTS, ROOT, Route, mount
 from core.config.settings import Config
@@ -45,39 +45,9 @@ __all__ = ["Services", "build", "serve"]
 
 STOP_SECONDS = 5.0
 
-MODULES: tuple[ModuleType, ...] = (
-    agents,
-    agui,
-    approvals,
-    artifacts,
-    auth,
-    branches,
-    changes,
-    compact,
-    console,
-    crons,
-    features,
-    feedback,
-    follow,
-    messages,
-    metrics,
-    models,
-    native,
-    openapi,
-    own_agents,
-    pages,
-    runs,
-    schedules,
-    search,
-    states,
-    store,
-    suggestions,
-    thread_events,
-    threads,
-    uploads,
-    usage,
-)
-"""Where the routes are: each has a `ROUTES`."""
+PACKAGES = (deerflow, langgraph, langgraph_events)
+MODULES = (agui, auth, metrics, native, openapi, pages)
+"""Where the routes are: modules have a `ROUTES`, and all modules of a package are looked at."""
 
 
 def build(services: Services, *, trusted: bool = False) -> web.Application:
@@ -98,13 +68,16 @@ def build(services: Services, *, trusted: bool = False) -> web.Application:
     app[auth.OIDC] = oidc
     app.cleanup_ctx.extend((live.running, erasure.running, gate.running, oidc.running, metrics.running))
     app.on_response_prepare.extend((guard.protect, traces.answer))
-    app[access.MOUNTED] = mount(app.router, (*all_routes(), *pending.ROUTES))
+    app[access.MOUNTED] = mount(app.router, (*all_routes(), *pending.UNBUILT))
     return app
 
 
+@functools.cache
 def all_routes() -> tuple[Route, ...]:
     """Everything that is served and built."""
-    return (*_ROUTES, *(route for module in MODULES for route in module.ROUTES))
+    found = [name for package in PACKAGES for _, name, _ in iter_modules(package.__path__, f"{package.__name__}.")]
+    modules = [*MODULES, *(import_module(name) for name in found)]
+    return (*ROUTES, *(route for module in modules for route in getattr(module, "ROUTES", ())))
 
 
 @asynccontextmanager
@@ -160,37 +133,34 @@ class Ready(msgspec.Struct):
     missing: Sequence[Missing]
 
 
-async def _health(request: web.Request) -> web.Response:
+ROUTES = Routes(public=True, tag="server")
+
+
+@ROUTES("GET", "/health", mounts=ROOT)
+async def health(call: Call) -> dict[str, str]:
     """Whether the server answers. It lives then; whether it can take work is another question (`/ready`)."""
-    return plain({"status": "healthy", "service": "sika", "version": request.app[LIVE].services.version})
+    return {"status": "healthy", "service": "sika", "version": call.services.version}
 
 
-async def _ready(request: web.Request) -> web.Response:
+@ROUTES("GET", "/ready", mounts=ROOT, answers={503: Ready})
+async def ready(call: Call) -> Reply[Ready]:
     """Whether the server can take work, and what is missing: the log stores, the workers are loaded, the views are
     current, the configuration can be read.
     """
-    missing = await request.app[LIVE].services.missing()
+    missing = await call.services.missing()
     if any(part.part != "configuration" for part in missing):
-        response = plain(Ready("unavailable", missing))
-        response.set_status(503)
-        return response
-    return plain(Ready("degraded" if missing else "ready", missing))
+        return Reply(Ready("unavailable", missing), 503)
+    return Reply(Ready("degraded" if missing else "ready", missing))
 
 
-async def _ok(_: web.Request) -> web.Response:
+@ROUTES("GET", "/ok", mounts=("", *MOUNTS))
+async def ok() -> dict[str, bool]:
     """Whether the server answers, as LangGraph's clients ask it."""
-    return plain({"ok": True})
+    return {"ok": True}
 
 
-async def _info(request: web.Request) -> web.Response:
+@ROUTES("GET", "/info", mounts=("", *MOUNTS))
+async def info(call: Call) -> dict[str, Any]:
     """Version and abilities."""
     flags = {"assistants": True, "crons": True, "langsmith": False}
-    return plain({"version": request.app[LIVE].services.version, "service": "sika", "flags": flags})
-
-
-_ROUTES = (
-    Route("GET", "/ok", _ok, {200: dict[str, bool]}, public=True, mounts=("", *MOUNTS), tag="server"),
-    Route("GET", "/info", _info, {200: dict[str, Any]}, public=True, mounts=("", *MOUNTS), tag="server"),
-    Route("GET", "/health", _health, {200: dict[str, str]}, public=True, mounts=ROOT, tag="server"),
-    Route("GET", "/ready", _ready, {200: Ready, 503: Ready}, public=True, mounts=ROOT, tag="server"),
-)
+    return {"version": call.services.version, "service": "sika", "flags": flags}

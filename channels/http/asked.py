@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 import msgspec
 
 from channels.http import inputs
+from channels.http.bodies import check
 from channels.http.errors import BadRequest
 from core.config.load import Config
 from core.config.redaction import redactor
@@ -46,17 +47,14 @@ def _says(text: str) -> msgspec.Meta:
     return msgspec.Meta(description=text)
 
 
-class RunBody(msgspec.Struct, kw_only=True):
-    """`config.tags` and `config.run_name` are kept and shown with the run; they change nothing."""
+class RunFields(msgspec.Struct, kw_only=True):
+    """What a run is asked for with, now or by a schedule."""
 
     assistant_id: Annotated[str | None, _says("An assistant's id, or its name; `lead_agent` by default.")] = None
     input: Annotated[
         dict[str, Any] | None,
         _says('The state to write before the run, as `{"messages": [{"role": "user", "content": "Hi"}]}`.'),
     ] = None
-    command: Annotated[Command | None, _says("Instead of an input: answers an interrupt, or writes to the state.")] = (
-        None
-    )
     stream_mode: Annotated[
         str | list[str] | None,
         _says(
@@ -81,8 +79,6 @@ class RunBody(msgspec.Struct, kw_only=True):
         ),
     ] = None
     metadata: Annotated[dict[str, Any] | None, _says("What the run is annotated with.")] = None
-    checkpoint: Annotated[dict[str, Any] | None, _says("`checkpoint_id` within an object, as the SDKs send it.")] = None
-    checkpoint_id: Annotated[str | None, _says("The checkpoint to go on from; by default the newest.")] = None
     interrupt_before: Annotated[
         str | list[str] | None, _says("Nodes before which to pause, or `*`; none by default.")
     ] = None
@@ -90,6 +86,17 @@ class RunBody(msgspec.Struct, kw_only=True):
         str | list[str] | None, _says("Nodes after which to pause, or `*`; none by default.")
     ] = None
     webhook: Annotated[str | None, _says("An address that is sent the run when it has ended.")] = None
+    feedback_keys: Annotated[list[str] | None, _says("Kept with the run; without effect.")] = None
+
+
+class RunBody(RunFields, kw_only=True):
+    """`config.tags` and `config.run_name` are kept and shown with the run; they change nothing."""
+
+    command: Annotated[Command | None, _says("Instead of an input: answers an interrupt, or writes to the state.")] = (
+        None
+    )
+    checkpoint: Annotated[dict[str, Any] | None, _says("`checkpoint_id` within an object, as the SDKs send it.")] = None
+    checkpoint_id: Annotated[str | None, _says("The checkpoint to go on from; by default the newest.")] = None
     multitask_strategy: Annotated[
         Literal["reject", "enqueue", "interrupt", "rollback"] | None,
         _says(
@@ -110,7 +117,6 @@ class RunBody(msgspec.Struct, kw_only=True):
         _says("What a run on a thread does if there is none: `reject` (404, the default), or `create` it."),
     ] = None
     after_seconds: Annotated[float | None, _says("How long to wait before the run begins; 0 by default.")] = None
-    feedback_keys: Annotated[list[str] | None, _says("Kept with the run; without effect.")] = None
 
 
 class Command(msgspec.Struct):
@@ -178,31 +184,22 @@ def checked(body: RunBody, assistant: Assistant, user: str) -> Asked:
 def check_options(config: Json | None, context: Json | None, models: Collection[str]) -> None:
     """Whether options are of their type, and the model is one of these. Raises `Invalid`, `BadRequest`, by place."""
     config = config or {}
-    _check_types(config, CONFIG, "config.")
+    check(config, CONFIG, "config")
     for said, where in (
-        (context, "context."),
-        (config.get("configurable"), "config.configurable."),
-        (config.get("context"), "config.context."),
+        (context, "context"),
+        (config.get("configurable"), "config.configurable"),
+        (config.get("context"), "config.context"),
     ):
-        found = _mapping(said, where.rstrip("."))
-        _check_types(found, OPTIONS, where)
+        found = _mapping(said, where)
+        check(found, OPTIONS, where)
         for name in ("model_name", "model"):
             if found.get(name) and found[name] not in models:
-                raise BadRequest(f"{where}{name}: no model {found[name][:80]!r}; there are: {', '.join(models)}")
+                raise BadRequest(f"{where}.{name}: no model {found[name][:80]!r}; there are: {', '.join(models)}")
 
 
 def model_names(config: Config) -> list[str]:
     """Names of the models that clients may ask for, by default the first; `demo` if none is configured."""
     return [redactor.known(model.name) for model in config.models] or [DEMO]
-
-
-def _check_types(said: Json, kinds: Mapping[str, Any], where: str) -> None:
-    for name in kinds.keys() & said.keys():
-        try:
-            msgspec.convert(said[name], kinds[name])
-        except msgspec.ValidationError as error:
-            reason = str(error).replace("`", "")
-            raise Invalid(f"{where}{name}: {reason[:1].lower()}{reason[1:]}") from None
 
 
 def modes(given: str | list[str] | None) -> list[str]:

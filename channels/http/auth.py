@@ -7,23 +7,24 @@ import functools
 import re
 import time
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 import structlog
 from aiohttp import web
 from aiohttp.http import HttpProcessingError
 
-from channels.http import live as alive
 from channels.http.access import ENTRY, GATE, Gate, presented, unauthenticated
 from channels.http.accounts import cookies
 from channels.http.accounts.oidc import Oidc, Pending, Rejection, UnknownProvider
-from channels.http.bodies import body, plain
+from channels.http.bodies import plain
+from channels.http.call import Call
+from channels.http.endpoint import Reply, Routes
 from channels.http.errors import Forbidden
 from channels.http.guard import SEEN
-from channels.http.routes import API, Form, Handler, Param, Route
+from channels.http.routes import API, Form, Handler
 from channels.http.shapes import Unauthorized
-from core.config.settings import Auth, OidcProvider
+from core.config.settings import OidcProvider
 from core.errors import Invalid, NotFound, Refused, SikaError
 from core.identity import accounts, lockout, sessions
 from core.identity.accounts import Account
@@ -40,12 +41,6 @@ MOST_OF_PATH = 1000
 SETUP_CACHE = "private, max-age=60"
 _PATH = re.compile(r"/(?![/\\])[\x21-\x5b\x5d-\x7e]*")
 """A place on this server: neither another host (`//evil.example`, `/\\evil.example`) nor what is no address at all."""
-
-
-class Disabled(Refused):
-    """There are no accounts."""
-
-    code = "auth_disabled"
 
 
 class Credentials(msgspec.Struct):
@@ -123,166 +118,174 @@ def _contract(handler: Handler) -> Handler:
     return handle
 
 
+ROUTES = Routes(mounts=API, through=_contract)
+_A = "/v1/auth"
+_FAILURES: Any = {400: Unauthorized, 409: Unauthorized}
+_ELSEWHERE: Any = {"public": True, "answers": {302: None, 401: Unauthorized, 404: Unauthorized, **_FAILURES}}
+_LOGIN = Form(
+    fields=("username", "password", "remember_me"),
+    media="application/x-www-form-urlencoded",
+    required=("username", "password"),
+)
+
+
 # ── passwords ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@_contract
-async def login(request: web.Request) -> web.Response:
+@ROUTES("POST", f"{_A}/login/local", public=True, body=_LOGIN, answers={401: Unauthorized, 409: Unauthorized})
+async def login(call: Call, gate: Gate) -> Annotated[web.Response, SignedIn]:
     """Sign in with an address and a password. Sets the cookies `access_token` and `csrf_token`. With `remember_me` off
     the session ends with the browser, and after a day; over plain HTTP from another machine browsers never keep it.
     After five failures nobody may try from there, or as that account, for five minutes.
     """
-    gate = _gate(request)
-    form = await _form(request)
+    form = await _form(call.request)
     name, password = form.get("username", ""), form.get("password", "")
     if not name or not password:
         raise Invalid("username and password: expected as fields of a form")
-    tried = (lockout.of_address(request[SEEN].ip), lockout.of_account(name.strip().lower()))
+    tried = (lockout.of_address(call.request[SEEN].ip), lockout.of_account(name.strip().lower()))
     await gate.lockout.check(*tried)
     account = await gate.directory.check(name, password)
     await gate.lockout.check(*tried)
     if account is None:
         await gate.lockout.failed(*tried)
-        log.info("sign-in failed", ip=request[SEEN].ip)
+        log.info("sign-in failed", ip=call.request[SEEN].ip)
         raise Unauthenticated("invalid_credentials", "Incorrect email or password")
     await gate.lockout.succeeded(tried[1])
     remember = form.get("remember_me", "true").lower() not in ("false", "0", "off", "no")
-    response = plain(SignedIn(_seconds(request, remember), account.temporary))
-    _sign_in(request, response, account, remember=remember)
+    response = plain(SignedIn(_seconds(call, remember), account.temporary))
+    _sign_in(call, response, account, remember=remember)
     return response
 
 
-@_contract
-async def register(request: web.Request) -> web.Response:
+@ROUTES("POST", f"{_A}/register", public=True, answers=_FAILURES)
+async def register(call: Call, gate: Gate, body: Credentials) -> Annotated[web.Response, 201, User]:
     """Make an account for oneself, and sign in with it. Closed, unless the operator has opened it
     (`auth.registration`). After five nobody may make another one from there for five minutes.
     """
-    gate, given = _gate(request), await body(request, Credentials)
-    if not _config(request).registration:
+    if not call.config.auth.registration:
         raise Closed("Registration is closed here; ask an administrator for an account")
-    tried = lockout.of_registration(request[SEEN].ip)
+    tried = lockout.of_registration(call.request[SEEN].ip)
     await gate.lockout.check(tried)
-    accounts.email(given.email)
-    strong(given.password)
+    accounts.email(body.email)
+    strong(body.password)
     await gate.lockout.failed(tried)
-    account = await gate.directory.create(given.email, given.password)
-    return _created(request, account, given.remember_me)
+    account = await gate.directory.create(body.email, body.password)
+    return _created(call, account, body.remember_me)
 
 
-@_contract
-async def initialize(request: web.Request) -> web.Response:
+@ROUTES("POST", f"{_A}/initialize", public=True, answers=_FAILURES)
+async def initialize(call: Call, gate: Gate, body: Credentials) -> Annotated[web.Response, 201, User]:
     """Make the first administrator, and sign in as them. Only as long as there is none."""
-    gate, given = _gate(request), await body(request, Credentials)
-    account = await gate.directory.initialize(given.email, given.password)
+    account = await gate.directory.initialize(body.email, body.password)
     log.info("first administrator", user=account.id)
-    return _created(request, account, given.remember_me)
+    return _created(call, account, body.remember_me)
 
 
-@_contract
-async def change_password(request: web.Request) -> web.Response:
+@ROUTES("POST", f"{_A}/change-password", answers=_FAILURES)
+async def change_password(call: Call, gate: Gate, body: ChangeBody) -> Annotated[web.Response, Note]:
     """Choose another password, and perhaps another address. All sessions end but this one, which gets a new cookie.
 
     API keys stay, and may not do this: only the operator makes and revokes them (`sika key`), so whoever knew the old
     password could not have made one.
     """
-    gate, given = _gate(request), await body(request, ChangeBody)
-    session = request[ENTRY].session
+    session = call.request[ENTRY].session
     if session is None:
         raise Forbidden("An API key may not change the password; sign in")
-    user = alive.user(request)
+    user = call.user
     account = (await gate.directory.accounts(now=True)).by_id.get(user)
     if account is None:
         raise WrongPassword("This user has no password")
     tried = lockout.of_account(account.email)
     await gate.lockout.check(tried)
-    checked = await gate.directory.check(account.email, given.current_password)
+    checked = await gate.directory.check(account.email, body.current_password)
     await gate.lockout.check(tried)
     if checked is None:
         await gate.lockout.failed(tried)
         raise WrongPassword("The current password is wrong")
-    gate.leave(request)  # its own session ends by this; it must not be cut off for that
-    changed = await gate.directory.change_password(checked, given.new_password, given.new_email)
+    gate.leave(call.request)  # its own session ends by this; it must not be cut off for that
+    changed = await gate.directory.change_password(checked, body.new_password, body.new_email)
     response = plain(Note("Password changed"))
-    if request[ENTRY].browser:
-        _sign_in(request, response, changed, remember=session.kept if given.remember_me is None else given.remember_me)
+    if call.request[ENTRY].browser:
+        _sign_in(call, response, changed, remember=session.kept if body.remember_me is None else body.remember_me)
     return response
 
 
-@_contract
-async def logout(request: web.Request) -> web.Response:
+@ROUTES("POST", f"{_A}/logout", public=True)
+async def logout(call: Call) -> Annotated[web.Response, Note]:
     """End this session: its token works nowhere any more."""
-    gate, response = request.app[GATE], plain(Note("Signed out"))
+    gate, response = call.request.app[GATE], plain(Note("Signed out"))
     if gate.accounts:
-        for token in (presented(request), request.cookies.get(cookies.SESSION)):
+        for token in (presented(call.request), call.request.cookies.get(cookies.SESSION)):
             with contextlib.suppress(Unauthenticated):  # it is over already, or no session
                 await gate.directory.end_session(token or "", actor="http")
-        cookies.end_session(request, response, gate.directory)
+        cookies.end_session(call.request, response, gate.directory)
     return response
 
 
-@_contract
-async def me(request: web.Request) -> web.Response:
+@ROUTES("GET", f"{_A}/me")
+async def me(call: Call) -> Annotated[web.Response, User]:
     """Who is signed in. A browser that lost its CSRF token gets another."""
-    gate, principal = request.app[GATE], alive.principal(request)
+    gate, principal = call.request.app[GATE], call.principal
     account = (await gate.directory.accounts()).by_id.get(principal.user) if principal is not LOCAL else None
     if account is None:
         shown: Literal["admin", "user"] = "admin" if principal.role == "admin" else "user"
         return plain(User(principal.user, f"{principal.user}@localhost", shown, False))
     response = plain(_user(account))
-    if request[ENTRY].browser and not cookies.is_of(gate.directory, request.cookies.get(cookies.CSRF, ""), account.id):
-        session = request[ENTRY].session
+    if call.request[ENTRY].browser and not cookies.is_of(
+        gate.directory, call.request.cookies.get(cookies.CSRF, ""), account.id
+    ):
+        session = call.request[ENTRY].session
         left = int(session.exp - time.time()) if session is not None and session.kept else None
-        cookies.set_csrf(request, response, gate.directory, account.id, left)
+        cookies.set_csrf(call.request, response, gate.directory, account.id, left)
     return response
 
 
-@_contract
-async def setup_status(request: web.Request) -> web.Response:
+@ROUTES("GET", f"{_A}/setup-status", public=True)
+async def setup_status(call: Call) -> Reply[Setup]:
     """Whether the first administrator is still to be made."""
-    gate = request.app[GATE]
+    gate = call.request.app[GATE]
     needed = gate.accounts and not (await gate.directory.accounts()).has_admin
-    response = plain(Setup(needed))
-    response.headers["Cache-Control"] = "no-store" if needed else SETUP_CACHE
-    return response
+    return Reply(Setup(needed), headers={"Cache-Control": "no-store" if needed else SETUP_CACHE})
 
 
 # ── elsewhere ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@_contract
-async def providers(request: web.Request) -> web.Response:
+@ROUTES("GET", f"{_A}/providers", public=True)
+async def providers(call: Call) -> Providers:
     """The identity providers that one can sign in with."""
-    found = _config(request).oidc if request.app[GATE].accounts else ()
-    return plain(Providers([Provider(one.name, one.display_name or one.name) for one in found]))
+    found = call.config.auth.oidc if call.request.app[GATE].accounts else ()
+    return Providers([Provider(one.name, one.display_name or one.name) for one in found])
 
 
-@_contract
-async def oauth(request: web.Request) -> web.Response:
+@ROUTES("GET", f"{_A}/oauth/{{provider}}", headers={"Location": "The identity provider"}, **_ELSEWHERE)
+async def oauth(
+    call: Call, gate: Gate, provider: str, *, next: Annotated[str, "A path of this server"] = "/"
+) -> web.Response:
     """Begin to sign in at an identity provider: redirects there. `next` is where to be afterwards, on this server."""
-    gate, provider = _gate(request), _provider(request)
-    wanted = request.query.get("next", "/")
-    after = wanted if len(wanted) <= MOST_OF_PATH and _PATH.fullmatch(wanted) else "/"
-    where, pending = await request.app[OIDC].begin(provider, _callback(request, provider), after)
+    chosen = _provider(call, provider)
+    after = next if len(next) <= MOST_OF_PATH and _PATH.fullmatch(next) else "/"
+    where, pending = await call.request.app[OIDC].begin(chosen, _callback(call, chosen), after)
     response = _redirect(where)
-    cookies.set_pending(request, response, sessions.sign(pending, gate.directory.installation.derived("oidc")))
+    cookies.set_pending(call.request, response, sessions.sign(pending, gate.directory.installation.derived("oidc")))
     return response
 
 
-@_contract
-async def callback(request: web.Request) -> web.Response:
+@ROUTES("GET", f"{_A}/callback/{{provider}}", headers={"Location": "Where the person wanted to be"}, **_ELSEWHERE)
+async def callback(call: Call, gate: Gate, provider: str, *, code: str = "", state: str = "") -> web.Response:
     """Where an identity provider sends people back to: signs them in."""
-    gate, provider = _gate(request), _provider(request)
+    chosen = _provider(call, provider)
     secret = gate.directory.installation.derived("oidc")
-    pending = sessions.read(request.cookies.get(cookies.PENDING, ""), secret, Pending)
-    who = await request.app[OIDC].finish(provider, _callback(request, provider), pending, request.query)
-    may_create = _config(request).registration or bool(provider.allowed_domains)
+    pending = sessions.read(call.request.cookies.get(cookies.PENDING, ""), secret, Pending)
+    who = await call.request.app[OIDC].finish(chosen, _callback(call, chosen), pending, call.request.query)
+    may_create = call.config.auth.registration or bool(chosen.allowed_domains)
     try:
-        account = await gate.directory.signed_in(provider.issuer, who.subject, who.email, may_create=may_create)
+        account = await gate.directory.signed_in(chosen.issuer, who.subject, who.email, may_create=may_create)
     except NotFound as error:
         raise Closed(str(error)) from None
     response = _redirect(pending.next)
-    cookies.end_pending(request, response)
-    _sign_in(request, response, account)
+    cookies.end_pending(call.request, response)
+    _sign_in(call, response, account)
     return response
 
 
@@ -295,50 +298,37 @@ class Closed(Forbidden):
 # ── how ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _gate(request: web.Request) -> Gate:
-    gate = request.app[GATE]
-    if not gate.accounts:
-        raise Disabled("There are no accounts here (auth.enabled)")
-    return gate
-
-
-def _config(request: web.Request) -> Auth:
-    return alive.of(request).services.config().auth
-
-
-def _seconds(request: web.Request, remember: bool) -> int:
-    seconds = int(_config(request).session_days * DAY)
+def _seconds(call: Call, remember: bool) -> int:
+    seconds = int(call.config.auth.session_days * DAY)
     return seconds if remember else min(seconds, DAY)
 
 
-def _provider(request: web.Request) -> OidcProvider:
-    name = request.match_info["provider"]
-    for provider in _config(request).oidc:
+def _provider(call: Call, name: str) -> OidcProvider:
+    for provider in call.config.auth.oidc:
         if provider.name == name:
             return provider
     raise UnknownProvider(f"There is no identity provider {name[:80]!r}")
 
 
-def _callback(request: web.Request, provider: OidcProvider) -> str:
-    public = alive.of(request).services.config().http.public_url
-    return f"{public or request[SEEN].origin}/api/v1/auth/callback/{provider.name}"
+def _callback(call: Call, provider: OidcProvider) -> str:
+    public = call.config.http.public_url
+    return f"{public or call.request[SEEN].origin}/api/v1/auth/callback/{provider.name}"
 
 
 def _redirect(where: str) -> web.Response:
     return web.Response(status=302, headers={"Location": where})
 
 
-def _sign_in(request: web.Request, response: web.Response, account: Account, *, remember: bool = True) -> None:
+def _sign_in(call: Call, response: web.Response, account: Account, *, remember: bool = True) -> None:
     """Always a new token, whatever the browser brought."""
-    directory, seconds = request.app[GATE].directory, _seconds(request, remember)
+    directory, seconds = call.request.app[GATE].directory, _seconds(call, remember)
     token = directory.session(account, seconds, kept=remember)
-    cookies.set_session(request, response, directory, account.id, token, seconds if remember else None)
+    cookies.set_session(call.request, response, directory, account.id, token, seconds if remember else None)
 
 
-def _created(request: web.Request, account: Account, remember: bool | None) -> web.Response:
-    response = plain(_user(account))
-    response.set_status(201)
-    _sign_in(request, response, account, remember=remember is not False)
+def _created(call: Call, account: Account, remember: bool | None) -> web.Response:
+    response = plain(_user(account), 201)
+    _sign_in(call, response, account, remember=remember is not False)
     return response
 
 
@@ -354,42 +344,3 @@ async def _form(request: web.Request) -> dict[str, str]:
         raise
     except (ValueError, LookupError, AssertionError, RuntimeError, HttpProcessingError) as error:
         raise Invalid(f"malformed form: {type(error).__name__}") from None
-
-
-_A = "/v1/auth"
-_PUBLIC: Any = {"public": True, "mounts": API}
-_FAILURES: Any = {400: Unauthorized, 409: Unauthorized}
-_ELSEWHERE: Any = {302: None, 400: Unauthorized, 401: Unauthorized, 404: Unauthorized, 409: Unauthorized}
-_LOGIN = Form(
-    fields=("username", "password", "remember_me"),
-    media="application/x-www-form-urlencoded",
-    required=("username", "password"),
-)
-ROUTES = (
-    Route("POST", f"{_A}/login/local", login, {200: SignedIn, 401: Unauthorized, 409: Unauthorized}, _LOGIN, **_PUBLIC),
-    Route("POST", f"{_A}/register", register, {201: User, **_FAILURES}, Credentials, **_PUBLIC),
-    Route("POST", f"{_A}/initialize", initialize, {201: User, **_FAILURES}, Credentials, **_PUBLIC),
-    Route("POST", f"{_A}/logout", logout, {200: Note}, **_PUBLIC),
-    Route("POST", f"{_A}/change-password", change_password, {200: Note, **_FAILURES}, ChangeBody, mounts=API),
-    Route("GET", f"{_A}/me", me, {200: User}, mounts=API),
-    Route("GET", f"{_A}/setup-status", setup_status, {200: Setup}, **_PUBLIC),
-    Route("GET", f"{_A}/providers", providers, {200: Providers}, **_PUBLIC),
-    Route(
-        "GET",
-        f"{_A}/oauth/{{provider}}",
-        oauth,
-        _ELSEWHERE,
-        query=(Param("next", str, "A path of this server"),),
-        headers={"Location": "The identity provider"},
-        **_PUBLIC,
-    ),
-    Route(
-        "GET",
-        f"{_A}/callback/{{provider}}",
-        callback,
-        _ELSEWHERE,
-        query=(Param("code"), Param("state")),
-        headers={"Location": "Where the person wanted to be"},
-        **_PUBLIC,
-    ),
-)

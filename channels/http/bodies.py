@@ -1,8 +1,9 @@
-"""Reading requests: bodies and query strings. What is wrong is named with its place."""
+"""JSON in and out. What is wrong with a body is named with its place."""
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeVar
+from collections.abc import Mapping
+from typing import Any, TypeVar
 
 import msgspec
 from aiohttp import web
@@ -13,12 +14,8 @@ T = TypeVar("T")
 _decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
 
 
-async def body(request: web.Request, kind: type[T]) -> T:
-    """The JSON body as a struct; an empty one counts as `{}`. Unknown fields are ignored. Raises `Invalid`."""
-    return decode(await request.read() or b"{}", kind)
-
-
 def decode(raw: bytes, kind: type[T]) -> T:
+    """JSON as a struct; unknown fields are ignored. Raises `Invalid`."""
     try:
         found: T = _decoder(kind).decode(raw)
         return found
@@ -30,6 +27,16 @@ def decode(raw: bytes, kind: type[T]) -> T:
         raise Invalid(f"malformed JSON: not UTF-8 {_place(raw, error.start)}") from None
     except RecursionError:
         raise Invalid("malformed JSON: nested too deeply") from None
+
+
+def check(values: Mapping[str, Any], kinds: Mapping[str, Any], where: str) -> None:
+    """Checks the fields of an object that have a type. Raises `Invalid`, naming the place below `where`."""
+    for name in kinds.keys() & values.keys():
+        try:
+            msgspec.convert(values[name], kinds[name])
+        except msgspec.ValidationError as error:
+            reason, _, place = str(error).replace("`", "").partition(" - at $")
+            raise Invalid(f"{where}.{name}{place}: {reason[:1].lower()}{reason[1:]}") from None
 
 
 def _decoder(kind: type[T]) -> msgspec.json.Decoder[T]:
@@ -49,52 +56,7 @@ def _place(raw: bytes, at: int) -> str:
     return f"at line {line}, column {column}"
 
 
-def number(request: web.Request, name: str, default: int, *, least: int = 0, most: int = 2**63 - 1) -> int:
-    """An integer of the query string."""
-    text = request.query.get(name)
-    return default if text is None else within(name, text, least, most)
-
-
-def within(name: str, value: int | str, least: int, most: int) -> int:
-    """The value as an integer in its limits. Raises `Invalid`."""
-    try:
-        found = int(value)
-    except ValueError:
-        raise Invalid(f"{name}: expected an integer, got {str(value)[:40]!r}") from None
-    if not least <= found <= most:
-        raise Invalid(f"{name}: must be from {least} to {most}, got {found}")
-    return found
-
-
-def flag(request: web.Request, name: str) -> bool:
-    """A boolean of the query string: Python's clients send `true`, JavaScript's `1`."""
-    match request.query.get(name, "").lower():
-        case "1" | "true" | "yes" | "on":
-            return True
-        case "" | "0" | "false" | "no" | "off":
-            return False
-        case other:
-            raise Invalid(f"{name}: expected a boolean, got {other[:40]!r}")
-
-
-def names(request: web.Request, name: str) -> list[str]:
-    """A list of the query string: repeated keys, one JSON list, or a single value."""
-    found: list[str] = []
-    for text in request.query.getall(name, []):
-        found += decode(text.encode(), list[str]) if text.startswith("[") else [text]
-    return [name for name in found if name]
-
-
-def action(request: web.Request) -> Literal["interrupt", "rollback"]:
-    match request.query.get("action") or "interrupt":
-        case "interrupt":
-            return "interrupt"
-        case "rollback":
-            return "rollback"
-        case other:
-            raise Invalid(f"action: interrupt or rollback, got {other[:40]!r}")
-
-
-def plain(value: Any) -> web.Response:
+def plain(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> web.Response:
     """A JSON answer."""
-    return web.Response(body=msgspec.json.encode(value), content_type="application/json")
+    body = msgspec.json.encode(value)
+    return web.Response(status=status, body=body, content_type="application/json", headers=headers)

@@ -32,6 +32,14 @@ class Forbidden(SikaError):
     code = "forbidden"
 
 
+class HttpError(SikaError):
+    """An answer of a status that no error of the core has."""
+
+    def __init__(self, status: int, text: str, code: str, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(text)
+        self.status, self.code, self.headers = status, code, headers
+
+
 class SlowBody(TimeoutError):
     """The body did not arrive in time (HTTP 408). A `TimeoutError`: aiohttp expects one while it drains a body."""
 
@@ -106,6 +114,8 @@ def _encoded(request: web.Request) -> web.Response | None:
 
 
 def _known(error: SikaError) -> web.Response:
+    if isinstance(error, HttpError):
+        return answer(error.status, str(error), error.code, error.headers)
     status = next((_STATUS[cls] for cls in type(error).__mro__ if cls in _STATUS), 500)
     if status == 500:
         log.error("request failed", error=str(error), kind=type(error).__name__)

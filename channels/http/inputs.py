@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
+from channels.http.bodies import check
 from channels.http.errors import BadRequest
-from core.errors import Invalid
 from core.events import Json, Message
 from core.ids import uuid7
 from core.thread.messages import RESERVED
@@ -35,26 +35,21 @@ class _Promoted(msgspec.Struct):
     names: list[str] | None = None
 
 
-_FIELDS: Mapping[str, Any] = {"promoted": _Promoted, "artifacts": list[str], "viewed_images": dict[str, Any]}
+_FIELDS: Mapping[str, Any] = {
+    "promoted": _Promoted | None,
+    "artifacts": list[str] | None,
+    "viewed_images": dict[str, Any] | None,
+}
 
 
 def with_messages(values: Json, where: str) -> Json:
     """The values with their `messages` normalised. Raises `BadRequest` naming `<where>.messages[<index>]`, and
     `Invalid` naming another field with a reducer that cannot take what is in it.
     """
-    _check_fields(values, where)
+    check(values, _FIELDS, where)
     if values.get("messages") is None:
         return {key: value for key, value in values.items() if key != "messages"}
     return {**values, "messages": messages(values["messages"], f"{where}.messages")}
-
-
-def _check_fields(values: Json, where: str) -> None:
-    for name, kind in _FIELDS.items():
-        try:
-            msgspec.convert(values.get(name), kind | None)
-        except msgspec.ValidationError as error:
-            text, _, path = str(error).partition(" - at `$")
-            raise Invalid(f"{where}.{name}{path.rstrip('`')}: {text}") from None
 
 
 def messages(given: Any, where: str) -> list[Message]:

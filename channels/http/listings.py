@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal, Protocol
 
-from aiohttp import web
-
-from channels.http.bodies import plain
-from core.errors import Invalid
+from channels.http.endpoint import Page
 from core.events import Json
+
+Order = Literal["asc", "desc", "ASC", "DESC"]
+"""Of hits; descending by default."""
+
+
+class Listing(Protocol):
+    """The part of a search that says which hits are shown, and how."""
+
+    limit: int
+    offset: int
+    sort_order: Order | None
+    select: list[str] | None
 
 
 def has_all(metadata: Json, required: Mapping[str, Any] | None) -> bool:
@@ -17,14 +26,13 @@ def has_all(metadata: Json, required: Mapping[str, Any] | None) -> bool:
     return all(key in metadata and metadata[key] == value for key, value in (required or {}).items())
 
 
-def sort(items: list[Json], key: str, identity: str, *, sortable: Sequence[str], order: str | None) -> None:
-    """Sorts items by a field, and equal ones by another; nulls come first. Descending unless `order` is `asc`. Raises
-    `Invalid` if one cannot sort by the field.
-    """
-    if key not in sortable:
-        raise Invalid(f"sort_by: one of {', '.join(sortable)}, got {key[:40]!r}")
-    descending = (order or "desc").lower() == "desc"
-    items.sort(key=lambda item: (item[key] is not None, item[key] or "", item[identity]), reverse=descending)
+def descending(listing: Listing) -> bool:
+    return (listing.sort_order or "desc").lower() == "desc"
+
+
+def sort(items: list[Json], key: str, identity: str, listing: Listing) -> None:
+    """Sorts items by a field, and equal ones by another; nulls come first."""
+    items.sort(key=lambda item: (item[key] is not None, item[key] or "", item[identity]), reverse=descending(listing))
 
 
 def selected(item: Json, select: Sequence[str] | None) -> Json:
@@ -32,10 +40,7 @@ def selected(item: Json, select: Sequence[str] | None) -> Json:
     return {name: item[name] for name in select if name in item} if select else item
 
 
-def page(items: Sequence[Any], total: int, offset: int) -> web.Response:
-    """A page, with the headers that say what else there is."""
-    response = plain(items)
-    response.headers["X-Pagination-Total"] = str(total)
-    if offset + len(items) < total:
-        response.headers["X-Pagination-Next"] = str(offset + len(items))
-    return response
+def page(items: Sequence[Json], listing: Listing) -> Page[Json]:
+    """The page of all hits that is asked for."""
+    shown = items[listing.offset : listing.offset + listing.limit]
+    return Page([selected(item, listing.select) for item in shown], len(items), listing.offset)

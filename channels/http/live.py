@@ -16,15 +16,12 @@ from channels.http import guard
 from core.config.load import Config
 from core.errors import SikaError, Unavailable
 from core.identity.principal import Principal
-from core.ids import safe_id
 from core.log.store import EventLog
 from core.runtime.readiness import Missing
 from core.runtime.system import System
 from core.thread.commands import Commands
 from core.thread.follow import Follower, Followers
 from core.thread.intake import Intake
-from core.thread.ownership import missing
-from core.thread.state import ThreadState
 from core.thread.threads import Threads
 from core.user.agents import Rosters
 from core.user.assistants import DEFAULT, Catalog
@@ -201,51 +198,7 @@ class Live:
 LIVE: web.AppKey[Live] = web.AppKey("live", Live)
 
 
-def of(request: web.Request) -> Live:
-    return request.app[LIVE]
-
-
 PRINCIPAL: web.RequestKey[Principal] = web.RequestKey("principal", Principal)
-
-
-def principal(request: web.Request) -> Principal:
-    """Who asks."""
-    return request[PRINCIPAL]
-
-
-def user(request: web.Request) -> str:
-    """Whose things the request is about: everything it makes is theirs, and everything else does not exist for it."""
-    return principal(request).user
-
-
-async def owned(request: web.Request) -> tuple[str, ThreadState]:
-    """The request's thread as it stands. Raises `NotFound` also if it is somebody else's."""
-    identity = thread_id(request)
-    return identity, await of(request).services.commands.state(user(request), identity)
-
-
-async def readable(request: web.Request) -> tuple[str, ThreadState]:
-    """The request's thread; a state of nothing if there is none. Raises `NotFound` if it is somebody else's."""
-    identity = thread_id(request)
-    return identity, await of(request).services.commands.state_or_empty(user(request), identity)
-
-
-async def visible(request: web.Request) -> str:
-    """The id of the request's thread, which need not exist (yet). Raises `NotFound` for somebody else's and for those
-    that were deleted.
-    """
-    identity, state = await readable(request)
-    if state.erased:
-        raise missing(identity)
-    return identity
-
-
-def thread_id(request: web.Request) -> str:
-    return safe_id(request.match_info["thread_id"], "thread_id")
-
-
-def run_id(request: web.Request) -> str:
-    return safe_id(request.match_info["run_id"], "run_id")
 
 
 class Outlet:

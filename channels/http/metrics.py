@@ -7,13 +7,15 @@ import importlib
 from collections import deque
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
+from typing import Annotated
 from weakref import WeakKeyDictionary
 
 from aiohttp import web
 
-from channels.http import live as alive
+from channels.http.call import Call
+from channels.http.endpoint import Routes
 from channels.http.live import LIVE, Live, Services
-from channels.http.routes import ROOT, Route
+from channels.http.routes import ROOT
 from core.bus.streams import message_count
 from core.config.load import Config
 from core.errors import NotFound, Unavailable
@@ -136,38 +138,26 @@ async def running(app: web.Application) -> AsyncIterator[None]:
     yield
 
 
-async def metrics(request: web.Request) -> web.Response:
+def _opened(config: Config) -> bool:
+    return config.metrics.public
+
+
+ROUTES = Routes(mounts=ROOT, opened=_opened)
+
+
+@ROUTES("GET", "/metrics", "admin", role="admin", errors=(404,))
+async def metrics(call: Call) -> Annotated[web.Response, MEDIA]:
     """Metrics for Prometheus.
 
     What begins with `sika_` and ends with `_total` or is a histogram is counted from the log, which every replica hears
     as a whole: take the largest of the replicas, not their sum. Counting begins with the process. The rest is about
     the process that answers.
     """
-    live = alive.of(request)
-    if not live.services.config().metrics.enabled:
+    if not call.config.metrics.enabled:
         raise NotFound("metrics.enabled is false")
-    text = await _meter(live).text(live.listeners)
+    text = await _meter(call.live).text(call.live.listeners)
     return web.Response(body=text, headers={"Content-Type": FORMAT, "Cache-Control": "no-store"})
 
 
 def _one(value: float) -> Values:
     return {(): value}
-
-
-def _opened(config: Config) -> bool:
-    return config.metrics.public
-
-
-ROUTES = (
-    Route(
-        "GET",
-        "/metrics",
-        metrics,
-        {200: MEDIA},
-        errors=(404,),
-        scope="admin",
-        role="admin",
-        mounts=ROOT,
-        opened=_opened,
-    ),
-)

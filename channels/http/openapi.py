@@ -9,12 +9,13 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 from aiohttp import web
 
-from channels.http import live as alive
+from channels.http.call import Call
+from channels.http.endpoint import Routes
 from channels.http.routes import API, BYTES, ROOT, SSE, Form, Param, Route
 from channels.http.shapes import Error, Frame, Json, Unauthorized
 from core.errors import NotFound
@@ -22,6 +23,7 @@ from core.errors import NotFound
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 ID: Json = {"type": "string", "pattern": "^[A-Za-z0-9_-]{1,128}$"}
 """What `core.ids.safe_id` accepts: path variables whose names end in `_id`."""
+_TEXT: Json = {"type": "string", "minLength": 1}
 
 _METHODS = ("GET", "PUT", "POST", "DELETE", "OPTIONS", "HEAD", "PATCH")
 _WRITING = frozenset({"PUT", "POST", "DELETE", "PATCH"})
@@ -160,20 +162,16 @@ def _tags(routes: Sequence[Route]) -> list[Json]:
 
 
 def _parameters(route: Route, schemas: _Schemas) -> list[Json]:
-    declared = {param.name: param for param in route.query if param.where == "path"}
-    found = []
-    for name in _VARIABLE.findall(route.path):
-        param = declared.get(name)
-        schema = schemas.of(param.type) if param else ID if name.endswith("_id") else {"type": "string", "minLength": 1}
-        one: Json = {"name": name, "in": "path", "required": True, "schema": schema}
-        if param and param.text:
-            one["description"] = param.text
-        found.append(one)
-    return found + [_parameter(param, schemas) for param in route.query if param.where != "path"]
+    variables = [
+        {"name": name, "in": "path", "required": True, "schema": ID if name.endswith("_id") else _TEXT}
+        for name in _VARIABLE.findall(route.path)
+    ]
+    return variables + [_parameter(param, schemas) for param in route.query]
 
 
 def _parameter(param: Param, schemas: _Schemas) -> Json:
-    found: Json = {"name": param.name, "in": param.where, "schema": schemas.of(param.type)}
+    default = {"default": param.default} if param.default else {}
+    found: Json = {"name": param.name, "in": param.where, "schema": {**schemas.of(param.type), **default}}
     if param.required:
         found["required"] = True
     if param.text:
@@ -321,35 +319,43 @@ PAGE_HEADERS = {
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
 }
+ROUTES = Routes(public=True, mounts=ROOT, tag="documentation", errors=(404,))
 
 
-async def get_document(request: web.Request) -> web.Response:
+@ROUTES("GET", "/openapi.json")
+async def get_document(call: Call) -> Annotated[web.Response, Json]:
     """This document: OpenAPI 3.1 in JSON. It is made of the table from which the server routes."""
-    require_docs(request)
-    return web.Response(body=_encoded(alive.of(request).services.version), content_type="application/json")
+    require_docs(call)
+    return web.Response(body=_encoded(call.services.version), content_type="application/json")
 
 
-async def get_page(request: web.Request) -> web.Response:
+@ROUTES("GET", "/docs")
+async def get_page(call: Call) -> Annotated[web.Response, "text/html"]:
     """A page to read the API with, and to try it. It needs no network besides this server."""
-    return _file(request, "index.html", "text/html")
+    return _file(call, "index.html", "text/html")
 
 
-async def get_root(request: web.Request) -> web.Response:
+@ROUTES("GET", "/", answers={200: "text/plain", 302: None})
+@ROUTES("GET", "/docs/", answers={302: None})
+@ROUTES("GET", "/redoc", answers={302: None})
+async def get_root(call: Call) -> web.Response:
     """Redirects to the page, from where people look for it."""
-    if request.path == "/" and not alive.of(request).services.config().http.docs:
+    if call.request.path == "/" and not call.config.http.docs:
         return web.Response(text="This is Sika, a server for agents. Its API is under /api.\n")
-    require_docs(request)
-    return web.Response(status=302, headers={"Location": "../docs" if request.path == "/docs/" else "docs"})
+    require_docs(call)
+    return web.Response(status=302, headers={"Location": "../docs" if call.request.path == "/docs/" else "docs"})
 
 
-async def get_script(request: web.Request) -> web.Response:
+@ROUTES("GET", "/docs/page.js")
+async def get_script(call: Call) -> Annotated[web.Response, "text/javascript"]:
     """The script of the page."""
-    return _file(request, "page.js", "text/javascript")
+    return _file(call, "page.js", "text/javascript")
 
 
-async def get_style(request: web.Request) -> web.Response:
+@ROUTES("GET", "/docs/page.css")
+async def get_style(call: Call) -> Annotated[web.Response, "text/css"]:
     """The style of the page."""
-    return _file(request, "page.css", "text/css")
+    return _file(call, "page.css", "text/css")
 
 
 @functools.cache
@@ -359,9 +365,9 @@ def _encoded(version: str) -> bytes:
     return msgspec.json.encode(document(all_routes(), version))
 
 
-def _file(request: web.Request, name: str, media: str) -> web.Response:
-    require_docs(request)
-    return web.Response(body=_read(name), content_type=media, charset="utf-8", headers=PAGE_HEADERS)
+def _file(call: Call, name: str, media: str) -> web.Response:
+    require_docs(call)
+    return web.Response(body=_read(name), content_type=media, charset="utf-8", headers=_PAGE_HEADERS)
 
 
 @functools.cache
@@ -369,19 +375,7 @@ def _read(name: str) -> bytes:
     return (_PAGE / name).read_bytes()
 
 
-def require_docs(request: web.Request) -> None:
+def require_docs(call: Call) -> None:
     """Raises `NotFound` if the documentation is switched off."""
-    if not alive.of(request).services.config().http.docs:
-        raise NotFound(f"no such route: {request.method} {request.path}")
-
-
-_PUBLIC: Any = {"errors": (404,), "public": True, "mounts": ROOT, "tag": "documentation"}
-ROUTES = (
-    Route("GET", "/openapi.json", get_document, {200: Json}, **_PUBLIC),
-    Route("GET", "/docs", get_page, {200: "text/html"}, **_PUBLIC),
-    Route("GET", "/", get_root, {200: "text/plain", 302: None}, **_PUBLIC),
-    Route("GET", "/docs/", get_root, {302: None}, **_PUBLIC),
-    Route("GET", "/redoc", get_root, {302: None}, **_PUBLIC),
-    Route("GET", "/docs/page.js", get_script, {200: "text/javascript"}, **_PUBLIC),
-    Route("GET", "/docs/page.css", get_style, {200: "text/css"}, **_PUBLIC),
-)
+    if not call.config.http.docs:
+        raise NotFound(f"no such route: {call.request.method} {call.request.path}")

@@ -9,15 +9,17 @@ from html import escape
 from itertools import groupby, pairwise
 from pathlib import Path
 from string import Template
-from typing import Any
+from typing import Annotated
 
 import anyio.to_thread
 from aiohttp import web
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
+from channels.http.call import Call
+from channels.http.endpoint import Routes
 from channels.http.openapi import PAGE_HEADERS, require_docs
-from channels.http.routes import ROOT, Route
+from channels.http.routes import ROOT
 from core.config import deerflow
 from core.config.reference import Key, all_keys
 from core.errors import NotFound
@@ -32,13 +34,16 @@ _OPENING = re.compile(r"# (.+)\n+([^\n].*(?:\n.+)*)")
 _LINK = re.compile(r"^(?!\w+:)([\w-]+)\.md(?=#|$)")
 
 
-async def get_text(request: web.Request) -> web.Response:
+ROUTES = Routes(public=True, mounts=ROOT, tag="documentation", errors=(404,))
+
+
+@ROUTES("GET", "/docs/{page}")
+async def get_text(call: Call, page: str) -> Annotated[web.Response, "text/html"]:
     """A page of the documentation in words. `contents` lists them."""
-    require_docs(request)
-    name = request.match_info["page"]
-    if name not in (CONTENTS, *_names()):
-        raise NotFound(f"no such page: {name[:80]!r}; /docs/{CONTENTS} lists them")
-    body = await anyio.to_thread.run_sync(_page, name)
+    require_docs(call)
+    if page not in (CONTENTS, *_names()):
+        raise NotFound(f"no such page: {page[:80]!r}; /docs/{CONTENTS} lists them")
+    body = await anyio.to_thread.run_sync(_page, page)
     return web.Response(body=body, content_type="text/html", charset="utf-8", headers=PAGE_HEADERS)
 
 
@@ -153,7 +158,3 @@ def _rendered(text: str) -> str:
 def _anchor(title: Token) -> str:
     """As GitHub makes it: lower case, without punctuation, with a dash for each space."""
     return re.sub(r"[^\w\- ]", "", title.content.lower()).replace(" ", "-")
-
-
-_PUBLIC: Any = {"errors": (404,), "public": True, "mounts": ROOT, "tag": "documentation"}
-ROUTES = (Route("GET", "/docs/{page}", get_text, {200: "text/html"}, **_PUBLIC),)

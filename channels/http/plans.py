@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from aiohttp import web
-
-from channels.http import live as alive
 from channels.http.asked import RunBody, checked
+from channels.http.call import Call
 from channels.http.kept import storable
 from core.egress import check_url
 from core.events import Json
@@ -18,7 +16,7 @@ from core.user.schedules import Plan, Timing
 
 
 async def planned(
-    request: web.Request,
+    call: Call,
     *,
     timing: Timing,
     thread_id: str | None,
@@ -33,13 +31,12 @@ async def planned(
     """
     for what, name in ((run_input, "input"), (metadata, "metadata"), (asked, "the run")):
         storable(what, name)
-    services, user = alive.of(request).services, alive.user(request)
-    assistant = await services.assistants.resolve(user, asked.get("assistant_id"))
+    assistant = await call.services.assistants.resolve(call.user, asked.get("assistant_id"))
     fields = {name: value for name, value in asked.items() if name in RunBody.__struct_fields__}
     body = RunBody(**{**fields, "assistant_id": DEFAULT, "input": run_input, "metadata": metadata})
-    run = checked(body, services.assistants.default, user).request
+    run = checked(body, call.services.assistants.default, call.user).request
     if run.webhook is not None:
-        check_url(run.webhook, "webhook", private=services.config().webhooks.allow_private)
+        check_url(run.webhook, "webhook", private=call.config.webhooks.allow_private)
     return Plan(
         timing=timing,
         job=schedules.job(

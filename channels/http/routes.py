@@ -1,7 +1,7 @@
 """What a route is: the one table from which the application, its permissions and its OpenAPI document are made.
 
-Every module of handlers has a `ROUTES`; `app` lists the modules. Order does not matter: a fixed segment of a path goes
-before a variable one.
+Every module of endpoints has its `ROUTES` (`endpoint.Routes`); `app` lists the modules. Order does not matter: a fixed
+segment of a path goes before a variable one.
 """
 
 from __future__ import annotations
@@ -32,10 +32,7 @@ LOCATIONS = {**LOCATION, "Location": "Where to join it, without the mount"}
 
 @dataclass(frozen=True, slots=True)
 class Param:
-    """A parameter of the query string (or by `where`: `header`, `path`), for people and for OpenAPI.
-
-    The handler checks it. Path variables need one only if they are neither ids (`…_id`) nor any text.
-    """
+    """A parameter of the query string, or (by `where`) a header."""
 
     name: str
     type: Any = str
@@ -44,6 +41,7 @@ class Param:
     required: bool = False
     endless: str = ""
     """Why the answer may never end with it, if so."""
+    default: Any = None
 
 
 @dataclass(frozen=True, slots=True)

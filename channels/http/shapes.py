@@ -7,6 +7,8 @@ from typing import Any, Literal
 import msgspec
 
 Json = dict[str, Any]
+RunStatus = Literal["pending", "running", "success", "error", "timeout", "interrupted"]
+ThreadStatus = Literal["idle", "busy", "interrupted", "error"]
 
 
 class Error(msgspec.Struct):
@@ -56,7 +58,7 @@ class Thread(msgspec.Struct):
     updated_at: str
     state_updated_at: str
     metadata: Json
-    status: Literal["idle", "busy", "interrupted", "error"]
+    status: ThreadStatus
     config: Json
     values: Json
     interrupts: dict[str, list[Interrupt]]
@@ -105,7 +107,7 @@ class Run(msgspec.Struct):
     run_id: str
     thread_id: str
     assistant_id: str
-    status: Literal["pending", "running", "success", "error", "timeout", "interrupted"]
+    status: RunStatus
     metadata: Json
     created_at: str
     updated_at: str
@@ -115,7 +117,7 @@ class Run(msgspec.Struct):
     """Of a failed run: `error` (a class name) and `message`."""
 
 
-class Assistant(msgspec.Struct):
+class AssistantVersion(msgspec.Struct):
     assistant_id: str
     graph_id: str
     name: str
@@ -125,4 +127,7 @@ class Assistant(msgspec.Struct):
     metadata: Json
     version: int
     created_at: str
+
+
+class Assistant(AssistantVersion):
     updated_at: str

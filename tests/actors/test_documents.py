@@ -172,19 +172,21 @@ async def test_only_on_demand_if_so_configured(system: System, tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    "request_",
+    ("request_", "error"),
     [
-        ask("none.pdf"),
-        ask("a.pdf", user="eve"),
-        ask("a.pdf", thread="other"),
-        ask("a.pdf", op="explode"),
-        ask("a.pdf", more="x"),
-        {},
+        (ask("none.pdf"), NotFound),
+        (ask("a.pdf", user="eve"), NotFound),
+        (ask("a.pdf", thread="other"), NotFound),
+        (ask("a.pdf", op="explode"), Invalid),
+        (ask("a.pdf", more="x"), Invalid),
+        ({}, Invalid),
     ],
 )
-async def test_questions_that_are_refused(system: System, config: ConfigSource, request_: dict[str, str]) -> None:
+async def test_questions_that_are_refused(
+    system: System, config: ConfigSource, request_: dict[str, str], error: type[Exception]
+) -> None:
     actor = Documents(config, system.threads, shelf := Shelf(**{"a.pdf": "1"}))
-    with pytest.raises((Invalid, NotFound)):
+    with pytest.raises(error):
         await actor.answer(request_, _quiet)
     assert shelf.asked == []
     assert await written(system) == []

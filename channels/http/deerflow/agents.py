@@ -6,14 +6,13 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 import msgspec
-from aiohttp import web
 from msgspec import UNSET, UnsetType
 
-from channels.http import live as alive
 from channels.http.asked import model_names
-from channels.http.bodies import body, plain
+from channels.http.call import Call
+from channels.http.endpoint import Created, Routes
 from channels.http.errors import Forbidden
-from channels.http.routes import API, Param, Route
+from channels.http.routes import API
 from core.config.load import Config
 from core.errors import Invalid
 from core.user import agents
@@ -72,80 +71,79 @@ class Profile(msgspec.Struct):
     content: Markdown | None = None
 
 
-async def get_list(request: web.Request) -> web.Response:
+ROUTES = Routes(mounts=API)
+_READ, _WRITE = "assistants:read", "assistants:write"
+
+
+@ROUTES("GET", "/agents", _READ)
+async def get_list(call: Call) -> Agents:
     """Your agents, by name."""
-    roster = await _rosters(request).of(alive.user(request))
-    return plain(Agents([_object(one) for one in roster.agents.values()]))
+    roster = await _rosters(call).of(call.user)
+    return Agents([_object(one) for one in roster.agents.values()])
 
 
-async def check(request: web.Request) -> web.Response:
+@ROUTES("GET", "/agents/check", _READ)
+async def check(call: Call, *, name: Annotated[str, msgspec.Meta(pattern="^[A-Za-z0-9-]{1,64}$")]) -> Check:
     """Whether you may call a new agent so."""
-    rosters = _rosters(request)
-    name = agents.checked(request.query.get("name", ""))
-    return plain(Check(name not in (await rosters.of(alive.user(request))).agents, name))
+    rosters, name = _rosters(call), agents.checked(name)
+    return Check(name not in (await rosters.of(call.user)).agents, name)
 
 
-async def get(request: web.Request) -> web.Response:
+@ROUTES("GET", "/agents/{name}", _READ, errors=(404,))
+async def get(call: Call, name: str) -> Agent:
     """One of your agents."""
-    rosters, name = _rosters(request), _name(request)
-    return plain(_object(agents.known(await rosters.of(alive.user(request)), name)))
+    rosters, name = _rosters(call), agents.checked(name)
+    return _object(agents.known(await rosters.of(call.user), name))
 
 
-async def create(request: web.Request) -> web.Response:
+@ROUTES("POST", "/agents", _WRITE, errors=(409,))
+async def create(call: Call, body: CreateBody) -> Created[Agent]:
     """Define an agent. Its name is kept in lower case."""
-    rosters, wanted = _rosters(request), await body(request, CreateBody)
-    made = Definition(**{**msgspec.structs.asdict(wanted), "name": agents.checked(wanted.name)})
-    _check(request, msgspec.structs.asdict(made))
-    await rosters.create(alive.user(request), made)
-    response = plain(_object(made))
-    response.set_status(201)
-    return response
+    rosters = _rosters(call)
+    agent = Definition(**{**msgspec.structs.asdict(body), "name": agents.checked(body.name)})
+    _check(call.config, msgspec.structs.asdict(agent))
+    await rosters.create(call.user, agent)
+    return _object(agent)
 
 
-async def change(request: web.Request) -> web.Response:
+@ROUTES("PUT", "/agents/{name}", _WRITE, errors=(404,))
+async def change(call: Call, name: str, body: ChangeBody) -> Agent:
     """Change some settings of an agent; `skills: null` means all skills, no `skills` at all leaves them."""
-    rosters, name, wanted = _rosters(request), _name(request), await body(request, ChangeBody)
-    changes = {field: value for field, value in msgspec.structs.asdict(wanted).items() if value is not UNSET}
+    rosters, name = _rosters(call), agents.checked(name)
+    changes = {field: value for field, value in msgspec.structs.asdict(body).items() if value is not UNSET}
     if changes.get("description", "") is None:
         changes["description"] = ""
-    _check(request, changes)
-    return plain(_object(await rosters.change(alive.user(request), name, changes)))
+    _check(call.config, changes)
+    return _object(await rosters.change(call.user, name, changes))
 
 
-async def delete(request: web.Request) -> web.Response:
+@ROUTES("DELETE", "/agents/{name}", _WRITE, errors=(404,))
+async def delete(call: Call, name: str) -> None:
     """Remove one of your agents. Its conversations stay."""
-    rosters, name = _rosters(request), _name(request)
-    await rosters.remove(alive.user(request), name)
-    return web.Response(status=204)
+    await _rosters(call).remove(call.user, agents.checked(name))
 
 
-async def get_profile(request: web.Request) -> web.Response:
+@ROUTES("GET", "/user-profile", _READ)
+async def get_profile(call: Call) -> Profile:
     """What you want every agent to know of you; null for nothing. Agents are told the first 8000 characters."""
-    roster = await _rosters(request).of(alive.user(request))
-    return plain(Profile(roster.profile))
+    return Profile((await _rosters(call).of(call.user)).profile)
 
 
-async def put_profile(request: web.Request) -> web.Response:
+@ROUTES("PUT", "/user-profile", _WRITE)
+async def put_profile(call: Call, body: Profile) -> Profile:
     """Write what you want every agent to know of you."""
-    rosters, wanted = _rosters(request), await body(request, Profile)
-    await rosters.write_profile(alive.user(request), wanted.content)
-    return plain(wanted)
+    await _rosters(call).write_profile(call.user, body.content)
+    return body
 
 
-def _rosters(request: web.Request) -> Rosters:
-    services = alive.of(request).services
-    if not services.config().agents_api.enabled:
+def _rosters(call: Call) -> Rosters:
+    if not call.config.agents_api.enabled:
         raise Forbidden("Custom agents are turned off; set agents_api.enabled to true in config.yaml")
-    return services.agents
+    return call.services.agents
 
 
-def _name(request: web.Request) -> str:
-    return agents.checked(request.match_info["name"])
-
-
-def _check(request: web.Request, said: Mapping[str, Any]) -> None:
+def _check(config: Config, said: Mapping[str, Any]) -> None:
     """Whether there is what an agent is to have. Raises `Invalid`, with what there is."""
-    config = alive.of(request).services.config()
     model, names = said.get("model"), model_names(config)
     if model is not None and model not in names:
         raise Invalid(f"model: {model!r} is not configured; there are: {', '.join(names)}")
@@ -167,18 +165,3 @@ def _groups(config: Config) -> set[str] | None:
 
 def _object(one: Definition) -> Agent:
     return msgspec.convert(msgspec.structs.asdict(one), Agent)
-
-
-_NAMED = Param("name", Annotated[str, msgspec.Meta(pattern="^[A-Za-z0-9-]{1,64}$")], required=True)
-_READ: Any = {"scope": "assistants:read", "mounts": API}
-_WRITE: Any = {"scope": "assistants:write", "mounts": API}
-ROUTES = (
-    Route("GET", "/agents", get_list, {200: Agents}, **_READ),
-    Route("POST", "/agents", create, {201: Agent}, CreateBody, errors=(409,), **_WRITE),
-    Route("GET", "/agents/check", check, {200: Check}, query=(_NAMED,), **_READ),
-    Route("GET", "/agents/{name}", get, {200: Agent}, errors=(404,), **_READ),
-    Route("PUT", "/agents/{name}", change, {200: Agent}, ChangeBody, errors=(404,), **_WRITE),
-    Route("DELETE", "/agents/{name}", delete, {204: None}, errors=(404,), **_WRITE),
-    Route("GET", "/user-profile", get_profile, {200: Profile}, **_READ),
-    Route("PUT", "/user-profile", put_profile, {200: Profile}, Profile, **_WRITE),
-)

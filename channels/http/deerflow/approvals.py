@@ -5,13 +5,11 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 import msgspec
-from aiohttp import web
 
-from channels.http import access
-from channels.http import live as alive
-from channels.http.bodies import body, plain
-from channels.http.routes import API, Param, Route
-from channels.http.traces import traced
+from channels.http.access import request_run
+from channels.http.call import Call, OwnedThread
+from channels.http.endpoint import Reply, Routes
+from channels.http.routes import API
 from core.errors import Invalid, NotFound, Refused
 from core.events import Json
 from core.ids import now, uuid7
@@ -56,38 +54,40 @@ class Decided(msgspec.Struct):
     run_id: str
 
 
-async def get_list(request: web.Request) -> web.Response:
+ROUTES = Routes(mounts=API)
+_ALL = "/threads/{thread_id}/approvals"
+_ONE = f"{_ALL}/{{approval_id}}"
+
+
+@ROUTES("GET", _ALL, "threads:read")
+async def get_list(
+    thread: OwnedThread,
+    *,
+    status: Annotated[Literal["pending", "resolved"] | None, "Only those that wait, or only those that do not"] = None,
+) -> list[Approval]:
     """The approvals of a thread, newest first."""
-    wanted = request.query.get("status")
-    if wanted not in (None, "pending", "resolved"):
-        raise Invalid(f"status: pending or resolved, got {wanted[:40]!r}")
-    thread_id, current = await alive.owned(request)
-    shown = [_object(thread_id, current, one) for one in list(current.approvals.values())[::-1]]
-    return plain([one for one in shown if wanted is None or (one.status == "pending") == (wanted == "pending")])
+    shown = [_object(thread.id, thread.state, one) for one in list(thread.state.approvals.values())[::-1]]
+    return [one for one in shown if status is None or (one.status == "pending") == (status == "pending")]
 
 
-async def get(request: web.Request) -> web.Response:
+@ROUTES("GET", _ONE, "threads:read")
+async def get(thread: OwnedThread, approval_id: str) -> Approval:
     """An approval."""
-    thread_id, current = await alive.owned(request)
-    return plain(_object(thread_id, current, _of(request, current)))
+    return _object(thread.id, thread.state, _of(thread.state, approval_id))
 
 
-async def decide(request: web.Request) -> web.Response:
+@ROUTES("POST", _ONE, "runs:create", errors=(409,), answers={202: Decided})
+async def decide(call: Call, thread: OwnedThread, approval_id: str, body: Decision) -> Reply[Decided]:
     """Approve, edit or reject a call; the agent goes on in a new run. Repeating the same decision is fine."""
-    answer = _answer(await body(request, Decision))
-    thread_id, current = await alive.owned(request)
-    approval = _of(request, current)
-    identity = approval.request.approval
+    answer = _answer(body)
+    thread_id, current = thread.id, thread.state
+    approval = _of(current, approval_id)
     if (earlier := _earlier(current, approval, answer)) is not None:
-        return plain(Decided(_object(thread_id, current, approval), earlier))
+        return Reply(Decided(_object(thread_id, current, approval), earlier))
     _check(thread_id, current, approval, answer["decision"])
-    run_id, wanted = uuid7(), traced(request, approvals.resuming(current, {identity: answer}))
-    intake = alive.of(request).services.intake
-    async with access.limits(request).admitted(alive.principal(request), thread_id, run_id):
-        after, _ = await intake.request_run(thread_id, run_id, wanted, user=alive.user(request))
-    response = plain(Decided(_object(thread_id, after, after.approvals.get(identity, approval)), run_id))
-    response.set_status(202)
-    return response
+    run_id = uuid7()
+    after, _ = await request_run(call, thread_id, run_id, approvals.resuming(current, {approval_id: answer}))
+    return Reply(Decided(_object(thread_id, after, after.approvals.get(approval_id, approval)), run_id), 202)
 
 
 def _answer(wanted: Decision) -> Json:
@@ -125,8 +125,7 @@ def _check(thread_id: str, current: ThreadState, approval: state.Approval, decis
         raise Refused(f"Approval {asked.approval}: {decision} is not allowed, but {', '.join(asked.allowed)}")
 
 
-def _of(request: web.Request, current: ThreadState) -> state.Approval:
-    identity = request.match_info["approval_id"]
+def _of(current: ThreadState, identity: str) -> state.Approval:
     if identity not in current.approvals:
         raise NotFound(f"Approval {identity[:80]} not found")
     return current.approvals[identity]
@@ -152,22 +151,3 @@ def _object(thread_id: str, current: ThreadState, approval: state.Approval) -> A
         edited_args=resolved.args if resolved else None,
         message=resolved.message if resolved else "",
     )
-
-
-_A = "/threads/{thread_id}/approvals"
-_READ: Any = {"errors": (404,), "scope": "threads:read", "mounts": API}
-_STATUS = Param("status", Literal["pending", "resolved"], "Only those that wait, or only those that do not")
-ROUTES = (
-    Route("GET", _A, get_list, {200: list[Approval]}, query=(_STATUS,), **_READ),
-    Route("GET", f"{_A}/{{approval_id}}", get, {200: Approval}, **_READ),
-    Route(
-        "POST",
-        f"{_A}/{{approval_id}}",
-        decide,
-        {200: Decided, 202: Decided},
-        Decision,
-        errors=(404, 409),
-        scope="runs:create",
-        mounts=API,
-    ),
-)

@@ -11,7 +11,7 @@ import re
 import stat
 import zipfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Annotated
@@ -21,11 +21,11 @@ import msgspec
 from aiohttp import web
 from anyio import to_thread
 
-from channels.http import live as alive
-from channels.http.bodies import body, flag, plain
-from channels.http.errors import BadRequest, Forbidden, answer
-from channels.http.live import Live, Outlet
-from channels.http.routes import API, Param, Route
+from channels.http.call import Call, OwnedThread, VisibleThread
+from channels.http.endpoint import Header, Routes
+from channels.http.errors import BadRequest, Forbidden, HttpError
+from channels.http.live import Outlet, Services
+from channels.http.routes import API
 from core.errors import Invalid, NotFound, Refused
 from core.events import ArtifactReplaced
 from core.paths import MAX_PART, MAX_PATH, ROOTS, USER_DATA
@@ -78,14 +78,6 @@ class Replaced(msgspec.Struct):
     size: int
 
 
-class Refusal(Exception):
-    """An answer of a status that no error of the core has."""
-
-    def __init__(self, status: int, detail: str, code: str, **headers: str) -> None:
-        super().__init__(detail)
-        self.answer = answer(status, detail, code, {name.replace("_", "-"): value for name, value in headers.items()})
-
-
 @dataclass(frozen=True, slots=True)
 class Content:
     """What is sent: an open file, or bytes that were in an archive."""
@@ -106,52 +98,62 @@ class Content:
             self.source.close()
 
 
-async def get(request: web.Request) -> web.StreamResponse:
+ROUTES = Routes(mounts=API)
+_ONE = "/threads/{thread_id}/artifacts/{path:.+}"
+
+
+@ROUTES("GET", _ONE, "files:read", answers={206: ANYTHING, 304: None}, errors=(400, 403, 413, 416))
+async def get(
+    call: Call,
+    thread: VisibleThread,
+    path: str,
+    *,
+    download: Annotated[bool, "To be saved, not shown"] = False,
+    range: Annotated[str, Header("Range"), "One range of bytes"] = "",
+    if_none_match: Annotated[str, Header("If-None-Match"), "ETags of copies"] = "",
+    if_range: Annotated[str | None, Header("If-Range"), "ETag the range is of"] = None,
+) -> Annotated[web.StreamResponse, ANYTHING]:
     """Read a file of a thread, by the path under which the agent sees it.
 
     Pages and drawings that could run scripts are always sent to be saved, and everything is with `download=true`.
     Files in a `.skill` archive are addressed as `x.skill/inner`. One range of bytes may be asked for, and a copy
     checked by its `ETag`.
     """
-    thread_id = await alive.visible(request)
-    folder = Folder(alive.of(request).services.home, alive.user(request), thread_id)
-    archive, member = _split(_path(request))
+    folder = Folder(call.services.home, call.user, thread.id)
+    archive, member = _split(_path(path))
+    content = await to_thread.run_sync(_open, folder, archive, member)
     try:
-        content = await to_thread.run_sync(_open, folder, archive, member)
-    except Refusal as refusal:
-        return refusal.answer
-    try:
-        return await _send(request, content, cache=MEMBER_CACHE if member else "private, no-cache")
+        headers = _headers(content, MEMBER_CACHE if member else "private, no-cache", download)
+        if _known(if_none_match, content.tag):
+            return web.Response(status=304, headers={name: headers[name] for name in ("Cache-Control", "ETag")})
+        whole = if_range not in (None, content.tag)
+        return await _send(call.request, content, headers, None if whole else _range(range, content))
     finally:
         content.close()
 
 
-async def put(request: web.Request) -> web.Response:
+@ROUTES("PUT", _ONE, "files:write", errors=(400, 403, 409, 413, 415))
+async def put(call: Call, thread: OwnedThread, path: str, body: Replacement) -> Replaced:
     """Replace a text file in the outputs of a thread.
 
     409 if it is not the text any more that was read, or while a run is at work. Only UTF-8 text of at most 2 MiB.
     """
-    live, user, wanted = alive.of(request), alive.user(request), await body(request, Replacement)
-    thread_id, state = await alive.owned(request)
-    path = _path(request)
+    path = _path(path)
     if not path.startswith(f"{USER_DATA}/outputs/"):
         raise BadRequest(f"path: only files in {USER_DATA}/outputs can be replaced")
     if _split(path)[1]:
         raise BadRequest("path: files in an archive cannot be replaced")
-    _idle(thread_id, state)
-    data = wanted.content.encode()
-    try:
-        return plain(await live.to_its_end(_replace(live, user, thread_id, path, data, wanted.expected_sha256)))
-    except Refusal as refusal:
-        return refusal.answer
+    _idle(thread.id, thread.state)
+    replacing = _replace(call.services, call.user, thread.id, path, body.content.encode(), body.expected_sha256)
+    return await call.live.to_its_end(replacing)
 
 
 # ── finding ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _path(request: web.Request) -> str:
+def _path(path: str) -> str:
     """The virtual path that is asked for. Raises `BadRequest`, and `Forbidden` for one that climbs."""
-    path = "/" + request.match_info["path"].lstrip("/")
+    path = "/" + path.lstrip("/")
     parts = path.split("/")
     if "\0" in path or "\\" in path:
         raise BadRequest("path: contains a NUL byte or a backslash")
@@ -222,7 +224,7 @@ class _Frugal(io.FileIO):
         wanted = MAX_CONTENTS + 1 if size is None or size < 0 else size
         data = super().read(min(wanted, MAX_CONTENTS + 1)) or b""
         if len(data) > MAX_CONTENTS:
-            raise Refusal(413, f"the archive's table of contents is larger than {MAX_CONTENTS} bytes", "too_large")
+            raise HttpError(413, f"the archive's table of contents is larger than {MAX_CONTENTS} bytes", "too_large")
         return data
 
 
@@ -236,7 +238,7 @@ def _member(file: _Frugal, member: str) -> bytes:
             if entry is None or entry.is_dir():
                 raise NotFound(f"{member}: not found in the archive")
             if entry.file_size > MAX_MEMBER:
-                raise Refusal(413, f"{member}: larger than {MAX_MEMBER} bytes", "too_large")
+                raise HttpError(413, f"{member}: larger than {MAX_MEMBER} bytes", "too_large")
             if entry.flag_bits & 1 or entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
                 raise BadRequest(f"{member}: is encrypted, or compressed in an unusual way")
             with archive.open(entry) as opened:
@@ -248,37 +250,31 @@ def _member(file: _Frugal, member: str) -> bytes:
 # ── sending ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def _send(request: web.Request, content: Content, cache: str) -> web.StreamResponse:
-    kind, shown = _type(content), not flag(request, "download")
+def _headers(content: Content, cache: str, download: bool) -> dict[str, str]:
+    kind = _type(content)
     active = any(_ACTIVE.fullmatch(one) for one in (kind.partition(";")[0], _guessed(content)[0] or ""))
-    headers = {
+    return {
+        "Content-Type": kind,
         "Accept-Ranges": "bytes",
         "Cache-Control": cache,
-        "Content-Disposition": _disposition("inline" if shown and not active else "attachment", content.name),
+        "Content-Disposition": _disposition("attachment" if download or active else "inline", content.name),
         "ETag": content.tag,
         "X-Content-Type-Options": "nosniff",
+        **({"Content-Security-Policy": "sandbox"} if active else {}),
     }
-    if active:
-        headers["Content-Security-Policy"] = "sandbox"
-    if _known(request, content.tag):
-        return web.Response(status=304, headers={name: headers[name] for name in ("Cache-Control", "ETag")})
-    begin, end, status = 0, content.size, 200
-    wanted = _range(request, content)
-    if wanted is not None:
-        begin, end = wanted
-        if begin >= end:
-            return Refusal(
-                416, f"no such range: there are {content.size} bytes", "range", Content_Range=f"bytes */{content.size}"
-            ).answer
-        headers["Content-Range"] = f"bytes {begin}-{end - 1}/{content.size}"
-        status = 206
-    outlet = Outlet(request, kind, {**headers, "Content-Length": str(end - begin)})
-    outlet.response.set_status(status)
-    await _write(request, outlet, content, begin, end)
-    return outlet.response
 
 
-async def _write(request: web.Request, outlet: Outlet, content: Content, begin: int, end: int) -> None:
+async def _send(
+    request: web.Request, content: Content, headers: Mapping[str, str], part: tuple[int, int] | None
+) -> web.StreamResponse:
+    """Sends the content, or a part of it."""
+    begin, end = part or (0, content.size)
+    of = {"Content-Range": f"bytes {begin}-{end - 1}/{content.size}"} if part else {}
+    if part and begin >= end:
+        nothing = {"Content-Range": f"bytes */{content.size}"}
+        raise HttpError(416, f"no such range: there are {content.size} bytes", "range", nothing)
+    outlet = Outlet(request, headers["Content-Type"], {**headers, **of, "Content-Length": str(end - begin)})
+    outlet.response.set_status(206 if part else 200)
     await outlet.response.prepare(request)
     while begin < end and request.method != "HEAD":
         data = await to_thread.run_sync(content.read, begin, min(CHUNK_BYTES, end - begin))
@@ -288,6 +284,7 @@ async def _write(request: web.Request, outlet: Outlet, content: Content, begin: 
         await outlet.write(data)
         begin += len(data)
     await outlet.response.write_eof()
+    return outlet.response
 
 
 def _type(content: Content) -> str:
@@ -319,16 +316,15 @@ def _disposition(how: str, name: str) -> str:
     return f"{how}; filename*=UTF-8''{quote(name.encode('utf-8', 'replace'), safe='')}"
 
 
-def _known(request: web.Request, tag: str) -> bool:
-    """Whether the client has this already."""
-    given = request.headers.get("If-None-Match", "")
-    return given.strip() == "*" or tag in [one.strip().removeprefix("W/") for one in given.split(",")]
+def _known(sent: str, tag: str) -> bool:
+    """Whether the client has this already, by its `If-None-Match`."""
+    return sent.strip() == "*" or tag in [one.strip().removeprefix("W/") for one in sent.split(",")]
 
 
-def _range(request: web.Request, content: Content) -> tuple[int, int] | None:
+def _range(sent: str, content: Content) -> tuple[int, int] | None:
     """Begin and end of what is asked for; None for all of it, which also answers what we do not understand."""
-    found = _RANGE.fullmatch(request.headers.get("Range", "").strip())
-    if found is None or found[0] == "bytes=-" or request.headers.get("If-Range", content.tag) != content.tag:
+    found = _RANGE.fullmatch(sent.strip())
+    if found is None or found[0] == "bytes=-":
         return None
     first, last = found[1], found[2]
     if not first:
@@ -346,16 +342,16 @@ def _idle(thread_id: str, state: ThreadState) -> None:
         raise Refused(f"Thread {thread_id} has an active run; its files cannot be replaced meanwhile")
 
 
-async def _replace(live: Live, user: str, thread_id: str, path: str, data: bytes, expected: str) -> Replaced:
+async def _replace(services: Services, user: str, thread_id: str, path: str, data: bytes, expected: str) -> Replaced:
     """Replaces the file, then records that it was replaced.
 
     The file is the truth: reads and later edits look at it alone. If the process dies between the two, the new text
     stays without its fact, and the next scan of the workspace counts it among what changed.
     """
-    folder = Folder(live.services.home, user, thread_id)
+    folder = Folder(services.home, user, thread_id)
     sha256 = await to_thread.run_sync(_publish, folder, path, data, expected)
     replaced = ArtifactReplaced(path=path, size=len(data), sha256=sha256, before=expected)
-    await live.services.commands.record(user, thread_id, [replaced])
+    await services.commands.record(user, thread_id, [replaced])
     return Replaced(path, sha256, len(data))
 
 
@@ -365,9 +361,9 @@ def _publish(folder: Folder, path: str, data: bytes, expected: str) -> str:
     Non-guarantee: a command of the agent does not take the lock, and can write in between.
     """
     if len(data) > MAX_EDIT:
-        raise Refusal(413, f"content: larger than {MAX_EDIT} bytes", "too_large")
+        raise HttpError(413, f"content: larger than {MAX_EDIT} bytes", "too_large")
     if b"\0" in data:
-        raise Refusal(415, "content: is not text", "not_text")
+        raise HttpError(415, "content: is not text", "not_text")
     _compare(folder, path, expected)
     with closing(folder.draft()) as draft:
         draft.write(data)
@@ -379,13 +375,13 @@ def _publish(folder: Folder, path: str, data: bytes, expected: str) -> str:
 
 
 def _compare(folder: Folder, path: str, expected: str) -> None:
-    """Raises `Refused` if the file has other content, `Refusal` if it is no text that can be edited."""
+    """Raises `Refused` if the file has other content, `HttpError` if it is no text that can be edited."""
     with _open_file(folder, path) as file, io.BufferedReader(file) as reader:
         before = reader.read(MAX_EDIT + 1)
     if len(before) > MAX_EDIT:
-        raise Refusal(413, f"{path}: larger than {MAX_EDIT} bytes", "too_large")
+        raise HttpError(413, f"{path}: larger than {MAX_EDIT} bytes", "too_large")
     if b"\0" in before or not _is_utf8(before):
-        raise Refusal(415, f"{path}: is not UTF-8 text", "not_text")
+        raise HttpError(415, f"{path}: is not UTF-8 text", "not_text")
     if hashlib.sha256(before).hexdigest() != expected:
         raise Refused(f"{path}: has changed since it was read")
 
@@ -409,33 +405,3 @@ def _is_utf8(data: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return True
-
-
-_A = "/threads/{thread_id}/artifacts/{path:.+}"
-ROUTES = (
-    Route(
-        "GET",
-        _A,
-        get,
-        {200: ANYTHING, 206: ANYTHING, 304: None},
-        query=(
-            Param("download", bool, "To be saved, not shown"),
-            Param("Range", str, "One range of bytes", where="header"),
-            Param("If-None-Match", str, "ETags of copies", where="header"),
-            Param("If-Range", str, "ETag the range is of", where="header"),
-        ),
-        errors=(400, 403, 404, 413, 416),
-        scope="files:read",
-        mounts=API,
-    ),
-    Route(
-        "PUT",
-        _A,
-        put,
-        {200: Replaced},
-        Replacement,
-        errors=(400, 403, 404, 409, 413, 415),
-        scope="files:write",
-        mounts=API,
-    ),
-)

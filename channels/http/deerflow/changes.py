@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Annotated
 
 import msgspec
-from aiohttp import web
 
-from channels.http import live as alive
-from channels.http.bodies import flag, plain
-from channels.http.routes import API, Param, Route
+from channels.http.call import Call, OwnedThread
+from channels.http.endpoint import Routes
+from channels.http.routes import API
 from core.errors import NotFound
 from core.events import Aggregate
 from core.log.store import EventLog
@@ -60,19 +60,33 @@ class Changes(msgspec.Struct):
     unpresented: list[str]
 
 
-async def get(request: web.Request) -> web.Response:
+ROUTES = Routes(mounts=API)
+
+
+@ROUTES("GET", "/threads/{thread_id}/runs/{run_id}/workspace-changes", "files:read")
+async def get(
+    call: Call,
+    thread: OwnedThread,
+    *,
+    include_files: Annotated[bool, "Not only the summary"] = True,
+    include_diff: Annotated[bool, "With the differences in text"] = True,
+) -> Changes:
     """The files that a run created, modified and deleted, with the differences in their text.
 
     Not available while the run is at work, for runs that used no tools, and for threads that have no files. What people
     did is not shown. Files that may hold secrets are named without their content.
     """
-    thread_id, state = await alive.owned(request)
-    run_id = alive.run_id(request)
-    run = state.runs.get(run_id)
+    run_id = call.run_id
+    run = thread.state.runs.get(run_id)
     if run is None or run.removed:
         raise NotFound(f"Run {run_id} not found")
-    scan = None if run.ended_seq is None else await _scan(alive.of(request).services.log, thread_id, run.ended_seq)
-    return plain(_shown(request, scan, state.values.get("artifacts", ())))
+    scan = None if run.ended_seq is None else await _scan(call.services.log, thread.id, run.ended_seq)
+    changes = _shown(scan, thread.state.values.get("artifacts", ()))
+    if not include_files:
+        changes.files = []
+    elif not include_diff:
+        changes.files = [msgspec.structs.replace(file, diff="") for file in changes.files]
+    return changes
 
 
 async def _scan(log: EventLog, thread_id: str, upto: int) -> WorkspaceScanned | None:
@@ -82,7 +96,7 @@ async def _scan(log: EventLog, thread_id: str, upto: int) -> WorkspaceScanned | 
     return None
 
 
-def _shown(request: web.Request, found: WorkspaceScanned | None, presented: Sequence[str]) -> Changes:
+def _shown(found: WorkspaceScanned | None, presented: Sequence[str]) -> Changes:
     files = list(found.changes) if found else []
     written = [file.path for file in files if file.root == "outputs" and file.status in ("created", "modified")]
     unpresented = [path for path in written if path not in presented]
@@ -91,29 +105,4 @@ def _shown(request: web.Request, found: WorkspaceScanned | None, presented: Sequ
         setattr(summary, file.status, getattr(summary, file.status) + 1)
         summary.additions += file.additions
         summary.deletions += file.deletions
-    if not _wanted(request, "include_files"):
-        files = []
-    elif not _wanted(request, "include_diff"):
-        files = [msgspec.structs.replace(file, diff="") for file in files]
     return Changes(found is not None, VERSION, summary, files, Limits(), unpresented)
-
-
-def _wanted(request: web.Request, name: str) -> bool:
-    return name not in request.query or flag(request, name)
-
-
-ROUTES = (
-    Route(
-        "GET",
-        "/threads/{thread_id}/runs/{run_id}/workspace-changes",
-        get,
-        {200: Changes},
-        query=(
-            Param("include_files", bool, "Not only the summary; true if it is not given"),
-            Param("include_diff", bool, "With the differences in text; true if it is not given"),
-        ),
-        errors=(404,),
-        scope="files:read",
-        mounts=API,
-    ),
-)

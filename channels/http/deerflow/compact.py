@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Annotated
 
 import msgspec
-from aiohttp import web
 
-from channels.http import live as alive
-from channels.http.bodies import body, plain
+from channels.http.call import Call, OwnedThread
 from channels.http.deerflow.models import check_name
-from channels.http.routes import API, Route
+from channels.http.endpoint import Routes
+from channels.http.routes import API
 from core.config.settings import ContextSize
 from core.errors import Refused
 
@@ -39,35 +38,23 @@ class Compacted(msgspec.Struct):
     total_tokens: int
 
 
-async def compact(request: web.Request) -> web.Response:
+ROUTES = Routes(mounts=API)
+
+
+@ROUTES("POST", "/threads/{thread_id}/compact", "threads:write", errors=(400, 409))
+async def compact(call: Call, thread: OwnedThread, body: CompactBody) -> Compacted:
     """Put a summary in the place of the older messages. What was said stays in the thread's history."""
-    wanted = await body(request, CompactBody)
-    thread_id, state = await alive.owned(request)
-    check_name(alive.of(request).services.config(), wanted.model_name)
-    if state.status == "busy":
-        raise Refused(f"Thread {thread_id} has an active run; wait for its end")
-    keep = ContextSize(type="messages", value=wanted.keep) if isinstance(wanted.keep, int) else wanted.keep
+    check_name(call.config, body.model_name)
+    if thread.state.status == "busy":
+        raise Refused(f"Thread {thread.id} has an active run; wait for its end")
+    keep = ContextSize(type="messages", value=body.keep) if isinstance(body.keep, int) else body.keep
     question = {
         "op": "compact",
-        "thread": thread_id,
-        "user": alive.user(request),
-        "force": wanted.force,
+        "thread": thread.id,
+        "user": call.user,
+        "force": body.force,
         "keep": keep,
-        "agent": wanted.agent_name,
-        "model": wanted.model_name,
+        "agent": body.agent_name,
+        "model": body.model_name,
     }
-    return plain(msgspec.convert(await alive.of(request).services.call(ACTOR, question), Compacted))
-
-
-ROUTES = (
-    Route(
-        "POST",
-        "/threads/{thread_id}/compact",
-        compact,
-        {200: Compacted},
-        CompactBody,
-        errors=(400, 404, 409),
-        scope="threads:write",
-        mounts=API,
-    ),
-)
+    return msgspec.convert(await call.services.call(ACTOR, question), Compacted)

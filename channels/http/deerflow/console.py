@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from datetime import UTC, date, datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import msgspec
-from aiohttp import web
 
-from channels.http import live as alive
-from channels.http.bodies import flag, number, plain
+from channels.http.call import Call
+from channels.http.endpoint import Offset, Routes
 from channels.http.errors import Forbidden
-from channels.http.routes import API, Param, Route
-from core.errors import Invalid
+from channels.http.routes import API
+from channels.http.shapes import RunStatus
 from core.views import console
 from core.views.console import Prices, RunLine, Used
 from core.views.projections import Views
 
-Status = Literal["pending", "running", "success", "error", "timeout", "interrupted"]
-STATUSES = ("pending", "running", "success", "error", "timeout", "interrupted")
 OPEN = ("pending", "running")
 
 
@@ -77,68 +74,63 @@ class Usage(Amount):
     by_model: list[OfModel]
 
 
-async def stats(request: web.Request) -> web.Response:
+ROUTES = Routes(mounts=API)
+AllUsers = Annotated[bool, "Everybody's, for an administrator"]
+
+
+@ROUTES("GET", "/console/stats", "runs:read")
+async def stats(call: Call, *, all_users: AllUsers = False) -> Stats:
     """Totals: threads, runs by status, tokens and cost."""
-    user = _whose(request)
-    found = await console.totals(await _views(request), user, _prices(request))
+    found = await console.totals(*await _asked(call, all_users))
     amount = _amount(Used("", 0, found.tokens, found.price))
     active = sum(found.runs.get(status, 0) for status in OPEN)
-    return plain(
-        Stats(
-            **amount,
-            total_threads=found.threads,
-            total_runs=sum(found.runs.values()),
-            active_runs=active,
-            runs_by_status=found.runs,
-        )
+    return Stats(
+        **amount,
+        total_threads=found.threads,
+        total_runs=sum(found.runs.values()),
+        active_runs=active,
+        runs_by_status=found.runs,
     )
 
 
-async def runs(request: web.Request) -> web.Response:
+@ROUTES("GET", "/console/runs", "runs:read")
+async def runs(
+    call: Call,
+    *,
+    all_users: AllUsers = False,
+    limit: Annotated[int, msgspec.Meta(ge=1, le=200), "How many at most"] = 50,
+    offset: Annotated[Offset, "How many to pass over"] = 0,
+    status: RunStatus | None = None,
+) -> Runs:
     """Runs, newest first, with what each used, cost and took."""
-    user, status = _whose(request), request.query.get("status") or None
-    if status is not None and status not in STATUSES:
-        raise Invalid(f"status: one of {', '.join(STATUSES)}, got {status[:40]!r}")
-    limit, offset = number(request, "limit", 50, least=1, most=200), number(request, "offset", 0, most=2**31)
-    lines, more = await console.runs(
-        await _views(request), user, _prices(request), status=status, limit=limit, offset=offset
-    )
-    return plain(Runs([_run(line) for line in lines], more))
+    lines, more = await console.runs(*await _asked(call, all_users), status=status, limit=limit, offset=offset)
+    return Runs([_run(line) for line in lines], more)
 
 
-async def usage(request: web.Request) -> web.Response:
+@ROUTES("GET", "/console/usage", "runs:read")
+async def usage(
+    call: Call,
+    *,
+    all_users: AllUsers = False,
+    days: Annotated[int, msgspec.Meta(ge=1, le=366), "How many"] = 30,
+) -> Usage:
     """Tokens and cost by day (UTC) and by model, over the last days. A run counts for the day it was asked for."""
-    user, days = _whose(request), number(request, "days", 30, least=1, most=366)
-    found = await console.span(await _views(request), user, _prices(request), until=_today(), days=days)
-    return plain(
-        Usage(
-            **_amount(found.total),
-            runs=found.total.runs,
-            days=[Day(**_amount(day), date=day.name, runs=day.runs) for day in found.days],
-            by_model=[OfModel(**_amount(model), model=model.name, runs=model.runs) for model in found.models],
-        )
+    found = await console.span(*await _asked(call, all_users), until=_today(), days=days)
+    return Usage(
+        **_amount(found.total),
+        runs=found.total.runs,
+        days=[Day(**_amount(day), date=day.name, runs=day.runs) for day in found.days],
+        by_model=[OfModel(**_amount(model), model=model.name, runs=model.runs) for model in found.models],
     )
 
 
-def _whose(request: web.Request) -> str | None:
-    """The user that is asked about; None for all."""
-    if not flag(request, "all_users"):
-        return alive.user(request)
-    asking = alive.principal(request)
-    if asking.role != "admin" or not asking.may("admin"):
+async def _asked(call: Call, all_users: bool) -> tuple[Views, str | None, Prices]:
+    """The views with everything in them that this process wrote, the user that is asked about (None: all), prices."""
+    if all_users and not (call.principal.role == "admin" and call.principal.may("admin")):
         raise Forbidden("all_users: only an administrator may see everybody's runs")
-    return None
-
-
-async def _views(request: web.Request) -> Views:
-    """With everything in them that this process wrote."""
-    live = alive.of(request)
-    await live.services.views.current()
-    return live.services.views
-
-
-def _prices(request: web.Request) -> Prices:
-    return {model.name: model.pricing for model in alive.of(request).services.config().models if model.pricing}
+    await call.services.views.current()
+    prices = {model.name: model.pricing for model in call.config.models if model.pricing}
+    return call.services.views, None if all_users else call.user, prices
 
 
 def _today() -> date:
@@ -174,31 +166,3 @@ def _run(line: RunLine) -> Run:
         ended_at=line.ended_at,
         duration_seconds=line.seconds,
     )
-
-
-_ALL = Param("all_users", bool, "Everybody's, for an administrator")
-_READ: Any = {"scope": "runs:read", "mounts": API}
-ROUTES = (
-    Route("GET", "/console/stats", stats, {200: Stats}, query=(_ALL,), **_READ),
-    Route(
-        "GET",
-        "/console/runs",
-        runs,
-        {200: Runs},
-        query=(
-            _ALL,
-            Param("limit", Annotated[int, msgspec.Meta(ge=1, le=200)], "How many at most; default 50"),
-            Param("offset", Annotated[int, msgspec.Meta(ge=0, le=2**31)], "How many to pass over"),
-            Param("status", Status),
-        ),
-        **_READ,
-    ),
-    Route(
-        "GET",
-        "/console/usage",
-        usage,
-        {200: Usage},
-        query=(_ALL, Param("days", Annotated[int, msgspec.Meta(ge=1, le=366)], "How many; default 30")),
-        **_READ,
-    ),
-)

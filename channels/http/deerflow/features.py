@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import msgspec
-from aiohttp import web
 
-from channels.http import live as alive
-from channels.http.bodies import plain
+from channels.http.call import Call
 from channels.http.deerflow.models import Enabled
-from channels.http.routes import API, Route
+from channels.http.endpoint import Routes
+from channels.http.routes import API
 
 
 class Features(msgspec.Struct):
@@ -17,10 +16,10 @@ class Features(msgspec.Struct):
     mcp_tasks: Enabled
 
 
-async def get(request: web.Request) -> web.Response:
+ROUTES = Routes(mounts=API)
+
+
+@ROUTES("GET", "/features")
+async def get(call: Call) -> Features:
     """Which optional parts of the API work here; clients hide the others."""
-    config = alive.of(request).services.config()
-    return plain(Features(Enabled(config.agents_api.enabled), Enabled(False), Enabled(False)))
-
-
-ROUTES = (Route("GET", "/features", get, {200: Features}, mounts=API),)
+    return Features(Enabled(call.config.agents_api.enabled), Enabled(False), Enabled(False))

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
-from aiohttp import web
 
-from channels.http import live as alive
-from channels.http.bodies import body, plain
-from channels.http.deerflow import found
+from channels.http.call import Call, OwnedRun
+from channels.http.endpoint import Routes
 from channels.http.errors import BadRequest
-from channels.http.routes import API, Route
+from channels.http.routes import API
 from core.thread import state
 from core.thread.commands import Rating, ratings
 
@@ -51,48 +49,51 @@ class Done(msgspec.Struct):
     success: bool
 
 
-async def put(request: web.Request) -> web.Response:
+ROUTES = Routes(mounts=API)
+_ALL = "/threads/{thread_id}/runs/{run_id}/feedback"
+_READ, _WRITE = "threads:read", "threads:write"
+
+
+@ROUTES("PUT", _ALL, _WRITE, errors=(400, 409))
+async def put(call: Call, of: OwnedRun, body: Opinion) -> Feedback:
     """Say what you think of a run, or change it. There is one such opinion of each user; comments are replaced too."""
-    rating = _rating(await body(request, Opinion))
-    thread_id, _, run = await found.run(request)
-    commands = alive.of(request).services.commands
-    return plain(_object(thread_id, await commands.rate(alive.user(request), thread_id, run.id, rating)))
+    rating = await call.services.commands.rate(call.user, of.thread_id, of.run.id, _rating(body))
+    return _object(of.thread_id, rating)
 
 
-async def post(request: web.Request) -> web.Response:
+@ROUTES("POST", _ALL, _WRITE, errors=(400, 409))
+async def post(call: Call, of: OwnedRun, body: MessageOpinion) -> Feedback:
     """Add an opinion on a run or on one of its messages."""
-    rating = _rating(await body(request, MessageOpinion))
-    thread_id, _, run = await found.run(request)
-    commands = alive.of(request).services.commands
-    return plain(_object(thread_id, await commands.add_rating(alive.user(request), thread_id, run.id, rating)))
+    rating = await call.services.commands.add_rating(call.user, of.thread_id, of.run.id, _rating(body))
+    return _object(of.thread_id, rating)
 
 
-async def delete(request: web.Request) -> web.Response:
+@ROUTES("DELETE", _ALL, _WRITE)
+async def delete(call: Call, of: OwnedRun) -> Done:
     """Take back what you think of a run as a whole."""
-    thread_id, _, run = await found.run(request)
-    await alive.of(request).services.commands.withdraw_rating(alive.user(request), thread_id, run.id)
-    return plain(Done(success=True))
+    await call.services.commands.withdraw_rating(call.user, of.thread_id, of.run.id)
+    return Done(success=True)
 
 
-async def delete_one(request: web.Request) -> web.Response:
+@ROUTES("DELETE", f"{_ALL}/{{feedback_id}}", _WRITE)
+async def delete_one(call: Call, of: OwnedRun, feedback_id: str) -> Done:
     """Take back one opinion on a run or a message."""
-    identity, commands = request.match_info["feedback_id"], alive.of(request).services.commands
-    thread_id, _, run = await found.run(request)
-    await commands.remove_rating(alive.user(request), thread_id, run.id, identity)
-    return plain(Done(success=True))
+    await call.services.commands.remove_rating(call.user, of.thread_id, of.run.id, feedback_id)
+    return Done(success=True)
 
 
-async def get_list(request: web.Request) -> web.Response:
+@ROUTES("GET", _ALL, _READ)
+@ROUTES("GET", "/runs/{run_id}/feedback", _READ)
+async def get_list(of: OwnedRun) -> list[Feedback]:
     """All opinions on a run, oldest first."""
-    thread_id, now, run = await found.run(request)
-    return plain([_object(thread_id, given) for given in ratings(now, run.id)])
+    return [_object(of.thread_id, rating) for rating in ratings(of.state, of.run.id)]
 
 
-async def stats(request: web.Request) -> web.Response:
+@ROUTES("GET", f"{_ALL}/stats", _READ)
+async def stats(of: OwnedRun) -> Stats:
     """How many opinions there are on a run, and of which kind."""
-    _, now, run = await found.run(request)
-    values = [given.rating for given in ratings(now, run.id)]
-    return plain(Stats(run.id, len(values), values.count(1), values.count(-1)))
+    values = [rating.rating for rating in ratings(of.state, of.run.id)]
+    return Stats(of.run.id, len(values), values.count(1), values.count(-1))
 
 
 def _rating(opinion: Opinion) -> Rating:
@@ -105,17 +106,3 @@ def _rating(opinion: Opinion) -> Rating:
 def _object(thread_id: str, given: state.Feedback) -> Feedback:
     rating: Literal[1, -1] = 1 if given.rating > 0 else -1
     return Feedback(given.id, given.run, thread_id, given.user, given.message_id, rating, given.comment, given.at)
-
-
-_F = "/threads/{thread_id}/runs/{run_id}/feedback"
-_READ: Any = {"errors": (404,), "scope": "threads:read", "mounts": API}
-_WRITE: Any = {"scope": "threads:write", "mounts": API}
-ROUTES = (
-    Route("PUT", _F, put, {200: Feedback}, Opinion, errors=(400, 404, 409), **_WRITE),
-    Route("POST", _F, post, {200: Feedback}, MessageOpinion, errors=(400, 404, 409), **_WRITE),
-    Route("DELETE", _F, delete, {200: Done}, errors=(404,), **_WRITE),
-    Route("GET", _F, get_list, {200: list[Feedback]}, **_READ),
-    Route("GET", f"{_F}/stats", stats, {200: Stats}, **_READ),
-    Route("DELETE", f"{_F}/{{feedback_id}}", delete_one, {200: Done}, errors=(404,), **_WRITE),
-    Route("GET", "/runs/{run_id}/feedback", get_list, {200: list[Feedback]}, **_READ),
-)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import msgspec
-from aiohttp import web
 
-from channels.http import live as alive
 from channels.http.asked import DEMO, model_names
-from channels.http.bodies import plain
+from channels.http.call import Call
+from channels.http.endpoint import Routes
 from channels.http.errors import BadRequest
-from channels.http.routes import API, Route
+from channels.http.routes import API
 from core.config import settings
 from core.config.load import Config
 from core.config.redaction import redactor
@@ -40,18 +39,21 @@ _DEMO = Model(DEMO, DEMO, "Demo", "Offline; knows a few phrases. Used when no mo
 """What answers when the configuration has no model."""
 
 
-async def get_list(request: web.Request) -> web.Response:
+ROUTES = Routes(mounts=API)
+
+
+@ROUTES("GET", "/models")
+async def get_list(call: Call) -> Models:
     """The models that can be named in a run's context; the first is the default."""
-    config = alive.of(request).services.config()
-    return plain(Models(known(config), Enabled(config.token_usage.enabled)))
+    return Models(known(call.config), Enabled(call.config.token_usage.enabled))
 
 
-async def get(request: web.Request) -> web.Response:
+@ROUTES("GET", "/models/{name:.+}", errors=(404,))
+async def get(call: Call, name: str) -> Model:
     """One model."""
-    name = request.match_info["name"]
-    for model in known(alive.of(request).services.config()):
+    for model in known(call.config):
         if model.name == name:
-            return plain(model)
+            return model
     raise NotFound(f"Model {name[:80]!r} not found")
 
 
@@ -80,9 +82,3 @@ def _as_configured(entry: settings.Model) -> Model:
         entry.supports_thinking,
         entry.supports_reasoning_effort,
     )
-
-
-ROUTES = (
-    Route("GET", "/models", get_list, {200: Models}, mounts=API),
-    Route("GET", "/models/{name:.+}", get, {200: Model}, errors=(404,), mounts=API),
-)

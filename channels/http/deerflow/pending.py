@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 from aiohttp import web
 
-from channels.http import live as alive
 from channels.http.bodies import plain
+from channels.http.call import Call, OwnedThread, ReadableThread
 from channels.http.routes import API, Route
 from core.errors import NotFound, Unavailable
 
@@ -89,7 +89,7 @@ def _routes(subsystem: Subsystem) -> tuple[Route, ...]:
     async def handler(request: web.Request) -> web.StreamResponse:
         reading = request.method in ("GET", "HEAD")
         if "thread_id" in request.match_info:
-            await (alive.readable if reading else alive.owned)(request)
+            await (ReadableThread if reading else OwnedThread).of_call(Call(request))
         rest = request.match_info.get("rest")
         below = "" if rest is None else f"/{rest}"
         if reading and below in subsystem.reads:
@@ -104,5 +104,5 @@ def _routes(subsystem: Subsystem) -> tuple[Route, ...]:
     return tuple(Route("*", path, handler, {}, mounts=API) for path in paths)
 
 
-ROUTES = tuple(route for subsystem in SUBSYSTEMS for route in _routes(subsystem))
+UNBUILT = tuple(route for subsystem in SUBSYSTEMS for route in _routes(subsystem))
 """For any method; they are not in the document."""

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Annotated, Any, Literal
 
 import msgspec
-from aiohttp import web
 
-from channels.http import live as alive
-from channels.http.bodies import body, number, plain
-from channels.http.errors import answer
+from channels.http.call import Call, OwnedThread
+from channels.http.endpoint import Made, Offset, Routes
+from channels.http.errors import HttpError
 from channels.http.live import ACTOR
 from channels.http.plans import planned, shown_assistant
-from channels.http.routes import API, Param, Route
+from channels.http.routes import API
 from core.errors import Invalid, NotFound
 from core.events import Json
 from core.ids import safe_id, stamp
@@ -23,7 +22,7 @@ from core.thread.previews import text_of
 from core.thread.state import Run
 from core.user import schedules
 from core.user.launch import Launch, concurrently
-from core.user.schedules import Firing, Plan, Schedule, Schedules, Timing
+from core.user.schedules import Firing, Plan, Schedule, Timing
 
 MOST_TITLE = 200
 MOST_PROMPT = 32_000
@@ -111,115 +110,119 @@ class CreateBody(PatchBody, kw_only=True):
     schedule_spec: dict[str, Any]
 
 
-async def get_all(request: web.Request) -> web.Response:
+async def _own(call: Call) -> Schedule:
+    identity = call.request.match_info["task_id"]
+    task = (await call.services.launch.all_of(call.user)).get(identity)
+    if task is None:
+        raise NotFound(f"Scheduled task {identity[:80]!r} not found")
+    return task
+
+
+OwnTask = Annotated[Schedule, Made(_own)]
+ROUTES = Routes(mounts=API)
+_ALL, _ONE = "/scheduled-tasks", "/scheduled-tasks/{task_id}"
+_READ, _WRITE = "crons:read", "crons:write"
+
+
+@ROUTES("GET", _ALL, _READ)
+async def get_all(call: Call) -> list[Task]:
     """Your tasks, newest first."""
-    found = await _all(request)
-    return plain(await concurrently(partial(_object, request), list(found.values())[::-1]))
+    return await _tasks(call, (await call.services.launch.all_of(call.user)).values())
 
 
-async def create(request: web.Request) -> web.Response:
+@ROUTES("POST", _ALL, _WRITE, errors=(400, 404, 409))
+async def create(call: Call, body: CreateBody) -> Task:
     """Schedule a prompt: by a cron expression, or once. A single time must lie ahead; without a zone of its own it is
     in `timezone`. While a run of the task is going on, what comes due is skipped.
     """
-    wanted = await body(request, CreateBody)
-    plan = await _plan(request, wanted, None)
-    one = await alive.of(request).services.launch.add(alive.user(request), plan, actor=ACTOR)
-    return plain(await _object(request, one))
+    plan = await _plan(call, body, None)
+    return await _task(call, await call.services.launch.add(call.user, plan, actor=ACTOR))
 
 
-async def get(request: web.Request) -> web.Response:
+@ROUTES("GET", _ONE, _READ)
+async def get(call: Call, task: OwnTask) -> Task:
     """One task, with the time it is due next and what became of it last."""
-    return plain(await _object(request, await _one(request)))
+    return await _task(call, task)
 
 
-async def patch(request: web.Request) -> web.Response:
+@ROUTES("PATCH", _ONE, _WRITE, errors=(400, 409))
+async def patch(call: Call, task: OwnTask, body: PatchBody) -> Task:
     """Change a task."""
-    one, wanted = await _one(request), await body(request, PatchBody)
-    plan = await _plan(request, wanted, one.plan)
-    after = await alive.of(request).services.launch.change(alive.user(request), one, plan, actor=ACTOR)
-    return plain(await _object(request, after))
+    plan = await _plan(call, body, task.plan)
+    return await _task(call, await call.services.launch.change(call.user, task, plan, actor=ACTOR))
 
 
-async def delete(request: web.Request) -> web.Response:
+@ROUTES("DELETE", _ONE, _WRITE)
+async def delete(call: Call, task: OwnTask) -> Deleted:
     """Remove a task. A run of it that is going on goes on."""
-    one = await _one(request)
-    await alive.of(request).services.launch.remove(alive.user(request), one.id, actor=ACTOR)
-    return plain({"id": one.id, "deleted": True})
+    await call.services.launch.remove(call.user, task.id, actor=ACTOR)
+    return Deleted(task.id, True)
 
 
-async def pause(request: web.Request) -> web.Response:
+@ROUTES("POST", f"{_ONE}/pause", _WRITE)
+async def pause(call: Call, task: OwnTask) -> Task:
     """Pause a task: nothing is due until it is resumed. Pausing twice is fine."""
-    return await _enable(request, False)
+    return await _enable(call, task, False)
 
 
-async def resume(request: web.Request) -> web.Response:
+@ROUTES("POST", f"{_ONE}/resume", _WRITE)
+async def resume(call: Call, task: OwnTask) -> Task:
     """Resume a task. What a cron expression made due meanwhile does not come; a single time that has passed comes."""
-    return await _enable(request, True)
+    return await _enable(call, task, True)
 
 
-async def trigger(request: web.Request) -> web.Response:
+@ROUTES("POST", f"{_ONE}/trigger", _WRITE, errors=(409, 502))
+async def trigger(call: Call, task: OwnTask) -> Triggered:
     """Run a task now, paused or not. Refused while a run of it is going on; when it is due next stays as it is."""
-    one = await _one(request)
-    fired = await alive.of(request).services.launch.trigger(alive.user(request), one.id, actor=ACTOR)
+    fired = await call.services.launch.trigger(call.user, task.id, actor=ACTOR)
     if fired.failed is not None:
-        return answer(502, fired.failed, "not_launched")
-    return plain({"id": one.id, "triggered": True, "run_id": fired.run, "thread_id": fired.thread})
+        raise HttpError(502, fired.failed, "not_launched")
+    return Triggered(task.id, True, str(fired.run), str(fired.thread))
 
 
-async def runs(request: web.Request) -> web.Response:
+@ROUTES("GET", f"{_ONE}/runs", _READ)
+async def runs(
+    call: Call, task: OwnTask, *, limit: Annotated[int, msgspec.Meta(ge=1, le=200)] = 50, offset: Offset = 0
+) -> list[TaskRun]:
     """The last times that a task was due or was triggered, newest first, at most 100; skipped ones among them."""
-    one = await _one(request)
-    limit, offset = number(request, "limit", 50, least=1, most=200), number(request, "offset", 0)
-    shown = one.firings[::-1][offset : offset + limit]
-    return plain(await concurrently(partial(_run, alive.of(request).services.launch, one), shown))
+    shown = task.firings[::-1][offset : offset + limit]
+    return await concurrently(partial(_run, call.services.launch, task), shown)
 
 
-async def of_thread(request: web.Request) -> web.Response:
+@ROUTES("GET", "/threads/{thread_id}/scheduled-tasks", _READ)
+async def of_thread(call: Call, thread: OwnedThread) -> list[Task]:
     """The tasks whose runs are on a thread, newest first: on purpose, or because it was made for one of the last."""
-    thread_id, _ = await alive.owned(request)
-    found = await _all(request)
-    shown = [
-        one
-        for one in list(found.values())[::-1]
-        if thread_id in (one.plan.thread, *(firing.thread for firing in one.firings))
-    ]
-    return plain(await concurrently(partial(_object, request), shown))
+    found = await call.services.launch.all_of(call.user)
+    of = [one for one in found.values() if thread.id in (one.plan.thread, *(f.thread for f in one.firings))]
+    return await _tasks(call, of)
 
 
 # ── how ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def _all(request: web.Request) -> Schedules:
-    return await alive.of(request).services.launch.all_of(alive.user(request))
+async def _tasks(call: Call, schedules: Iterable[Schedule]) -> list[Task]:
+    """As they are shown, newest first."""
+    return await concurrently(partial(_task, call), list(schedules)[::-1])
 
 
-async def _enable(request: web.Request, enabled: bool) -> web.Response:
-    one, launch = await _one(request), alive.of(request).services.launch
-    after = await launch.change(alive.user(request), one, enabled=enabled, actor=ACTOR)
-    return plain(await _object(request, after))
+async def _enable(call: Call, task: OwnTask, enabled: bool) -> Task:
+    after = await call.services.launch.change(call.user, task, enabled=enabled, actor=ACTOR)
+    return await _task(call, after)
 
 
-async def _one(request: web.Request) -> Schedule:
-    identity = request.match_info["task_id"]
-    found = (await _all(request)).get(identity)
-    if found is None:
-        raise NotFound(f"Scheduled task {identity[:80]!r} not found")
-    return found
-
-
-async def _plan(request: web.Request, wanted: PatchBody, before: Plan | None) -> Plan:
+async def _plan(call: Call, wanted: PatchBody, before: Plan | None) -> Plan:
     title = wanted.title if wanted.title is not None else before.title if before else None
     if wanted.title is not None and not wanted.title.strip():
         raise Invalid("title: must not be blank")
     if wanted.prompt is not None and not wanted.prompt.strip():
         raise Invalid("prompt: must not be blank")
     timing = _timing(wanted, before.timing if before else None)
-    thread_id = await _thread(request, wanted, before.thread if before else None)
+    thread_id = await _thread(call, wanted, before.thread if before else None)
     if before is not None and wanted.prompt is None and wanted.assistant_id is None:
         return msgspec.structs.replace(before, title=title, timing=timing, thread=thread_id)
     written = {"messages": [{"type": "human", "content": wanted.prompt}]} if wanted.prompt is not None else None
     return await planned(
-        request,
+        call,
         timing=timing,
         thread_id=thread_id,
         asked={
@@ -233,7 +236,7 @@ async def _plan(request: web.Request, wanted: PatchBody, before: Plan | None) ->
     )
 
 
-async def _thread(request: web.Request, wanted: PatchBody, before: str | None) -> str | None:
+async def _thread(call: Call, wanted: PatchBody, before: str | None) -> str | None:
     """The thread to be reused. Raises `NotFound` if there is none such."""
     mode = wanted.context_mode or ("reuse_thread" if wanted.thread_id or before else "fresh_thread_per_run")
     if mode == "fresh_thread_per_run":
@@ -241,7 +244,7 @@ async def _thread(request: web.Request, wanted: PatchBody, before: str | None) -
     thread_id = wanted.thread_id or before
     if not thread_id:
         raise Invalid("thread_id: reuse_thread needs the thread to reuse")
-    await alive.of(request).services.commands.state(alive.user(request), safe_id(thread_id, "thread_id"))
+    await call.services.commands.state(call.user, safe_id(thread_id, "thread_id"))
     return thread_id
 
 
@@ -266,60 +269,59 @@ def _timing(wanted: PatchBody, before: Timing | None) -> Timing:
     return Timing(at=at, timezone=timezone)
 
 
-async def _object(request: web.Request, one: Schedule) -> Json:
+async def _task(call: Call, one: Schedule) -> Task:
     plan, due, last = one.plan, one.next, one.last
-    launch = alive.of(request).services.launch
-    outcome = await _run(launch, one, last) if last is not None else None
+    outcome = await _run(call.services.launch, one, last) if last is not None else None
     newest = one.firings[-1] if one.firings else None
-    return {
-        "id": one.id,
-        "user_id": alive.user(request),
-        "thread_id": plan.thread,
-        "context_mode": "fresh_thread_per_run" if plan.thread is None else "reuse_thread",
-        "assistant_id": shown_assistant(plan),
-        "title": plan.title or _spec(plan.timing)[1],
-        "prompt": _prompt(plan),
-        "schedule_type": "cron" if plan.timing.at is None else "once",
-        "schedule_spec": dict([_spec(plan.timing)]),
-        "timezone": plan.timing.timezone,
-        "status": _status(one, due, outcome),
-        "overlap_policy": plan.overlap,
-        "next_run_at": stamp(due) if due is not None else None,
-        "last_run_at": last.at if last is not None else None,
-        "last_run_id": last.run if last is not None else None,
-        "last_thread_id": last.thread if last is not None else None,
-        "last_error": newest.failed if newest is not None and newest.failed else outcome and outcome["error"],
-        "run_count": one.runs,
-        "created_at": one.created_at,
-        "updated_at": one.updated_at,
-    }
+    return Task(
+        id=one.id,
+        user_id=call.user,
+        thread_id=plan.thread,
+        context_mode="fresh_thread_per_run" if plan.thread is None else "reuse_thread",
+        assistant_id=shown_assistant(plan),
+        title=plan.title or _spec(plan.timing)[1],
+        prompt=_prompt(plan),
+        schedule_type="cron" if plan.timing.at is None else "once",
+        schedule_spec=dict([_spec(plan.timing)]),
+        timezone=plan.timing.timezone,
+        status=_status(one, due, outcome),
+        overlap_policy=plan.overlap,
+        next_run_at=stamp(due) if due is not None else None,
+        last_run_at=last.at if last is not None else None,
+        last_run_id=last.run if last is not None else None,
+        last_thread_id=last.thread if last is not None else None,
+        last_error=(newest.failed if newest else None) or (outcome.error if outcome else None),
+        run_count=one.runs,
+        created_at=one.created_at,
+        updated_at=one.updated_at,
+    )
 
 
-def _status(one: Schedule, due: datetime | None, outcome: Json | None) -> TaskStatus:
+def _status(one: Schedule, due: datetime | None, outcome: TaskRun | None) -> TaskStatus:
     if not one.enabled:
         return "paused"
-    if outcome is not None and outcome["status"] in ("queued", "running"):
+    if outcome is not None and outcome.status in ("queued", "running"):
         return "running"
     if due is not None:
         return "enabled"
-    return "failed" if outcome is not None and outcome["status"] == "failed" else "completed"
+    return "failed" if outcome is not None and outcome.status == "failed" else "completed"
 
 
-async def _run(launch: Launch, one: Schedule, firing: Firing) -> Json:
+async def _run(launch: Launch, one: Schedule, firing: Firing) -> TaskRun:
     kind, run = await launch.outcome(firing)
-    return {
-        "id": firing.id,
-        "task_id": one.id,
-        "thread_id": firing.thread,
-        "run_id": firing.run,
-        "scheduled_for": firing.due,
-        "trigger": "manual" if firing.manual else "scheduled",
-        "status": _run_status(kind, run),
-        "error": firing.failed or _error(kind, run),
-        "started_at": run.created_at if run is not None and run.attempt else None,
-        "finished_at": run.updated_at if run is not None and not run.open else None,
-        "created_at": firing.at,
-    }
+    return TaskRun(
+        id=firing.id,
+        task_id=one.id,
+        thread_id=firing.thread,
+        run_id=firing.run,
+        scheduled_for=firing.due,
+        trigger="manual" if firing.manual else "scheduled",
+        status=_run_status(kind, run),
+        error=firing.failed or _error(kind, run),
+        started_at=run.created_at if run is not None and run.attempt else None,
+        finished_at=run.updated_at if run is not None and not run.open else None,
+        created_at=firing.at,
+    )
 
 
 def _run_status(kind: str, run: Run | None) -> RunStatus:
@@ -350,21 +352,3 @@ def _spec(timing: Timing) -> tuple[str, str]:
 def _prompt(plan: Plan) -> str:
     messages: Sequence[Json] = (plan.job.input or {}).get("messages") or ()
     return text_of(messages[-1].get("content", "")) if messages else ""
-
-
-_TASKS, _T = "/scheduled-tasks", "/scheduled-tasks/{task_id}"
-_READ: Any = {"errors": (404,), "scope": "crons:read", "mounts": API}
-_WRITE: Any = {"scope": "crons:write", "mounts": API}
-_PAGE = (Param("limit", int), Param("offset", int))
-ROUTES = (
-    Route("GET", _TASKS, get_all, {200: list[Task]}, scope="crons:read", mounts=API),
-    Route("POST", _TASKS, create, {200: Task}, CreateBody, errors=(400, 404, 409), **_WRITE),
-    Route("GET", _T, get, {200: Task}, **_READ),
-    Route("PATCH", _T, patch, {200: Task}, PatchBody, errors=(400, 404, 409), **_WRITE),
-    Route("DELETE", _T, delete, {200: Deleted}, errors=(404,), **_WRITE),
-    Route("POST", f"{_T}/pause", pause, {200: Task}, errors=(404,), **_WRITE),
-    Route("POST", f"{_T}/resume", resume, {200: Task}, errors=(404,), **_WRITE),
-    Route("POST", f"{_T}/trigger", trigger, {200: Triggered}, errors=(404, 409, 502), **_WRITE),
-    Route("GET", f"{_T}/runs", runs, {200: list[TaskRun]}, query=_PAGE, **_READ),
-    Route("GET", "/threads/{thread_id}/scheduled-tasks", of_thread, {200: list[Task]}, **_READ),
-)

@@ -8,12 +8,11 @@ from typing import Annotated, Any
 
 import msgspec
 import structlog
-from aiohttp import web
 
-from channels.http import live as alive
-from channels.http.bodies import body, plain
+from channels.http.call import Call, OwnedThread
 from channels.http.deerflow.models import check_name
-from channels.http.routes import API, Route
+from channels.http.endpoint import Routes
+from channels.http.routes import API
 from core.errors import Invalid, SikaError
 
 log = structlog.get_logger("sika.http")
@@ -58,56 +57,48 @@ class Polished(msgspec.Struct):
     changed: bool
 
 
-async def suggest(request: web.Request) -> web.Response:
+ROUTES = Routes(mounts=API)
+
+
+@ROUTES("POST", "/threads/{thread_id}/suggestions", "runs:create", errors=(400,))
+async def suggest(call: Call, thread: OwnedThread, body: SuggestBody) -> Suggestions:
     """Short questions that may come next in a conversation; none if the model has none, or takes too long."""
-    wanted = await body(request, SuggestBody)
-    await alive.owned(request)
-    config = alive.of(request).services.config()
-    check_name(config, wanted.model_name)
-    settings = config.suggestions
-    if not settings.enabled or not wanted.messages:
-        return plain(Suggestions([]))
-    last = [{"role": said.role, "content": said.content[:CHARACTERS]} for said in wanted.messages[-MESSAGES:]]
-    n = min(wanted.n, settings.max_suggestions)
-    found = await _ask(request, {"op": "suggest", "messages": last, "n": n, "model": wanted.model_name}, list[str])
-    return plain(Suggestions(found or []))
+    check_name(call.config, body.model_name)
+    settings = call.config.suggestions
+    if not settings.enabled or not body.messages:
+        return Suggestions([])
+    last = [{"role": said.role, "content": said.content[:CHARACTERS]} for said in body.messages[-MESSAGES:]]
+    n = min(body.n, settings.max_suggestions)
+    found = await _ask(call, {"op": "suggest", "messages": last, "n": n, "model": body.model_name}, list[str])
+    return Suggestions(found or [])
 
 
-async def settings(request: web.Request) -> web.Response:
+@ROUTES("GET", "/suggestions/config")
+async def settings(call: Call) -> Settings:
     """Whether there are suggestions, and how many at most."""
-    found = alive.of(request).services.config().suggestions
-    return plain(Settings(found.enabled, found.max_suggestions))
+    found = call.config.suggestions
+    return Settings(found.enabled, found.max_suggestions)
 
 
-async def polish(request: web.Request) -> web.Response:
+@ROUTES("POST", "/input-polish", "runs:create")
+async def polish(call: Call, body: PolishBody) -> Polished:
     """A clearer wording of a text; the text itself if the model has none, or takes too long, or if `input_polish` is
     off. At most `input_polish.max_chars` characters.
     """
-    wanted, settings = await body(request, PolishBody), alive.of(request).services.config().input_polish
-    if len(wanted.text) > settings.max_chars:
-        raise Invalid(f"text: at most {settings.max_chars} characters (input_polish.max_chars), got {len(wanted.text)}")
+    settings = call.config.input_polish
+    if len(body.text) > settings.max_chars:
+        raise Invalid(f"text: at most {settings.max_chars} characters (input_polish.max_chars), got {len(body.text)}")
     if not settings.enabled:
-        return plain(Polished(wanted.text, False))
-    found = await _ask(request, {"op": "polish", "text": wanted.text, "locale": wanted.locale or None}, str)
-    text = found or wanted.text
-    return plain(Polished(text, text != wanted.text))
+        return Polished(body.text, False)
+    found = await _ask(call, {"op": "polish", "text": body.text, "locale": body.locale or None}, str)
+    text = found or body.text
+    return Polished(text, text != body.text)
 
 
-async def _ask(request: web.Request, question: Mapping[str, Any], kind: Any) -> Any:
-    services = alive.of(request).services
+async def _ask(call: Call, question: Mapping[str, Any], kind: Any) -> Any:
     try:
-        async with asyncio.timeout(services.config().suggestions.timeout_seconds + GRACE_SECONDS):
-            return msgspec.convert(await services.call(ACTOR, question), kind)
+        async with asyncio.timeout(call.config.suggestions.timeout_seconds + GRACE_SECONDS):
+            return msgspec.convert(await call.services.call(ACTOR, question), kind)
     except (SikaError, TimeoutError, msgspec.ValidationError) as error:
         log.info("no suggestion", op=question["op"], reason=str(error) or "took too long")
         return None
-
-
-_ASK: Any = {"scope": "runs:create", "mounts": API}
-ROUTES = (
-    Route(
-        "POST", "/threads/{thread_id}/suggestions", suggest, {200: Suggestions}, SuggestBody, errors=(400, 404), **_ASK
-    ),
-    Route("GET", "/suggestions/config", settings, {200: Settings}, mounts=API),
-    Route("POST", "/input-polish", polish, {200: Polished}, PolishBody, **_ASK),
-)

@@ -19,11 +19,11 @@ from aiohttp import BodyPartReader, web
 from aiohttp.http_exceptions import HttpProcessingError
 from anyio import to_thread
 
-from channels.http import live as alive
-from channels.http.bodies import plain
-from channels.http.errors import BadRequest, answer
+from channels.http.call import Call, OwnedThread, VisibleThread
+from channels.http.endpoint import Routes
+from channels.http.errors import BadRequest, HttpError
 from channels.http.live import STALLED_SECONDS, Live
-from channels.http.routes import API, Form, Route
+from channels.http.routes import API, Form
 from core.config.settings import Uploads
 from core.errors import Invalid, NotFound, Refused
 from core.events import FileConverted, FileRejected, FileRemoved, FileUploaded, Record
@@ -116,8 +116,9 @@ class Text(msgspec.Struct):
     pages: int | None
 
 
-class TooMuch(Exception):
-    """More than is allowed: everything the request brought is dropped (413)."""
+def too_much(text: str) -> HttpError:
+    """More than is allowed: everything the request brought is dropped."""
+    return HttpError(413, text, "too_large")
 
 
 @dataclass(slots=True)
@@ -144,38 +145,38 @@ class Batch:
             draft.close()
 
 
-async def upload(request: web.Request) -> web.Response:
+ROUTES = Routes(mounts=API)
+_ALL = "/threads/{thread_id}/uploads"
+
+
+@ROUTES("POST", _ALL, "files:write", body=Form(files=(FIELD,)), errors=(400, 413))
+async def upload(call: Call, thread: VisibleThread) -> Uploaded:
     """Upload files to a thread: form field `files`, as often as there are files.
 
     The thread need not exist yet. All files of a request are taken together: a limit that is exceeded drops them all.
     Names are made plain (`original_filename` is what was sent); a file of the same name is replaced. Documents are
     converted to Markdown if the server is so configured; what is not done within seconds is done later.
     """
-    live = alive.of(request)
-    thread_id = await alive.visible(request)
-    if not request.content_type.startswith("multipart/"):
+    live, user, thread_id = call.live, call.user, thread.id
+    if not call.request.content_type.startswith("multipart/"):
         raise BadRequest("expected multipart/form-data with files in the field 'files'")
-    user = alive.user(request)
     folder = Folder(live.services.home, user, thread_id)
     await to_thread.run_sync(folder.make)
     batch = Batch(folder, live.services.config().uploads)
     try:
-        try:
-            await _receive(request, batch)
-        except BaseException:
-            batch.close()
-            raise
-        facts, seq = await live.to_its_end(_finish(live, thread_id, user, batch))
-    except TooMuch as error:
-        return answer(413, str(error), "too_large")
+        await _receive(call.request, batch)
+    except BaseException:
+        batch.close()
+        raise
+    facts, seq = await live.to_its_end(_finish(live, thread_id, user, batch))
     texts = await _texts(live, thread_id, facts, seq) if seq else {}
-    return plain(_answer(thread_id, batch, facts, texts))
+    return _answer(thread_id, batch, facts, texts)
 
 
-async def listed(request: web.Request) -> web.Response:
+@ROUTES("GET", f"{_ALL}/list", "files:read")
+async def listed(call: Call, thread: VisibleThread) -> Listing:
     """The files in the uploads of a thread, by name."""
-    thread_id = await alive.visible(request)
-    folder = Folder(alive.of(request).services.home, alive.user(request), thread_id)
+    folder = Folder(call.services.home, call.user, thread.id)
     found = await to_thread.run_sync(_files, folder)
     shown = [
         Listed(
@@ -185,26 +186,25 @@ async def listed(request: web.Request) -> web.Response:
             extension=Path(name).suffix,
             modified=modified,
             virtual_path=virtual(name),
-            artifact_url=url(thread_id, name),
+            artifact_url=url(thread.id, name),
         )
         for name, size, modified in sorted(found)
     ]
-    return plain(Listing(shown, len(shown)))
+    return Listing(shown, len(shown))
 
 
-async def limits(request: web.Request) -> web.Response:
+@ROUTES("GET", f"{_ALL}/limits", "files:read")
+async def limits(call: Call, thread: VisibleThread) -> Limits:
     """How many files an upload may bring, and how large they may be."""
-    await alive.visible(request)
-    wanted = alive.of(request).services.config().uploads
-    return plain(Limits(wanted.max_files, wanted.max_file_size, wanted.max_total_size))
+    uploads = call.config.uploads
+    return Limits(uploads.max_files, uploads.max_file_size, uploads.max_total_size)
 
 
-async def delete(request: web.Request) -> web.Response:
+@ROUTES("DELETE", f"{_ALL}/{{filename}}", "files:write", errors=(400, 409))
+async def delete(call: Call, thread: OwnedThread, filename: str) -> Done:
     """Remove an upload, and the text that was made of it. 409 if it cannot be removed: it stays then."""
-    live, name = alive.of(request), _named(request)
-    user, commands = alive.user(request), live.services.commands
-    thread_id, _ = await alive.owned(request)
-    folder = Folder(live.services.home, user, thread_id)
+    user, commands, thread_id, name = call.user, call.services.commands, thread.id, _named(filename)
+    folder = Folder(call.services.home, user, thread_id)
     known = (await commands.uploads(user, thread_id)).get(name)
     gone, failed = await to_thread.run_sync(_unlink, folder, [name])
     if failed:
@@ -216,23 +216,22 @@ async def delete(request: web.Request) -> web.Response:
     _, failed = await to_thread.run_sync(_unlink, folder, text)
     await commands.record(user, thread_id, [FileRemoved(name=each) for each in names if each not in failed])
     left = f"; cannot be deleted: {_reasons(failed)}" if failed else ""
-    return plain(Done(True, f"Deleted {name}{left}"))
+    return Done(True, f"Deleted {name}{left}")
 
 
-async def convert(request: web.Request) -> web.Response:
+@ROUTES("POST", f"{_ALL}/{{filename}}/convert", "files:write", errors=(400,))
+async def convert(call: Call, thread: OwnedThread, filename: str) -> Text:
     """Convert an upload to Markdown now, whatever is configured.
 
     Repeating it is cheap: a file is converted once. 422 says why a file cannot be converted.
     """
-    live, name = alive.of(request), _named(request)
-    thread_id, _ = await alive.owned(request)
-    user = alive.user(request)
-    found = await to_thread.run_sync(_files, Folder(live.services.home, user, thread_id))
+    user, thread_id, name = call.user, thread.id, _named(filename)
+    found = await to_thread.run_sync(_files, Folder(call.services.home, user, thread_id))
     if name not in {each[0] for each in found}:
         raise NotFound(f"{name}: not found")
-    made = await live.services.call("documents", {"op": "convert", "thread": thread_id, "user": user, "name": name})
+    made = await call.services.call("documents", {"op": "convert", "thread": thread_id, "user": user, "name": name})
     text = str(made["markdown"])
-    return plain(Text(name, text, virtual(text), virtual(text), url(thread_id, text), made["pages"]))
+    return Text(name, text, virtual(text), virtual(text), url(thread_id, text), made["pages"])
 
 
 def virtual(name: str) -> str:
@@ -276,9 +275,8 @@ def _claim(name: str, taken: Container[str]) -> str:
     return claimed
 
 
-def _named(request: web.Request) -> str:
+def _named(name: str) -> str:
     """The file name of the path: one that is no plain name cannot be there."""
-    name = request.match_info["filename"]
     if "/" in name or "\\" in name or "\0" in name or name in (".", "..", ""):
         raise BadRequest("filename: must be a plain name")
     try:
@@ -294,7 +292,7 @@ def _named(request: web.Request) -> str:
 
 
 async def _receive(request: web.Request, batch: Batch) -> None:
-    """Read all parts. Raises `BadRequest` for what is no proper form, `TooMuch` as soon as a limit is exceeded."""
+    """Read all parts. Raises `BadRequest` for what is no proper form, 413 as soon as a limit is exceeded."""
     try:
         reader = await request.multipart()
         while (part := await _soon(request, reader.next())) is not None:
@@ -315,7 +313,7 @@ async def _receive(request: web.Request, batch: Batch) -> None:
 
 async def _receive_file(request: web.Request, part: BodyPartReader, sent: str, batch: Batch) -> None:
     if len(batch.all) >= batch.limits.max_files:
-        raise TooMuch(f"more than {batch.limits.max_files} files (uploads.max_files)")
+        raise too_much(f"more than {batch.limits.max_files} files (uploads.max_files)")
     shown, before, gathered = _shown(sent), sum(draft.size for draft in batch.all), bytearray()
     draft = await to_thread.run_sync(batch.folder.draft)
     try:
@@ -330,9 +328,9 @@ async def _receive_file(request: web.Request, part: BodyPartReader, sent: str, b
         gathered += data
         size = draft.size + len(gathered)
         if size > batch.limits.max_file_size:
-            raise TooMuch(f"{shown}: larger than {batch.limits.max_file_size} bytes (uploads.max_file_size)")
+            raise too_much(f"{shown}: larger than {batch.limits.max_file_size} bytes (uploads.max_file_size)")
         if before + size > batch.limits.max_total_size:
-            raise TooMuch(f"more than {batch.limits.max_total_size} bytes in all (uploads.max_total_size)")
+            raise too_much(f"more than {batch.limits.max_total_size} bytes in all (uploads.max_total_size)")
         if len(gathered) >= CHUNK_BYTES:
             await to_thread.run_sync(draft.write, bytes(gathered))
             gathered.clear()
@@ -344,7 +342,7 @@ async def _skip_field(request: web.Request, part: BodyPartReader, batch: Batch) 
     while data := await _soon(request, part.read_chunk(CHUNK_BYTES)):
         batch.other += len(data)
         if batch.other > MAX_OTHER_BYTES:
-            raise TooMuch(f"more than {MAX_OTHER_BYTES} bytes of form fields other than files in '{FIELD}'")
+            raise too_much(f"more than {MAX_OTHER_BYTES} bytes of form fields other than files in '{FIELD}'")
 
 
 async def _soon(request: web.Request, reading: Coroutine[Any, Any, T]) -> T:
@@ -387,7 +385,7 @@ def _publish(batch: Batch) -> list[FileUploaded]:
     with batch.folder.exclusive(), batch.folder.open("uploads") as directory:
         kept = sum(size for name, size, _ in _scan(directory) if name not in drafts)
         if kept + sum(draft.size for draft in drafts.values()) > batch.limits.max_total_size:
-            raise TooMuch(f"more than {batch.limits.max_total_size} bytes in all (uploads.max_total_size)")
+            raise too_much(f"more than {batch.limits.max_total_size} bytes in all (uploads.max_total_size)")
         for name, draft in drafts.items():
             try:
                 draft.publish(directory, name)
@@ -497,32 +495,3 @@ def _file(thread_id: str, fact: FileUploaded, text: FileConverted | FileRejected
     elif text is not None:
         file.markdown_error = text.reason
     return file
-
-
-_T = "/threads/{thread_id}/uploads"
-ROUTES = (
-    Route(
-        "POST",
-        _T,
-        upload,
-        {200: Uploaded},
-        Form(files=(FIELD,)),
-        errors=(400, 404, 413),
-        scope="files:write",
-        mounts=API,
-    ),
-    Route("GET", f"{_T}/list", listed, {200: Listing}, errors=(404,), scope="files:read", mounts=API),
-    Route("GET", f"{_T}/limits", limits, {200: Limits}, errors=(404,), scope="files:read", mounts=API),
-    Route("DELETE", f"{_T}/{{filename}}", delete, {200: Done}, errors=(400, 404, 409), scope="files:write", mounts=API),
-    Route(
-        "POST",
-        f"{_T}/{{filename}}/convert",
-        convert,
-        {200: Text},
-        None,
-        (),
-        (400, 404),
-        scope="files:write",
-        mounts=API,
-    ),
-)

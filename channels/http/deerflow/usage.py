@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated
 
 import msgspec
-from aiohttp import web
 
-from channels.http import live as alive
-from channels.http.bodies import flag, plain
-from channels.http.routes import API, Param, Route
+from channels.http.call import Call, ReadableThread
+from channels.http.endpoint import Routes
+from channels.http.routes import API
 from core.config.load import Config
 from core.thread import usage
 from core.thread.state import ThreadState
@@ -52,13 +51,20 @@ class TokenUsage(msgspec.Struct):
     currency: str | None
 
 
-async def of_thread(request: web.Request) -> web.Response:
+ROUTES = Routes(mounts=API)
+
+
+@ROUTES("GET", "/threads/{thread_id}/token-usage", "threads:read")
+async def of_thread(
+    call: Call,
+    thread: ReadableThread,
+    *,
+    include_active: Annotated[bool, "Also what runs that have not ended used so far"] = False,
+) -> TokenUsage:
     """What the ended runs of a thread used, also those that were undone: they were paid for. A thread that is not there
     used nothing.
     """
-    active = flag(request, "include_active")
-    thread_id, state = await alive.readable(request)
-    return plain(_usage(thread_id, state, alive.of(request).services.config(), active=active))
+    return _usage(thread.id, thread.state, call.config, active=include_active)
 
 
 def _usage(thread_id: str, state: ThreadState, config: Config, *, active: bool) -> TokenUsage:
@@ -92,8 +98,3 @@ def _in_context(state: ThreadState, config: Config) -> InContext:
     model = next((run.model for run in reversed(state.runs.values()) if run.model), None)
     window = next((entry.context_window for entry in config.models if entry.name == model), None)
     return InContext(count, window, round(100 * count / window, 1) if window else None)
-
-
-_ACTIVE = Param("include_active", bool, "Also what runs that have not ended used so far")
-_READ: Any = {"errors": (404,), "scope": "threads:read", "mounts": API}
-ROUTES = (Route("GET", "/threads/{thread_id}/token-usage", of_thread, {200: TokenUsage}, query=(_ACTIVE,), **_READ),)

@@ -4,26 +4,23 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
-from aiohttp import web
 
-from channels.http import live as alive
 from channels.http import shapes
 from channels.http.asked import check_options, model_names
-from channels.http.bodies import body, flag, plain, within
+from channels.http.call import Call
+from channels.http.endpoint import Limit, Made, Offset, Page, Routes
 from channels.http.kept import storable
-from channels.http.listings import has_all, page, selected, sort
-from channels.http.live import Live
-from channels.http.routes import PAGING, Param, Route
+from channels.http.listings import Order, has_all, page, sort
+from channels.http.live import Services
 from core.errors import Invalid, NotFound, Refused
 from core.events import Json
 from core.ids import uuid7
 from core.user.assistants import BY_USER, Assistant, Settings, Version
 
 MOST_NAME = 200
-SORTABLE = ("assistant_id", "graph_id", "name", "created_at", "updated_at")
 
 _SCHEMA: Json = {
     "type": "object",
@@ -58,10 +55,10 @@ class CountBody(msgspec.Struct):
 
 
 class SearchBody(CountBody):
-    limit: int = 10
-    offset: int = 0
-    sort_by: str | None = None
-    sort_order: Literal["asc", "desc", "ASC", "DESC"] | None = None
+    limit: Limit = 10
+    offset: Offset = 0
+    sort_by: Literal["assistant_id", "graph_id", "name", "created_at", "updated_at"] | None = None
+    sort_order: Order | None = None
     select: list[str] | None = None
 
 
@@ -83,24 +80,15 @@ class CreateBody(PatchBody):
 
 class VersionsBody(msgspec.Struct):
     metadata: dict[str, Any] | None = None
-    limit: int = 10
-    offset: int = 0
+    limit: Limit = 10
+    offset: Offset = 0
 
 
 class LatestBody(msgspec.Struct):
     version: int
 
 
-class AssistantVersion(msgspec.Struct):
-    assistant_id: str
-    graph_id: str
-    name: str
-    description: str | None
-    config: Json
-    context: Json
-    metadata: Json
-    version: int
-    created_at: str
+Shown = Annotated[Json, shapes.Assistant]
 
 
 class Graph(msgspec.Struct):
@@ -121,131 +109,143 @@ class Schemas(msgspec.Struct):
 # ── handlers ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def search(request: web.Request) -> web.Response:
+ROUTES = Routes()
+_ONE = "/assistants/{assistant_id}"
+_READ, _WRITE = "assistants:read", "assistants:write"
+Ignored = Annotated[str, "Changes nothing"]
+
+
+async def _named(call: Call) -> Assistant:
+    name = call.request.match_info["assistant_id"]
+    try:
+        return await call.services.assistants.resolve(call.user, name)
+    except Invalid:
+        raise NotFound(f"Assistant {name[:80]!r} not found") from None
+
+
+async def _own(call: Call) -> Assistant:
+    one = await _named(call)
+    if not one.own:
+        raise Refused(f"Assistant {one.id} is the agent {one.name} itself and cannot be changed; create one of it")
+    return one
+
+
+Named = Annotated[Assistant, Made(_named)]
+"""By its id, or by the name of an agent."""
+Own = Annotated[Assistant, Made(_own, (400, 404, 409))]
+"""One of the user's own, which can be changed."""
+
+
+@ROUTES("POST", "/assistants/search", _READ)
+async def search(call: Call, body: SearchBody) -> Page[Json]:
     """Find assistants: the server's first, then the user's own, oldest first, unless `sort_by` says otherwise."""
-    wanted = await body(request, SearchBody)
-    limit, offset = within("limit", wanted.limit, 1, 1000), within("offset", wanted.offset, 0, 2**31)
-    found = [_object(one) for one in await _all(request) if _fits(one.settings, wanted)]
-    if wanted.sort_by is not None:
-        sort(found, wanted.sort_by, "assistant_id", sortable=SORTABLE, order=wanted.sort_order)
-    shown = [selected(one, wanted.select) for one in found[offset : offset + limit]]
-    return page(shown, len(found), offset)
+    found = [_object(one) for one in await _matching(call, body)]
+    if body.sort_by is not None:
+        sort(found, body.sort_by, "assistant_id", body)
+    return page(found, body)
 
 
-async def count(request: web.Request) -> web.Response:
+@ROUTES("POST", "/assistants/count", _READ)
+async def count(call: Call, body: CountBody) -> int:
     """How many assistants there are of the kind that is asked for."""
-    wanted = await body(request, CountBody)
-    return plain(sum(_fits(one.settings, wanted) for one in await _all(request)))
+    return len(await _matching(call, body))
 
 
-async def create(request: web.Request) -> web.Response:
+@ROUTES("POST", "/assistants", _WRITE, errors=(400, 409))
+async def create(call: Call, body: CreateBody) -> Shown:
     """Make an assistant of one's own: an agent of the server with settings under which its runs begin. What a run
     says itself goes before what its assistant says.
     """
-    wanted = await body(request, CreateBody)
-    settings = _checked(request, _changed(Settings(), wanted))
-    identity = str(_uuid(wanted.assistant_id)) if wanted.assistant_id is not None else uuid7()
-    catalog = alive.of(request).services.assistants
-    one, new = await catalog.create(alive.user(request), identity, settings)
-    if not new and wanted.if_exists != "do_nothing":
+    settings = _checked(call, _changed(Settings(), body))
+    identity = str(_uuid(body.assistant_id)) if body.assistant_id is not None else uuid7()
+    one, new = await call.services.assistants.create(call.user, identity, settings)
+    if not new and body.if_exists != "do_nothing":
         raise Refused(f"Assistant {one.id} already exists")
-    return plain(_object(one))
+    return _object(one)
 
 
-async def get(request: web.Request) -> web.Response:
+@ROUTES("GET", _ONE, _READ)
+async def get(named: Named) -> Shown:
     """One assistant, by its id, or by the name of an agent."""
-    return plain(_object(await _named(request)))
+    return _object(named)
 
 
-async def patch(request: web.Request) -> web.Response:
+@ROUTES("PATCH", _ONE, _WRITE)
+async def patch(call: Call, own: Own, body: PatchBody) -> Shown:
     """Make a new version of an assistant of one's own, and put it in force."""
-    one, wanted = await _mine(request), await body(request, PatchBody)
 
     def change(settings: Settings) -> Settings:
-        return _checked(request, _changed(settings, wanted))
+        return _checked(call, _changed(settings, body))
 
-    catalog = alive.of(request).services.assistants
-    return plain(_object(await catalog.revise(alive.user(request), one.id, change)))
+    return _object(await call.services.assistants.revise(call.user, own.id, change))
 
 
-async def delete(request: web.Request) -> web.Response:
+@ROUTES("DELETE", _ONE, _WRITE)
+async def delete(
+    call: Call,
+    own: Own,
+    *,
+    delete_threads: Annotated[bool, "Erase the threads whose metadata name the assistant"] = False,
+) -> None:
     """Remove an assistant of one's own, with all its versions. With `delete_threads` the threads whose metadata name
     it are erased as well.
     """
-    live, one, user = alive.of(request), await _mine(request), alive.user(request)
-    if flag(request, "delete_threads"):
-        await _erase_threads(live, one.id, user)
-    await live.services.assistants.remove(user, one.id)
-    return web.Response(status=204)
+    if delete_threads:
+        await _erase_threads(call.services, own.id, call.user)
+    await call.services.assistants.remove(call.user, own.id)
 
 
-async def versions(request: web.Request) -> web.Response:
+@ROUTES("POST", f"{_ONE}/versions", _READ)
+async def versions(named: Named, body: VersionsBody) -> Annotated[list[Json], list[shapes.AssistantVersion]]:
     """The versions of an assistant, newest first."""
-    one, wanted = await _named(request), await body(request, VersionsBody)
-    limit, offset = within("limit", wanted.limit, 1, 1000), within("offset", wanted.offset, 0, 2**31)
     found = [
-        _version(one.id, number, version)
-        for number, version in enumerate(one.versions, 1)
-        if has_all(version.settings.metadata, wanted.metadata)
+        _version(named.id, number, version)
+        for number, version in enumerate(named.versions, 1)
+        if has_all(version.settings.metadata, body.metadata)
     ]
-    return plain(found[::-1][offset : offset + limit])
+    return found[::-1][body.offset : body.offset + body.limit]
 
 
-async def latest(request: web.Request) -> web.Response:
+@ROUTES("POST", f"{_ONE}/latest", _WRITE)
+async def latest(call: Call, own: Own, body: LatestBody) -> Shown:
     """Put a version of an assistant of one's own in force."""
-    one, wanted = await _mine(request), await body(request, LatestBody)
-    catalog = alive.of(request).services.assistants
-    return plain(_object(await catalog.revert(alive.user(request), one.id, wanted.version)))
+    return _object(await call.services.assistants.revert(call.user, own.id, body.version))
 
 
-async def graph(request: web.Request) -> web.Response:
+@ROUTES("GET", f"{_ONE}/graph", _READ)
+async def graph(named: Named, *, xray: Ignored = "") -> Annotated[Json, Graph]:
     """The agent's loop as nodes and edges. It has no subgraphs: `xray` changes nothing."""
-    return plain({"graph_id": (await _named(request)).graph_id, **_GRAPH})
+    return {"graph_id": named.graph_id, **_GRAPH}
 
 
-async def schemas(request: web.Request) -> web.Response:
+@ROUTES("GET", f"{_ONE}/schemas", _READ)
+async def schemas(named: Named) -> Schemas:
     """JSON Schemas of what goes into the agent and what it keeps."""
-    kinds = ("input_schema", "output_schema", "state_schema")
-    empty: Json = {"config_schema": {}, "context_schema": {}}
-    return plain({"graph_id": (await _named(request)).graph_id, **dict.fromkeys(kinds, _SCHEMA), **empty})
+    return Schemas(named.graph_id, _SCHEMA, _SCHEMA, _SCHEMA, {}, {})
 
 
-async def subgraphs(request: web.Request) -> web.Response:
+@ROUTES("GET", f"{_ONE}/subgraphs", _READ)
+@ROUTES("GET", f"{_ONE}/subgraphs/{{namespace}}", _READ)
+async def subgraphs(named: Named, *, recurse: Ignored = "") -> dict[str, Schemas]:
     """The schemas of the agent's subgraphs by namespace: there are none."""
-    await _named(request)
-    return plain({})
+    return {}
 
 
 # ── how ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def _all(request: web.Request) -> Sequence[Assistant]:
-    return await alive.of(request).services.assistants.of_user(alive.user(request))
+async def _matching(call: Call, wanted: CountBody) -> Sequence[Assistant]:
+    return [one for one in await call.services.assistants.of_user(call.user) if _fits(one.settings, wanted)]
 
 
-async def _erase_threads(live: Live, identity: str, user: str) -> None:
+async def _erase_threads(services: Services, identity: str, user: str) -> None:
     """The user's threads whose metadata name an assistant, a hundred at a time."""
     rows: Sequence[Any] = [None]
     while rows:
-        await live.services.views.current()
-        rows, _ = await live.services.views.search(user=user, metadata={"assistant_id": identity}, limit=100)
+        await services.views.current()
+        rows, _ = await services.views.search(user=user, metadata={"assistant_id": identity}, limit=100)
         for row in rows:
-            await live.services.intake.erase(row.thread_id, by=user)
-
-
-async def _named(request: web.Request) -> Assistant:
-    name = request.match_info["assistant_id"]
-    try:
-        return await alive.of(request).services.assistants.resolve(alive.user(request), name)
-    except Invalid:
-        raise NotFound(f"Assistant {name[:80]!r} not found") from None
-
-
-async def _mine(request: web.Request) -> Assistant:
-    one = await _named(request)
-    if not one.own:
-        raise Refused(f"Assistant {one.id} is the agent {one.name} itself and cannot be changed; create one of it")
-    return one
+            await services.intake.erase(row.thread_id, by=user)
 
 
 def _uuid(text: str) -> uuid.UUID:
@@ -263,13 +263,12 @@ def _changed(settings: Settings, wanted: PatchBody) -> Settings:
     return msgspec.structs.replace(settings, **changes)
 
 
-def _checked(request: web.Request, settings: Settings) -> Settings:
-    services = alive.of(request).services
-    if settings.graph_id not in {one.name for one in services.assistants.built_in}:
+def _checked(call: Call, settings: Settings) -> Settings:
+    if settings.graph_id not in {one.name for one in call.services.assistants.built_in}:
         raise Invalid(f"graph_id: no agent {settings.graph_id[:80]!r}")
     if not 0 < len(settings.name) <= MOST_NAME:
         raise Invalid(f"name: 1 to {MOST_NAME} characters, got {len(settings.name)}")
-    check_options(settings.config, settings.context, model_names(services.config()))
+    check_options(settings.config, settings.context, model_names(call.config))
     for name in ("config", "context", "metadata", "description"):
         storable(getattr(settings, name), name)
     return settings
@@ -291,26 +290,3 @@ def _object(one: Assistant) -> Json:
 def _version(identity: str, number: int, version: Version) -> Json:
     settings = msgspec.structs.asdict(version.settings)
     return {"assistant_id": identity, **settings, "version": number, "created_at": version.at}
-
-
-_A = "/assistants/{assistant_id}"
-_READ: Any = {"errors": (404,), "scope": "assistants:read"}
-_WRITE: Any = {"errors": (400, 404, 409), "scope": "assistants:write"}
-_DELETE_THREADS = Param("delete_threads", bool, "Erase the threads whose metadata name the assistant")
-_XRAY, _RECURSE = Param("xray", text="Changes nothing"), Param("recurse", text="Changes nothing")
-ROUTES = (
-    Route("POST", "/assistants/search", search, {200: list[Json]}, SearchBody, headers=PAGING, scope="assistants:read"),
-    Route("POST", "/assistants/count", count, {200: int}, CountBody, scope="assistants:read"),
-    Route(
-        "POST", "/assistants", create, {200: shapes.Assistant}, CreateBody, errors=(400, 409), scope="assistants:write"
-    ),
-    Route("GET", _A, get, {200: shapes.Assistant}, **_READ),
-    Route("PATCH", _A, patch, {200: shapes.Assistant}, PatchBody, **_WRITE),
-    Route("DELETE", _A, delete, {204: None}, query=(_DELETE_THREADS,), **_WRITE),
-    Route("POST", f"{_A}/versions", versions, {200: list[AssistantVersion]}, VersionsBody, **_READ),
-    Route("POST", f"{_A}/latest", latest, {200: shapes.Assistant}, LatestBody, **_WRITE),
-    Route("GET", f"{_A}/graph", graph, {200: Graph}, query=(_XRAY,), **_READ),
-    Route("GET", f"{_A}/schemas", schemas, {200: Schemas}, **_READ),
-    Route("GET", f"{_A}/subgraphs", subgraphs, {200: dict[str, Schemas]}, query=(_RECURSE,), **_READ),
-    Route("GET", f"{_A}/subgraphs/{{namespace}}", subgraphs, {200: dict[str, Schemas]}, query=(_RECURSE,), **_READ),
-)

@@ -9,22 +9,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterator, Sequence
-from typing import Literal
+from typing import Annotated, Literal
 from urllib.parse import urlencode
 
 from aiohttp import web
 
-from channels.http import live as alive
 from channels.http import sse
-from channels.http.bodies import names
+from channels.http.call import Call, OwnedThread
+from channels.http.endpoint import LastEventId, Routes
 from channels.http.langgraph import dumps
 from channels.http.langgraph.frames import Cursor, Frames
 from channels.http.langgraph.modes import wants_previews
 from channels.http.langgraph.snapshots import snapshot
 from channels.http.live import Live, Outlet
-from channels.http.routes import SSE, Param, Route
+from channels.http.routes import SSE
 from channels.http.sse import Frame
-from core.errors import Invalid
 from core.events import ContextCompacted, Record, RunRequested, StatePatched, ThreadErased, thread
 from core.thread.previews import Preview, Progress, RunPreview
 from core.thread.rewind import state_before
@@ -73,7 +72,7 @@ class ThreadFrames:
             self._run.advance(record)
         if speaker is not None:
             frames = [self._placed(frame) for frame in self._chosen(speaker, speaker.advance(record))]
-        if speaker is not None and not speaker.ended and self._is_running(speaker.run_id):
+        if speaker is not None and not speaker.ended and speaker.running:
             self._run = speaker
         if self._run is not None and self._run.ended:
             self._run = None
@@ -123,10 +122,6 @@ class ThreadFrames:
             return frame
         return frame._replace(id=self._run.place(cursor.seq, cursor.slot))
 
-    def _is_running(self, run_id: str) -> bool:
-        run = self.state.runs.get(run_id)
-        return run is not None and run.status == "running"
-
 
 def resumed(
     records: Sequence[Record], thread_id: str, modes: Collection[str], last_event_id: str
@@ -146,17 +141,30 @@ def resumed(
 # ── live ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def follow(request: web.Request) -> web.StreamResponse:
+ROUTES = Routes(tag="threads", endless="a thread can always get another run")
+Modes = Sequence[Literal["run_modes", "lifecycle", "state_update"]]
+
+
+@ROUTES("GET", "/threads/{thread_id}/stream", "threads:read")
+async def follow(
+    call: Call,
+    owned: OwnedThread,
+    *,
+    stream_modes: Annotated[Modes, "Repeated, one JSON list, or one mode; default: `run_modes`"] = (),
+    stream_mode: Annotated[Modes, "The same"] = (),
+    last_event_id: LastEventId = None,
+) -> Annotated[web.StreamResponse, SSE]:
     """Follow a thread as server-sent events: all its runs, those to come as well. `run_modes`: what each run's own
     stream shows, with `metadata` `{"status": "run_done", "run_id"}` at its end; `lifecycle`: only beginnings and ends;
     `state_update`: what is written to the state from outside. Without `Last-Event-ID`: from now on.
     """
-    live, modes = alive.of(request), _modes(request)
-    thread_id, _ = await alive.owned(request)
+    # the Python client says `stream_mode`, the reference reads `stream_modes`
+    live, thread_id = call.live, owned.id
+    modes = list(dict.fromkeys(stream_modes or stream_mode or ["run_modes"]))
     query = urlencode([("stream_mode", mode) for mode in modes])
-    outlet = Outlet(request, sse.CONTENT_TYPE, {"Location": f"/threads/{thread_id}/stream?{query}"})
+    outlet = Outlet(call.request, sse.CONTENT_TYPE, {"Location": f"/threads/{thread_id}/stream?{query}"})
     async with sse.sending(outlet, "thread stream", thread=thread_id), live.follow(thread_id) as follower:
-        frames, missed = await _begin(live, thread_id, modes, request.headers.get("Last-Event-ID"))
+        frames, missed = await _begin(live, thread_id, modes, last_event_id)
         seq = missed[-1].seq if missed else frames.state.seq
         await sse.play(outlet, frames, follower.since(seq, frames.audible, heard=True), missed)
     return outlet.response
@@ -197,32 +205,3 @@ def _at_work(state: ThreadState, seq: int) -> Run | None:
         if run.started_seq is not None and run.started_seq <= seq:
             return run if run.ended_seq is None or run.ended_seq >= seq else None
     return None
-
-
-def _modes(request: web.Request) -> list[str]:
-    """The Python client says `stream_mode`, the reference reads `stream_modes`."""
-    wanted = names(request, "stream_modes") or names(request, "stream_mode") or ["run_modes"]
-    for mode in wanted:
-        if mode not in MODES:
-            raise Invalid(f"stream_modes: one of {', '.join(MODES)}, got {mode[:40]!r}")
-    return list(dict.fromkeys(wanted))
-
-
-_MODES = list[Literal["run_modes", "lifecycle", "state_update"]]
-ROUTES = (
-    Route(
-        "GET",
-        "/threads/{thread_id}/stream",
-        follow,
-        {200: SSE},
-        query=(
-            Param("stream_modes", _MODES, "Repeated, one JSON list, or one mode; default: `run_modes`"),
-            Param("stream_mode", _MODES, "The same"),
-            Param("Last-Event-ID", str, "Send what came after this frame; -1: everything", "header"),
-        ),
-        errors=(404,),
-        scope="threads:read",
-        tag="threads",
-        endless="a thread can always get another run",
-    ),
-)

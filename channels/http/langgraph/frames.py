@@ -111,7 +111,6 @@ class Frames:
         self.modes = Modes(thread_id, run_id, modes, run)
         self._wants_previews = wants_previews(modes)
         self._after = after or Cursor(0)
-        self._running = run is not None and run.status == "running"
         self._reader = Reader()
         self._ahead: Ahead[Preview] = Ahead()
         self._seq = self.state.seq
@@ -125,6 +124,12 @@ class Frames:
     def seq(self) -> int:
         """The newest fact that was fed."""
         return self._seq
+
+    @property
+    def running(self) -> bool:
+        """Whether the run is being worked on."""
+        active = self.state.active
+        return active is not None and active.id == self.run_id
 
     def is_open(self, call_id: str) -> bool:
         """Whether a tool call is being worked on."""
@@ -164,7 +169,7 @@ class Frames:
         elif isinstance(record.event, ThreadErased):
             self.ended = True
             frames = self._framed(record.seq, [(Slot.END, "end", b"null")])
-        elif self._running and record.run is None and isinstance(record.event, _OUTSIDE):
+        elif self.running and record.run is None and isinstance(record.event, _OUTSIDE):
             frames = self._told(record, before)
         if resumes:
             self._resume(record)
@@ -182,7 +187,7 @@ class Frames:
         if self.ended:
             return []
         if isinstance(preview, Progress):
-            return [Frame(event, data) for event, data in self.modes.progress(preview)] if self._running else []
+            return [Frame(event, data) for event, data in self.modes.progress(preview)] if self.running else []
         if preview.after > self._seq:
             self._ahead.put(preview)
             return []
@@ -220,8 +225,6 @@ class Frames:
         frames: list[Frame] = []
         if isinstance(event, RunRequested):
             return self._framed(record.seq, [self._metadata(record, 1)])
-        if isinstance(event, RunStarted):
-            self._running = True
         if isinstance(event, ModelCompleted) and record.seq > self._after.seq:
             frames = self._rest(event, before, previous)
         void = self._reader.offset > 0
@@ -233,7 +236,7 @@ class Frames:
         if isinstance(event, _TURNS):
             self.modes.opened()
         if isinstance(event, RunEnded):
-            self.ended, self._running = True, False
+            self.ended = True
         return frames
 
     def _metadata(self, record: Record, attempt: int) -> Emit:

@@ -2,34 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 import msgspec
 from aiohttp import web
 
 from channels.http import access, inputs, shapes
-from channels.http import live as alive
 from channels.http.asked import Asked, RunBody, check_options, checked, model_names, modes
-from channels.http.bodies import action, body, flag, names, number, plain
+from channels.http.call import Call, OwnedRun, OwnedThread
+from channels.http.endpoint import Accepted, LastEventId, Limit, Offset, Reply, Routes
 from channels.http.errors import BadRequest
-from channels.http.langgraph import stream, wait
+from channels.http.langgraph import stream
+from channels.http.langgraph import wait as waiting
 from channels.http.langgraph.frames import Frames
 from channels.http.langgraph.modes import wants_previews
 from channels.http.listings import selected
-from channels.http.routes import LOCATION, LOCATIONS, SSE, Param, Route
-from channels.http.traces import traced
+from channels.http.routes import LOCATION, LOCATIONS, SSE
 from core.egress import check_url
 from core.errors import Invalid, NotFound, Refused, SikaError
 from core.events import Json, Record
 from core.ids import safe_id, uuid7
-from core.thread.runs import run_object, shown_run
-from core.thread.state import Run, ThreadState
+from core.thread.runs import run_object
+from core.thread.state import ThreadState
 
-Status = Literal["pending", "running", "success", "error", "timeout", "interrupted"]
-STATUSES: tuple[str, ...] = get_args(Status)
-MOST_AT_ONCE = 100
-"""Runs in one batch."""
+Batch = Annotated[list[RunBody], msgspec.Meta(min_length=1, max_length=100)]
 
 
 # ── on a thread ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -50,221 +48,234 @@ class Steered(msgspec.Struct):
     message_id: str
 
 
-async def create(request: web.Request) -> web.StreamResponse:
+ROUTES = Routes()
+_T = "/threads/{thread_id}"
+_ONE = f"{_T}/runs/{{run_id}}"
+_READ, _CREATE, _CANCEL = "runs:read", "runs:create", "runs:cancel"
+_STARTED: Any = {"scope": _CREATE, "errors": (400, 404, 409)}
+Shown = Annotated[Json, shapes.Run]
+Located = Annotated[Reply[Json], shapes.Run]
+Stream = Annotated[web.StreamResponse, SSE]
+Values = Annotated[web.StreamResponse, Json]
+Action = Annotated[Literal["interrupt", "rollback"], "What to do with what the run did"]
+Wait = Annotated[bool, "Answer when the run has ended"]
+CancelOnDisconnect = Annotated[bool, "Cancel the run if this client goes"]
+
+
+@ROUTES("POST", f"{_T}/runs", **_STARTED, headers=LOCATION)
+async def create(call: Call, body: RunBody) -> Located:
     """Start a run in the background."""
-    thread_id, asked = alive.thread_id(request), await _asked(request)
-    return await _create(request, thread_id, asked)
+    return await _create(call, call.thread_id, await permitted(call, body))
 
 
-async def create_stream(request: web.Request) -> web.StreamResponse:
+@ROUTES("POST", f"{_T}/runs/stream", **_STARTED, headers=LOCATIONS)
+async def create_stream(call: Call, body: RunBody) -> Stream:
     """Start a run, and follow it as server-sent events."""
-    thread_id, asked = alive.thread_id(request), await _asked(request)
-    return await _create_stream(request, thread_id, asked)
+    return await _create_stream(call, call.thread_id, await permitted(call, body))
 
 
-async def create_wait(request: web.Request) -> web.StreamResponse:
+@ROUTES("POST", f"{_T}/runs/wait", **_STARTED, headers=LOCATIONS)
+async def create_wait(call: Call, body: RunBody) -> Values:
     """Start a run, and wait for the values at its end (or `__error__`)."""
-    thread_id, asked = alive.thread_id(request), await _asked(request)
-    return await _create_wait(request, thread_id, asked)
+    return await _create_wait(call, call.thread_id, await permitted(call, body))
 
 
-async def get_list(request: web.Request) -> web.Response:
+@ROUTES("GET", f"{_T}/runs", _READ)
+async def get_list(
+    thread: OwnedThread,
+    *,
+    limit: Limit = 10,
+    offset: Offset = 0,
+    status: shapes.RunStatus | None = None,
+    select: Sequence[str] = (),
+) -> list[Json]:
     """The runs of a thread, newest first."""
-    thread_id, state = await alive.owned(request)
-    limit, offset = number(request, "limit", 10, least=1, most=1000), number(request, "offset", 0)
-    status, select = request.query.get("status"), names(request, "select")
-    if status is not None and status not in STATUSES:
-        raise Invalid(f"status: one of {', '.join(STATUSES)}, got {status[:40]!r}")
-    found = [run for run in reversed(state.runs.values()) if run.shown and status in (None, run.status)]
-    return plain([selected(run_object(thread_id, run, state), select) for run in found[offset : offset + limit]])
+    runs = [run for run in reversed(thread.state.runs.values()) if run.shown and status in (None, run.status)]
+    shown = runs[offset : offset + limit]
+    return [selected(run_object(thread.id, run, thread.state), select) for run in shown]
 
 
-async def get(request: web.Request) -> web.Response:
+@ROUTES("GET", _ONE, _READ)
+async def get(of: OwnedRun) -> Shown:
     """A run."""
-    return plain(run_object(*await _run(request)))
+    return run_object(of.thread_id, of.run, of.state)
 
 
-async def join(request: web.Request) -> web.StreamResponse:
+@ROUTES("GET", f"{_ONE}/join", _READ, headers=LOCATIONS)
+async def join(
+    call: Call, of: OwnedRun, *, cancel_on_disconnect: CancelOnDisconnect = False
+) -> Annotated[web.StreamResponse, Json, SSE]:
     """Wait for the values at a run's end, also after it; as server-sent events to who accepts only these."""
-    if "text/event-stream" in request.headers.get("Accept", ""):
-        return await join_stream(request)
-    if flag(request, "cancel_on_disconnect"):
-        access.demand(alive.principal(request), "runs:cancel")
-    live = alive.of(request)
-    thread_id, run, _ = await _run(request)
-    async with live.follow(thread_id) as follower:
-        return await wait.result(
-            request, live, follower, thread_id, run.id, cancel=flag(request, "cancel_on_disconnect")
-        )
+    if SSE in call.request.headers.get("Accept", ""):
+        last_event_id = call.request.headers.get("Last-Event-ID")
+        return await join_stream(call, of, cancel_on_disconnect=cancel_on_disconnect, last_event_id=last_event_id)
+    if cancel_on_disconnect:
+        access.demand(call.principal, _CANCEL)
+    async with call.live.follow(of.thread_id) as follower:
+        return await waiting.result(call, follower, of.thread_id, of.run.id, cancel=cancel_on_disconnect)
 
 
-async def join_stream(request: web.Request) -> web.StreamResponse:
+@ROUTES("GET", f"{_ONE}/stream", _READ, headers=LOCATIONS, answers={204: None}, errors=(409,))
+@ROUTES("POST", f"{_ONE}/stream", _CANCEL, headers=LOCATIONS, answers={204: None}, errors=(409,))
+async def join_stream(
+    call: Call,
+    of: OwnedRun,
+    *,
+    stream_mode: Annotated[Sequence[str], "Repeated, one JSON list, or one mode; default: those of the run"] = (),
+    last_event_id: LastEventId = None,
+    cancel_on_disconnect: CancelOnDisconnect = False,
+    action: Action | None = None,
+    wait: Wait = False,
+) -> Stream:
     """Follow a run as server-sent events, from a frame on. With `action` the run is cancelled first."""
-    live = alive.of(request)
-    stop = action(request) if request.query.get("action") else None
-    waits, cancel = flag(request, "wait"), flag(request, "cancel_on_disconnect")
-    if stop is not None or cancel:
-        access.demand(alive.principal(request), "runs:cancel")
-    thread_id, run, state = await _run(request)
-    wanted = modes(names(request, "stream_mode") or list(run.request.stream_modes))
-    async with live.follow(thread_id) as follower:
-        if stop is not None and run.open:
-            await live.services.intake.cancel(thread_id, run.id, stop)
-            if waits:
-                await wait.ended(live, follower, thread_id, run.id)
+    if action is not None or cancel_on_disconnect:
+        access.demand(call.principal, _CANCEL)
+    thread_id, run = of.thread_id, of.run
+    wanted = modes(list(stream_mode) or list(run.request.stream_modes))
+    async with call.live.follow(thread_id) as follower:
+        if action is not None and run.open:
+            await call.services.intake.cancel(thread_id, run.id, action)
+            if wait:
+                await waiting.ended(call.live, follower, thread_id, run.id)
                 return web.Response(status=204)
-        last_id = request.headers.get("Last-Event-ID")
-        frames, missed = await stream.late(live, thread_id, state, run, wanted, last_id)
-        return await stream.play(request, live, follower, thread_id, frames, missed, cancel=cancel)
+        frames, missed = await stream.late(call.live, thread_id, of.state, run, wanted, last_event_id)
+        return await stream.play(call, follower, thread_id, frames, missed, cancel=cancel_on_disconnect)
 
 
-async def cancel(request: web.Request) -> web.Response:
+@ROUTES("POST", f"{_ONE}/cancel", _CANCEL, errors=(404, 409), answers={204: None})
+async def cancel(call: Call, *, wait: Wait = False, action: Action = "interrupt") -> Accepted[Reply[None]]:
     """Cancel a run: keep what it did, or undo it. Asking twice is fine."""
-    live, thread_id, run_id = alive.of(request), alive.thread_id(request), alive.run_id(request)
+    live, thread_id, run_id = call.live, call.thread_id, call.run_id
     async with live.follow(thread_id) as follower:
-        await live.services.intake.cancel(thread_id, run_id, action(request), user=alive.user(request))
-        if not flag(request, "wait"):
-            return web.Response(status=202)
-        await wait.ended(live, follower, thread_id, run_id)
-        return web.Response(status=204)
+        await live.services.intake.cancel(thread_id, run_id, action, user=call.user)
+        if not wait:
+            return Reply(None)
+        await waiting.ended(live, follower, thread_id, run_id)
+        return Reply(None, 204)
 
 
-async def cancel_many(request: web.Request) -> web.Response:
+@ROUTES("POST", "/runs/cancel", _CANCEL, errors=(404,))
+async def cancel_many(call: Call, body: CancelBody, *, action: Action = "interrupt") -> None:
     """Cancel some runs of a thread, or all of one's runs that are pending or running."""
-    wanted = await body(request, CancelBody)
-    live, user, how = alive.of(request), alive.user(request), action(request)
-    if wanted.status is not None and (wanted.thread_id is not None or wanted.run_ids is not None):
+    services, user = call.services, call.user
+    if body.status is not None and (body.thread_id is not None or body.run_ids is not None):
         raise Invalid("status: cancels by status are over all threads; name a thread with run_ids, or only a status")
-    if wanted.status is not None:
-        await live.services.views.current()
-        statuses = ("pending", "running") if wanted.status == "all" else (wanted.status,)
-        for thread_id, run_id in await live.services.views.open_runs(user, statuses):
+    if body.status is not None:
+        await services.views.current()
+        statuses = ("pending", "running") if body.status == "all" else (body.status,)
+        for thread_id, run_id in await services.views.open_runs(user, statuses):
             with suppress(NotFound, Refused):  # it ended meanwhile
-                await live.services.intake.cancel(thread_id, run_id, how, user=user)
-        return web.Response(status=204)
-    if wanted.thread_id is None or not wanted.run_ids:
+                await services.intake.cancel(thread_id, run_id, action, user=user)
+        return
+    if body.thread_id is None or not body.run_ids:
         raise Invalid("expected thread_id with run_ids, or status")
-    thread_id = safe_id(wanted.thread_id, "thread_id")
-    state = await live.services.commands.state(user, thread_id)
-    if unknown := [run_id for run_id in wanted.run_ids if run_id not in state.runs]:
+    thread_id = safe_id(body.thread_id, "thread_id")
+    state = await services.commands.state(user, thread_id)
+    if unknown := [run_id for run_id in body.run_ids if run_id not in state.runs]:
         raise NotFound(f"Run {unknown[0][:80]} not found")
-    for run_id in wanted.run_ids:
+    for run_id in body.run_ids:
         with suppress(Refused):  # it has ended
-            await live.services.intake.cancel(thread_id, run_id, how, user=user)
-    return web.Response(status=204)
+            await services.intake.cancel(thread_id, run_id, action, user=user)
 
 
-async def delete(request: web.Request) -> web.Response:
+@ROUTES("DELETE", _ONE, _CANCEL, errors=(409,))
+async def delete(call: Call, of: OwnedRun) -> None:
     """Show a run's record no more. What it did to the state stays; a run that is at work must be cancelled first."""
-    thread_id, run, _ = await _run(request)
-    await alive.of(request).services.intake.remove_run(thread_id, run.id, user=alive.user(request))
-    return web.Response(status=204)
+    await call.services.intake.remove_run(of.thread_id, of.run.id, user=call.user)
 
 
-async def steer(request: web.Request) -> web.Response:
+@ROUTES("POST", f"{_ONE}/steer", _CREATE, errors=(400, 404, 409))
+async def steer(call: Call, body: SteerBody) -> Accepted[Steered]:
     """Tell the agent something while it is at work: it sees the message before its next model call, and a run that was
     about to end goes on. A message id that was sent before is not added again.
     """
-    wanted = await body(request, SteerBody)
-    live, run_id = alive.of(request), alive.run_id(request)
-    given = inputs.messages(wanted.message, "message")
-    if len(given) != 1 or given[0]["type"] not in ("human", "system"):
+    messages = inputs.messages(body.message, "message")
+    if len(messages) != 1 or messages[0]["type"] not in ("human", "system"):
         raise Invalid("message: one message of the user (or system) is expected")
-    await live.services.intake.steer(alive.thread_id(request), run_id, given[0], user=alive.user(request))
-    response = plain({"run_id": run_id, "message_id": given[0]["id"]})
-    response.set_status(202)
-    return response
+    await call.services.intake.steer(call.thread_id, call.run_id, messages[0], user=call.user)
+    return Steered(call.run_id, messages[0]["id"])
 
 
 # ── without a thread ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def create_alone(request: web.Request) -> web.StreamResponse:
+@ROUTES("POST", "/runs", **_STARTED, headers=LOCATION)
+async def create_alone(call: Call, body: RunBody) -> Located:
     """Start a run on a thread of its own, which goes some time after it unless `on_completion` is `keep`."""
-    return await _create(request, *_alone(await _asked(request)))
+    return await _create(call, *_alone(await permitted(call, body)))
 
 
-async def create_stream_alone(request: web.Request) -> web.StreamResponse:
+@ROUTES("POST", "/runs/stream", **_STARTED, headers=LOCATIONS)
+async def create_stream_alone(call: Call, body: RunBody) -> Stream:
     """Start a run on a thread of its own, and follow it as server-sent events."""
-    return await _create_stream(request, *_alone(await _asked(request)))
+    return await _create_stream(call, *_alone(await permitted(call, body)))
 
 
-async def create_wait_alone(request: web.Request) -> web.StreamResponse:
+@ROUTES("POST", "/runs/wait", **_STARTED, headers=LOCATIONS)
+async def create_waitalone(call: Call, body: RunBody) -> Values:
     """Start a run on a thread of its own, and wait for the values at its end."""
-    return await _create_wait(request, *_alone(await _asked(request)))
+    return await _create_wait(call, *_alone(await permitted(call, body)))
 
 
-async def create_batch(request: web.Request) -> web.Response:
+@ROUTES("POST", "/runs/batch", **_STARTED)
+async def create_batch(call: Call, body: Batch) -> Annotated[list[Json], list[shapes.Run]]:
     """Start several runs, each on a thread of its own. If one of them is wrong, none is started."""
-    bodies = await body(request, list[RunBody])
-    if not 0 < len(bodies) <= MOST_AT_ONCE:
-        raise Invalid(f"expected 1 to {MOST_AT_ONCE} runs, got {len(bodies)}")
     asked = []
-    for index, one in enumerate(bodies):
+    for index, one in enumerate(body):
         try:
-            asked.append(_alone(await permitted(request, one)))
+            asked.append(_alone(await permitted(call, one)))
         except SikaError as error:
             raise type(error)(f"[{index}]: {error}") from error
     started = []
     for thread_id, wanted in asked:
         run_id = uuid7()
-        state, _ = await admit(request, thread_id, run_id, wanted)
+        state, _ = await admit(call, thread_id, run_id, wanted)
         started.append(run_object(thread_id, state.runs[run_id], state))
-    return plain(started)
+    return started
 
 
 # ── how ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def _create(request: web.Request, thread_id: str, asked: Asked) -> web.Response:
+async def _create(call: Call, thread_id: str, asked: Asked) -> Reply[Json]:
     run_id = uuid7()
-    state, _ = await admit(request, thread_id, run_id, asked)
-    response = plain(run_object(thread_id, state.runs[run_id], state))
-    response.headers["Content-Location"] = f"/threads/{thread_id}/runs/{run_id}"
-    return response
+    state, _ = await admit(call, thread_id, run_id, asked)
+    location = {"Content-Location": f"/threads/{thread_id}/runs/{run_id}"}
+    return Reply(run_object(thread_id, state.runs[run_id], state), headers=location)
 
 
-async def _create_stream(request: web.Request, thread_id: str, asked: Asked) -> web.StreamResponse:
-    live, run_id = alive.of(request), uuid7()
-    async with live.follow(thread_id) as follower:
+async def _create_stream(call: Call, thread_id: str, asked: Asked) -> web.StreamResponse:
+    run_id = uuid7()
+    async with call.live.follow(thread_id) as follower:
         if wants_previews(asked.modes):
             await follower.hear(run_id)
-        state, record = await admit(request, thread_id, run_id, asked)
+        state, record = await admit(call, thread_id, run_id, asked)
         frames = Frames(state, thread_id, run_id, asked.modes)
-        return await stream.play(request, live, follower, thread_id, frames, [record], cancel=asked.cancel)
+        return await stream.play(call, follower, thread_id, frames, [record], cancel=asked.cancel)
 
 
-async def _create_wait(request: web.Request, thread_id: str, asked: Asked) -> web.StreamResponse:
-    live, run_id = alive.of(request), uuid7()
-    async with live.follow(thread_id) as follower:
-        _, record = await admit(request, thread_id, run_id, asked)
-        return await wait.result(
-            request, live, follower, thread_id, run_id, cancel=asked.cancel, heard_after=record.seq
-        )
+async def _create_wait(call: Call, thread_id: str, asked: Asked) -> web.StreamResponse:
+    run_id = uuid7()
+    async with call.live.follow(thread_id) as follower:
+        _, record = await admit(call, thread_id, run_id, asked)
+        return await waiting.result(call, follower, thread_id, run_id, cancel=asked.cancel, heard_after=record.seq)
 
 
-async def admit(request: web.Request, thread_id: str, run_id: str, asked: Asked) -> tuple[ThreadState, Record]:
+async def admit(call: Call, thread_id: str, run_id: str, asked: Asked) -> tuple[ThreadState, Record]:
     """Ask for the run. Call it while following the thread: nothing of the run can be missed then."""
-    live, user = alive.of(request), alive.user(request)
-    services = live.services
+    services, user = call.services, call.user
     if asked.create and not (await services.commands.state_or_empty(user, thread_id, at_least=0)).exists:
         await services.intake.create_thread(thread_id, user=user, metadata=asked.metadata)
     replaces = asked.request.multitask in ("interrupt", "rollback")
-    async with access.limits(request).admitted(alive.principal(request), thread_id, run_id, replaces=replaces):
-        return await services.intake.request_run(thread_id, run_id, traced(request, asked.request), user=user)
+    return await access.request_run(call, thread_id, run_id, asked.request, replaces=replaces)
 
 
-async def _asked(request: web.Request) -> Asked:
-    return await permitted(request, await body(request, RunBody))
-
-
-async def permitted(request: web.Request, wanted: RunBody) -> Asked:
+async def permitted(call: Call, wanted: RunBody) -> Asked:
     """The run as it is wanted, of an assistant that the user has, and as far as the configuration allows it."""
-    services, user = alive.of(request).services, alive.user(request)
-    config = services.config()
-    assistant = await services.assistants.resolve(user, wanted.assistant_id)
+    config = call.config
+    assistant = await call.services.assistants.resolve(call.user, wanted.assistant_id)
     check_options(wanted.config, wanted.context, model_names(config))
-    asked = checked(wanted, assistant, user)
+    asked = checked(wanted, assistant, call.user)
     if asked.request.webhook is not None:
         check_url(asked.request.webhook, "webhook", private=config.webhooks.allow_private)
     return asked
@@ -280,74 +291,3 @@ def _alone(asked: Asked) -> tuple[str, Asked]:
     if not asked.keep:
         request = msgspec.structs.replace(request, on_completion="delete")
     return uuid7(), asked._replace(create=True, request=request)
-
-
-async def _run(request: web.Request) -> tuple[str, Run, ThreadState]:
-    run_id = alive.run_id(request)
-    thread_id, state = await alive.owned(request)
-    return thread_id, shown_run(state, run_id), state
-
-
-_T, _R = "/threads/{thread_id}", "/threads/{thread_id}/runs/{run_id}"
-_CANCEL_ON_DISCONNECT = Param("cancel_on_disconnect", bool, "Cancel the run if this client goes")
-_ACTION = Param("action", Literal["interrupt", "rollback"], "What to do with what the run did")
-_WAIT = Param("wait", bool, "Answer when the run has ended")
-_MODES = Param("stream_mode", list[str], "Repeated, one JSON list, or one mode; default: those of the run")
-_RESUME = Param("Last-Event-ID", str, "Send what came after this frame; -1: everything", "header")
-_CREATE: Any = {"body": RunBody, "errors": (400, 404, 409), "scope": "runs:create"}
-_SSE: Any = {200: SSE}
-ROUTES = (
-    Route("POST", f"{_T}/runs/stream", create_stream, _SSE, **_CREATE, headers=LOCATIONS),
-    Route("POST", f"{_T}/runs/wait", create_wait, {200: Json}, **_CREATE, headers=LOCATIONS),
-    Route("POST", f"{_T}/runs", create, {200: shapes.Run}, **_CREATE, headers=LOCATION),
-    Route(
-        "GET",
-        f"{_T}/runs",
-        get_list,
-        {200: list[Json]},
-        query=(Param("limit", int), Param("offset", int), Param("status", Status), Param("select", list[str])),
-        errors=(404,),
-        scope="runs:read",
-    ),
-    Route("GET", _R, get, {200: shapes.Run}, errors=(404,), scope="runs:read"),
-    Route(
-        "GET",
-        f"{_R}/join",
-        join,
-        {200: (Json, SSE)},
-        query=(_CANCEL_ON_DISCONNECT,),
-        errors=(404,),
-        scope="runs:read",
-        headers=LOCATIONS,
-    ),
-    Route(
-        "GET",
-        f"{_R}/stream",
-        join_stream,
-        {**_SSE, 204: None},
-        query=(_MODES, _RESUME, _CANCEL_ON_DISCONNECT, _ACTION, _WAIT),
-        errors=(404, 409),
-        scope="runs:read",
-        headers=LOCATIONS,
-    ),
-    Route(
-        "POST",
-        f"{_R}/stream",
-        join_stream,
-        {**_SSE, 204: None},
-        query=(_MODES, _RESUME, _CANCEL_ON_DISCONNECT, _ACTION, _WAIT),
-        errors=(404, 409),
-        scope="runs:cancel",
-        headers=LOCATIONS,
-    ),
-    Route(
-        "POST", f"{_R}/cancel", cancel, {202: None, 204: None}, None, (_WAIT, _ACTION), (404, 409), scope="runs:cancel"
-    ),
-    Route("DELETE", _R, delete, {204: None}, errors=(404, 409), scope="runs:cancel"),
-    Route("POST", f"{_R}/steer", steer, {202: Steered}, SteerBody, errors=(400, 404, 409), scope="runs:create"),
-    Route("POST", "/runs/cancel", cancel_many, {204: None}, CancelBody, (_ACTION,), (404,), scope="runs:cancel"),
-    Route("POST", "/runs/batch", create_batch, {200: list[shapes.Run]}, **{**_CREATE, "body": list[RunBody]}),
-    Route("POST", "/runs", create_alone, {200: shapes.Run}, **_CREATE, headers=LOCATION),
-    Route("POST", "/runs/stream", create_stream_alone, _SSE, **_CREATE, headers=LOCATIONS),
-    Route("POST", "/runs/wait", create_wait_alone, {200: Json}, **_CREATE, headers=LOCATIONS),
-)

@@ -5,35 +5,26 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 import structlog
-from aiohttp import web
 
-from channels.http import live as alive
-from channels.http.bodies import body, plain, within
+from channels.http.call import Call
+from channels.http.endpoint import Limit, Offset, Page, Routes
 from channels.http.langgraph import dumps
 from channels.http.langgraph.threads import thread_object
-from channels.http.listings import page, selected
-from channels.http.live import Live
-from channels.http.routes import PAGING, Route
-from channels.http.shapes import Interrupt
+from channels.http.listings import Order, descending, selected
+from channels.http.live import Services
+from channels.http.shapes import Interrupt, ThreadStatus
 from core.errors import Invalid, NotFound, SikaError, Unavailable, ungrouped
 from core.events import Json
 from core.thread.state import ThreadState
-from core.views.projections import ThreadRow, Views
+from core.views.projections import ThreadRow
 from core.views.search import Filters
 
 log = structlog.get_logger("sika.http")
 
-MOST = 1000
-"""Threads in one answer."""
-MOST_IDS = 10_000
-MOST_PATHS = 10
-"""Of `extract` (the reference's number)."""
-MOST_QUERY = 1000
-"""Characters of a full-text query."""
 AT_ONCE = 16
 """Threads loaded at the same time for one search."""
 
@@ -42,24 +33,22 @@ _STEP = re.compile(r"\.?([^.\[\]]+)|\[(-?\d{1,9})\]")
 _OF_STATE = ("values", "interrupts", "error")
 """Fields of a thread that only its folded state has."""
 
-Status = Literal["idle", "busy", "interrupted", "error"]
-
 
 class CountBody(msgspec.Struct):
     metadata: dict[str, Any] | None = None
     values: dict[str, Any] | None = None
-    status: Status | None = None
-    ids: list[str] | None = None
-    query: str | None = None
+    status: ThreadStatus | None = None
+    ids: Annotated[list[str], msgspec.Meta(max_length=10_000)] | None = None
+    query: Annotated[str, msgspec.Meta(max_length=1000)] | None = None
 
 
 class SearchBody(CountBody):
-    limit: int = 10
-    offset: int = 0
+    limit: Limit = 10
+    offset: Offset = 0
     sort_by: Literal["thread_id", "status", "created_at", "updated_at", "state_updated_at"] | None = None
-    sort_order: Literal["asc", "desc", "ASC", "DESC"] | None = None
+    sort_order: Order | None = None
     select: list[str] | None = None
-    extract: dict[str, str] | None = None
+    extract: Annotated[dict[str, str], msgspec.Meta(max_length=10)] | None = None
 
 
 class Highlight(msgspec.Struct):
@@ -77,7 +66,7 @@ class Found(msgspec.Struct, omit_defaults=True):
     updated_at: str | None = None
     state_updated_at: str | None = None
     metadata: Json | None = None
-    status: Status | None = None
+    status: ThreadStatus | None = None
     config: Json | None = None
     values: Json | None = None
     interrupts: dict[str, list[Interrupt]] | None = None
@@ -99,73 +88,69 @@ class Path(NamedTuple):
     steps: tuple[str | int, ...]
 
 
-async def search(request: web.Request) -> web.Response:
+ROUTES = Routes(tag="threads")
+
+
+@ROUTES("POST", "/threads/search", "threads:read")
+async def search(call: Call, body: SearchBody) -> Annotated[Page[msgspec.Raw], list[Found]]:
     """Search threads. All filters must hold. `metadata` values must be equal; `values` must be contained in the state's
     fields (other than `messages`); `query` are words that must be in the messages or the title, the last one as a
     beginning; where more than 5,000 messages have them, the newest of these count. Without `select` hits have their
     whole `values`; `extract` adds single values, by paths like `values.messages[-1].content`. Where more than 5,000
     threads have each of several metadata values, `X-Pagination-Total` is a lower bound until the last page.
     """
-    live, wanted = alive.of(request), await body(request, SearchBody)
-    limit, offset = within("limit", wanted.limit, 1, MOST), within("offset", wanted.offset, 0, 2**31)
-    paths = [_path(alias, text) for alias, text in (wanted.extract or {}).items()]
-    if len(paths) > MOST_PATHS:
-        raise Invalid(f"extract: at most {MOST_PATHS} paths, got {len(paths)}")
-    order: Json = {
-        "sort_by": wanted.sort_by or "updated_at",
-        "descending": (wanted.sort_order or "desc").lower() == "desc",
-    }
-    rows, total = await _find(request, wanted, limit, offset, order)
-    states = await _states(live, _that_need_it(rows, wanted.select, paths))
-    marked = wanted.query if not wanted.select or "highlights" in wanted.select else None
-    marks = await _highlights(live, marked, rows) if marked else {}
-    shown = [_row(row, states.get(row.thread_id), wanted.select, paths, marks) for row in rows]
-    return page(shown, total, offset)
+    paths = [_path(alias, text) for alias, text in (body.extract or {}).items()]
+    order: Json = {"sort_by": body.sort_by or "updated_at", "descending": descending(body)}
+    rows, total = await _find(call, body, body.limit, body.offset, order)
+    states = await _states(call.services, _that_need_it(rows, body.select, paths))
+    marked = body.query if not body.select or "highlights" in body.select else None
+    marks = await _highlights(call.services, marked, rows) if marked else {}
+    shown = [_row(row, states.get(row.thread_id), body.select, paths, marks) for row in rows]
+    return Page(shown, total, body.offset)
 
 
-async def count(request: web.Request) -> web.Response:
+@ROUTES("POST", "/threads/count", "threads:read")
+async def count(call: Call, body: CountBody) -> int:
     """Count threads, by the filters of the search."""
-    views, conditions = await _conditions(request, await body(request, CountBody))
+    conditions = await _conditions(call, body)
     if conditions["values"]:
-        return plain(len(await _with_values(request, conditions, {})))
-    return plain(await views.count(Filters(**conditions)))
+        return len(await _with_values(call, conditions, {}))
+    return await call.services.views.count(Filters(**conditions))
 
 
 async def _find(
-    request: web.Request, wanted: CountBody, limit: int, offset: int, order: Mapping[str, Any]
+    call: Call, body: CountBody, limit: int, offset: int, order: Mapping[str, Any]
 ) -> tuple[Sequence[ThreadRow], int]:
-    views, conditions = await _conditions(request, wanted)
+    conditions = await _conditions(call, body)
     if not conditions["values"]:
-        return await views.search(**conditions, **order, limit=limit, offset=offset)
-    rows = await _with_values(request, conditions, order)
+        return await call.services.views.search(**conditions, **order, limit=limit, offset=offset)
+    rows = await _with_values(call, conditions, order)
     return rows[offset : offset + limit], len(rows)
 
 
-async def _conditions(request: web.Request, wanted: CountBody) -> tuple[Views, Json]:
-    """The read models with all that is in the log, and the fields of their `Filters`."""
+async def _conditions(call: Call, body: CountBody) -> Json:
+    """Returns the fields of the `Filters`. The read models have all events of the log by then."""
     conditions: Json = {
-        "user": alive.user(request),
-        "metadata": _metadata(wanted.metadata or {}),
-        "status": wanted.status,
-        "ids": _ids(wanted.ids),
-        "query": _query(wanted.query),
-        "values": _values(wanted.values or {}),
+        "user": call.user,
+        "metadata": _metadata(body.metadata or {}),
+        "status": body.status,
+        "ids": body.ids,
+        "query": body.query or None,
+        "values": _values(body.values or {}),
     }
-    views = alive.of(request).services.views
-    await views.current()
-    return views, conditions
+    await call.services.views.current()
+    return conditions
 
 
-async def _with_values(request: web.Request, conditions: Json, order: Mapping[str, Any]) -> list[ThreadRow]:
-    """All hits of a search by fields of the state, which is looked at."""
-    live, values = alive.of(request), conditions["values"]
-    candidates, _ = await live.services.views.search(**conditions, **order, limit=2**31)
-    states = await _states(live, candidates, lambda state: _contains(state.values, values))
+async def _with_values(call: Call, conditions: Json, order: Mapping[str, Any]) -> list[ThreadRow]:
+    """Returns all hits of a search by fields of the state, which is folded."""
+    candidates, _ = await call.services.views.search(**conditions, **order, limit=2**31)
+    states = await _states(call.services, candidates, lambda state: _contains(state.values, conditions["values"]))
     return [row for row in candidates if row.thread_id in states]
 
 
 async def _states(
-    live: Live, rows: Iterable[ThreadRow], chosen: Callable[[ThreadState], bool] = lambda _: True
+    services: Services, rows: Iterable[ThreadRow], chosen: Callable[[ThreadState], bool] = lambda _: True
 ) -> dict[str, ThreadState | Broken]:
     """The folded states of threads that still exist, as far as they are `chosen`; those that cannot be made out are."""
     found: dict[str, ThreadState | Broken] = {}
@@ -174,7 +159,7 @@ async def _states(
     async def load() -> None:
         for row in waiting:
             try:
-                state = await live.services.commands.state(row.user, row.thread_id, at_least=row.seq)
+                state = await services.commands.state(row.user, row.thread_id, at_least=row.seq)
             except NotFound:
                 continue
             except Unavailable:
@@ -202,9 +187,9 @@ def _that_need_it(rows: Sequence[ThreadRow], select: list[str] | None, paths: Se
     return [row for row in rows if row.status in ("interrupted", "error")]
 
 
-async def _highlights(live: Live, query: str, rows: Sequence[ThreadRow]) -> dict[str, list[Json]]:
+async def _highlights(services: Services, query: str, rows: Sequence[ThreadRow]) -> dict[str, list[Json]]:
     marks: dict[str, list[Json]] = {row.thread_id: [] for row in rows}
-    for snippet in await live.services.views.snippets(query, rows):
+    for snippet in await services.views.snippets(query, rows):
         marks[snippet.thread_id].append({"message_id": snippet.message_id, "text": snippet.text})
     return marks
 
@@ -275,18 +260,6 @@ def _values(given: Json) -> Json:
     return given
 
 
-def _ids(given: list[str] | None) -> list[str] | None:
-    if given is not None and len(given) > MOST_IDS:
-        raise Invalid(f"ids: at most {MOST_IDS}, got {len(given)}")
-    return given
-
-
-def _query(given: str | None) -> str | None:
-    if given is not None and len(given) > MOST_QUERY:
-        raise Invalid(f"query: at most {MOST_QUERY} characters, got {len(given)}")
-    return given or None
-
-
 def _contains(value: Any, wanted: Any) -> bool:
     """Whether a JSON value contains another, as PostgreSQL's `@>` has it."""
     match wanted:
@@ -332,18 +305,3 @@ def _plain(values: Json) -> Json:
         if "messages" in values
         else values
     )
-
-
-ROUTES = (
-    Route(
-        "POST",
-        "/threads/search",
-        search,
-        {200: list[Found]},
-        SearchBody,
-        scope="threads:read",
-        headers=PAGING,
-        tag="threads",
-    ),
-    Route("POST", "/threads/count", count, {200: int}, CountBody, scope="threads:read", tag="threads"),
-)

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import structlog
 from aiohttp import web
 
 from channels.http import inputs
-from channels.http import live as alive
 from channels.http.asked import checkpoint_seq
-from channels.http.bodies import body, names, number, plain, within
+from channels.http.call import Call, OwnedThread, ReadableThread
+from channels.http.endpoint import Limit, Routes
 from channels.http.langgraph import dumps
 from channels.http.langgraph.snapshots import history, metadata, snapshot, timeline
 from channels.http.langgraph.threads import node_name
 from channels.http.live import Outlet
-from channels.http.routes import Param, Route
 from channels.http.shapes import Checkpoint, Interrupt, Task, Updated
 from core.errors import Invalid, NotFound
 from core.events import Json
@@ -30,7 +29,7 @@ THREAD = "/threads/{thread_id}"
 DEERFLOW = "/api/langgraph/"
 """Where DeerFlow's page reads: to it the history of a thread that is not there is empty. LangGraph says 404."""
 MOST = 1000
-"""States in one answer of the history; and in one update."""
+"""States in one update."""
 PIECE_BYTES = 1 << 20
 """A longer history is sent piece by piece: it is never in memory as a whole."""
 
@@ -50,6 +49,9 @@ class SelectedState(msgspec.Struct, omit_defaults=True):
     interrupts: list[Interrupt] = []
 
 
+States = Annotated[web.StreamResponse, list[SelectedState]]
+
+
 class CheckpointBody(msgspec.Struct):
     checkpoint: dict[str, Any] | None = None
     subgraphs: bool | None = None
@@ -64,70 +66,78 @@ class UpdateBody(msgspec.Struct):
 
 
 class HistoryBody(msgspec.Struct):
-    limit: int | None = None
+    limit: Limit | None = None
     before: str | dict[str, Any] | None = None
     metadata: dict[str, Any] | None = None
     checkpoint: dict[str, Any] | None = None
     select: list[str] | None = None
 
 
-async def get(request: web.Request) -> web.Response:
+ROUTES = Routes()
+_READ = "threads:read"
+Shown = Annotated[Json, SelectedState]
+Subgraphs = Annotated[str, "Accepted; there are no subgraphs with a state of their own"]
+Select = Annotated[Sequence[str], "Fields of the state; `values.<key>` for a single one of the values"]
+
+
+@ROUTES("GET", f"{THREAD}/state", _READ)
+async def get(thread: OwnedThread, *, subgraphs: Subgraphs = "", select: Select = ()) -> Shown:
     """The state of a thread as it is."""
-    thread_id, state = await alive.owned(request)
-    return plain(_selected(snapshot(thread_id, state, state.head), names(request, "select")))
+    return _selected(snapshot(thread.id, thread.state, thread.state.head), select)
 
 
-async def get_at(request: web.Request) -> web.Response:
+@ROUTES("GET", f"{THREAD}/state/{{checkpoint_id}}", _READ)
+async def get_at(thread: OwnedThread, checkpoint_id: str, *, subgraphs: Subgraphs = "", select: Select = ()) -> Shown:
     """The state at a checkpoint."""
-    thread_id, state = await alive.owned(request)
-    found = snapshot(thread_id, state, _found(state, request.match_info["checkpoint_id"]))
-    return plain(_selected(found, names(request, "select")))
+    return _selected(snapshot(thread.id, thread.state, _found(thread.state, checkpoint_id)), select)
 
 
-async def post_checkpoint(request: web.Request) -> web.Response:
+@ROUTES("POST", f"{THREAD}/state/checkpoint", _READ)
+async def post_checkpoint(thread: OwnedThread, body: CheckpointBody) -> Shown:
     """The state at a checkpoint that is named in the body; without one, as it is."""
-    wanted = await body(request, CheckpointBody)
-    thread_id, state = await alive.owned(request)
-    named = _named(wanted.checkpoint)
-    found = snapshot(thread_id, state, state.head if named in (None, "") else _found(state, named))
-    return plain(_selected(found, wanted.select))
+    named = _named(body.checkpoint)
+    index = thread.state.head if named in (None, "") else _found(thread.state, named)
+    return _selected(snapshot(thread.id, thread.state, index), body.select)
 
 
-async def update(request: web.Request) -> web.Response:
+@ROUTES("POST", f"{THREAD}/state", "threads:write", errors=(400, 404, 409))
+async def update(call: Call, body: UpdateBody) -> Annotated[Json, Updated]:
     """Write to the state through its reducers. From an older checkpoint this is a fork, and the new branch is the head.
     A list of `values` makes one checkpoint each, all or none.
     """
-    wanted, user = await body(request, UpdateBody), alive.user(request)
-    thread_id, commands = alive.thread_id(request), alive.of(request).services.commands
-    base = checkpoint_seq(wanted.checkpoint_id or _named(wanted.checkpoint), "checkpoint_id")
-    given = wanted.values if isinstance(wanted.values, list) else [wanted.values or {}]
-    if len(given) > MOST - 1:
-        raise Invalid(f"values: at most {MOST - 1} updates, got {len(given)}")
-    node = node_name(wanted.as_node)
-    writes = [inputs.with_messages(values, "values") for values in given] or [{}]
-
-    state, seq = await commands.write_state(user, thread_id, writes, node=node, base=base)
-    made = snapshot(thread_id, state, state.commit_at(seq))
-    return plain({**made, "configurable": made["checkpoint"]})
+    base = checkpoint_seq(body.checkpoint_id or _named(body.checkpoint), "checkpoint_id")
+    updates = body.values if isinstance(body.values, list) else [body.values or {}]
+    if len(updates) > MOST - 1:
+        raise Invalid(f"values: at most {MOST - 1} updates, got {len(updates)}")
+    node = node_name(body.as_node)
+    writes = [inputs.with_messages(values, "values") for values in updates] or [{}]
+    commands = call.services.commands
+    state, seq = await commands.write_state(call.user, call.thread_id, writes, node=node, base=base)
+    made = snapshot(call.thread_id, state, state.commit_at(seq))
+    return {**made, "configurable": made["checkpoint"]}
 
 
-async def get_history(request: web.Request) -> web.StreamResponse:
+@ROUTES("GET", f"{THREAD}/history", _READ, errors=(404,))
+async def get_history(
+    call: Call, *, limit: Limit = 10, before: Annotated[str | None, "A checkpoint id; exclusive"] = None
+) -> States:
     """The states at a thread's checkpoints, newest first."""
-    limit = number(request, "limit", 10, least=1, most=MOST)
-    return await _history(request, HistoryBody(limit=limit, before=request.query.get("before")))
+    return await _history(call, HistoryBody(limit=limit, before=before))
 
 
-async def post_history(request: web.Request) -> web.StreamResponse:
+@ROUTES("POST", f"{THREAD}/history", _READ, errors=(404,))
+async def post_history(call: Call, body: HistoryBody) -> States:
     """The states at a thread's checkpoints, newest first: those before one (`before`, exclusive), up to one
     (`checkpoint`), with certain `metadata`.
     """
-    return await _history(request, await body(request, HistoryBody))
+    return await _history(call, body)
 
 
-async def _history(request: web.Request, wanted: HistoryBody) -> web.StreamResponse:
-    limit = 10 if wanted.limit is None else within("limit", wanted.limit, 1, MOST)
+async def _history(call: Call, wanted: HistoryBody) -> web.StreamResponse:
     before, newest = _before(wanted.before), _before(wanted.checkpoint)
-    thread_id, state = await (alive.readable(request) if request.path.startswith(DEERFLOW) else alive.owned(request))
+    kind = ReadableThread if call.request.path.startswith(DEERFLOW) else OwnedThread
+    thread = await kind.of_call(call)
+    thread_id, state = thread.id, thread.state
 
     def is_wanted(index: int) -> bool:
         seq = state.commits[index].seq if index >= 0 else ROOT
@@ -136,13 +146,13 @@ async def _history(request: web.Request, wanted: HistoryBody) -> web.StreamRespo
         found = metadata(thread_id, state, index) if wanted.metadata else {}
         return all(key in found and found[key] == value for key, value in (wanted.metadata or {}).items())
 
-    indices = [index for index in history(state) if is_wanted(index)][:limit]
+    indices = [index for index in history(state) if is_wanted(index)][: wanted.limit or 10]
     values: dict[int, Json] = {}
     for index, found in () if _is_small(wanted.select) else timeline(state, (index for index in indices if index >= 0)):
         values[index] = found
         await asyncio.sleep(0)  # a long history of a long thread is work: let others in between
     shown = (_selected(_shown(thread_id, state, i, values.get(i, {})), wanted.select) for i in indices)
-    return await _array(request, shown)
+    return await _array(call, shown)
 
 
 def _shown(thread_id: str, state: ThreadState, index: int, values: Json) -> Json:
@@ -155,9 +165,9 @@ def _shown(thread_id: str, state: ThreadState, index: int, values: Json) -> Json
         return {**found, "metadata": {**found["metadata"], "problem": f"unreadable: {type(error).__name__}"}}
 
 
-async def _array(request: web.Request, items: Iterator[Json]) -> web.StreamResponse:
+async def _array(call: Call, items: Iterator[Json]) -> web.StreamResponse:
     """A JSON array that is made while it is sent, once it is long; others are let in between."""
-    outlet = Outlet(request, "application/json; charset=utf-8", {"Cache-Control": "no-store"})
+    outlet = Outlet(call.request, "application/json; charset=utf-8", {"Cache-Control": "no-store"})
     data = bytearray(b"[")
     for item in items:
         data += (b"," if len(data) > 1 or outlet.response.prepared else b"") + dumps.encode(item)
@@ -211,49 +221,3 @@ def _found(state: ThreadState, named: Any) -> int:
     if seq is None or not state.has_checkpoint(seq):
         raise NotFound(f"Checkpoint {str(named)[:40]} not found")
     return state.commit_at(seq)
-
-
-_SUBGRAPHS = Param("subgraphs", str, "Accepted; there are no subgraphs with a state of their own")
-_SELECT = Param("select", list[str], "Fields of the state; `values.<key>` for a single one of the values")
-ROUTES = (
-    Route(
-        "GET",
-        f"{THREAD}/state",
-        get,
-        {200: SelectedState},
-        query=(_SUBGRAPHS, _SELECT),
-        errors=(404,),
-        scope="threads:read",
-    ),
-    Route("POST", f"{THREAD}/state", update, {200: Updated}, UpdateBody, errors=(400, 404, 409), scope="threads:write"),
-    Route(
-        "POST",
-        f"{THREAD}/state/checkpoint",
-        post_checkpoint,
-        {200: SelectedState},
-        CheckpointBody,
-        errors=(404,),
-        scope="threads:read",
-    ),
-    Route(
-        "GET",
-        f"{THREAD}/state/{{checkpoint_id}}",
-        get_at,
-        {200: SelectedState},
-        query=(_SUBGRAPHS, _SELECT),
-        errors=(404,),
-        scope="threads:read",
-    ),
-    Route(
-        "GET",
-        f"{THREAD}/history",
-        get_history,
-        {200: list[SelectedState]},
-        query=(Param("limit", int, "1 to 1000"), Param("before", str, "A checkpoint id; exclusive")),
-        errors=(404,),
-        scope="threads:read",
-    ),
-    Route(
-        "POST", f"{THREAD}/history", post_history, {200: list[SelectedState]}, HistoryBody, (), (404,), "threads:read"
-    ),
-)

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Annotated, Any
 
 import anyio.to_thread
 import msgspec
-from aiohttp import web
 
-from channels.http import live as alive
-from channels.http.bodies import body, plain, within
+from channels.http.call import Call
+from channels.http.endpoint import Limit, Offset, Routes
 from channels.http.kept import storable
-from channels.http.routes import Param, Route
 from core import ids
-from core.errors import Invalid
 from core.events import Json
 from core.user import store as items
 
-MOST_MINUTES = 100 * 366 * 24 * 60
+Key = Annotated[str, msgspec.Meta(min_length=1, max_length=items.MOST_CHARACTERS)]
+Labels = Annotated[list[str], msgspec.Meta(max_length=items.MOST_LABELS)]
 
 
 class Item(msgspec.Struct):
@@ -50,133 +47,91 @@ class PutBody(msgspec.Struct):
     """
 
     namespace: list[str]
-    key: str
+    key: Key
     value: dict[str, Any]
-    ttl: float | None = None
+    ttl: Annotated[float, msgspec.Meta(gt=0, le=100 * 366 * 24 * 60)] | None = None
 
 
 class KeyBody(msgspec.Struct):
     namespace: list[str]
-    key: str
+    key: Key
 
 
 class SearchBody(msgspec.Struct):
     namespace_prefix: list[str] = []
     filter: dict[str, Any] | None = None
-    limit: int = 10
-    offset: int = 0
+    limit: Limit = 10
+    offset: Offset = 0
     query: str | None = None
 
 
 class NamespacesBody(msgspec.Struct):
     """`*` in a prefix or suffix stands for any one label."""
 
-    prefix: list[str] | None = None
-    suffix: list[str] | None = None
-    max_depth: int | None = None
-    limit: int = 100
-    offset: int = 0
+    prefix: Labels | None = None
+    suffix: Labels | None = None
+    max_depth: Annotated[int, msgspec.Meta(ge=1, le=items.MOST_LABELS)] | None = None
+    limit: Limit = 100
+    offset: Offset = 0
 
 
-async def put(request: web.Request) -> web.Response:
+ROUTES = Routes()
+_ITEMS = "/store/items"
+
+
+@ROUTES("PUT", _ITEMS, "store:write", errors=(409,))
+async def put(call: Call, body: PutBody) -> None:
     """Store an item, or put a new value over an old one. Namespaces and keys are the user's own."""
-    wanted = await body(request, PutBody)
-    storable(wanted.value, "value", items.MOST_VALUE_BYTES)
-    item = items.ItemPut(
-        namespace=list(items.checked(wanted.namespace)),
-        key=_key(wanted.key),
-        value=wanted.value,
-        expires=_expires(wanted.ttl),
-    )
-    await alive.of(request).services.stores.put(alive.user(request), item)
-    return web.Response(status=204)
+    storable(body.value, "value", items.MOST_VALUE_BYTES)
+    expires = ids.stamp(datetime.now(UTC) + timedelta(minutes=body.ttl)) if body.ttl is not None else None
+    namespace = list(items.checked(body.namespace))
+    await call.services.stores.put(call.user, items.ItemPut(namespace, body.key, body.value, expires))
 
 
-async def get(request: web.Request) -> web.Response:
+@ROUTES("GET", _ITEMS, "store:read")
+async def get(
+    call: Call,
+    *,
+    namespace: Annotated[str, "Labels, joined by dots"],
+    key: Key,
+    refresh_ttl: Annotated[str, "Ignored"] = "",
+) -> Item | None:
     """An item, or null if there is none. The namespace's labels are joined by dots; `refresh_ttl` is ignored."""
-    namespace, key = request.query.get("namespace"), request.query.get("key")
-    if not namespace or not key:
-        raise Invalid("namespace and key: both are needed")
-    store = await alive.of(request).services.stores.of(alive.user(request))
-    found = store.get(items.checked(namespace.split(".")), _key(key), ids.now())
-    return plain(_item(found) if found else None)
+    store = await call.services.stores.of(call.user)
+    item = store.get(items.checked(namespace.split(".")), key, ids.now())
+    return _item(item) if item else None
 
 
-async def delete(request: web.Request) -> web.Response:
+@ROUTES("DELETE", _ITEMS, "store:write")
+async def delete(call: Call, body: KeyBody) -> None:
     """Remove an item; one that is not there is fine too."""
-    wanted = await body(request, KeyBody)
-    namespace, key = items.checked(wanted.namespace), _key(wanted.key)
-    await alive.of(request).services.stores.remove(alive.user(request), namespace, key)
-    return web.Response(status=204)
+    await call.services.stores.remove(call.user, items.checked(body.namespace), body.key)
 
 
-async def search(request: web.Request) -> web.Response:
+@ROUTES("POST", f"{_ITEMS}/search", "store:read")
+async def search(call: Call, body: SearchBody) -> FoundItems:
     """Find items in a namespace and below it, newest first. `filter` compares fields of the values, directly or by
     `$eq`, `$ne`, `$gt`, `$gte`, `$lt`, `$lte`. `query` finds words as parts of text and puts what has most of them
     first: there is no search by meaning. `refresh_ttl` is ignored.
     """
-    wanted = await body(request, SearchBody)
-    limit, offset = within("limit", wanted.limit, 1, 1000), within("offset", wanted.offset, 0, 2**31)
-    prefix = items.checked(wanted.namespace_prefix, "namespace_prefix", least=0)
-    storable(wanted.filter, "filter")
-    fits = items.matching(wanted.filter or {})
-    store = await alive.of(request).services.stores.of(alive.user(request))
-    found = await anyio.to_thread.run_sync(items.search, store, prefix, fits, wanted.query, ids.now())
-    page = found[offset : offset + limit]
-    return plain({"items": [{**_item(hit.item), "score": hit.score} for hit in page]})
+    prefix = items.checked(body.namespace_prefix, "namespace_prefix", least=0)
+    storable(body.filter, "filter")
+    fits = items.matching(body.filter or {})
+    store = await call.services.stores.of(call.user)
+    hits = await anyio.to_thread.run_sync(items.search, store, prefix, fits, body.query, ids.now())
+    page = hits[body.offset : body.offset + body.limit]
+    return FoundItems([FoundItem(**msgspec.structs.asdict(_item(hit.item)), score=hit.score) for hit in page])
 
 
-async def namespaces(request: web.Request) -> web.Response:
+@ROUTES("POST", "/store/namespaces", "store:read")
+async def namespaces(call: Call, body: NamespacesBody) -> Namespaces:
     """The namespaces that have items, in order."""
-    wanted = await body(request, NamespacesBody)
-    limit, offset = within("limit", wanted.limit, 1, 1000), within("offset", wanted.offset, 0, 2**31)
-    depth = None if wanted.max_depth is None else within("max_depth", wanted.max_depth, 1, items.MOST_LABELS)
-    prefix, suffix = _pattern(wanted.prefix, "prefix"), _pattern(wanted.suffix, "suffix")
-    store = await alive.of(request).services.stores.of(alive.user(request))
-    found = await anyio.to_thread.run_sync(items.namespaces, store, prefix, suffix, depth, ids.now())
-    return plain({"namespaces": found[offset : offset + limit]})
+    store = await call.services.stores.of(call.user)
+    found = await anyio.to_thread.run_sync(
+        items.namespaces, store, body.prefix or (), body.suffix or (), body.max_depth, ids.now()
+    )
+    return Namespaces([list(labels) for labels in found[body.offset : body.offset + body.limit]])
 
 
-def _item(found: items.Item) -> Json:
-    return {
-        "namespace": found.namespace,
-        "key": found.key,
-        "value": found.value,
-        "created_at": found.created_at,
-        "updated_at": found.updated_at,
-    }
-
-
-def _key(key: str) -> str:
-    if not 0 < len(key) <= items.MOST_CHARACTERS:
-        raise Invalid(f"key: 1 to {items.MOST_CHARACTERS} characters, got {len(key)}")
-    return key
-
-
-def _expires(minutes: float | None) -> str | None:
-    if minutes is None:
-        return None
-    if not 0 < minutes <= MOST_MINUTES:
-        raise Invalid(f"ttl: more than 0 minutes and at most {MOST_MINUTES}, got {minutes:g}")
-    return ids.stamp(datetime.now(UTC) + timedelta(minutes=minutes))
-
-
-def _pattern(labels: Sequence[str] | None, where: str) -> Sequence[str]:
-    if len(labels or ()) > items.MOST_LABELS:
-        raise Invalid(f"{where}: at most {items.MOST_LABELS} labels, got {len(labels or ())}")
-    return labels or ()
-
-
-_ITEMS = "/store/items"
-_NAMED = (
-    Param("namespace", str, "Labels, joined by dots", required=True),
-    Param("key", required=True),
-    Param("refresh_ttl", str, "Ignored"),
-)
-ROUTES = (
-    Route("PUT", _ITEMS, put, {204: None}, PutBody, errors=(409,), scope="store:write"),
-    Route("GET", _ITEMS, get, {200: Item | None}, query=_NAMED, scope="store:read"),
-    Route("DELETE", _ITEMS, delete, {204: None}, KeyBody, scope="store:write"),
-    Route("POST", f"{_ITEMS}/search", search, {200: FoundItems}, SearchBody, scope="store:read"),
-    Route("POST", "/store/namespaces", namespaces, {200: Namespaces}, NamespacesBody, scope="store:read"),
-)
+def _item(item: items.Item) -> Item:
+    return Item(list(item.namespace), item.key, item.value, item.created_at, item.updated_at)

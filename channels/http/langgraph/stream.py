@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from aiohttp import web
 
 from channels.http import sse
+from channels.http.call import Call
 from channels.http.langgraph.frames import Cursor, Frames
 from channels.http.live import Live, Outlet
 from channels.http.sse import Frame
@@ -20,8 +21,7 @@ from core.thread.state import Run, ThreadState
 
 
 async def play(
-    request: web.Request,
-    live: Live,
+    call: Call,
     follower: Follower,
     thread_id: str,
     frames: Frames,
@@ -30,11 +30,11 @@ async def play(
     cancel: bool,
 ) -> web.StreamResponse:
     """Send what was missed, then whatever comes until the run ends. `cancel`: the run ends if the client goes."""
-    outlet = Outlet(request, sse.CONTENT_TYPE, locations(thread_id, frames.run_id))
+    outlet = Outlet(call.request, sse.CONTENT_TYPE, locations(thread_id, frames.run_id))
 
     def gone() -> None:
         if cancel and not frames.ended:
-            live.left(thread_id, frames.run_id)
+            call.live.left(thread_id, frames.run_id)
 
     async with sse.sending(outlet, "stream", gone, run=frames.run_id):
         if frames.ended:

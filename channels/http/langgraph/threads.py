@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
-from aiohttp import web
 
 from channels.http import inputs
-from channels.http import live as alive
-from channels.http.bodies import body, names, plain
+from channels.http.call import Call, OwnedThread
+from channels.http.endpoint import Reply, Routes
 from channels.http.langgraph import dumps
-from channels.http.routes import Param, Route
 from channels.http.shapes import Thread
 from core.errors import Invalid, Refused
 from core.events import Json, ThreadExpirySet
@@ -27,8 +25,6 @@ RESERVED = ("owner_id", "user_id")
 MOST_METADATA = 65_536
 """Bytes of JSON in what one request says of a thread."""
 MOST_MINUTES = 10 * 366 * 24 * 60
-MOST_PRUNED = 1000
-"""Threads in one request."""
 
 
 class Ttl(msgspec.Struct):
@@ -79,7 +75,7 @@ class PatchBody(msgspec.Struct):
 
 
 class PruneBody(msgspec.Struct):
-    thread_ids: list[str]
+    thread_ids: Annotated[list[str], msgspec.Meta(max_length=1000)]
     strategy: Literal["delete", "keep_latest"] = "delete"
 
 
@@ -87,67 +83,69 @@ class Pruned(msgspec.Struct):
     pruned_count: int
 
 
-async def create(request: web.Request) -> web.Response:
+ROUTES = Routes()
+_ONE = "/threads/{thread_id}"
+
+
+@ROUTES("POST", "/threads", "threads:write", errors=(400, 404, 409))
+async def create(call: Call, body: CreateBody) -> Annotated[Json, Thread]:
     """Create a thread. If it exists it is returned as it is (DeerFlow's UI relies on that), unless `if_exists` is
     `raise`. `supersteps` are checkpoints it begins with, one for each update.
     """
-    live, wanted, user = alive.of(request), await body(request, CreateBody), alive.user(request)
-    thread_id = safe_id(wanted.thread_id, "thread_id") if wanted.thread_id is not None else uuid7()
-    metadata = _metadata(wanted.metadata)
-    if wanted.assistant_id is not None:
-        assistant = await live.services.assistants.resolve(user, wanted.assistant_id)
+    services, user = call.services, call.user
+    thread_id = safe_id(body.thread_id, "thread_id") if body.thread_id is not None else uuid7()
+    metadata = _metadata(body.metadata)
+    if body.assistant_id is not None:
+        assistant = await services.assistants.resolve(user, body.assistant_id)
         metadata = {"graph_id": assistant.graph_id, "assistant_id": assistant.id, **metadata}
-    steps = _supersteps(wanted.supersteps or [])
-    expiry = _expiry(wanted.ttl) if wanted.ttl is not None else None
-    state, new = await live.services.commands.create(user, thread_id, metadata, expiry=expiry, steps=steps)
-    if not new and wanted.if_exists == "raise":
+    steps = _supersteps(body.supersteps or [])
+    expiry = _expiry(body.ttl) if body.ttl is not None else None
+    state, new = await services.commands.create(user, thread_id, metadata, expiry=expiry, steps=steps)
+    if not new and body.if_exists == "raise":
         raise Refused(f"Thread {thread_id} already exists")
-    return plain(thread_object(thread_id, state))
+    return thread_object(thread_id, state)
 
 
-async def get(request: web.Request) -> web.Response:
+@ROUTES("GET", _ONE, "threads:read")
+async def get(
+    thread: OwnedThread, *, include: Annotated[Sequence[str], "`ttl`: show when the thread goes"] = ()
+) -> Annotated[Json, ShownThread]:
     """A thread with its values. With `include=ttl` also when it goes."""
-    thread_id, state = await alive.owned(request)
-    found = thread_object(thread_id, state)
-    if "ttl" in ",".join(names(request, "include")).split(","):
-        found["ttl"] = _ttl(state, state.expiry) if state.expiry else None
-    return plain(found)
+    state, shown = thread.state, thread_object(thread.id, thread.state)
+    if "ttl" in ",".join(include).split(","):
+        shown["ttl"] = _ttl(state, state.expiry) if state.expiry else None
+    return shown
 
 
-async def patch(request: web.Request) -> web.Response:
+@ROUTES("PATCH", _ONE, "threads:write", answers={204: None})
+async def patch(call: Call, thread: OwnedThread, body: PatchBody) -> Annotated[Reply[Json | None], Thread]:
     """Merge metadata into a thread's, key by key; set its time to live, or lift it by `null`."""
-    services, user, thread_id = alive.of(request).services, alive.user(request), alive.thread_id(request)
-    wanted = await body(request, PatchBody)
-    expiry = _expiry(wanted.ttl) if wanted.ttl is not msgspec.UNSET else None
-    metadata = _metadata(wanted.metadata)
-    _, state = await alive.owned(request)
+    expiry = _expiry(body.ttl) if body.ttl is not msgspec.UNSET else None
+    state, metadata = thread.state, _metadata(body.metadata)
     if metadata:
-        state = await services.intake.annotate(thread_id, metadata, user=user)
+        state = await call.services.intake.annotate(thread.id, metadata, user=call.user)
     if expiry is not None:
-        state = await services.commands.set_expiry(user, thread_id, expiry)
-    if "return=minimal" in request.headers.get("Prefer", ""):
-        return web.Response(status=204)
-    return plain(thread_object(thread_id, state))
+        state = await call.services.commands.set_expiry(call.user, thread.id, expiry)
+    if "return=minimal" in call.request.headers.get("Prefer", ""):
+        return Reply(None, 204)
+    return Reply(thread_object(thread.id, state))
 
 
-async def delete(request: web.Request) -> web.Response:
+@ROUTES("DELETE", _ONE, "threads:delete", errors=(404,))
+async def delete(call: Call) -> None:
     """Delete a thread with all it has. Deleting twice is fine; what never was is not found."""
-    live, thread_id = alive.of(request), alive.thread_id(request)
-    await live.to_its_end(live.services.commands.erase(alive.user(request), thread_id))
-    return web.Response(status=204)
+    await call.live.to_its_end(call.services.commands.erase(call.user, call.thread_id))
 
 
-async def prune(request: web.Request) -> web.Response:
+@ROUTES("POST", "/threads/prune", "threads:delete")
+async def prune(call: Call, body: PruneBody) -> Pruned:
     """Delete threads, or (`keep_latest`) their past. Those that are at work are left alone, as are unknown ones; and
     those that wait for an answer keep their past.
     """
-    live, wanted, user = alive.of(request), await body(request, PruneBody), alive.user(request)
-    if len(wanted.thread_ids) > MOST_PRUNED:
-        raise Invalid(f"thread_ids: at most {MOST_PRUNED}, got {len(wanted.thread_ids)}")
     count = 0
-    for thread_id in dict.fromkeys(safe_id(name, "thread_ids") for name in wanted.thread_ids):
-        count += await live.to_its_end(live.services.commands.prune(user, thread_id, wanted.strategy))
-    return plain({"pruned_count": count})
+    for thread_id in dict.fromkeys(safe_id(name, "thread_ids") for name in body.thread_ids):
+        count += await call.live.to_its_end(call.services.commands.prune(call.user, thread_id, body.strategy))
+    return Pruned(count)
 
 
 def thread_object(thread_id: str, state: ThreadState) -> Json:
@@ -203,14 +201,3 @@ def _expiry(given: float | Ttl | None) -> ThreadExpirySet:
 def _ttl(state: ThreadState, expiry: Expiry) -> Json:
     ends = datetime.fromisoformat(state.updated_at) + timedelta(minutes=expiry.minutes)
     return {"strategy": expiry.strategy, "ttl_minutes": expiry.minutes, "expires_at": ends.isoformat()}
-
-
-_T = "/threads/{thread_id}"
-_INCLUDE = Param("include", list[str], "`ttl`: show when the thread goes")
-ROUTES = (
-    Route("POST", "/threads", create, {200: Thread}, CreateBody, errors=(400, 404, 409), scope="threads:write"),
-    Route("POST", "/threads/prune", prune, {200: Pruned}, PruneBody, scope="threads:delete"),
-    Route("GET", _T, get, {200: ShownThread}, query=(_INCLUDE,), errors=(404,), scope="threads:read"),
-    Route("PATCH", _T, patch, {200: Thread, 204: None}, PatchBody, errors=(404,), scope="threads:write"),
-    Route("DELETE", _T, delete, {204: None}, errors=(404,), scope="threads:delete"),
-)

@@ -7,6 +7,7 @@ from contextlib import aclosing
 import msgspec
 from aiohttp import web
 
+from channels.http.call import Call
 from channels.http.langgraph import dumps
 from channels.http.langgraph.stream import locations
 from channels.http.live import Live, Outlet
@@ -43,8 +44,7 @@ async def ended(
 
 
 async def result(
-    request: web.Request,
-    live: Live,
+    call: Call,
     follower: Follower,
     thread_id: str,
     run_id: str,
@@ -53,16 +53,16 @@ async def result(
     heard_after: int | None = None,
 ) -> web.StreamResponse:
     """The values after the run, or `__error__`. The status is 200 in any case: it is sent before the end is known."""
-    outlet = Outlet(request, "application/json", locations(thread_id, run_id, "join"))
+    outlet = Outlet(call.request, "application/json", locations(thread_id, run_id, "join"))
     over = False
 
     def gone() -> None:
         if cancel and not over:
-            live.left(thread_id, run_id)
+            call.live.left(thread_id, run_id)
 
     async with sending(outlet, "wait", gone, run=run_id):
         await outlet.write(b"\n")
-        state = await ended(live, follower, thread_id, run_id, outlet, heard_after=heard_after)
+        state = await ended(call.live, follower, thread_id, run_id, outlet, heard_after=heard_after)
         over = True
         await outlet.write(msgspec.json.encode(outcome(state, run_id)))
     return outlet.response

@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 import msgspec
-from aiohttp import web
 
-from channels.http import live as alive
 from channels.http.asked import Asked, RunBody
+from channels.http.call import Call, OwnedThread, ReadableThread
 from channels.http.errors import BadRequest
 from channels.http.langgraph import runs
 from channels.http.langgraph_events.wire import failure, place
@@ -94,17 +93,17 @@ def envelope(raw: bytes) -> Command:
         raise BadRequest(f"a command needs an integer id, a method, and params if any: {reason}") from None
 
 
-async def execute(request: web.Request, command: Command) -> Json:
+async def execute(call: Call, command: Command) -> Json:
     """Do it; the answer. Raises only what is no fault of the command: no such thread, a part that does not answer."""
     params = command.params or {}
     try:
         match command.method:
             case "run.start":
-                return await _start(request, command.id, params)
+                return await _start(call, command.id, params)
             case "input.respond":
-                return await _respond(request, command.id, params)
+                return await _respond(call, command.id, params)
             case "agent.getTree":
-                return await _tree(request, command.id, params)
+                return await _tree(call, command.id, params)
             case "subscription.subscribe" | "subscription.unsubscribe":
                 raise Failed("unsupported", f"{command.method}: only on a WebSocket")
             case other:
@@ -121,22 +120,22 @@ def success(identity: int, result: Json, through: int = 0) -> Json:
     return {"type": "success", "id": identity, "result": result, "meta": {"applied_through_seq": through}}
 
 
-async def _start(request: web.Request, identity: int, params: Mapping[str, Any]) -> Json:
+async def _start(call: Call, identity: int, params: Mapping[str, Any]) -> Json:
     """Start a run, or (where questions are open) go on with the input as the answer."""
     if not params.get("assistant_id"):
         raise Failed("invalid_argument", "run.start requires an assistant_id.")
-    _, state = await alive.readable(request)
+    state = (await ReadableThread.of_call(call)).state
     body = {name: value for name, value in params.items() if name in RunBody.__struct_fields__}
     body["if_not_exists"] = "create"
     body["multitask_strategy"] = params.get("multitask_strategy") or params.get("multitaskStrategy") or STRATEGY
     if _questions(state) and body.get("input") is not None and "command" not in body:
         body["command"] = {"resume": body.pop("input")}
-    return await _requested(request, identity, await _asked(request, body))
+    return await _requested(call, identity, await _asked(call, body))
 
 
-async def _respond(request: web.Request, identity: int, params: Mapping[str, Any]) -> Json:
+async def _respond(call: Call, identity: int, params: Mapping[str, Any]) -> Json:
     """Answer questions; the run goes on as it was asked for, but from where the thread is."""
-    _, state = await alive.owned(request)
+    state = (await OwnedThread.of_call(call)).state
     given = _converted(params, _Respond)
     responses = given.responses if given.responses is not None else [given]
     questions = _questions(state)
@@ -158,21 +157,21 @@ async def _respond(request: web.Request, identity: int, params: Mapping[str, Any
         "multitask_strategy": "reject",
     }
     try:
-        return await _requested(request, identity, await _asked(request, body), with_run=False)
+        return await _requested(call, identity, await _asked(call, body), with_run=False)
     except Refused:  # somebody else was first
         names = ", ".join(str(one.interrupt_id) for one in responses)
         raise Failed("no_such_interrupt", f"Unknown or already-consumed interrupt: {names[:200]}") from None
 
 
-async def _requested(request: web.Request, identity: int, asked: Asked, *, with_run: bool = True) -> Json:
+async def _requested(call: Call, identity: int, asked: Asked, *, with_run: bool = True) -> Json:
     run_id = uuid7()
-    _, record = await runs.admit(request, alive.thread_id(request), run_id, asked)
+    _, record = await runs.admit(call, call.thread_id, run_id, asked)
     return success(identity, {"run_id": run_id} if with_run else {}, place(record.seq))
 
 
-async def _tree(request: web.Request, identity: int, params: Mapping[str, Any]) -> Json:
+async def _tree(call: Call, identity: int, params: Mapping[str, Any]) -> Json:
     """One node: the agent of a run, by default of the last."""
-    _, state = await alive.owned(request)
+    state = (await OwnedThread.of_call(call)).state
     named = params.get("run_id")
     run = state.runs.get(str(named)) if named is not None else next(reversed(state.runs.values()), None)
     if run is None or not run.shown:
@@ -192,9 +191,9 @@ _STATUS: Mapping[str, str] = {
 }
 
 
-async def _asked(request: web.Request, body: Json) -> Asked:
+async def _asked(call: Call, body: Json) -> Asked:
     try:
-        return await runs.permitted(request, _converted(body, RunBody))
+        return await runs.permitted(call, _converted(body, RunBody))
     except NotFound as error:  # the assistant; that a thread is not there is said by the status
         raise Failed("invalid_argument", str(error)) from None
 

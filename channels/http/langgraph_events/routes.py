@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from aiohttp import web
 
-from channels.http import live as alive
-from channels.http.bodies import body, plain
+from channels.http.call import Call, OwnedThread
+from channels.http.endpoint import Routes
 from channels.http.errors import BadRequest
 from channels.http.langgraph_events.commands import Command, Failure, Success, envelope, execute
 from channels.http.langgraph_events.filters import Filter, Wanted
 from channels.http.langgraph_events.transports import Socket, play
-from channels.http.routes import SSE, Route
+from channels.http.routes import SSE
+from core.events import Json
+
+ROUTES = Routes(tag="thread_events")
+_T = "/threads/{thread_id}"
 
 
-async def command(request: web.Request) -> web.Response:
+@ROUTES("POST", f"{_T}/commands", "runs:create", errors=(400, 404), body=Command)
+async def command(call: Call) -> Annotated[Json, Success | Failure]:
     """Carry out a command: `run.start`, `input.respond` or `agent.getTree`.
 
     `run.start` takes the fields of a run (`assistant_id`, `input`, `config`, `metadata`, …), makes the thread if there
@@ -21,64 +28,35 @@ async def command(request: web.Request) -> web.Response:
     `interrupt_id` and `response`, or a list `responses` of both. `agent.getTree` takes a `run_id`. A command that
     cannot be carried out is answered with status 200 and `error`; only what is no command at all gets 400.
     """
-    alive.thread_id(request)
-    return plain(await execute(request, envelope(await request.read())))
+    _ = call.thread_id  # is checked first
+    return await execute(call, envelope(await call.request.read()))
 
 
-async def events(request: web.Request) -> web.StreamResponse:
+@ROUTES("POST", f"{_T}/stream/events", "runs:read", errors=(400,), endless="it follows the thread")
+async def events(call: Call, thread: OwnedThread, body: Wanted) -> Annotated[web.StreamResponse, SSE]:
     """Follow a thread over all its runs. Everything is told again from the beginning, or after `since`.
 
     The stream stays open. `seq` numbers the events of the whole thread, so a filtered stream has gaps; what a message
     says before it is finished has no number. The same event has the same `event_id` on every connection.
     """
-    thread_id, _ = await alive.owned(request)
-    wanted = Filter(await body(request, Wanted))
-    return await play(request, thread_id, wanted)
+    return await play(call, thread.id, Filter(body))
 
 
-async def socket(request: web.Request) -> web.StreamResponse:
+@ROUTES(
+    "GET",
+    f"{_T}/stream/events",
+    "runs:read",
+    answers={101: None},
+    errors=(400,),
+    endless="it follows the thread",
+)
+async def socket(call: Call) -> web.StreamResponse:
     """Follow a thread on a WebSocket, with commands on the same connection.
 
     Besides those of `POST …/commands` there are `subscription.subscribe` (the body of `POST …/stream/events` as
     `params`) and `subscription.unsubscribe` (`subscription_id`). There need not be a thread yet.
     """
-    thread_id = alive.thread_id(request)
-    if request.headers.get("Upgrade", "").lower() != "websocket":
+    thread_id = call.thread_id
+    if call.request.headers.get("Upgrade", "").lower() != "websocket":
         raise BadRequest("this is a WebSocket; for server-sent events use POST")
-    return await Socket(request, thread_id).run()
-
-
-_T = "/threads/{thread_id}"
-ROUTES = (
-    Route(
-        "POST",
-        f"{_T}/commands",
-        command,
-        {200: Success | Failure},
-        Command,
-        errors=(400, 404),
-        scope="runs:create",
-        tag="thread_events",
-    ),
-    Route(
-        "POST",
-        f"{_T}/stream/events",
-        events,
-        {200: SSE},
-        Wanted,
-        errors=(400, 404),
-        scope="runs:read",
-        tag="thread_events",
-        endless="it follows the thread",
-    ),
-    Route(
-        "GET",
-        f"{_T}/stream/events",
-        socket,
-        {101: None},
-        errors=(400,),
-        scope="runs:read",
-        tag="thread_events",
-        endless="it follows the thread",
-    ),
-)
+    return await Socket(call, thread_id).run()

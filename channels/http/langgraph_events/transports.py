@@ -14,7 +14,7 @@ import msgspec
 import structlog
 from aiohttp import WSCloseCode, WSMsgType, web
 
-from channels.http import live as alive
+from channels.http.call import Call
 from channels.http.errors import BadRequest
 from channels.http.langgraph_events.commands import Command, envelope, execute, success
 from channels.http.langgraph_events.feed import Feed, Item
@@ -38,11 +38,11 @@ NOT_FOUND, UNAVAILABLE, RESTARTING = 4404, 4503, 1012
 # ── server-sent events ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def play(request: web.Request, thread_id: str, wanted: Filter) -> web.StreamResponse:
+async def play(call: Call, thread_id: str, wanted: Filter) -> web.StreamResponse:
     """Everything the subscription wants, until the client goes."""
-    outlet = Outlet(request, CONTENT_TYPE, {})
+    outlet = Outlet(call.request, CONTENT_TYPE, {})
     async with sending(outlet, "thread stream", thread=thread_id):
-        async with Feed.open(alive.of(request), thread_id, alive.user(request)) as feed:
+        async with Feed.open(call.live, thread_id, call.user) as feed:
             async for data in gathered(_framed(feed.add("", wanted))):
                 await outlet.write(data)
             if not outlet.response.prepared:
@@ -66,20 +66,20 @@ async def _framed(items: AsyncIterable[Item]) -> AsyncIterator[bytes]:
 class Socket:
     """One WebSocket: commands in, answers and events out."""
 
-    def __init__(self, request: web.Request, thread_id: str) -> None:
-        self._request = request
+    def __init__(self, call: Call, thread_id: str) -> None:
+        self._call = call
         self._thread = thread_id
         self._names: set[str] = set()
         self._turn = asyncio.Lock()
         """Whose turn with the feed it is: that of who tells what comes, or of who subscribes."""
-        most = alive.of(request).services.config().http.max_body_bytes
+        most = call.config.http.max_body_bytes
         self.ws = web.WebSocketResponse(compress=False, max_msg_size=most)
 
     async def run(self) -> web.WebSocketResponse:
-        await self.ws.prepare(self._request)
+        await self.ws.prepare(self._call.request)
         try:
             async with (
-                Feed.open(alive.of(self._request), self._thread, alive.user(self._request)) as feed,
+                Feed.open(self._call.live, self._thread, self._call.user) as feed,
                 asyncio.TaskGroup() as tasks,
             ):
                 telling = tasks.create_task(self._tell(feed))
@@ -132,10 +132,10 @@ class Socket:
                     await self._subscribe(feed, command)
                 case "subscription.unsubscribe":
                     await self._unsubscribe(feed, command)
-                case _ if not alive.principal(self._request).may("runs:create"):
+                case _ if not self._call.principal.may("runs:create"):
                     await self._send(encode(failure(command.id, "permission_denied", "needs the scope runs:create")))
                 case _:
-                    await self._send(encode(await execute(self._request, command)))
+                    await self._send(encode(await execute(self._call, command)))
         except SikaError as error:
             await self._send(encode(failure(command.id, "unknown_error", str(error))))
 
@@ -185,6 +185,6 @@ class Socket:
                 else:
                     await self.ws.send_str((item.encoded() if isinstance(item, Told) else item).decode())
         except TimeoutError:
-            if self._request.transport is not None:
-                self._request.transport.abort()
+            if self._call.request.transport is not None:
+                self._call.request.transport.abort()
             raise ConnectionResetError("the client does not read") from None

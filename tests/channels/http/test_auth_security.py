@@ -611,7 +611,7 @@ async def test_threads_of_others_do_not_exist(here: Place) -> None:
 
 
 def test_handlers_get_threads_only_where_it_is_known_whose_they_are() -> None:
-    """`live.owned` and its like, and the commands, take the user; `services.threads` does not."""
+    """`call.OwnedThread` and its like, and the commands, take the user; `services.threads` does not."""
     folder = Path(live.__file__).parent
     reaching = {
         str(path.relative_to(folder))

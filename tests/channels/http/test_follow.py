@@ -248,7 +248,7 @@ async def test_the_python_sdk_joins(api: Api, url: str, worker: Worker) -> None:
 
 
 @pytest.mark.parametrize(
-    "query", ["stream_mode=lifecycle", 'stream_modes=["lifecycle"]', "stream_modes=lifecycle&stream_mode=x"]
+    "query", ["stream_mode=lifecycle", 'stream_modes=["lifecycle"]', "stream_modes=lifecycle&stream_mode=run_modes"]
 )
 async def test_every_spelling_of_the_modes(api: Api, worker: Worker, query: str) -> None:
     thread = await api.thread()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from channels.http import live
+from channels.http.call import Call
 from channels.http.deerflow import console
 from channels.http.live import Services
 from core.config.settings import Pricing
@@ -216,7 +216,7 @@ async def test_only_an_administrator_sees_everybodys(
 ) -> None:
     await spent(api, worker)
     await caught_up(services)
-    monkeypatch.setattr(live, "principal", lambda _: asking)
+    monkeypatch.setattr(Call, "principal", property(lambda _: asking))
     assert (await api.ask("GET", "/console/stats"))["total_runs"] == 0
     assert await api.ask("GET", "/console/runs") == {"runs": [], "has_more": False}
     assert (await api.ask("GET", "/console/usage"))["total_tokens"] == 0

@@ -133,11 +133,11 @@ async def test_what_is_over_is_not_shown(api: Api, system: System) -> None:
         ({"namespace": ["x" * 600]}, "namespace[0]"),
         ({"namespace": ["x"] * 40}, "namespace: "),
         ({"namespace": "a"}, "$.namespace"),
-        ({"key": ""}, "key: "),
-        ({"key": "x" * 600}, "key: "),
+        ({"key": ""}, "$.key"),
+        ({"key": "x" * 600}, "$.key"),
         ({"value": [1]}, "$.value"),
-        ({"ttl": 0}, "ttl: "),
-        ({"ttl": 1e300}, "ttl: "),
+        ({"ttl": 0}, "$.ttl"),
+        ({"ttl": 1e300}, "$.ttl"),
     ],
 )
 async def test_what_cannot_be_put(api: Api, body: Any, place: str) -> None:
