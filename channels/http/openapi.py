@@ -367,7 +367,7 @@ def _encoded(version: str) -> bytes:
 
 def _file(call: Call, name: str, media: str) -> web.Response:
     require_docs(call)
-    return web.Response(body=_read(name), content_type=media, charset="utf-8", headers=_PAGE_HEADERS)
+    return web.Response(body=_read(name), content_type=media, charset="utf-8", headers=PAGE_HEADERS)
 
 
 @functools.cache
