@@ -331,7 +331,7 @@ def _redirect(where: str) -> web.Response:
 def _sign_in(request: web.Request, response: web.Response, account: Account, *, remember: bool = True) -> None:
     """Always a new token, whatever the browser brought."""
     directory, seconds = request.app[GATE].directory, _seconds(request, remember)
-    token = directory.session(account, seconds, kept=remember)
+    token = directory.session(account, seconds, persistent=remember)
     cookies.set_session(request, response, directory, account.id, token, seconds if remember else None)
 
 
