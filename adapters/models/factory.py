@@ -70,9 +70,9 @@ _built: dict[str, BaseChatModel] = {}
 def build(entry: Mapping[str, Any], *, thinking: bool = True, reasoning_effort: str | None = None) -> BaseChatModel:
     """Returns the model of an entry for runs with or without thinking.
 
-    Raises `Invalid`, naming the entry, for a class that cannot be imported (with the package to install), for thinking
-    settings on a model without thinking, and for arguments that the class refuses. The text names the arguments but
-    not their values, which may be secrets.
+    Raises `Invalid`, naming the entry: the class cannot be imported (with the package to install), thinking is
+    configured for a model without it, or the class refuses arguments. The text names the arguments but not their
+    values, which may be secrets.
     """
     revealed = _reveal(dict(entry))
     name = str(revealed.get("name") or revealed.get("model") or "?")
