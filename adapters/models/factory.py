@@ -24,6 +24,7 @@ from langchain_core.language_models import BaseChatModel
 from pydantic import ValidationError
 
 from adapters.models import probe, slots
+from core.config.load import Secret, reveal
 from core.errors import Invalid
 
 log = structlog.get_logger("sika.models")
@@ -74,7 +75,7 @@ def build(entry: Mapping[str, Any], *, thinking: bool = True, reasoning_effort: 
     configured for a model without it, or the class refuses arguments. The text names the arguments but not their
     values, which may be secrets.
     """
-    revealed = _reveal(dict(entry))
+    revealed = reveal(entry)
     name = str(revealed.get("name") or revealed.get("model") or "?")
     use = str(revealed.get("use") or DEFAULT_CLASS)
     use = _CLASSES.get(use, use)
@@ -272,8 +273,8 @@ def _redacted(text: str, entry: Mapping[str, Any]) -> str:
 
 def _secrets(value: Any, *, secret: bool = False) -> Iterator[str]:
     """Yields values marked as secret, and texts under keys that match `_SECRET`, at any depth."""
-    if callable(reveal := getattr(value, "reveal", None)):
-        value, secret = reveal(), True
+    if isinstance(value, Secret):
+        value, secret = value.reveal(), True
     match value:
         case Mapping():
             for key, item in value.items():
@@ -285,17 +286,6 @@ def _secrets(value: Any, *, secret: bool = False) -> Iterator[str]:
             yield value
         case _:
             pass
-
-
-def _reveal(value: Any) -> Any:
-    """The value with all secrets unwrapped, at any depth."""
-    if callable(reveal := getattr(value, "reveal", None)):
-        return reveal()
-    if isinstance(value, Mapping):
-        return {key: _reveal(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_reveal(item) for item in value]
-    return value
 
 
 def _merge(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:

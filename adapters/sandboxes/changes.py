@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 import msgspec
 
-from adapters.sandboxes.record import Record, publish
+from adapters.sandboxes.record import Record
+from adapters.sandboxes.supervisor import publish
 from core.errors import Invalid
 
 

@@ -63,6 +63,7 @@ from anyio import to_thread
 
 from adapters.sandboxes import supervisor
 from adapters.sandboxes.quota import Quota
+from adapters.sandboxes.supervisor import publish
 from adapters.sandboxes.tail import Tail
 from core.config.redaction import redactor
 from core.errors import Invalid, Unavailable
@@ -320,18 +321,6 @@ def reap_later(process: subprocess.Popen[bytes]) -> None:
         process.poll()
 
     loop.add_reader(fd, ended)
-
-
-def publish(path: Path, content: bytes) -> None:
-    """Writes a file of a record atomically and durably."""
-    with open(path.with_suffix(".new"), "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(path.with_suffix(".new"), path)
-    directory = os.open(path.parent, os.O_RDONLY)
-    os.fsync(directory)
-    os.close(directory)
 
 
 def end_marked(mark: str) -> None:

@@ -101,7 +101,7 @@ def main(record: str, lock: int) -> None:
     if _linux:
         _libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     stop = _signal_pipe()
-    publish("pid", str(os.getpid()))
+    publish("pid", b"%d" % os.getpid())
     out, err = Spool("stdout"), Spool("stderr")
     child, forks = start(orders, out.write_end, err.write_end)
     os.close(out.write_end)
@@ -111,19 +111,19 @@ def main(record: str, lock: int) -> None:
     end_tree(child)
     out.finish()
     err.finish()
-    publish("exit", f'{{"ended":"{ended}","exit_code":{"null" if code is None else code}}}')
+    publish("exit", f'{{"ended":"{ended}","exit_code":{"null" if code is None else code}}}'.encode())
     os.close(lock)
     disk.finish()
 
 
-def publish(name: str, text: str) -> None:
+def publish(path: str | os.PathLike[str], content: bytes) -> None:
     """Writes a file atomically and durably: after a power cut it is there completely or not at all."""
-    with open(f"{name}.new", "w", encoding="utf-8") as file:
-        file.write(text)
+    with open(f"{path}.new", "wb") as file:
+        file.write(content)
         file.flush()
         os.fsync(file.fileno())
-    os.replace(f"{name}.new", name)
-    directory = os.open(".", os.O_RDONLY)
+    os.replace(f"{path}.new", path)
+    directory = os.open(os.path.dirname(path) or ".", os.O_RDONLY)
     os.fsync(directory)
     os.close(directory)
 
@@ -260,9 +260,8 @@ class Forks:
         allowed = self._space > 0
         self._space -= 1
         flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE if allowed else 0
-        response = (
-            bytes(notification[:8]) + bytes(8) + (0 if allowed else -EAGAIN).to_bytes(4, sys.byteorder, signed=True)
-        )
+        error = (0 if allowed else -EAGAIN).to_bytes(4, sys.byteorder, signed=True)
+        response = bytes(notification[:8]) + bytes(8) + error
         try:
             fcntl.ioctl(self.fd, SECCOMP_IOCTL_NOTIF_SEND, response + flags.to_bytes(4, sys.byteorder))
         except OSError:
@@ -398,10 +397,8 @@ class Disk:
         return text or None
 
     def _changed(self, part: int) -> bool:
-        free = self._space()
-        return any(
-            abs(now - then) * part >= much for now, then, much in zip(free, self._free, self._thresholds, strict=True)
-        )
+        changes = zip(self._space(), self._free, self._thresholds, strict=True)
+        return any(abs(now - then) * part >= threshold for now, then, threshold in changes)
 
     def _space(self) -> tuple[int, int]:
         try:

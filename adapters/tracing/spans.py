@@ -187,9 +187,8 @@ def _ended(run: _Run, record: Record, event: Any, now: int) -> list[Span]:
             run.last += (event.wait_ms or 0) * 1_000_000
             attributes = _request_attributes(run, event.model)
             attributes |= {"error.type": event.error, "sika.model.failure": event.reason}
-            return [
-                _child(run, record, _chat_name(attributes), Kind.CLIENT, before, now, attributes, error=event.reason)
-            ]
+            name = _chat_name(attributes)
+            return [_child(run, record, name, Kind.CLIENT, before, now, attributes, error=event.reason)]
         case ToolRequested():
             run.tools[event.call_id] = event.name, now
         case ToolCompleted() if event.call_id in run.tools:
@@ -317,11 +316,7 @@ def _policy_moments(decisions: Iterable[Decision], at: int, call_id: str | None 
         Moment(
             "sika.policy.decision",
             at,
-            {
-                "sika.policy.name": decision.policy[:MOST_NAME],
-                "sika.policy.action": decision.action[:MOST_NAME],
-                **call,
-            },
+            call | {"sika.policy.name": decision.policy[:MOST_NAME], "sika.policy.action": decision.action[:MOST_NAME]},
         )
         for decision in decisions
     ]

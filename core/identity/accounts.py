@@ -177,15 +177,11 @@ def fold(records: Iterable[Record], start: Accounts = EMPTY) -> Accounts:
     keys, subjects, ended = dict(start.keys), dict(start.subjects), start.ended
     for record in records:
         match record.event:
-            case AccountCreated() as created if created.user not in by_id:
-                by_id[created.user] = Account(
-                    id=created.user,
-                    email=created.email,
-                    role=created.role,
-                    created_at=record.at,
-                    verified=created.verified,
+            case AccountCreated() as event if event.user not in by_id:
+                by_id[event.user] = Account(
+                    id=event.user, email=event.email, role=event.role, created_at=record.at, verified=event.verified
                 )
-                by_email[created.email] = created.user
+                by_email[event.email] = event.user
             case KeyCreated() as key:
                 keys[key.key] = Key(
                     id=key.key,
@@ -253,33 +249,22 @@ def scopes(names: Iterable[str]) -> list[str]:
 
 
 def create(
-    state: Accounts,
-    user: str,
-    address: str,
-    role: AccountRole,
-    *,
-    verified: bool,
-    password_hash: str | None,
-    temporary: bool,
+    state: Accounts, user: str, address: str, role: AccountRole, *, verified: bool, digest: str | None, temporary: bool
 ) -> Sequence[Event]:
     _require_free(state, address)
     if user in state.by_id:
         raise Refused(f"user {user}: there is such an account already")
-    account = AccountCreated(user=user, email=address, role=role, verified=verified)
-    return (
-        [account]
-        if password_hash is None
-        else [account, PasswordSet(user=user, hash=password_hash, temporary=temporary)]
-    )
+    created = AccountCreated(user=user, email=address, role=role, verified=verified)
+    return [created] if digest is None else [created, PasswordSet(user=user, hash=digest, temporary=temporary)]
 
 
-def initialize(state: Accounts, user: str, address: str, password_hash: str) -> Sequence[Event]:
+def initialize(state: Accounts, user: str, address: str, digest: str) -> Sequence[Event]:
     if state.has_admin:
         raise Initialized("There is an administrator already")
-    return create(state, user, address, "admin", verified=True, password_hash=password_hash, temporary=False)
+    return create(state, user, address, "admin", verified=True, digest=digest, temporary=False)
 
 
-def change_password(state: Accounts, checked: Account, password_hash: str, address: str | None) -> Sequence[Event]:
+def change_password(state: Accounts, checked: Account, digest: str, address: str | None) -> Sequence[Event]:
     """Returns the events of a new password (and address). Raises `Refused` if the account changed since the check."""
     user = checked.id
     account = state.find(user)
@@ -289,7 +274,7 @@ def change_password(state: Accounts, checked: Account, password_hash: str, addre
     if address is not None and address != account.email:
         _require_free(state, address)
         renamed = [AccountRenamed(user=user, email=address)]
-    return [*renamed, PasswordSet(user=user, hash=password_hash)]
+    return [*renamed, PasswordSet(user=user, hash=digest)]
 
 
 def appoint(state: Accounts, name: str, role: AccountRole) -> Sequence[Event]:

@@ -107,10 +107,10 @@ class Directory:
     ) -> Account:
         """Creates an account. Raises `EmailTaken`, `Refused`, `Invalid`."""
         address, identity = accounts.email(email), safe_id(user or uuid7(), "id")
-        password_hash = None if password is None else await self._passwords.hash(password)
+        digest = None if password is None else await self._passwords.hash(password)
         state = await self._decide(
             lambda now: accounts.create(
-                now, identity, address, role, verified=verified, password_hash=password_hash, temporary=temporary
+                now, identity, address, role, verified=verified, digest=digest, temporary=temporary
             ),
             actor,
         )
@@ -122,8 +122,8 @@ class Directory:
         """
         address, identity = accounts.email(email), uuid7()
         accounts.initialize(await self.accounts(now=True), identity, address, "")  # before the work of hashing
-        password_hash = await self._passwords.hash(password)
-        state = await self._decide(lambda now: accounts.initialize(now, identity, address, password_hash), "http")
+        digest = await self._passwords.hash(password)
+        state = await self._decide(lambda now: accounts.initialize(now, identity, address, digest), "http")
         return state.by_id[identity]
 
     async def check(self, email: str, password: str) -> Account | None:
@@ -131,16 +131,16 @@ class Directory:
         state = await self.accounts(now=True)
         account = state.by_id.get(state.by_email.get(email.strip().lower(), ""))
         stored = account.password if account is not None and not account.disabled else None
-        password_hash = stored.reveal() if stored else None
-        return account if await self._passwords.verify(password_hash, password) else None
+        digest = stored.reveal() if stored else None
+        return account if await self._passwords.verify(digest, password) else None
 
     async def change_password(self, checked: Account, new: str, email: str | None) -> Account:
         """Changes the password (and address) of an account that `check` returned. All its sessions end. Raises
         `EmailTaken`, `Invalid`, `Refused`.
         """
         address = None if email is None else accounts.email(email)
-        password_hash = await self._passwords.hash(new)
-        state = await self._decide(lambda now: accounts.change_password(now, checked, password_hash, address), "http")
+        digest = await self._passwords.hash(new)
+        state = await self._decide(lambda now: accounts.change_password(now, checked, digest, address), "http")
         return state.by_id[checked.id]
 
     async def signed_in(self, issuer: str, subject: str, email: str, *, may_create: bool) -> Account:
@@ -158,10 +158,10 @@ class Directory:
 
     async def set_password(self, name: str, password: str, *, temporary: bool, actor: str) -> Account:
         """Sets a password for the operator, without the old one. All sessions end."""
-        password_hash = await self._passwords.hash(password)
+        digest = await self._passwords.hash(password)
         return await self._decide_account(
             name,
-            lambda now: [accounts.PasswordSet(user=now.find(name).id, hash=password_hash, temporary=temporary)],
+            lambda now: [accounts.PasswordSet(user=now.find(name).id, hash=digest, temporary=temporary)],
             actor,
         )
 

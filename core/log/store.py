@@ -192,9 +192,7 @@ class EventLog:
         pause = 0.0
         while True:
             try:
-                last = await (self._publish if len(messages) == 1 else self._publish_batch)(
-                    aggregate, messages, expected, extra
-                )
+                last = await self._publish(aggregate, messages, expected, extra)
                 self.refused_at = None
                 return last
             except ApiError as error:
@@ -231,42 +229,23 @@ class EventLog:
         expected: int,
         extra: Mapping[str, str],
     ) -> int:
-        [(identity, name, body)] = messages
-        headers = {
-            "Nats-Msg-Id": identity,
-            "Nats-Expected-Last-Subject-Sequence": str(expected),
-            "Sika-Type": name,
-            **extra,
-        }
-        return await self.bus.store(self.bus.names.log(aggregate), body, headers)
-
-    async def _publish_batch(
-        self,
-        aggregate: Aggregate,
-        messages: Sequence[tuple[str, str, bytes]],
-        expected: int,
-        extra: Mapping[str, str],
-    ) -> int:
-        """Stores an atomic batch (ADR-50). Only the first message may carry the expectation; the commit is acknowledged
-        for all."""
-        subject, batch = self.bus.names.log(aggregate), uuid7()
+        """Stores one message plainly, several as an atomic batch (ADR-50). Only the first message of a batch may carry
+        the expectation; the commit is acknowledged for all.
+        """
+        subject, batch, size = self.bus.names.log(aggregate), uuid7(), len(messages)
         for number, (identity, name, body) in enumerate(messages, 1):
-            headers = {
-                "Nats-Msg-Id": identity,
-                "Nats-Batch-Id": batch,
-                "Nats-Batch-Sequence": str(number),
-                "Sika-Type": name,
-                **extra,
-            }
+            headers = {"Nats-Msg-Id": identity, "Sika-Type": name, **extra}
             if number == 1:
                 headers["Nats-Expected-Last-Subject-Sequence"] = str(expected)
-                reply = await self.bus.ask(subject, body, headers)
-                if reply.data:
-                    checked(reply)
-            elif number < len(messages):
+            if size > 1:
+                headers |= {"Nats-Batch-Id": batch, "Nats-Batch-Sequence": str(number)}
+            if number == size:
+                break
+            if number > 1:
                 await self.bus.publish(subject, body, headers)
-        headers["Nats-Batch-Commit"] = "1"
-        return await self.bus.store(subject, body, headers)
+            elif (reply := await self.bus.ask(subject, body, headers)).data:
+                checked(reply)
+        return await self.bus.store(subject, body, headers | ({"Nats-Batch-Commit": "1"} if size > 1 else {}))
 
     # ── read ────────────────────────────────────────────────────────────────────────────────────────────────────────
 

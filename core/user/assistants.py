@@ -128,26 +128,22 @@ def built_in(settings: Settings) -> Assistant:
 
 def fold(records: Iterable[Record], state: Assistants) -> Assistants:
     """Returns the assistants after these records. Pure and total."""
-    assistants = dict(state)
+    by_id = dict(state)
     for record in records:
         match record.event:
             case AssistantCreated(assistant=identity, settings=settings):
-                assistants[identity] = Assistant(
-                    id=identity, versions=(Version(settings, record.at),), updated_at=record.at
+                by_id[identity] = Assistant(id=identity, versions=(Version(settings, record.at),), updated_at=record.at)
+            case AssistantRevised(assistant=identity, settings=settings) if identity in by_id:
+                versions = (*by_id[identity].versions, Version(settings, record.at))
+                by_id[identity] = msgspec.structs.replace(
+                    by_id[identity], versions=versions, current=len(versions), updated_at=record.at
                 )
-            case AssistantRevised(assistant=identity, settings=settings) if identity in assistants:
-                versions = (*assistants[identity].versions, Version(settings, record.at))
-                assistants[identity] = msgspec.structs.replace(
-                    assistants[identity], versions=versions, current=len(versions), updated_at=record.at
-                )
-            case AssistantReverted(assistant=identity, number=number) if identity in assistants:
-                if 1 <= number <= len(assistants[identity].versions):
-                    assistants[identity] = msgspec.structs.replace(
-                        assistants[identity], current=number, updated_at=record.at
-                    )
+            case AssistantReverted(assistant=identity, number=number) if identity in by_id:
+                if 1 <= number <= len(by_id[identity].versions):
+                    by_id[identity] = msgspec.structs.replace(by_id[identity], current=number, updated_at=record.at)
             case AssistantRemoved(assistant=identity):
-                assistants.pop(identity, None)
-    return assistants
+                by_id.pop(identity, None)
+    return by_id
 
 
 def aggregates(log: EventLog) -> Repository[Assistants]:

@@ -291,13 +291,8 @@ def _changed(schedule: Schedule, event: Event, at: str) -> Schedule:
     match event:
         case ScheduleRevised(plan=plan):
             same = plan.timing == schedule.plan.timing
-            return replace(
-                schedule,
-                plan=plan,
-                updated_at=at,
-                since=schedule.since if same else at,
-                spent=schedule.spent if same else False,
-            )
+            schedule = replace(schedule, plan=plan, updated_at=at)
+            return schedule if same else replace(schedule, since=at, spent=False)
         case SchedulePaused():
             return replace(schedule, enabled=False, updated_at=at)
         case ScheduleResumed():
