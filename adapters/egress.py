@@ -1,4 +1,4 @@
-"""HTTP to places that people named: public addresses only, unless the configuration says otherwise."""
+"""HTTP to URLs of users: public addresses only, unless the configuration lifts this."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from core.errors import Invalid, Unavailable
 
 
 class PublicResolver(AbstractResolver):
-    """Resolves names to their public addresses; the connection goes to one of these and to no other."""
+    """Resolves names to their public addresses; connections go to no other address."""
 
     def __init__(self) -> None:
         self._inner = DefaultResolver()
@@ -22,10 +22,10 @@ class PublicResolver(AbstractResolver):
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
     ) -> list[ResolveResult]:
-        found = [one for one in await self._inner.resolve(host, port, family) if is_public(one["host"])]
-        if not found:
+        results = [result for result in await self._inner.resolve(host, port, family) if is_public(result["host"])]
+        if not results:
             raise OSError(f"{host} has no public address")
-        return found
+        return results
 
     async def close(self) -> None:
         await self._inner.close()
@@ -35,8 +35,8 @@ class Poster:
     """Posts to URLs that were checked with `core.egress.check_url`."""
 
     async def post(self, url: str, body: bytes, headers: Mapping[str, str], *, seconds: float, private: bool) -> int:
-        """The HTTP status; redirects are not followed. Raises `Unavailable` if there is no answer in time, `Invalid` if
-        the URL is one that may not be posted to.
+        """Posts, and returns the HTTP status; redirects are not followed. Raises `Unavailable` if there is no response
+        in time, `Invalid` if the URL may not be posted to.
         """
         check_url(url, "webhook", private=private)
         resolver = None if private else PublicResolver()
@@ -57,6 +57,6 @@ class Poster:
 
 
 def _reason(error: Exception) -> str:
-    """What went wrong, without the URL: its query may hold a secret."""
+    """Returns the reason of an error without the URL, whose query may hold a secret."""
     inner = getattr(error, "os_error", None) or error
     return getattr(inner, "strerror", None) or type(inner).__name__

@@ -1,4 +1,4 @@
-"""Finds the guardrail that the configuration names; and the built-in one, a list of tools."""
+"""Loads the configured guardrail; also the built-in guardrail, a list of tools."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from core.errors import Invalid
 from core.ports.guardrails import ALLOWED, TOOL_NOT_ALLOWED, Decision, Provider, Reason, Request
 
 _DEER_FLOW = {"deerflow.guardrails.builtin:AllowlistProvider": "adapters.guardrails:AllowList"}
-"""Providers by the names they have in a DeerFlow configuration."""
+"""Providers by their names in a DeerFlow configuration."""
 _FRAMEWORK = "deerflow"
-"""What providers for several frameworks know our calls as (contract runtime §5.6)."""
+"""The framework of these calls for providers that support several (contract runtime §5.6)."""
 
 
 class AllowList:
-    """Allows the tools of `allowed_tools` (None: all) but those of `denied_tools`."""
+    """Allows the tools of `allowed_tools` (None: all) without those of `denied_tools`."""
 
     name = "allow_list"
 
@@ -43,41 +43,41 @@ class AllowList:
 
 
 def load(settings: Guardrails) -> Provider | None:
-    """The configured provider; None if guardrails are off, or nobody is named. Raises `Invalid` with the key."""
-    wanted = settings.provider
-    if not settings.enabled or wanted is None:
+    """Returns the configured provider; None if guardrails are off, or none is named. Raises `Invalid` with the key."""
+    entry = settings.provider
+    if not settings.enabled or entry is None:
         return None
-    made = _made(_found(_DEER_FLOW.get(wanted.use, wanted.use)), wanted.config)
-    if not any(callable(getattr(made, method, None)) for method in ("evaluate", "aevaluate")):
-        raise Invalid(f"guardrails.provider.use: {wanted.use} has neither evaluate nor aevaluate")
-    return cast(Provider, made)
+    provider = _construct(_load(_DEER_FLOW.get(entry.use, entry.use)), entry.config)
+    if not any(callable(getattr(provider, method, None)) for method in ("evaluate", "aevaluate")):
+        raise Invalid(f"guardrails.provider.use: {entry.use} has neither evaluate nor aevaluate")
+    return cast(Provider, provider)
 
 
-def _found(use: str) -> Callable[..., Any]:
-    """What `module:Class` or `module.Class` names."""
+def _load(use: str) -> Callable[..., Any]:
+    """Imports `module:Class` or `module.Class`."""
     place = f"guardrails.provider.use: {use}"
     module, _, name = use.rpartition(":" if ":" in use else ".")
     if not module or not name:
         raise Invalid(f'{place}: not of the form "module:Class"')
     try:
-        found = getattr(importlib.import_module(module), name)
+        provider = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:
         raise Invalid(f"{place}: {error}") from error
     except Exception as error:
         raise Invalid(f"{place}: cannot be imported: {type(error).__name__}: {error}") from error
-    if not callable(found):
+    if not callable(provider):
         raise Invalid(f"{place}: is no class")
-    return cast(Callable[..., Any], found)
+    return cast(Callable[..., Any], provider)
 
 
-def _made(make: Callable[..., Any], config: Mapping[str, Any]) -> Any:
+def _construct(make: Callable[..., Any], config: Mapping[str, Any]) -> Any:
     settings = reveal(config)
     framework = {"framework": _FRAMEWORK} if _takes_framework(make) else {}
     try:
         return make(**framework | settings)
     except Exception as error:
-        shown = f": {error}" if settings == config else ""  # else it might show a secret
-        raise Invalid(f"guardrails.provider.config: {type(error).__name__}{shown}") from None
+        detail = f": {error}" if settings == config else ""  # else it might show a secret
+        raise Invalid(f"guardrails.provider.config: {type(error).__name__}{detail}") from None
 
 
 def _takes_framework(make: Callable[..., Any]) -> bool:
@@ -85,4 +85,4 @@ def _takes_framework(make: Callable[..., Any]) -> bool:
         parameters = inspect.signature(make).parameters.values()
     except (TypeError, ValueError):
         return False
-    return any(one.name == "framework" or one.kind is one.VAR_KEYWORD for one in parameters)
+    return any(parameter.name == "framework" or parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)

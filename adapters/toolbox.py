@@ -1,8 +1,8 @@
-"""Which tools there are: those in `adapters/tools/`, and those that `tools:` in the configuration adds to them.
+"""The tools: those in `adapters/tools/`, and those that `tools:` in the configuration adds to them.
 
-With `tools_exclusive: true`, and by default if the list names one of DeerFlow's classes, there are only those of the
-list, as DeerFlow means it; tools without a group are always there. An entry names (`use`) a `Tool`, or a function that
-makes one of the entry's settings.
+With `tools_exclusive: true`, only the tools of the list and those without a group exist, as in DeerFlow. That is the
+default if the list names a class of DeerFlow's. An entry names (`use`) a `Tool`, or a function that makes a `Tool`
+from the entry's settings.
 """
 
 from __future__ import annotations
@@ -31,28 +31,28 @@ _WEB = {
     "web_fetch": {"exa": "exa", "firecrawl": "firecrawl", "jina_ai": "jina", "tavily": "tavily"},
     "image_search": {"image_search": "duckduckgo", "serper": "serper"},
 }  # fmt: skip
-"""DeerFlow's packages by tool, and what their providers are called here."""
+"""DeerFlow's packages by tool, with the names of their providers here."""
 _FILES = ("bash", "glob", "grep", "ls", "read_file", "str_replace", "write_file")
 _DEER_FLOW: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     f"deerflow.community.{package}.tools:{name}_tool": (f"adapters.tools.{name}:{name}", {"provider": provider})
     for name, packages in _WEB.items()
     for package, provider in packages.items()
 } | {f"deerflow.sandbox.tools:{name}_tool": (f"adapters.tools.{name}:{name}", {}) for name in _FILES}
-"""DeerFlow's class paths: where the same is here, and with which settings."""
+"""DeerFlow's class paths, with the path of the same tool here and its settings."""
 
 
 def is_exclusive(entries: Sequence[ToolEntry], exclusive: bool | None) -> bool:
-    """Whether there are only the tools of the list. `exclusive`: as configured; None if nothing is."""
+    """True if there are only the tools of the list. `exclusive` is the configured value; None if there is none."""
     if exclusive is not None:
         return exclusive
     return any(entry.use.startswith("deerflow.") for entry in entries)
 
 
-def declared(found: Sequence[Tool], entries: Sequence[ToolEntry], exclusive: bool | None = None) -> list[Tool]:
-    """The tools by name. An entry that names a built-in tool has its settings.
+def declared(built_in: Sequence[Tool], entries: Sequence[ToolEntry], exclusive: bool | None = None) -> list[Tool]:
+    """Returns the tools, sorted by name. An entry for a built-in tool replaces it, with the entry's settings.
 
-    Raises `Invalid`, naming `tools[i].use`, for an entry that makes no tool, and for two tools of one name. Its text
-    holds no secret of the entry.
+    Raises `Invalid`, naming `tools[i].use`, for an entry that makes no tool, and for two tools of the same name. Its
+    text contains no secret of the entry.
     """
     tools: dict[str, Tool] = {}
     places: dict[str, str] = {}
@@ -63,35 +63,35 @@ def declared(found: Sequence[Tool], entries: Sequence[ToolEntry], exclusive: boo
         if tool.name in tools:
             raise Invalid(f"{place}: the name {tool.name} is taken by {places[tool.name]}")
         tools[tool.name], places[tool.name] = tool, place
-    only = is_exclusive(entries, exclusive)
-    for tool in found:
-        if only and tool.group is not None:
+    exclusive_list = is_exclusive(entries, exclusive)
+    for tool in built_in:
+        if exclusive_list and tool.group is not None:
             continue
-        mine = tools.setdefault(tool.name, tool)
-        if mine is not tool and _home(mine) != _home(tool):
+        declared_tool = tools.setdefault(tool.name, tool)
+        if declared_tool is not tool and _home(declared_tool) != _home(tool):
             advice = "" if tool.group is None else ", or say `tools_exclusive: true` and list all that there are to be"
             text = f"the name {tool.name} is taken by {_home(tool)}; call yours otherwise{advice}"
-            raise Invalid(f"{places.get(tool.name, _home(mine))}: {text}")
+            raise Invalid(f"{places.get(tool.name, _home(declared_tool))}: {text}")
     return sorted(tools.values(), key=lambda tool: tool.name)
 
 
 def _home(tool: Tool) -> str:
-    """The module that a tool was written in."""
+    """Returns the module of a tool's function."""
     return str(inspect.unwrap(tool.function).__module__)
 
 
 def of_entry(entry: ToolEntry, number: int) -> Tool:
-    """The tool that `tools[number]` declares. Raises `Invalid`, as `declared` does."""
+    """Returns the tool that `tools[number]` declares. Raises `Invalid`, as `declared` does."""
     place = f"tools[{number}].use: {entry.use}"
-    use, given = _DEER_FLOW.get(entry.use, (entry.use, {}))
+    use, defaults = _DEER_FLOW.get(entry.use, (entry.use, {}))
     if use.startswith("deerflow."):
         raise Invalid(f"{place}: not one of DeerFlow's tools that there are here: {', '.join(_DEER_FLOW)}")
-    settings = {**entry.extra, **given}
-    made = _load(use, place)
-    if isinstance(made, Tool):
-        tool = _limited(made, settings, place)
-    elif callable(made):
-        tool = _made(made, settings, place)
+    settings = {**entry.extra, **defaults}
+    value = _load(use, place)
+    if isinstance(value, Tool):
+        tool = _limited(value, settings, place)
+    elif callable(value):
+        tool = _construct(value, settings, place)
     else:
         raise Invalid(f"{place}: neither a core.tools.Tool nor a function that makes one")
     return dataclasses.replace(tool, group=entry.group or tool.group, deferred=entry.deferred)
@@ -118,7 +118,7 @@ def _missing(absent: str) -> str:
     return f"there is no module {package}; if it is a package, install it with: pip install {package.replace('_', '-')}"
 
 
-def _made(factory: Any, settings: Mapping[str, Any], place: str) -> Tool:
+def _construct(factory: Any, settings: Mapping[str, Any], place: str) -> Tool:
     try:
         tool = factory(settings)
     except Exception as error:
@@ -145,21 +145,20 @@ def _secrets(value: Any) -> Iterator[str]:
 
 
 def _limited(tool: Tool, settings: Mapping[str, Any], place: str) -> Tool:
-    """A tool that takes no settings, but for `max_results` where that is an argument: no more than so many."""
-    wanted = dict(settings)
-    most = wanted.pop("max_results", None)
+    """Returns a tool without settings, except `max_results` as the limit of its argument of that name."""
+    limit = settings.get("max_results")
     parameter = inspect.signature(tool.function).parameters.get("max_results")
-    if wanted or (most is not None and parameter is None):
-        unknown = [*wanted, *(["max_results"] if most is not None and parameter is None else [])]
+    unknown = [key for key in settings if key != "max_results" or (limit is not None and parameter is None)]
+    if unknown:
         log.warning("a tool does not know these settings", name=tool.name, keys=unknown)
-    if most is None or parameter is None:
+    if limit is None or parameter is None:
         return tool
-    if not isinstance(most, int) or isinstance(most, bool) or most < 1:
+    if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
         raise Invalid(f"{place}: max_results: expected a number from 1")
-    usual, function = parameter.default, tool.function
+    default, function = parameter.default, tool.function
 
     @functools.wraps(function)
     async def limited(context: ToolContext, **arguments: Any) -> Any:
-        return await function(context, **arguments | {"max_results": min(arguments.get("max_results", usual), most)})
+        return await function(context, **arguments | {"max_results": min(arguments.get("max_results", default), limit)})
 
     return dataclasses.replace(tool, function=limited)

@@ -16,7 +16,7 @@ from core.thread.uploads import Outline, Upload, outline
 
 MOST_FILES = 1000
 READ_BYTES = 4 << 20
-"""Of a text that is outlined."""
+"""Limit of the part of a text that is outlined."""
 
 
 class LocalUploads:
@@ -27,7 +27,7 @@ class LocalUploads:
 
     async def listing(self, user: str, thread: str, outlined: Collection[str]) -> Sequence[Upload]:
         folder = Folder(self._home, user, thread)
-        if not folder.root.exists():  # most threads: not worth a thread of ours
+        if not folder.root.exists():  # most threads: not worth a worker thread
             return []
         return await to_thread.run_sync(_listing, folder, outlined)
 
@@ -40,24 +40,24 @@ def _listing(folder: Folder, outlined: Collection[str]) -> list[Upload]:
 
 
 def _sizes(directory: int) -> dict[str, int]:
-    """Bytes of the regular files whose names can be shown, by name."""
-    found: dict[str, int] = {}
+    """Returns the bytes of the regular files with printable names, by name."""
+    sizes: dict[str, int] = {}
     with os.scandir(directory) as entries:
         for entry in entries:
             with suppress(OSError):
-                about = entry.stat(follow_symlinks=False)
-                if stat.S_ISREG(about.st_mode) and entry.name.isprintable():
-                    found[entry.name] = about.st_size
-            if len(found) == MOST_FILES:
+                info = entry.stat(follow_symlinks=False)
+                if stat.S_ISREG(info.st_mode) and entry.name.isprintable():
+                    sizes[entry.name] = info.st_size
+            if len(sizes) == MOST_FILES:
                 break
-    return found
+    return sizes
 
 
 def _upload(directory: int, name: str, sizes: Mapping[str, int], outlined: bool) -> Upload:
     text = PurePath(name).stem + ".md"
     markdown = text if text in sizes else None
-    found = _outline(directory, markdown) if markdown and outlined else None
-    return Upload(name, sizes[name], markdown, found)
+    listing = _outline(directory, markdown) if markdown and outlined else None
+    return Upload(name, sizes[name], markdown, listing)
 
 
 def _outline(directory: int, name: str) -> Outline | None:

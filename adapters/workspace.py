@@ -1,4 +1,4 @@
-"""Looks at the files of a thread on this machine's disk, and keeps the texts it saw, to show what became of them."""
+"""Scans the files of a thread on this machine's disk, and caches their texts to compare them later."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ from core.thread.workspace import (
 )
 
 SECONDS = 10.0
-"""For one scan; what it has not seen by then it leaves out."""
+"""Timeout of a scan, which leaves out the rest of the files then."""
 MAX_HASHED = 64 << 20
-"""Bytes of a file whose content is looked at; larger ones are told apart by size and time."""
+"""Limit of bytes of a file whose content is compared; larger files are compared by size and time."""
 MAX_LINES = 4000
-"""Of a text that is compared: comparing takes time by the square of that."""
+"""Limit of lines of a text that is compared: the time grows with their square."""
 MAX_DEPTH = 32
 KEPT_BYTES = 16 << 20
-"""Of the texts of one thread that are kept to be compared."""
+"""Limit of the cached texts of a thread."""
 CLOCK = 20_000_000
-"""Nanoseconds by which the time of a file may lie behind that of an event: a tick of the kernel, and some."""
+"""Nanoseconds by which the time of a file may lag behind that of an event: a tick of the kernel, and a margin."""
 _SECRETS = """
     .env* .netrc .npmrc .pypirc .git-credentials *.pem *.key *.p12 *.pfx *.keystore id_rsa* id_ed25519* id_ecdsa*
     *secret* *credential* *password* *token*
@@ -66,7 +66,7 @@ class LocalWorkspace:
 
 @dataclass(slots=True)
 class _Look:
-    """One scan. Blocks."""
+    """A scan. Blocks."""
 
     folder: Folder
     last: Mapping[str, Entry]
@@ -75,7 +75,7 @@ class _Look:
     """Nanoseconds of the run."""
     files: dict[str, Entry] = field(default_factory=dict)
     texts: dict[str, bytes] = field(default_factory=dict)
-    """By SHA-256, of what was read now."""
+    """Texts read by this scan, by SHA-256."""
     truncated: bool = False
     deadline: float = field(default_factory=lambda: time.monotonic() + SECONDS)
     diffed: int = 0
@@ -84,13 +84,13 @@ class _Look:
         for root in ROOTS:
             with suppress(NotFound), self.folder.open(root) as directory:
                 self._walk(directory, f"{USER_DATA}/{root}")
-        seen = {path: entry for path, entry in self.files.items() if self.last.get(path) != entry}
-        gone = [] if self.truncated else [path for path in self.last if path not in self.files]
-        changes = sorted(self._changes(seen), key=lambda change: change.path)
+        updated = {path: entry for path, entry in self.files.items() if self.last.get(path) != entry}
+        removed = [] if self.truncated else [path for path in self.last if path not in self.files]
+        changes = sorted(self._changes(updated), key=lambda change: change.path)
         self._keep()
-        return Scan(seen, gone, changes[:MAX_FILES], self.truncated or len(changes) > MAX_FILES)
+        return Scan(updated, removed, changes[:MAX_FILES], self.truncated or len(changes) > MAX_FILES)
 
-    # ── looking ─────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── scanning ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _walk(self, directory: int, virtual: str) -> None:
         for where, folders, names, fd in os.fwalk(".", dir_fd=directory, follow_symlinks=False):
@@ -107,17 +107,17 @@ class _Look:
                         self._see(fd, name, shown(f"{virtual}/{inside}{name}"))
 
     def _see(self, directory: int, name: str, path: str) -> None:
-        about = os.stat(name, dir_fd=directory, follow_symlinks=False)
-        known = self.last.get(path)
-        if stat.S_ISLNK(about.st_mode):
-            self.files[path] = Entry(0, None, about.st_ctime_ns, shown(os.readlink(name, dir_fd=directory)))
-        elif not stat.S_ISREG(about.st_mode):
+        info = os.stat(name, dir_fd=directory, follow_symlinks=False)
+        last = self.last.get(path)
+        if stat.S_ISLNK(info.st_mode):
+            self.files[path] = Entry(0, None, info.st_ctime_ns, shown(os.readlink(name, dir_fd=directory)))
+        elif not stat.S_ISREG(info.st_mode):
             return
-        elif known is not None and (known.size, known.changed) == (about.st_size, about.st_ctime_ns):
-            self.files[path] = known
+        elif last is not None and (last.size, last.changed) == (info.st_size, info.st_ctime_ns):
+            self.files[path] = last
         else:
-            sha256 = self._read(directory, name, path) if about.st_size <= MAX_HASHED else None
-            self.files[path] = Entry(about.st_size, sha256, about.st_ctime_ns)
+            sha256 = self._read(directory, name, path) if info.st_size <= MAX_HASHED else None
+            self.files[path] = Entry(info.st_size, sha256, info.st_ctime_ns)
 
     def _read(self, directory: int, name: str, path: str) -> str:
         fd = open_plain(directory, name)
@@ -131,16 +131,16 @@ class _Look:
 
     # ── comparing ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _changes(self, seen: Mapping[str, Entry]) -> Iterator[FileChange]:
-        for path, after in seen.items():
+    def _changes(self, updated: Mapping[str, Entry]) -> Iterator[FileChange]:
+        for path, after in updated.items():
             before = self.before.get(path)
             if after.changed not in self.window or before is ANYTHING:
                 continue
             if before is None or not _same(before, after):
                 yield self._change(path, before, after)
         for path, before in self.before.items():
-            gone = path not in self.files and not self.truncated and not any(map(ignored, path.split("/")))
-            if gone and before is not ANYTHING:
+            deleted = path not in self.files and not self.truncated and not any(map(ignored, path.split("/")))
+            if deleted and before is not ANYTHING:
                 yield self._change(path, before, None)
 
     def _change(self, path: str, before: Entry | None, after: Entry | None) -> FileChange:
@@ -200,15 +200,15 @@ class _Look:
 
     def _diff(self, path: str, old: bytes, new: bytes) -> tuple[str, int, int]:
         before, after = old.decode().splitlines(), new.decode().splitlines()
-        found = list(difflib.unified_diff(before, after, f"a{path}", f"b{path}", lineterm=""))
-        body = found[2:]
+        lines = list(difflib.unified_diff(before, after, f"a{path}", f"b{path}", lineterm=""))
+        body = lines[2:]
         plus, minus = sum(line.startswith("+") for line in body), sum(line.startswith("-") for line in body)
-        return "\n".join(found), plus, minus
+        return "\n".join(lines), plus, minus
 
     # ── texts ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _text(self, entry: Entry | None) -> bytes | None:
-        """The content of a file then, if it is known."""
+        """Returns the content of a file at that time, if it is cached."""
         if entry is None or entry.sha256 is None:
             return None
         if (text := self.texts.get(entry.sha256)) is not None:
@@ -218,18 +218,18 @@ class _Look:
         return None
 
     def _keep(self) -> None:
-        """Keep the texts that are there now, and no others."""
+        """Caches the texts of the current files, and no others."""
         if not self.folder.root.is_dir():
             return
         self._shelf.mkdir(mode=0o700, exist_ok=True)
         with _alone(self._shelf):
-            wanted = {entry.sha256 for entry in self.files.values()}
+            current = {entry.sha256 for entry in self.files.values()}
             room = KEPT_BYTES
-            for kept in list(self._shelf.iterdir()):
-                if kept.name not in wanted:
-                    kept.unlink(missing_ok=True)
+            for stored in list(self._shelf.iterdir()):
+                if stored.name not in current:
+                    stored.unlink(missing_ok=True)
                 else:
-                    room -= kept.stat().st_size
+                    room -= stored.stat().st_size
             for sha256, text in self.texts.items():
                 place = self._shelf / sha256
                 if len(text) <= room and not _binary(text) and not place.exists():
@@ -245,7 +245,7 @@ class _Look:
 
 @contextmanager
 def _alone(directory: Path) -> Iterator[None]:
-    """One at a time, across processes: a scan takes the drafts of another for what a crash left behind."""
+    """Locks a directory across processes: a scan takes the drafts of another for those of a crash."""
     fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)

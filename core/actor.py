@@ -25,15 +25,15 @@ from core.thread.state import ThreadState
 E = TypeVar("E", contravariant=True)
 S = TypeVar("S")
 Progress = Callable[[str], Awaitable[None]]
-"""Shows text to whoever asked, while the answer is being made. May be lost; never part of the answer."""
+"""Shows text to the caller while the answer is being made. May be lost; never part of the answer."""
 
 
 class Context(Protocol):
-    """The event being handled, and what the runtime offers while it is.
+    """The event being handled, and the services of the runtime for its handler.
 
-    Guarantees: what a handler appends is there once, also if the handler is run again. Non-guarantees: nothing else is
-    recorded. A handler that is run again decides again, at another time and with other ids, so an effect outside needs
-    a key that stays the same, such as the id of the event.
+    Guarantees: an append takes effect once, also if the handler is run again. Non-guarantees: nothing else is
+    recorded. A handler that is run again decides again, at another time and with other ids. An effect outside
+    therefore needs a stable key, such as the id of the event.
     """
 
     @property
@@ -44,8 +44,8 @@ class Context(Protocol):
     async def read(
         self, aggregate: Aggregate | None = None, *, after: int = 0, upto: int | None = None
     ) -> Sequence[Record]:
-        """Returns the events of an aggregate (default: the one of the event being handled) after a sequence (and up to
-        one), oldest first. Of a long log that takes long: prefer `load`.
+        """Returns the events of an aggregate (default: the one of the event being handled), oldest first. `after` and
+        `upto` bound their sequences. Takes long for a long log: prefer `load`.
         """
         ...
 
@@ -56,8 +56,8 @@ class Context(Protocol):
     async def load(self, repository: Repository[S]) -> S: ...
 
     async def load(self, repository: Repository[S] | None = None) -> ThreadState | S:
-        """Returns the folded state of the aggregate (default: the thread) that has the id of the one being handled. It
-        includes the event.
+        """Returns the folded state of the aggregate that has the id of the one being handled (default: the thread).
+        It includes the event.
         """
         ...
 
@@ -79,31 +79,32 @@ class Context(Protocol):
         run: str | None = None,
         cause: str | None = None,
     ) -> tuple[Any, list[Record]]:
-        """Appends what `decision` makes of the state that `load` returns; see `Repository.decide`. `cause` (default:
-        the event being handled): an event's id. A handler that is run again decides on what it has appended before.
+        """Appends the events that `decision` returns for the state that `load` returns; see `Repository.decide`.
+        `cause` is an event's id (default: the event being handled). A handler that is run again decides on the state
+        with its own events.
         """
         ...
 
     async def append(self, *events: Event, aggregate: Aggregate | None = None) -> None:
-        """Appends, caused by the event being handled: once per aggregate. A second call, or one of a handler that is
-        run again, finds the events of the first and appends nothing. In `Actor.wake` there is no cause to tell."""
+        """Appends, caused by the event being handled: once per aggregate. A second call, or a call of a handler that
+        is run again, finds the events of the first and appends nothing. In `Actor.wake` there is no such cause."""
         ...
 
     async def wake_at(self, when: datetime, key: str, aggregate: Aggregate | None = None) -> None:
-        """Have `Actor.wake` called at a time, also if no process lives then. The same key (of an aggregate)
-        replaces."""
+        """Schedules a call of `Actor.wake`, which survives restarts. The same key (of an aggregate) replaces."""
         ...
 
     async def call(self, actor: str, request: Mapping[str, Any]) -> Any:
-        """Asks an actor, wherever it runs. Raises what it raises (`core.bus.rpc.call`), and `Unavailable`."""
+        """Sends a request to an actor, in whichever process it runs. Raises the actor's errors (`core.bus.rpc.call`),
+        and `Unavailable`."""
         ...
 
     def now(self) -> str:
-        """The time of the clock, as events have it."""
+        """The current time, in the format of events."""
         ...
 
     def new_id(self) -> str:
-        """A new id, later in order than those before."""
+        """A new id, which sorts after the ids before it."""
         ...
 
 
@@ -111,27 +112,25 @@ class Actor(Generic[E]):
     """Base of every actor. `name` is the module's noun; `subscription` is derived from the type argument: one event
     type, a union of them, or `Never`. Anything else raises `Invalid` where the class is declared.
 
-    Guarantees to `handle`: every event of the subscribed types that `only` selects, at least once, also after crashes;
-    events that this actor already answered with an append are not handled again. Non-guarantees: no order between
-    aggregates, and none within one; events from before the actor was first run (but see `proof`). A handler that raises
-    is run again with growing pauses; after the last try the event goes to the dead letters.
+    Guarantees to `handle`: every event that the subscription and `only` select, at least once, also after crashes.
+    Events that this actor already answered with an append are not handled again. Non-guarantees: no order, neither
+    between aggregates nor within an aggregate; no events from before the actor was first run (but see `proof`). A
+    handler that raises is run again with growing pauses; after the last attempt the event goes to the dead letters.
     """
 
     name: ClassVar[str] = ""
     subscription: ClassVar[tuple[type[Event], ...]] = ()
     proof: ClassVar[type[Event] | None] = None
-    """An event of this actor's that shows it has read everything before it in the aggregate: wake-ups for that are
-    not needed.
-    """
+    """An event of this actor's that proves it has read the aggregate up to there: earlier events need no wake-up."""
 
     only: ClassVar[Collection[str | type[Event]]] = ()
-    """Selects events of the subscription: by labels, of which an event must carry one, and by event types, which need
-    none. Empty: all events. The ends of runs carry the labels of `core.lifecycle`; with `only = {"webhook"}` an actor
-    hears of the few runs that have a webhook.
+    """Selects events of the subscription: by labels, of which an event must carry at least one, and by event types,
+    which need none. Empty: all events. The ends of runs carry the labels of `core.lifecycle`: `only = {"webhook"}`
+    selects the runs that have a webhook.
     """
 
     deadline_seconds: ClassVar[float] = 900.0
-    """How long `handle` and `wake` may take; a handler that takes longer has failed."""
+    """The timeout of `handle` and `wake`; a handler that takes longer has failed."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -144,26 +143,27 @@ class Actor(Generic[E]):
                     raise Invalid(f"actor {cls.__qualname__}: subscribes to {argument!r}, which is not an event type")
         if isinstance(cls.only, str):
             raise Invalid(f"actor {cls.__qualname__}: only: a set of labels and event types, not {cls.only!r}")
-        for selected in cls.only:
-            if not isinstance(selected, str) and selected not in cls.subscription:
-                raise Invalid(f"actor {cls.__qualname__}: selects {selected!r}, to which it does not subscribe")
+        for selector in cls.only:
+            if not isinstance(selector, str) and selector not in cls.subscription:
+                raise Invalid(f"actor {cls.__qualname__}: selects {selector!r}, to which it does not subscribe")
         if not cls.subscription and cls.handle is not Actor.handle:
             raise Invalid(f"actor {cls.__qualname__}: handles events but subscribes to none; write Actor[EventType]")
 
     async def handle(self, event: E, ctx: Context) -> None:
-        """Decide on one event. Actors without a subscription need not override it."""
+        """Decides on an event. Actors without a subscription need not override it."""
         raise NotImplementedError
 
     async def wake(self, aggregate: Aggregate, ctx: Context) -> None:
-        """A timer of this actor's (`Context.wake_at`) has fired for an aggregate. May happen more than once, and late:
-        read, see what is due, and decide under the guard. There is no event: `ctx.record` raises `Refused`."""
+        """Handles a timer (`Context.wake_at`) that has fired for an aggregate. It may fire more than once, and late:
+        read the state and decide under the guard. There is no event: `ctx.record` raises `Refused`."""
         raise NotImplementedError
 
     async def answer(self, request: Mapping[str, Any], progress: Progress) -> Any:
-        """Answer a question that changes nothing in the log (`call.<actor>`). Raise `Invalid` to refuse."""
+        """Returns the response to a request that changes nothing in the log (`call.<actor>`). Raises `Invalid` to
+        refuse it."""
         raise NotImplementedError
 
 
 def _open(argument: Any) -> bool:
-    """Whether a type argument stands for no particular event."""
+    """True for a type argument that names no event type."""
     return isinstance(argument, TypeVar) or argument in (Any, typing.Never)

@@ -1,5 +1,5 @@
-"""Which text from elsewhere would pass for the server's own words, or for a change of speaker, and how it is made
-harmless: `<system-reminder>` becomes `&lt;system-reminder>`, which everybody can read and nobody obeys.
+"""Control tags that only the server may write. In text from elsewhere they are made harmless: `<system-reminder>`
+becomes `&lt;system-reminder>`, which people can read and models do not obey.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ OURS = (
     "loop_warning", "conversation_summary", "self_update", "thinking_style", "clarification",
     "response_style", "citations", "reminders", "bootstrap", "user_profile",
 )  # fmt: skip
-"""The tags in which the server tells the model something."""
+"""The tags of the server's own messages to the model."""
 THEIRS = (
     "system", "system_prompt", "assistant", "think", "thinking", "tool_call", "tool_calls", "tool_response",
     "tool_result", "tool_results", "tool_use", "function_call", "function_calls", "function_result",
@@ -65,36 +65,36 @@ _WORDS = frozenset(map(_plain, WORDS))
 
 
 def suspect(text: str) -> bool:
-    """Whether there may be anything to neutralise: cheap, and never wrong about no."""
+    """A cheap test for control tags: false positives happen, false negatives do not."""
     return "<" in text or "[" in text or (not text.isascii() and any(opener in text for opener in "\uff1c\ufe64\uff3b"))
 
 
 def neutralised(text: str) -> str:
-    """Text in which nothing passes for a control tag: their first character is written as an entity. The same object
-    if there is nothing to do.
+    """Returns the text with the first character of each control tag written as an entity. Returns the same object if
+    there is no such tag.
 
-    Guarantees: takes time in proportion to the text; `neutralised(neutralised(t)) == neutralised(t)`; upper and lower
+    Guarantees: takes time in proportion to the text. `neutralised(neutralised(t)) == neutralised(t)`. Upper and lower
     case, `-` and `_`, blanks, full-width letters and unseen characters make no difference. Non-guarantees: letters of
-    another alphabet that only look the same are let through, and so are words without brackets.
+    another alphabet that look the same are let through, and so are words without brackets.
     """
     if not suspect(text):
         return text
-    found = _SUSPECT.sub(_harmless, text)
-    return text if found == text else found
+    harmless = _SUSPECT.sub(_harmless, text)
+    return text if harmless == text else harmless
 
 
-def _harmless(found: re.Match[str]) -> str:
-    text = found.group()
-    if not _forges(found):
+def _harmless(match: re.Match[str]) -> str:
+    text = match.group()
+    if not _forges(match):
         return text
     return ("&#91;" if text[0] in "[\uff3b" else "&lt;") + text[1:]
 
 
-def _forges(found: re.Match[str]) -> bool:
-    match found.lastgroup:
+def _forges(match: re.Match[str]) -> bool:
+    match match.lastgroup:
         case "tag":
-            space, _, name = _plain(found["tag"]).lower().rpartition(":")
+            space, _, name = _plain(match["tag"]).lower().rpartition(":")
             return name.strip("-.") in _TAGS or space in NAMESPACES
         case "word":
-            return _NOT_WORD.sub("", _plain(found["word"])) in _WORDS
+            return _NOT_WORD.sub("", _plain(match["word"])) in _WORDS
     return True

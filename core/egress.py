@@ -1,7 +1,7 @@
-"""Where the server may connect to on somebody's behalf: public addresses, unless the configuration says otherwise.
+"""Egress rules: on a user's behalf the server connects to public addresses only, unless the configuration lifts this.
 
-A name is checked when it is written down, and the addresses it resolves to when the connection is made: between the
-two it may have changed.
+A name is checked when it is stored, and the addresses it resolves to when the connection is made: between the two they
+may have changed.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ _LOCAL = ("localhost", ".localhost", ".local", ".internal")
 
 
 def check_url(url: str, where: str, *, private: bool) -> None:
-    """Raises `Invalid` if this is not a URL to post to: https, a public host, no credentials. `private`: plain http and
-    private addresses will do too.
+    """Raises `Invalid` unless the URL may be posted to: https, a public host, no credentials. `private` allows plain
+    http and private addresses, too.
     """
     try:
         parts = urlsplit(url)
@@ -38,10 +38,10 @@ def check_url(url: str, where: str, *, private: bool) -> None:
 
 
 def is_public(address: str) -> bool:
-    """Whether an IP address is reachable from everywhere, and so is nobody's inside.
+    """True for an IP address of the public internet.
 
-    By our own tables: Python's change from release to release. An address that wraps an IPv4 address is as public as
-    that.
+    Uses own tables: Python's change from release to release. An address that wraps an IPv4 address is as public as
+    the wrapped address.
     """
     parsed = ipaddress.ip_address(address.partition("%")[0])
     if isinstance(parsed, ipaddress.IPv4Address):
@@ -84,7 +84,7 @@ _SPECIAL_4 = tuple(
 )
 """IANA's registry of special-purpose addresses, and multicast."""
 _GLOBAL_6 = ipaddress.IPv6Network("2000::/3")
-"""All that IANA has given out; the rest is special or nobody's."""
+"""The range that IANA has assigned for global unicast; the rest is special or unassigned."""
 _SPECIAL_6 = tuple(
     ipaddress.IPv6Network(network)
     for network in (
@@ -97,7 +97,7 @@ _SPECIAL_6 = tuple(
 
 
 def may_be_public(host: str) -> bool:
-    """Whether a host name or address may be reachable from everywhere; what a name resolves to is seen later."""
+    """False for a host name or address that is surely not public. A name's addresses are checked on connecting."""
     name = host.rstrip(".").lower()
     try:
         return is_public(name)

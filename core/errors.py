@@ -1,4 +1,4 @@
-"""The few errors of the core; each one demands a different reaction from its caller."""
+"""The errors of the core; each demands a different reaction from its caller."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class SikaError(Exception):
 
 
 class Internal(SikaError):
-    """A defect of the part that was asked (HTTP 500). The caller can do nothing; the server's log says more."""
+    """A defect of the part that was called (HTTP 500). The caller can do nothing; the server's log says more."""
 
 
 class Invalid(SikaError):
@@ -35,7 +35,7 @@ class Refused(SikaError):
 
 
 class Conflict(SikaError):
-    """Somebody else appended first. Re-read the aggregate and decide again."""
+    """Another writer appended first. Re-read the aggregate and decide again."""
 
     code = "write_conflict"
 
@@ -52,7 +52,7 @@ class OwnershipLost(SikaError):
 
 
 class Divergence(SikaError):
-    """A re-execution asked for something other than what the log recorded."""
+    """A re-execution made another request than the log recorded."""
 
     code = "divergence"
 
@@ -70,13 +70,13 @@ class Exited(SikaError):
 
 
 BY_CODE: Mapping[str, type[SikaError]] = {cls.code: cls for cls in (Invalid, NotFound, Refused, Unavailable, Internal)}
-"""The errors that keep their class over the bus: each asks something of a caller in another process."""
+"""The errors that keep their class over the bus: a caller in another process reacts to each differently."""
 
 
 def family_of(error: SikaError) -> type[SikaError]:
     """Returns the class of `BY_CODE` that the error belongs to.
 
-    Other errors (`Conflict`, `OwnershipLost` …) are for the code that appends: one that an actor answers is a defect.
+    Other errors (`Conflict`, `OwnershipLost` …) are for the code that appends: in a response they are a defect.
     """
     return next((cls for cls in type(error).__mro__ if cls in BY_CODE.values()), Internal)
 
@@ -92,17 +92,15 @@ def contained() -> Iterator[None]:
 
 @contextmanager
 def ungrouped(*others: type[Exception]) -> Iterator[None]:
-    """Task groups wrap what their body raises.
-
-    Here the one error that somebody can act on, or one of these `others`, comes out by itself again.
-    """
+    """Unwraps the error that a caller can act on from the exception group of a task group: a `SikaError`, or an error
+    of a class in `others`."""
     kinds: tuple[type[Exception], ...] = (SikaError, *others)
     try:
         yield
     except BaseExceptionGroup as group:
-        found: BaseException | None = group.subgroup(kinds)
-        while isinstance(found, BaseExceptionGroup):
-            found = found.exceptions[0]
-        if isinstance(found, kinds):
-            raise found from None
+        error: BaseException | None = group.subgroup(kinds)
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        if isinstance(error, kinds):
+            raise error from None
         raise

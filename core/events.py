@@ -2,8 +2,8 @@
 
 Rules.
 1. An event says what happened, in the past tense: `ToolRequested` is `tool.requested`. Types are permanent.
-2. New fields are optional with a default. New meaning is a new type. If a field must change its meaning all the same,
-bump `version` and add one pure upcaster for the stored dict beside the class; the log is never rewritten.
+2. New fields are optional with a default. New meaning is a new type. For a field that must change its meaning, bump
+`version` and add a pure upcaster for the stored dict beside the class. The log is never rewritten.
 3. Reading is two steps: peek the envelope, look the type up. An unknown type (or a newer version of a known one) is
 `Opaque`: it folds as nothing and passes through to clients untouched.
 4. Own fields never use an envelope name.
@@ -86,8 +86,8 @@ class ThreadForked(Event, frozen=True):
 
 
 class ThreadExpirySet(Event, frozen=True):
-    """The thread goes (`delete`), or its past does (`keep_latest`), when nothing has happened in it for so many
-    minutes. None: it stays.
+    """The thread is deleted (`delete`) or pruned (`keep_latest`) after so many minutes without an event. None: it
+    stays.
     """
 
     minutes: float | None
@@ -95,7 +95,7 @@ class ThreadExpirySet(Event, frozen=True):
 
 
 class ThreadPruned(Event, frozen=True):
-    """Everything before was forgotten but what the thread amounted to, which is here."""
+    """The events before were deleted; the state that they amounted to is here."""
 
     user: str
     metadata: Json
@@ -118,22 +118,22 @@ class StatePatched(Event, frozen=True):
     as_node: str | None = None
     base: int | None = None
     source: Literal["update", "input", "loop", "fork"] = "update"
-    """What the checkpoint was in the thread it was copied from."""
+    """The checkpoint's source in the thread it was copied from."""
 
 
 # ── run ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class Resume(msgspec.Struct, frozen=True):
-    """What an interrupted run gets: a value for every question it waits on, or, if the value's keys are ids of
-    questions, one for each.
+    """Answer to an interrupted run: a value for every question it waits on, or, if the value's keys are ids of
+    questions, a value for each.
     """
 
     value: Any = None
 
 
 class Interrupt(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A question a paused run waits on. `call_id`: the tool call that asked it."""
+    """A question a paused run waits on. `call_id` is the tool call that raised it."""
 
     id: str
     value: Any
@@ -141,7 +141,7 @@ class Interrupt(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class RunRequested(Event, frozen=True):
-    """Somebody wants a run; the envelope's `run` is its id. Everything a worker needs to do it is here."""
+    """A run was requested; the envelope's `run` is its id. The event holds everything that a worker needs."""
 
     assistant: str = "lead_agent"
     input: Json | None = None
@@ -160,43 +160,43 @@ class RunRequested(Event, frozen=True):
     not_before: str | None = None
     """Earliest start, ISO 8601 (from `after_seconds`)."""
     on_completion: Literal["keep", "delete"] = "keep"
-    """`delete`: the thread was made for this run and goes some time after it."""
+    """`delete`: the thread was created for this run and is deleted some time after it."""
     interrupt_before: list[str] = []
     """Nodes (`model`, `tools`, or `*` for all) before which the run pauses."""
     interrupt_after: list[str] = []
     resume: Resume | None = None
-    """The answer to what the thread is paused at. The run goes on from there and has no input."""
+    """The answer to the thread's pause. The run goes on from there and has no input."""
     webhook: str | None = None
-    """Where the outcome is posted to. Its query string may hold a secret: it is not shown."""
+    """The URL to which the outcome is posted. Its query string may hold a secret: it is not shown."""
     feedback_keys: list[str] = []
     traceparent: str | None = None
-    """The span that wanted it, if the metadata does not name one (W3C Trace Context)."""
+    """The span of the request, if the metadata names none (W3C Trace Context)."""
 
 
 class RunStarted(Event, frozen=True):
-    """A worker owns the run from here on; everybody else's guard is stale. Attempt 1 applies the input."""
+    """A worker owns the run from here on; all other guards are stale. Attempt 1 applies the input."""
 
     attempt: int
     worker: str
     lease: int
     """Sequence of the wake-up in the work queue whose redelivery hands the run on."""
     delivery: int = 0
-    """Which delivery of that wake-up it was (`Wakeup.order`): only a later one hands the run on."""
+    """The order of that wake-up's delivery (`Wakeup.order`): only a later delivery hands the run on."""
     model: str | None = None
     prompt: str | None = None
     """Short hash of the system prompt: tells drift from divergence when the run is replayed."""
     config: str | None = None
     """Short hash of the configuration in force."""
     agent: str | None = None
-    """The custom agent that does it."""
+    """The custom agent of the run."""
     prepared: Json = {}
-    """What the server adds to the input: other fields of the state, and of its messages, by `id`, the fields that
+    """The server's additions to the input: other fields of the state, and of its messages, by `id`, the fields that
     differ (the uploads block, the reminder).
     """
 
 
 class RunSuspended(Event, frozen=True):
-    """The worker gave the run back, as a part of the system did not answer; another attempt follows after a pause.
+    """The worker released the run, as a part of the system did not answer; another attempt follows after a pause.
     `reason` is fit for people.
     """
 
@@ -204,7 +204,7 @@ class RunSuspended(Event, frozen=True):
 
 
 class RunCancelRequested(Event, frozen=True):
-    """Somebody wants the run to stop: keep what it did (`interrupt`), or undo it (`rollback`)."""
+    """A stop of the run was requested: its work is kept (`interrupt`) or undone (`rollback`)."""
 
     action: Literal["interrupt", "rollback"] = "interrupt"
 
@@ -214,7 +214,7 @@ class RunCompleted(Event, frozen=True):
 
 
 class RunPaused(Event, frozen=True):
-    """The run ended at a breakpoint (`next` is what it would do), or at questions of tools (`interrupts`). A run with
+    """The run ended at a breakpoint (before the nodes `next`), or at questions of tools (`interrupts`). A run with
     `resume`, or without input, goes on from here.
     """
 
@@ -223,8 +223,8 @@ class RunPaused(Event, frozen=True):
 
 
 class RunFailed(Event, frozen=True):
-    """The run ended by an error. `error` is a class name, `text` is fit for people; `message` says it in the
-    conversation.
+    """The run ended by an error. `error` is a class name, `text` is fit for people; `message` is the text as part of
+    the conversation.
     """
 
     error: str
@@ -233,34 +233,34 @@ class RunFailed(Event, frozen=True):
 
 
 class RunCancelled(Event, frozen=True):
-    """The run ended because somebody asked; what it did stays."""
+    """The run ended on request; its work stays."""
 
 
 class RunRolledBack(Event, frozen=True):
-    """The run ended because somebody asked, and the state is as it was before it started."""
+    """The run ended on request, and the state is as it was before it started."""
 
 
 class RunSteered(Event, frozen=True):
-    """Somebody has a message for the agent while it is at work: it sees it before its next model call."""
+    """A message arrived for the agent during the run: the agent sees it before its next model call."""
 
     message: Message
 
 
 class MessageAdded(Event, frozen=True):
-    """The agent has taken in what it was steered with: the messages are part of the conversation from here on."""
+    """The agent has read its steering messages: they are part of the conversation from here on."""
 
     messages: list[Message]
 
 
 class RunRemoved(Event, frozen=True):
-    """The record of an ended run is not shown any more. What it did stays."""
+    """The record of an ended run is not shown any more. Its work stays."""
 
 
 # ── about runs and threads ───────────────────────────────────────────────────────────────────────────────────────────
 
 
 class FeedbackGiven(Event, frozen=True):
-    """Somebody rated a run (or one message of it): 1 or -1. The same `feedback_id` replaces."""
+    """A user rated a run (or one message of it): 1 or -1. The same `feedback_id` replaces."""
 
     feedback_id: str
     rating: int
@@ -270,13 +270,13 @@ class FeedbackGiven(Event, frozen=True):
 
 
 class FeedbackRemoved(Event, frozen=True):
-    """A rating was taken back."""
+    """A rating was withdrawn."""
 
     feedback_id: str
 
 
 class FileUploaded(Event, frozen=True):
-    """A file lies in the thread's uploads as `name`. `size` in bytes; `original`: its name as the client sent it."""
+    """A file lies in the thread's uploads as `name`. `size` is in bytes; `original` is the client's name for it."""
 
     name: str
     size: int
@@ -285,7 +285,7 @@ class FileUploaded(Event, frozen=True):
 
 
 class FileConverted(Event, frozen=True):
-    """A file's text lies beside it as the Markdown file `markdown`. `pages`: how many there were, if it has such."""
+    """A file's text lies beside it as the Markdown file `markdown`. `pages` is their number, if the format has any."""
 
     name: str
     markdown: str
@@ -308,7 +308,7 @@ class FileRemoved(Event, frozen=True):
 
 
 class ArtifactReplaced(Event, frozen=True):
-    """A person replaced the text of a file in the thread's outputs. `path` as the agent sees it; `size` in bytes."""
+    """A person replaced the text of a file in the thread's outputs. `path` is virtual; `size` is in bytes."""
 
     path: str
     size: int
@@ -318,15 +318,15 @@ class ArtifactReplaced(Event, frozen=True):
 
 
 class WebhookDelivered(Event, frozen=True):
-    """The outcome of the run was posted to its webhook, and taken: `status` is the HTTP status."""
+    """The outcome of the run was posted to its webhook, which accepted it with the HTTP status `status`."""
 
     status: int
     attempt: int
 
 
 class WebhookFailed(Event, frozen=True):
-    """The outcome of the run could not be posted to its webhook. `again_at`: when it is tried again, None if it is
-    not.
+    """The outcome of the run could not be posted to its webhook. `again_at` is the time of the next attempt, if there
+    is any.
     """
 
     reason: str
@@ -338,9 +338,10 @@ class WebhookFailed(Event, frozen=True):
 
 
 class Decision(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a policy did about an answer or a call, and why: part of the fact that it changed.
+    """A policy's change of an answer or a call, and its reason: part of the event that it changed.
 
-    `note` is shown to the model at its next call, and never again. `again`: it is asked again although it was done.
+    `note` is shown to the model at its next call, and never again. With `again`, the model is called again although
+    it was done.
     """
 
     policy: str
@@ -351,14 +352,14 @@ class Decision(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ModelCompleted(Event, frozen=True):
-    """What the model said, as the policies left it: never asked for again."""
+    """The model's message after all policies: the call is never repeated."""
 
     message: Message
     request: str | None = None
     """Short hash of the conversation that was sent (without the system prompt): the key of a replay."""
     duration_ms: int = 0
     order: list[tuple[str, int, int]] = []
-    """Order in which the parts came, as (part, index of the call, characters), where it is not the one of `line_of`."""
+    """The order of the parts as (part, index of the call, characters), where it is not that of `line_of`."""
     call_texts: dict[str, str] = {}
     """Raw argument text by call id, where it is not the compact JSON of the parsed arguments (clients saw the raw
     text).
@@ -367,7 +368,7 @@ class ModelCompleted(Event, frozen=True):
 
 
 class ModelFailed(Event, frozen=True):
-    """One attempt at a model call failed. `wait_ms` is the pause before the next attempt, None if there is none."""
+    """An attempt at a model call failed. `wait_ms` is the pause before the next attempt, None if there is none."""
 
     error: str
     text: str
@@ -380,7 +381,7 @@ class ModelFailed(Event, frozen=True):
 
 
 class ToolRequested(Event, frozen=True):
-    """Intent, written before the tool starts. `args` only where they differ from what the model asked for."""
+    """Intent, written before the tool starts. `args` is set where it differs from the model's arguments."""
 
     call_id: str
     name: str
@@ -389,7 +390,7 @@ class ToolRequested(Event, frozen=True):
 
 
 class ToolCompleted(Event, frozen=True):
-    """Outcome: the tool message for the model, and what else the tool changed in the state."""
+    """Outcome: the tool message for the model, and the tool's other changes of the state."""
 
     call_id: str
     message: Message
@@ -404,8 +405,8 @@ class ToolCompleted(Event, frozen=True):
 
 
 class ContextCompacted(Event, frozen=True):
-    """The conversation is, from here on, `summary` and the messages `kept` (ids, in their order): what lies before is
-    in the log only. `messages` replace those of the same id, where only a part of one is kept.
+    """From here on the conversation is `summary` and the messages `kept` (ids, in their order): older messages are in
+    the log only. `messages` replace those of the same id, where only a part of a message remains.
     """
 
     summary: Message
@@ -415,11 +416,11 @@ class ContextCompacted(Event, frozen=True):
     tokens_before: int = 0
     tokens_after: int = 0
     model: str | None = None
-    """Who wrote the summary. What it used is in the summary's `usage_metadata`."""
+    """The author of the summary. Its token usage is in the summary's `usage_metadata`."""
 
 
 class ApprovalRequested(Event, frozen=True):
-    """A tool call waits for a person. `digest` binds the answer to the call's arguments; `deadline` (ISO 8601) is when
+    """A tool call waits for a person. `digest` binds the answer to the call's arguments; from `deadline` (ISO 8601) on
     it counts as rejected.
     """
 
@@ -435,8 +436,8 @@ class ApprovalRequested(Event, frozen=True):
 
 
 class ApprovalResolved(Event, frozen=True):
-    """What became of a call that waited: `args` are those it is made with if they were edited, `message` says why not.
-    `by`: the user who decided, None if time did.
+    """The decision on a call that waited. `args` are the edited arguments, `message` is the reason for a rejection.
+    `by` is the user who decided; None if the deadline passed.
     """
 
     approval: str
@@ -451,14 +452,14 @@ class ApprovalResolved(Event, frozen=True):
 
 
 class Blob(msgspec.Struct, frozen=True):
-    """Where a body over 64 KiB lies: its SHA-256 and size in bytes."""
+    """Reference to a body over 64 KiB: its SHA-256 and size in bytes."""
 
     sha256: str
     size: int
 
 
 class Envelope(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename={"aggregate_id": "aggregate"}):
-    """What every event carries around its own fields; on the wire both are one flat JSON object."""
+    """Fields around every event's own; on the wire both are one flat JSON object."""
 
     id: str
     """UUIDv7; also the `Nats-Msg-Id`."""
@@ -482,8 +483,8 @@ class _Written(Envelope, frozen=True, omit_defaults=True):
 
 
 class Opaque(msgspec.Struct, frozen=True):
-    """An event of a type (or version) that this build does not know, or one that cannot be read: then `problem` says
-    why. Folds as nothing.
+    """An event of a type (or version) that this build does not know, or an unreadable event: then `problem` says why.
+    Folds as nothing.
     """
 
     type: str
@@ -491,7 +492,7 @@ class Opaque(msgspec.Struct, frozen=True):
 
 
 class Record:
-    """An event as stored: its place in the log, its envelope, its body (decoded when first asked for)."""
+    """An event as stored: its sequence, its envelope, its body (decoded on first use)."""
 
     __slots__ = ("_event", "head", "labels", "raw", "seq")
 
@@ -504,7 +505,7 @@ class Record:
         labels: frozenset[str] = frozenset(),
     ) -> None:
         self.labels = labels
-        """What was true when it was appended, for actors that select by it (`Actor.only`)."""
+        """Labels that held when it was appended, for actors that select by them (`Actor.only`)."""
         self.seq = seq
         self.raw = raw
         self.head = head or _peek(raw)
@@ -512,7 +513,7 @@ class Record:
 
     @property
     def event(self) -> Event | Opaque:
-        """Never raises: what does not fit its schema is `Opaque`, with the problem."""
+        """The decoded body. Never raises: a body that does not fit its schema is `Opaque`, with the problem."""
         if self._event is None:
             try:
                 self._event = decode(self.head, self.raw)
@@ -521,7 +522,7 @@ class Record:
         return self._event
 
     def decoded(self, event: Event | Opaque) -> None:
-        """Take what the body was decoded to already."""
+        """Stores a body that was decoded already."""
         self._event = event
 
     @property
@@ -549,7 +550,7 @@ class Record:
 
 
 def unreadable(seq: int, raw: bytes, aggregate: Aggregate, problem: str) -> Record:
-    """Stands for something in the log that is no event: folds as nothing, stops nobody."""
+    """Returns a placeholder for a message in the log that is no event: it folds as nothing and stops no reader."""
     head = Envelope(
         id=f"unreadable-{seq}", type="unreadable", kind=aggregate.kind, aggregate_id=aggregate.id, actor="?", at=""
     )
@@ -576,7 +577,7 @@ def _subclasses(base: type[Event]) -> Iterator[type[Event]]:
 
 
 def catalogue() -> Mapping[str, type[Event]]:
-    """All event types known to this process by name. Raises `Invalid` if two classes claim one name."""
+    """Returns this process's event types by name. Raises `Invalid` if two classes claim the same name."""
     for cls in _subclasses(Event):
         name = str(cls.__struct_config__.tag)
         if _catalogue.setdefault(name, cls) is not cls and _catalogue[name].__module__ != cls.__module__:
@@ -585,19 +586,19 @@ def catalogue() -> Mapping[str, type[Event]]:
 
 
 def encode(event: Event, envelope: Envelope) -> bytes:
-    """One flat JSON object: the envelope's fields, then the event's (its `type` among them)."""
+    """Returns a flat JSON object: the envelope's fields, then the event's (its `type` among them)."""
     head = _encoder.encode(envelope)
     return head[:-1] + b"," + _encoder.encode(event)[1:]
 
 
 def written(event: Event, **fields: Any) -> Envelope:
-    """The envelope to write around an event."""
+    """Returns the envelope to write around an event."""
     return _Written(v=event.version, **fields)
 
 
 def decode(head: Envelope, raw: bytes) -> Event | Opaque:
-    """The event of a stored body, upcast to the current version. Raises `Invalid` if a known type does not fit its
-    schema.
+    """Returns the event of a stored body, upcast to the current version. Raises `Invalid` if a known type does not fit
+    its schema.
     """
     cls = _catalogue.get(head.type) or catalogue().get(head.type)
     if cls is None or head.v > cls.version:

@@ -17,34 +17,34 @@ _last = (0, 0)
 
 
 def uuid7() -> str:
-    """A time-ordered UUID (RFC 9562 §5.7): 48 bits of Unix milliseconds, then 74 random bits.
+    """Returns a time-ordered UUID (RFC 9562 §5.7): 48 bits of Unix milliseconds, then 74 bits, of which 72 are random.
 
-    Those of one process are strictly increasing: within a millisecond the random part counts up (§6.2, method 2).
+    The ids of a process are strictly increasing: within a millisecond the random part counts up (§6.2, method 2).
     """
     global _last
-    moment = time.time_ns() // 1_000_000
-    chance = int.from_bytes(os.urandom(9))
-    if moment <= _last[0]:
-        moment, chance = _last[0], _last[1] + 1
-    _last = (moment, chance)
-    value = moment << 80 | 0x7 << 76 | (chance >> 62 & 0xFFF) << 64 | 0x2 << 62 | chance & (1 << 62) - 1
+    milliseconds = time.time_ns() // 1_000_000
+    random_bits = int.from_bytes(os.urandom(9))
+    if milliseconds <= _last[0]:
+        milliseconds, random_bits = _last[0], _last[1] + 1
+    _last = (milliseconds, random_bits)
+    value = milliseconds << 80 | 0x7 << 76 | (random_bits >> 62 & 0xFFF) << 64 | 0x2 << 62 | random_bits & (1 << 62) - 1
     digits = f"{value:032x}"
     return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
 
 def now() -> str:
-    """The current time, as the log has it."""
+    """The current time, in the format of the log."""
     return stamp(datetime.now(UTC))
 
 
 def stamp(moment: datetime) -> str:
-    """A time as the log has it: ISO 8601 with zone (always UTC), microseconds."""
+    """Formats a time for the log: ISO 8601 with zone (always UTC), microseconds."""
     return moment.astimezone(UTC).isoformat(timespec="microseconds")
 
 
 def safe_id(value: str, what: str) -> str:
-    """The id itself, if it can be a subject token and a folder name (the contracts' `[A-Za-z0-9_-]+`). Raises
-    `Invalid`.
+    """Returns the id if it can be a subject token and a folder name (the contracts' `[A-Za-z0-9_-]+`). Raises
+    `Invalid` otherwise.
     """
     if not _SAFE.fullmatch(value):
         raise Invalid(f"{what}: must be 1 to 128 characters of A-Z a-z 0-9 _ -, got {value[:40]!r}")
@@ -52,7 +52,7 @@ def safe_id(value: str, what: str) -> str:
 
 
 def checkpoint_id(seq: int) -> str:
-    """The id by which clients know the checkpoint at a log sequence. They sort ids as text, so it has a fixed width."""
+    """Returns the clients' id of the checkpoint at a log sequence. Clients sort ids as text, so its width is fixed."""
     return f"{seq:016d}"
 
 

@@ -1,9 +1,9 @@
-"""The life of a run: what may follow in which status, the ends, and the labels that an end carries.
+"""The life of a run: the events that may follow in each status, the ends, and the labels that an end carries.
 
 Rules.
-1. Everything that says how a run may go on is a table here. The fold (`core.thread.state`) looks it up.
+1. The transitions of a run are a table here. The fold (`core.thread.state`) looks them up.
 2. An event that may not follow folds as nothing, and the thread names it as a problem: the fold is total.
-3. An end is one of five events. `RunPaused` is an end too: the run that goes on from there is another one.
+3. An end is one of five events. `RunPaused` is an end, too: another run goes on from there.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ RunEnded = RunCompleted | RunPaused | RunFailed | RunCancelled | RunRolledBack
 
 
 class End(NamedTuple):
-    """How a run ended. `name` is different for each of the five; the Platform's `status` knows no pause."""
+    """The end of a run. `name` is different for each of the five; the Platform's `status` has no pause."""
 
     name: str
     status: Status
@@ -79,15 +79,13 @@ FOLLOWS: Mapping[Status | None, frozenset[type[Event]]] = {
     "interrupted": _AFTER_END,
     "rolled_back": _AFTER_END,
 }
-"""The events that may follow in each status. None: the run was not requested yet. A second `RunStarted` is another
-attempt.
-"""
+"""The events that may follow in each status (None: not requested yet). A second `RunStarted` is another attempt."""
 EVENTS: frozenset[type[Event]] = frozenset().union(*FOLLOWS.values())
 """The events of a run's life. Others may name a run, and follow at any time."""
 
 
 def problem(event: Event, run_id: str, status: Status | None) -> str | None:
-    """Says why the event may not follow in a run's status; None if it may."""
+    """Returns the reason why the event may not follow in a run's status; None if it may."""
     if type(event) in FOLLOWS[status]:
         return None
     why = f"whose status is {status}" if status else "which was not requested"
@@ -97,15 +95,15 @@ def problem(event: Event, run_id: str, status: Status | None) -> str | None:
 # ── labels ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 WEBHOOK = "webhook"
-"""The outcome of the run is to be posted to its webhook."""
+"""The run has a webhook, to which its outcome is posted."""
 TEMPORARY = "temporary"
-"""The thread was made for the run, and goes after it."""
+"""The thread was created for the run, and is deleted after it."""
 USED_TOOLS = "used_tools"
 """The run called tools, which may have had effects."""
 
 
 def labels(request: RunRequested, used_tools: bool) -> frozenset[str]:
-    """Returns what is true of a run at its end: the labels by which actors select ends (`Actor.only`)."""
+    """Returns the labels of a run's end, by which actors select ends (`Actor.only`)."""
     facts = {
         WEBHOOK: bool(request.webhook),
         TEMPORARY: request.on_completion == "delete",

@@ -43,7 +43,7 @@ Parts = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """A host directory under a virtual name. Read-only unless said otherwise."""
+    """A host directory under a virtual name."""
 
     host: Path
     virtual: str
@@ -51,40 +51,40 @@ class Mount:
 
 
 def make_home(home: Path) -> None:
-    """Make the data directory, and close it to other users of the machine, also one that was there (0700).
+    """Creates the data directory if needed, and closes it to other users of the machine (0700).
 
-    A volume that belongs to somebody else cannot be closed: that is said, and what lies in it is closed instead, as far
-    as it is ours. Raises `Invalid` for a directory that everybody shares, as `/tmp`.
+    A volume of another owner cannot be closed: a warning is logged, and its entries that belong to this user are
+    closed instead. Raises `Invalid` for a shared directory such as `/tmp`.
     """
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
-    about = home.stat()
-    if about.st_mode & stat.S_ISVTX:
+    home_info = home.stat()
+    if home_info.st_mode & stat.S_ISVTX:
         raise Invalid(f"data directory {home}: everybody writes there; use a directory of its own")
     try:
-        if about.st_mode & 0o077:
+        if home_info.st_mode & 0o077:
             home.chmod(0o700)
     except OSError:
         log.warning(
             "other users of this machine can enter the data directory",
             home=str(home),
-            mode=f"{stat.S_IMODE(about.st_mode):04o}",
-            owner=about.st_uid,
+            mode=f"{stat.S_IMODE(home_info.st_mode):04o}",
+            owner=home_info.st_uid,
             fix=f"`chown {os.geteuid()} {home}` (of a Docker volume: as root, once), or `chmod 700` by its owner",
         )
     for entry in os.scandir(home):
-        found = entry.stat(follow_symlinks=False)
-        if found.st_uid == os.geteuid() and found.st_mode & 0o077 and not entry.is_symlink():
-            os.chmod(entry.path, stat.S_IMODE(found.st_mode) & 0o700)
+        info = entry.stat(follow_symlinks=False)
+        if info.st_uid == os.geteuid() and info.st_mode & 0o077 and not entry.is_symlink():
+            os.chmod(entry.path, stat.S_IMODE(info.st_mode) & 0o700)
 
 
 def private_file(path: Path) -> None:
-    """Make sure of a file that only its owner can open (0600)."""
+    """Creates the file if needed, and closes it to all but its owner (0600)."""
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
     path.chmod(0o600)
 
 
 def thread_root(home: Path, user: str, thread: str) -> Path:
-    """Where everything of a thread lives. Raises `Invalid` for ids that are no plain names."""
+    """Returns a thread's host directory. Raises `Invalid` for ids that are no plain names."""
     for label, value in (("user", user), ("thread", thread)):
         if not _ID.match(value) or len(value) > MAX_PART:
             raise Invalid(f"{label}: {value[:80]!r} is not an id (letters, digits, '_' and '-')")
@@ -92,7 +92,7 @@ def thread_root(home: Path, user: str, thread: str) -> Path:
 
 
 def make_thread(root: Path) -> None:
-    """Make the directories of a thread. 0700: nobody but the server's own user needs them."""
+    """Creates the directories of a thread. 0700: only the server's own user needs them."""
     root.mkdir(parents=True, exist_ok=True)
     root.chmod(0o700)
     for name in ROOTS:
@@ -100,7 +100,8 @@ def make_thread(root: Path) -> None:
 
 
 def mounts_of(root: Path, skills: Path | None, extra: Sequence[Mount]) -> list[Mount]:
-    """All mounts of a thread, the shortest virtual path first. Extra ones count only if their host side is there."""
+    """Returns the mounts of a thread, the shortest virtual path first. Extra mounts without a host directory are left
+    out."""
     mounts = [Mount(root / "user-data" / name, f"{USER_DATA}/{name}", writable=True) for name in ROOTS]
     mounts.append(Mount(root / "acp-workspace", ACP))
     if skills is not None:
@@ -111,7 +112,8 @@ def mounts_of(root: Path, skills: Path | None, extra: Sequence[Mount]) -> list[M
 
 
 def parse(path: str) -> Parts:
-    """The parts of a virtual path; relative ones start in the workspace. Refuses `..`, NUL and what is too long."""
+    """Returns the parts of a virtual path; relative paths start in the workspace. Refuses `..`, NUL and too long
+    names."""
     if "\0" in path:
         raise Invalid("path: contains a NUL byte")
     if not path.strip():
@@ -145,12 +147,12 @@ class Translation:
         self._pattern = re.compile(rf"(?<![\w./-])(?:{alternatives})(?![\w-]|\.\w)") if alternatives else None
 
     def __call__(self, text: str) -> str:
-        return self._pattern.sub(lambda hit: self._names[hit.group()], text) if self._pattern else text
+        return self._pattern.sub(lambda match: self._names[match.group()], text) if self._pattern else text
 
 
 @dataclass(slots=True)
 class Place:
-    """Where a walk ended: `name` inside the open directory `fd`, or a directory itself (`name` is `.`).
+    """The end of a walk: `name` inside the open directory `fd`, or a directory itself (`name` is `.`).
 
     `fd` is None for the directories that exist only virtually, above the mounts (`/mnt`).
     """
@@ -165,7 +167,7 @@ class Place:
         return join(self.parts)
 
     def stat(self) -> os.stat_result | None:
-        """Of the thing itself, never of what a link points to; None if there is nothing."""
+        """Returns the status of the entry itself, never of a link's target; None if there is none."""
         if self.fd is None:
             return None
         try:
@@ -177,8 +179,8 @@ class Place:
 class Tree:
     """The mounts of one thread, walked safely.
 
-    Guarantees: what is opened through here lies inside a mount at the moment it is opened, whatever links the agent
-    makes or swaps meanwhile. Non-guarantees: hard links and bind mounts made on the host are taken for what they are.
+    Guarantees: a file opened through here lies inside a mount at the moment it is opened, whatever links the agent
+    makes or swaps meanwhile. Non-guarantees: hard links and bind mounts made on the host are followed.
     """
 
     def __init__(self, mounts: Sequence[Mount]) -> None:
@@ -192,7 +194,7 @@ class Tree:
 
     @contextlib.contextmanager
     def walk(self, path: str, *, create: bool = False) -> Iterator[Place]:
-        """Go to a path. `create` makes the missing directories on the way. Raises `Invalid` for what is outside."""
+        """Walks to a path. `create` makes the missing directories on the way. Raises `Invalid` for a path outside."""
         walk = _Walk(self, path, create)
         try:
             yield walk.run()
@@ -201,7 +203,7 @@ class Tree:
 
     @contextlib.contextmanager
     def open(self, path: str, flags: int = os.O_RDONLY) -> Iterator[int]:
-        """Open what is there (never creates). A link swapped in at the last moment is walked like any other."""
+        """Opens an existing file. A link swapped in at the last moment is walked like any other."""
         for _ in range(MAX_LINKS):
             with self.walk(path) as place:
                 if place.fd is None:
@@ -227,11 +229,11 @@ class Tree:
 
 
 class _Walk:
-    """One walk: the parts gone so far, each with its open directory, and the parts still to go."""
+    """A walk: the parts walked so far, each with its open directory, and the pending parts."""
 
     def __init__(self, tree: Tree, path: str, create: bool) -> None:
         self._tree, self._path, self._create = tree, path, create
-        self._gone: list[str] = []
+        self._walked: list[str] = []
         self._fds: list[int | None] = []
         self._writable: list[bool] = []
         self._pending = list(reversed(parse(path)))
@@ -242,40 +244,40 @@ class _Walk:
             name = self._pending.pop()
             if name == "..":
                 self._back()
-            elif (mount := self._tree.mounts.get((*self._gone, name))) is not None:
+            elif (mount := self._tree.mounts.get((*self._walked, name))) is not None:
                 self._enter(name, os.open(mount.host, _DIRECTORY), mount.writable)
             elif not self._fds or self._fds[-1] is None:
                 self._virtual(name)
             elif (target := self._link(name)) is not None:
                 self._follow(target)
             elif not self._pending:
-                return Place(self._fds[-1], name, (*self._gone, name), self._writable[-1])
+                return Place(self._fds[-1], name, (*self._walked, name), self._writable[-1])
             else:
                 self._descend(name)
         fd, writable = (self._fds[-1], self._writable[-1]) if self._fds else (None, False)
-        return Place(fd, ".", tuple(self._gone), writable)
+        return Place(fd, ".", tuple(self._walked), writable)
 
     def close(self) -> None:
         while self._fds:
             self._back()
 
     def _enter(self, name: str, fd: int | None, writable: bool) -> None:
-        self._gone.append(name)
+        self._walked.append(name)
         self._fds.append(fd)
         self._writable.append(writable)
 
     def _back(self) -> None:
         if self._fds:
-            self._gone.pop()
+            self._walked.pop()
             self._writable.pop()
             if (fd := self._fds.pop()) is not None:
                 os.close(fd)
 
     def _virtual(self, name: str) -> None:
-        if (*self._gone, name) not in self._tree.above:
-            if self._gone:
-                names = ", ".join(self._tree.below(tuple(self._gone)))
-                raise Invalid(f"{self._path}: not found; in {join(self._gone)} there are only: {names}")
+        if (*self._walked, name) not in self._tree.above:
+            if self._walked:
+                names = ", ".join(self._tree.below(tuple(self._walked)))
+                raise Invalid(f"{self._path}: not found; in {join(self._walked)} there are only: {names}")
             raise Invalid(f"{self._path}: outside of the directories of this thread")
         self._enter(name, None, False)
 

@@ -1,4 +1,4 @@
-"""What a tool is: one typed async function, its description, and what a retry of it may do."""
+"""Tools: a typed async function, its description, and the rule for retries."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from core.errors import Invalid
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 Effect = Literal["pure", "idempotent", "once"]
-"""What may be done with a call whose outcome is unknown after a crash.
+"""The rule for a call whose outcome is unknown after a crash.
 
 `pure`        reads only: run it again.
 `idempotent`  safe to repeat under the same call id (the sandbox keeps a record per call id).
@@ -22,7 +22,7 @@ Effect = Literal["pure", "idempotent", "once"]
 
 
 class ToolContext(Protocol):
-    """What a running tool may know and do. Passed as the first argument, invisible to the model."""
+    """Context of a tool call. Passed as the first argument, invisible to the model."""
 
     @property
     def thread(self) -> str: ...
@@ -32,21 +32,21 @@ class ToolContext(Protocol):
     def run(self) -> str: ...
     @property
     def call_id(self) -> str:
-        """Unique per run; the idempotency key of the call. A retry after a crash has the same one."""
+        """Unique per run; the idempotency key of the call. A retry after a crash has the same key."""
         ...
 
     async def call(self, actor: str, request: Mapping[str, Any]) -> Any:
-        """Ask an actor a question. Its progress is shown to the user while it works.
+        """Sends a request to an actor. Its progress is shown to the user while it works.
 
-        Raises `Invalid` with the actor's own words if it refuses, `Unavailable` if no actor answers.
+        Raises `Invalid` with the actor's message if it refuses, `Unavailable` if no actor answers.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a tool may return instead of a text: what the model is told, what changes in the thread's state (through
-    the reducers of its fields), and what programs are told (`artifact`).
+    """Return value of a tool instead of a text: the text for the model, the update of the thread's state (through the
+    reducers of its fields), and data for programs (`artifact`).
     """
 
     text: str
@@ -59,9 +59,9 @@ ToolFunction = Callable[..., Awaitable[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A tool as found in `adapters/tools/`. `function(context, **arguments)` returns the result for the model.
+    """A tool of `adapters/tools/`. `function(context, **arguments)` returns the result for the model.
 
-    Raises `Invalid`, with the place of the function, for one that could not be called or described to a model.
+    Raises `Invalid`, with the place of the function, if it could not be called or described to a model.
     """
 
     name: str
@@ -104,7 +104,7 @@ def _takes_context(first: inspect.Parameter) -> bool:
 
 
 def declared_at(declared: Any) -> str:
-    """Where a function or class was written, for the beginning of a message; empty where that is not known."""
+    """Returns the source location of a function or class as the prefix of a message; empty if it has none."""
     code = getattr(inspect.unwrap(declared) if callable(declared) else None, "__code__", None)
     return f"{Path(code.co_filename).name}:{code.co_firstlineno}: " if code else ""
 
@@ -112,7 +112,7 @@ def declared_at(declared: Any) -> str:
 def tool(
     function: ToolFunction | None = None, /, *, effect: Effect = "once", group: str | None = None
 ) -> Callable[[ToolFunction], Tool]:
-    """Declares an async function as a tool. Its name and docstring are what the model sees.
+    """Declares an async function as a tool. The model sees its name and docstring.
 
     Raises `Invalid` for a function that cannot be a tool (see `Tool`), and for `@tool` without brackets.
     """

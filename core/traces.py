@@ -1,4 +1,4 @@
-"""Which trace a run belongs to: the `traceparent` of W3C Trace Context, level 1."""
+"""The trace of a run: the `traceparent` of W3C Trace Context, level 1."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 from core.events import RunRequested
 
 TRACEPARENT = "traceparent"
-"""The header, of HTTP requests as of messages on the bus; and the key of a run's metadata that means the same."""
+"""The header of HTTP requests and of messages on the bus; also the key of a run's metadata with this meaning."""
 _FORMAT = re.compile(r"(?!ff)([0-9a-f]{2})-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
 
 
 class Parent(NamedTuple):
-    """The span that wanted something; as text, what is passed on."""
+    """The span of a request; its text is the header's value."""
 
     trace: str
     span: str
@@ -24,21 +24,22 @@ class Parent(NamedTuple):
 
 
 def parent(text: Any) -> Parent | None:
-    """None if it is no `traceparent`: then there is no trace, and no error. Later versions may have more at the end."""
-    found = _FORMAT.fullmatch(text) if isinstance(text, str) else None
-    if found is None or (found[1] == "00" and found[5]):
+    """Parses a `traceparent`. Returns None for any other value: a bad header is no error. Later versions may be
+    longer."""
+    match = _FORMAT.fullmatch(text) if isinstance(text, str) else None
+    if match is None or (match[1] == "00" and match[5]):
         return None
-    return Parent(found[2], found[3], bool(int(found[4], 16) & 1))
+    return Parent(match[2], match[3], bool(int(match[4], 16) & 1))
 
 
 def of(request: RunRequested) -> Parent | None:
-    """The span that wanted a run."""
+    """The span that requested a run."""
     if request.traceparent is None and TRACEPARENT not in request.metadata:
         return None
     return parent(request.metadata.get(TRACEPARENT)) or parent(request.traceparent)
 
 
 def header(request: RunRequested) -> str | None:
-    """What whoever hears of the run is sent, so that they can join its trace."""
-    found = of(request)
-    return str(found) if found else None
+    """Returns the header that lets recipients of the run join its trace."""
+    span = of(request)
+    return str(span) if span else None

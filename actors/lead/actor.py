@@ -178,8 +178,8 @@ class Lead(RunActor):
             user=turn.user,
             assistant=request.assistant,
             model=setup.model,
-            given=request.metadata,
-            made=_made(setup),
+            extra=request.metadata,
+            options=_made(setup),
         )
         try:
             final = await agent.ainvoke(seed, config={"recursion_limit": steps, **traced}, context=turn)

@@ -1,11 +1,11 @@
-"""Converts one document to Markdown, in a process of its own that is thrown away afterwards.
+"""Converts a document to Markdown, in a process of its own that ends afterwards.
 
-Run as a file: `python -I convert.py <kind> <limits as JSON>`. The document is standard input, the Markdown goes to
-standard output, and what happens meanwhile to standard error, one JSON object a line: `{"page", "of"}` on the way, then
-one of `{"converted": {"pages"}}`, `{"rejected": reason}` (in words for people) and `{"failed": error}` (for the log).
+Run as a file: `python -I convert.py <kind> <limits as JSON>`. The document is standard input and the Markdown is
+standard output. Standard error has reports, one JSON object a line: `{"page", "of"}` on the way, then one of
+`{"converted": {"pages"}}`, `{"rejected": reason}` (fit for people) and `{"failed": error}` (for the log).
 
-Every document is taken for an attack on the library that reads it. So its outside is looked at first (what it is, what
-an archive says it holds), and the limits of this process hold whatever comes then.
+Every document may be an attack on the library that reads it. Its format and the directory of an archive are checked
+first, and the limits of this process hold in any case.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from typing import Any, BinaryIO
 
 MAX_MEMBERS = 10_000
 MAX_UNPACKED = 1 << 30
-"""Bytes an archive may hold when unpacked, by its own word; no reader goes beyond that."""
+"""Limit of an archive's unpacked bytes, as its directory states them; no reader goes beyond that."""
 MAX_RATIO = 200
-"""How many times smaller than its content an archive may be. XML gets to 20 or so, tables of equal cells to 100."""
+"""Limit of an archive's compression ratio. XML reaches about 20, tables of equal cells 100."""
 FREE_BYTES = 16 << 20
-"""Up to here the ratio does not matter."""
+"""Unpacked bytes up to which any ratio is allowed."""
 HEAD = 8192
-"""Bytes that are looked at to tell text from other things (contract runtime §19)."""
+"""Bytes that are checked to tell text from binary data (contract runtime §19)."""
 
 OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 ZIP = b"PK\x03\x04"
@@ -51,7 +51,7 @@ PARTS = {
     "xlsx": "xl/workbook.xml",
     "epub": "META-INF/container.xml",
 }
-"""The member that makes an archive what it is."""
+"""The member by which an archive of this kind is recognised."""
 READERS = {
     "pandas": ("xlsx", "xls"),
     "pdfminer": ("pdf",),
@@ -60,45 +60,45 @@ READERS = {
     "mammoth": ("docx",),
     "olefile": ("msg",),
 }
-"""The libraries that markitdown loads if they are there, and the kinds of documents each is for. All of them together
-take six times as long to load as what a web page needs.
+"""The optional libraries that markitdown loads, and the kinds of documents each is for. All of them together take six
+times as long to load as those for a web page.
 """
 _ARCHIVE = re.compile(r"\.(zip|gz|tgz|bz2|xz|7z|rar|tar|jar|docx|pptx|xlsx|epub)\Z", re.IGNORECASE)
 _EMBEDDINGS = re.compile(r"\A(word|ppt|xl)/embeddings/")
-"""Where Office keeps the workbooks behind its charts. Nothing here opens them."""
+"""Folders of the workbooks behind Office's charts. No converter opens them."""
 
 
 class Rejected(Exception):
-    """In words for people; they follow the name of the file."""
+    """The document is rejected. The text is fit for people; it follows the name of the file."""
 
 
 def main(kind: str, limits: dict[str, int]) -> None:
-    words, out = os.fdopen(os.dup(2), "w", encoding="utf-8"), os.dup(1)
-    void = os.open(os.devnull, os.O_WRONLY)
+    reports, out = os.fdopen(os.dup(2), "w", encoding="utf-8"), os.dup(1)
+    devnull = os.open(os.devnull, os.O_WRONLY)
     for fd in (1, 2):
-        os.dup2(void, fd)  # what libraries print is for nobody
+        os.dup2(devnull, fd)  # drops the output of libraries
     restrict(limits)
 
-    def say(**what: Any) -> None:
-        words.write(json.dumps(what) + "\n")
-        words.flush()
+    def report(**fields: Any) -> None:
+        reports.write(json.dumps(fields) + "\n")
+        reports.flush()
 
     try:
         with open(0, "rb") as document:
             inspect(kind, document)
-            text, pages = convert(kind, document, lambda page, of: say(page=page, of=of))
+            text, pages = convert(kind, document, lambda page, of: report(page=page, of=of))
         save(text, out, limits["FSIZE"])
-        say(converted={"pages": pages})
+        report(converted={"pages": pages})
     except Rejected as reason:
-        say(rejected=str(reason))
+        report(rejected=str(reason))
     except MemoryError:
-        say(rejected="needs more memory to be converted than is allowed")
+        report(rejected="needs more memory to be converted than is allowed")
     except BaseException as error:
-        say(failed=f"{type(error).__name__}: {error}"[:1000])
+        report(failed=f"{type(error).__name__}: {error}"[:1000])
 
 
 def restrict(limits: dict[str, int]) -> None:
-    """RLIMIT_… names and values; `WALL` is the clock on the wall, should nobody be there to keep it."""
+    """Sets limits by RLIMIT_… names. `WALL` is the timeout in seconds, in case the parent has died."""
     os.nice(10)
     signal.alarm(limits["WALL"])
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -110,21 +110,21 @@ def restrict(limits: dict[str, int]) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
-def save(text: str, out: int, most: int) -> None:
+def save(text: str, out: int, limit: int) -> None:
     data = text.strip().encode("utf-8", "replace")
     if not data:
         raise Rejected("holds no text; perhaps its pages are pictures")
-    if len(data) >= most:
-        raise Rejected(f"holds more than {most >> 20} MB of text")
+    if len(data) >= limit:
+        raise Rejected(f"holds more than {limit >> 20} MB of text")
     with open(out, "wb") as file:
         file.write(data + b"\n")
 
 
-# ── what it is ──────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── format ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def inspect(kind: str, document: BinaryIO) -> None:
-    """Raises `Rejected` for what is empty, not of its kind, locked, or packed to explode."""
+    """Raises `Rejected` for a document that is empty, of another kind, encrypted, or an archive bomb."""
     head = document.read(HEAD)
     document.seek(0)
     if not head:
@@ -136,10 +136,10 @@ def inspect(kind: str, document: BinaryIO) -> None:
                 raise other
         case "docx" | "pptx" | "xlsx" | "epub":
             if head.startswith(OLE) and kind != "epub":
-                raise _locked(document) or other
+                raise _encrypted(document) or other
             if not head.startswith(ZIP):
                 raise other
-            unpacked(kind, document)
+            check_archive(kind, document)
         case "xls":
             if not head.startswith(OLE):
                 raise other
@@ -152,8 +152,8 @@ def inspect(kind: str, document: BinaryIO) -> None:
     document.seek(0)
 
 
-def unpacked(kind: str, document: BinaryIO) -> None:
-    """Look at the table of contents of an archive."""
+def check_archive(kind: str, document: BinaryIO) -> None:
+    """Checks the directory of an archive. Raises `Rejected`."""
     try:
         members = zipfile.ZipFile(document).infolist()
     except (zipfile.BadZipFile, ValueError, OSError, NotImplementedError, EOFError):
@@ -177,8 +177,8 @@ def unpacked(kind: str, document: BinaryIO) -> None:
         raise Rejected(f"is not a readable {WORDS[kind]}, whatever its name says")
 
 
-def _locked(document: BinaryIO) -> Rejected | None:
-    """Office wraps what is protected by a password into its old container format."""
+def _encrypted(document: BinaryIO) -> Rejected | None:
+    """Returns the rejection of an encrypted document, which Office wraps into its old container format."""
     return Rejected("is protected by a password") if _streams(document, "EncryptedPackage") else None
 
 
@@ -194,22 +194,22 @@ def _streams(document: BinaryIO, name: str) -> bool:
         document.seek(0)
 
 
-# ── what it says ────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── content ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def convert(kind: str, document: BinaryIO, progress: Callable[[int, int], None]) -> tuple[str, int | None]:
-    """The Markdown, and how many pages there were, if it has such."""
+    """Returns the Markdown, and the number of pages, if the format has any."""
     # The kind is known. The model by which markitdown would guess it takes a second and a half to load.
     guesser = types.ModuleType("magika")
     guesser.Magika = object  # type: ignore[attr-defined]
     sys.modules["magika"] = guesser
     for library, kinds in READERS.items():
         if kind not in kinds:
-            sys.modules[library] = None  # type: ignore[assignment]  # an import of it fails, as if it were not there
+            sys.modules[library] = None  # type: ignore[assignment]  # an import of it fails, as if not installed
     from markitdown import StreamInfo, converters
 
     info = StreamInfo(extension=f".{kind}", charset=_charset(document) if kind in ("html", "csv") else None)
-    made = {
+    converter = {
         "pdf": converters.PdfConverter,
         "docx": converters.DocxConverter,
         "pptx": converters.PptxConverter,
@@ -221,10 +221,10 @@ def convert(kind: str, document: BinaryIO, progress: Callable[[int, int], None])
         "msg": converters.OutlookMsgConverter,
     }[kind]()
     if kind == "pdf":
-        texts = [made.convert(page, info).markdown.strip() for page in pages_of(document, progress)]
+        texts = [converter.convert(page, info).markdown.strip() for page in pages_of(document, progress)]
         return "\n\n".join(text for text in texts if text), len(texts)
     try:
-        return made.convert(document, info).markdown, None
+        return converter.convert(document, info).markdown, None
     except Exception as error:
         if "encrypted" in str(error).lower():
             raise Rejected("is protected by a password") from error
@@ -232,26 +232,26 @@ def convert(kind: str, document: BinaryIO, progress: Callable[[int, int], None])
 
 
 def pages_of(document: BinaryIO, progress: Callable[[int, int], None]) -> Iterator[BinaryIO]:
-    """A PDF page by page, each as a document: it can be said how far it is, and no page costs the memory of all."""
+    """Yields a PDF page by page, each as a document, for progress and for memory."""
     import pypdfium2  # type: ignore[import-untyped]
 
     try:
-        whole = pypdfium2.PdfDocument(document)
+        pdf = pypdfium2.PdfDocument(document)
     except pypdfium2.PdfiumError as error:
-        locked = "password" in str(error).lower()
-        raise Rejected("is protected by a password" if locked else "is damaged, or not complete") from None
-    for number in range(len(whole)):
+        encrypted = "password" in str(error).lower()
+        raise Rejected("is protected by a password" if encrypted else "is damaged, or not complete") from None
+    for number in range(len(pdf)):
         page, buffer = pypdfium2.PdfDocument.new(), io.BytesIO()
-        page.import_pages(whole, [number])
+        page.import_pages(pdf, [number])
         page.save(buffer)
         page.close()
         buffer.seek(0)
         yield buffer
-        progress(number + 1, len(whole))
+        progress(number + 1, len(pdf))
 
 
 def _charset(document: BinaryIO) -> str | None:
-    """UTF-8 if it is that; else the converter guesses."""
+    """Returns `utf-8` if the document decodes as that; else None, and the converter guesses."""
     try:
         document.read().decode("utf-8")
     except UnicodeDecodeError:

@@ -1,4 +1,4 @@
-"""Documents on this machine's disk, each converted by a short-lived process that can hurt nobody (`convert.py`)."""
+"""Documents on this machine's disk, each converted by a confined, short-lived process (`convert.py`)."""
 
 from __future__ import annotations
 
@@ -28,28 +28,28 @@ from core.thread.folder import Draft, Folder, digest, open_plain
 log = structlog.get_logger("sika.documents")
 
 WALL_SECONDS = 180
-"""For one document, start to end."""
+"""Timeout of a document."""
 CPU_SECONDS = 150
 MEMORY_BYTES = 2 << 30
 """Address space. The libraries alone take a quarter of a gigabyte."""
 TEXT_BYTES = 16 << 20
 TEMPORARY_BYTES = 64 << 20
-"""What a converter may put into /tmp, which is memory."""
+"""Limit of /tmp of a converter, which is memory."""
 OPEN_FILES = 128
 AT_ONCE = max(1, (os.cpu_count() or 2) // 2)
-"""Conversions at a time: half of the processors stay for those who wait for something else."""
+"""Limit of concurrent conversions: half of the processors stay free for other work."""
 LINE_BYTES = 64 * 1024
 _TRY_SECONDS = 15.0
 _OUT_OF_TIME = (-signal.SIGXCPU, -signal.SIGALRM, 128 + signal.SIGXCPU, 128 + signal.SIGALRM)
-"""bubblewrap reports the signal of what it runs as shells do."""
+"""Return codes of a timeout; bubblewrap reports its child's signal as shells do."""
 _DAMAGED = "cannot be read; it is damaged, or not complete"
 
 
 class LocalDocuments:
-    """Guarantees: whatever the document does, it costs at most the limits, and the process and everything it started
-    are gone when `convert` returns or is cancelled. The process is confined as the agent's commands are: it has no
-    network and sees none of the host's files but the libraries. Where bubblewrap does not work, nothing is converted,
-    unless `unconfined` says so. Non-guarantees: the kernel is shared.
+    """Guarantees: a document costs at most the limits. When `convert` returns or is cancelled, the process and its
+    children have ended. The process is confined as the agent's commands are: it has no network and sees none of the
+    host's files but the libraries. Where bubblewrap does not work, no document is converted, unless `unconfined`
+    returns True. Non-guarantees: the kernel is shared.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class LocalDocuments:
             "NOFILE": OPEN_FILES,
             "WALL": wall_seconds,
         }
-        self._places = anyio.Semaphore(AT_ONCE)
+        self._slots = anyio.Semaphore(AT_ONCE)
         self._confined: bool | None = None
 
     async def convert(
@@ -81,10 +81,10 @@ class LocalDocuments:
             sha256 = await to_thread.run_sync(digest, source)
             if kind is None:
                 return Rejected(sha256, _unsupported(name))
-            async with self._places:
+            async with self._slots:
                 draft = await to_thread.run_sync(folder.draft)
                 try:
-                    return await self._made(folder, draft, kind, name, own, (source, sha256), progress)
+                    return await self._converted(folder, draft, kind, name, own, (source, sha256), progress)
                 finally:
                     draft.close()
         finally:
@@ -93,7 +93,7 @@ class LocalDocuments:
     async def discard(self, user: str, thread: str, name: str) -> None:
         await to_thread.run_sync(_discard, Folder(self._home, user, thread), name)
 
-    async def _made(
+    async def _converted(
         self,
         folder: Folder,
         draft: Draft,
@@ -103,24 +103,24 @@ class LocalDocuments:
         source: tuple[int, str],
         progress: Callable[[str], Awaitable[None]],
     ) -> Outcome:
-        said = await self._run(kind, source[0], draft.fd, name, progress)
-        if said.converted is None:
-            return Rejected(source[1], said.rejected or _DAMAGED)
+        report = await self._run(kind, source[0], draft.fd, name, progress)
+        if report.converted is None:
+            return Rejected(source[1], report.rejected or _DAMAGED)
         markdown = await to_thread.run_sync(_publish, folder, draft, name, own)
-        return Converted(source[1], markdown, said.converted.pages)
+        return Converted(source[1], markdown, report.converted.pages)
 
     async def _run(
         self, kind: str, source: int, out: int, name: str, progress: Callable[[str], Awaitable[None]]
-    ) -> _Word:
-        """The last word of the process: `converted` or `rejected`."""
+    ) -> _Report:
+        """Returns the last report of the process: `converted` or `rejected`."""
         if self._confined is None:
             self._confined = await to_thread.run_sync(_confinement_works)
         if not self._confined and not self._unconfined():
-            return _Word(rejected=UNCONFINED)
-        walls, given = await to_thread.run_sync(_confinement) if self._confined else ([], [])
+            return _Report(rejected=UNCONFINED)
+        command, fds = await to_thread.run_sync(_confinement) if self._confined else ([], [])
         try:
             process = await asyncio.create_subprocess_exec(
-                *(*walls, *_python(), kind, json.dumps(self._limits)),
+                *(*command, *_python(), kind, json.dumps(self._limits)),
                 stdin=source,
                 stdout=out,
                 stderr=subprocess.PIPE,
@@ -128,30 +128,30 @@ class LocalDocuments:
                 cwd="/",
                 start_new_session=True,
                 limit=LINE_BYTES,
-                pass_fds=given,
+                pass_fds=fds,
             )
         finally:
-            for fd in given:
+            for fd in fds:
                 os.close(fd)
         try:
             async with asyncio.timeout(self._limits["WALL"]):
-                return await self._listen(process, name, progress)
+                return await self._follow(process, name, progress)
         except TimeoutError:
-            return _Word(rejected=f"takes longer than {self._limits['WALL']} s to be converted")
+            return _Report(rejected=f"takes longer than {self._limits['WALL']} s to be converted")
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             with anyio.CancelScope(shield=True):
                 await process.wait()
 
-    async def _listen(
+    async def _follow(
         self, process: asyncio.subprocess.Process, name: str, progress: Callable[[str], Awaitable[None]]
-    ) -> _Word:
+    ) -> _Report:
         assert process.stderr is not None
-        last = _Word()
-        with suppress(ValueError):  # a line longer than any of ours
+        last = _Report()
+        with suppress(ValueError):  # a line longer than any report
             async for line in process.stderr:
-                last = _word(line)
+                last = _report(line)
                 if last.page is not None:
                     await progress(f"{name}: page {last.page} of {last.of}\n")
         if last.converted or last.rejected:
@@ -159,8 +159,8 @@ class LocalDocuments:
         await process.wait()
         log.info("document not converted", kind=Path(name).suffix, error=last.failed, code=process.returncode)
         if process.returncode in _OUT_OF_TIME:
-            return _Word(rejected=f"takes longer than {self._limits['CPU']} s to be converted")
-        return _Word(rejected=_DAMAGED)
+            return _Report(rejected=f"takes longer than {self._limits['CPU']} s to be converted")
+        return _Report(rejected=_DAMAGED)
 
 
 def _open(folder: Folder, name: str) -> int:
@@ -169,12 +169,13 @@ def _open(folder: Folder, name: str) -> int:
 
 
 def _publish(folder: Folder, draft: Draft, name: str, own: str | None) -> str:
-    """Put the text beside the file: in the place of its last one, else under the first name that is free.
+    """Puts the text beside the file: in the place of its last conversion, else under the first free name. Returns the
+    name.
 
-    What is there already with the same content is taken for ours: a crash came before it was written down.
+    A file with the same content is taken for this conversion: a crash came before the event.
     """
     draft.seal()
-    made = digest(draft.fd)
+    sha256 = digest(draft.fd)
     with folder.open("uploads") as directory:
         if own is not None:
             with suppress(Invalid):
@@ -183,7 +184,7 @@ def _publish(folder: Folder, draft: Draft, name: str, own: str | None) -> str:
         number = 0
         while True:
             candidate = f"{Path(name).stem}{f'_{number}' if number else ''}.md"
-            if draft.publish_new(directory, candidate) or _same(directory, candidate, made):
+            if draft.publish_new(directory, candidate) or _same(directory, candidate, sha256):
                 return candidate
             number += 1
 
@@ -211,25 +212,25 @@ def _unsupported(name: str) -> str:
     return "is not a document that can be converted"
 
 
-class _Done(msgspec.Struct):
+class _Conversion(msgspec.Struct):
     pages: int | None
 
 
-class _Word(msgspec.Struct):
-    """One line of the process: see `convert.py`."""
+class _Report(msgspec.Struct):
+    """A report of the process: see `convert.py`."""
 
     page: int | None = None
     of: int | None = None
-    converted: _Done | None = None
+    converted: _Conversion | None = None
     rejected: str | None = None
     failed: str | None = None
 
 
-def _word(line: bytes) -> _Word:
+def _report(line: bytes) -> _Report:
     try:
-        return msgspec.json.decode(line, type=_Word)
+        return msgspec.json.decode(line, type=_Report)
     except msgspec.DecodeError:
-        return _Word(failed=line.decode(errors="replace").strip())
+        return _Report(failed=line.decode(errors="replace").strip())
 
 
 # ── the process ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -240,56 +241,58 @@ def _python() -> list[str]:
 
 
 def _environment() -> dict[str, str]:
-    """Nothing of the server's. One thread: each would reserve its share of the address space."""
+    """Returns the environment, without the server's. One thread, as each reserves a share of the address space."""
     return {"PATH": os.defpath, "LANG": "C.UTF-8", "HOME": "/tmp", "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
 
 def _confinement() -> tuple[list[str], list[int]]:
-    """bubblewrap around the process, and the descriptors it reads."""
-    words = [binary() or "bwrap", *namespaces(network=False)]
+    """Returns the bubblewrap command around the process, and the descriptors it reads."""
+    command = [binary() or "bwrap", *namespaces(network=False)]
     for name, value in _environment().items():
-        words += ["--setenv", name, value]
-    words += kernel_files(temporary_bytes=TEMPORARY_BYTES)
-    words += ["--ro-bind", "/usr", "/usr", "--ro-bind-try", "/etc/ld.so.cache", "/etc/ld.so.cache"]
+        command += ["--setenv", name, value]
+    command += kernel_files(temporary_bytes=TEMPORARY_BYTES)
+    command += ["--ro-bind", "/usr", "/usr", "--ro-bind-try", "/etc/ld.so.cache", "/etc/ld.so.cache"]
     for top in ("bin", "lib", "lib32", "lib64"):
         if os.path.islink(f"/{top}"):
-            words += ["--symlink", os.readlink(f"/{top}"), f"/{top}"]
+            command += ["--symlink", os.readlink(f"/{top}"), f"/{top}"]
         else:
-            words += ["--ro-bind-try", f"/{top}", f"/{top}"]
+            command += ["--ro-bind-try", f"/{top}", f"/{top}"]
     for path in _libraries():
-        words += ["--ro-bind", path, path]
-    words += ["--chdir", "/tmp", *sealed()]
-    given = [in_memory(seccomp.program())] if seccomp.available() else []
-    for fd in given:
-        words += ["--seccomp", str(fd)]
-    return words, given
+        command += ["--ro-bind", path, path]
+    command += ["--chdir", "/tmp", *sealed()]
+    fds = [in_memory(seccomp.program())] if seccomp.available() else []
+    for fd in fds:
+        command += ["--seccomp", str(fd)]
+    return command, fds
 
 
 def _libraries() -> list[str]:
-    """Where Python and its packages are, besides /usr."""
+    """Returns the directories of Python and its packages outside of /usr."""
     paths = {sys.prefix, sys.base_prefix, sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
     paths |= {os.path.dirname(os.path.realpath(sys.executable)), os.path.dirname(os.path.abspath(convert.__file__))}
-    wanted = sorted(path for path in paths if path != "/" and not Path(path).is_relative_to("/usr"))
-    return [path for path in wanted if not any(path != other and Path(path).is_relative_to(other) for other in wanted)]
+    outside = sorted(path for path in paths if path != "/" and not Path(path).is_relative_to("/usr"))
+    return [
+        path for path in outside if not any(path != other and Path(path).is_relative_to(other) for other in outside)
+    ]
 
 
 def _confinement_works() -> bool:
     if sys.platform != "linux" or binary() is None:
         log.warning("documents are not confined: there is no bubblewrap")
         return False
-    walls, given = _confinement()
+    sandbox, fds = _confinement()
     try:
-        command = [*walls, sys.executable, "-I", "-c", ""]
-        done = subprocess.run(
-            command, env=_environment(), capture_output=True, timeout=_TRY_SECONDS, check=False, pass_fds=given
+        command = [*sandbox, sys.executable, "-I", "-c", ""]
+        process = subprocess.run(
+            command, env=_environment(), capture_output=True, timeout=_TRY_SECONDS, check=False, pass_fds=fds
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         log.warning("documents are not confined: bubblewrap does not work", reason=str(error)[:300])
         return False
     finally:
-        for fd in given:
+        for fd in fds:
             os.close(fd)
-    if done.returncode:
-        reason = done.stderr.decode(errors="replace")[:300]
+    if process.returncode:
+        reason = process.stderr.decode(errors="replace")[:300]
         log.warning("documents are not confined: bubblewrap does not work", reason=reason)
-    return done.returncode == 0
+    return process.returncode == 0

@@ -1,7 +1,7 @@
-"""Reads streamed chat completions without the OpenAI SDK's models, which cost more than all the rest of a stream.
+"""Reads streamed chat completions without the OpenAI SDK's models, which cost more than the rest of a stream.
 
-The SDK's own loop stays in charge: of the end of a stream, of errors in it, of timeouts and of the connection. Only
-what it calls for each event is ours: a chunk of the usual shape becomes a `Chunk`, anything else goes the SDK's way.
+The SDK's own loop stays in charge of the end of a stream, of errors in it, of timeouts and of the connection. Only its
+callback for each event is replaced: a chunk of the usual shape becomes a `Chunk`, any other goes the SDK's way.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Call(msgspec.Struct):
 
 
 class Delta(msgspec.Struct):
-    """Typed `None`: what is not of the usual shape."""
+    """The delta of a usual chunk. Fields of type `None` must be absent in it."""
 
     content: str | None = None
     reasoning_content: str | None = None
@@ -52,7 +52,7 @@ class Usage(msgspec.Struct):
 
 
 class Chunk(msgspec.Struct):
-    """A chunk of which LangChain needs nothing that is not here."""
+    """A chunk with all the fields that LangChain needs."""
 
     choices: list[Choice]
     model: str | None = None
@@ -64,7 +64,7 @@ class Chunk(msgspec.Struct):
     chunk: msgspec.UnsetType | None = msgspec.UNSET
 
     def model_dump(self) -> Self:
-        """LangChain calls this on what is not a dict."""
+        """Returns the chunk itself: LangChain calls this on objects that are not a dict."""
         return self
 
 
@@ -72,7 +72,7 @@ _decode = msgspec.json.Decoder(Chunk).decode
 
 
 class _Event(ServerSentEvent):
-    """An event whose data is a `Chunk`, if it can be one."""
+    """An event whose data is a `Chunk`, if it has the usual shape."""
 
     def json(self) -> Any:
         try:
@@ -88,7 +88,7 @@ class _Decoder(SSEDecoder):
 
 
 def read_lean(client: openai.AsyncOpenAI) -> None:
-    """Have the client's streams yield `Chunk`s where they can."""
+    """Patches the client so that its streams yield `Chunk`s where possible."""
     construct = client._process_response_data
 
     def process(*, data: object, **rest: Any) -> Any:

@@ -17,7 +17,7 @@ DEMO = "demo"
 
 
 class Configured:
-    """Finds the model for a run in the configuration as it is now."""
+    """Returns the model for a run from the current configuration."""
 
     def __init__(self, config: ConfigSource) -> None:
         self._config = config
@@ -25,13 +25,13 @@ class Configured:
         self._stand_in = DemoChatModel(label=BROKEN_LABEL)
         """Answers in place of the models of a file that cannot be read."""
 
-    def name(self, wanted: str | None) -> str:
-        """The configured name that a request for `wanted` gets: itself, or the first one."""
+    def name(self, requested: str | None) -> str:
+        """Returns the requested name if it is configured, else the name of the first model."""
         names = [model.name for model in self._config.current().models]
-        return wanted if wanted in names else names[0] if names else DEMO
+        return requested if requested in names else names[0] if names else DEMO
 
     def get(self, name: str, *, thinking: bool, reasoning_effort: str | None) -> BaseChatModel:
-        """The model itself. Raises `Invalid` if it is not configured (any more) or cannot be built."""
+        """Returns a model. Raises `Invalid` if it is not configured (any more) or cannot be built."""
         models = {model.name: model for model in self._config.current().models}
         if not models and name == DEMO:
             return self._stand_in if self._config.problem else self._demo
@@ -46,18 +46,18 @@ class Configured:
 
 
 def build(model: Model) -> BaseChatModel:
-    """The model of an entry, as it is for runs without thinking. Raises `Invalid` if it cannot be built."""
+    """Returns the model of an entry for runs without thinking. Raises `Invalid` if it cannot be built."""
     return factory.build(_entry(model), thinking=False, reasoning_effort=None)
 
 
 class Silent:
-    """Stands in for every model in a replay: there the log answers, whatever is configured now."""
+    """Stands in for every model in a replay: there the log answers, whatever the configuration is."""
 
     def __init__(self) -> None:
         self._model = DemoChatModel()  # always the same: agents are compiled once for a model
 
-    def name(self, wanted: str | None) -> str:
-        return wanted or DEMO
+    def name(self, requested: str | None) -> str:
+        return requested or DEMO
 
     def get(self, name: str, *, thinking: bool, reasoning_effort: str | None) -> BaseChatModel:
         return self._model

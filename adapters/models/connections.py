@@ -19,19 +19,19 @@ from openai import DefaultAioHttpClient, DefaultAsyncHttpxClient
 from core.ports.models import BEFORE_REQUEST
 
 KEEPALIVE = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 120_000}
-"""A peer that is gone without a word is noticed in some two minutes (`ChatOpenAI.http_socket_options` does the same);
-seconds, but for the last, which is in milliseconds. Where a system lacks one, it goes without.
+"""Socket options that detect a dead peer in some two minutes (`ChatOpenAI.http_socket_options` has the same). Seconds;
+the last is in milliseconds. An option that a system lacks is skipped.
 """
 
 
 @cache
 def shared() -> httpx2.AsyncClient:
-    """For the SDK: the same for all models. Usable in any event loop, also in several at once."""
+    """Returns the SDK's HTTP client for all models. It works in any event loop, also in several at once."""
     return DefaultAsyncHttpxClient(transport=_Pools())
 
 
 class _Pools(httpx2.AsyncBaseTransport):
-    """A connection belongs to the event loop that it was opened in."""
+    """A pool per event loop: a connection belongs to the event loop that it was opened in."""
 
     def __init__(self) -> None:
         self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, httpx2.AsyncClient] = WeakKeyDictionary()
@@ -40,24 +40,24 @@ class _Pools(httpx2.AsyncBaseTransport):
         loop = asyncio.get_running_loop()
         client = self._clients.get(loop)
         if client is None:
-            client = self._clients[loop] = _opened()
+            client = self._clients[loop] = _open()
         if confirm := BEFORE_REQUEST.get():
             await confirm()
         try:
             return await client._transport_for_url(request.url).handle_async_request(request)
-        except httpx2.ConnectTimeout as error:  # so it calls all that can happen to a connection
+        except httpx2.ConnectTimeout as error:  # it reports all errors of connecting as this
             if isinstance(error.__cause__, TimeoutError):
                 raise
             raise httpx2.ConnectError(str(error), request=request) from error.__cause__
 
     async def aclose(self) -> None:
-        """Close the connections of this event loop; the next request opens others."""
+        """Closes the connections of this event loop; the next request opens others."""
         if client := self._clients.pop(asyncio.get_running_loop(), None):
             await client.aclose()
 
 
-def _opened() -> httpx2.AsyncClient:
-    """The SDK's client on aiohttp, which knows the proxies of the environment; its sockets are kept alive."""
+def _open() -> httpx2.AsyncClient:
+    """Returns the SDK's client on aiohttp, which uses the proxies of the environment. Its sockets have keepalive."""
     client = DefaultAioHttpClient()
     for transport in {client._transport, *client._mounts.values()} - {None}:
         transport.client = partial(_session, transport)  # type: ignore[union-attr]
@@ -70,16 +70,16 @@ def _session(transport: Any) -> aiohttp.ClientSession:
         ssl=transport.ssl_context,
         limit=limits.max_connections or 0,
         keepalive_timeout=limits.keepalive_expiry,
-        socket_factory=_kept_alive,
+        socket_factory=_keepalive_socket,
     )
     return aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
 
 
-def _kept_alive(address: AddrInfoType) -> socket.socket:
+def _keepalive_socket(address: AddrInfoType) -> socket.socket:
     family, kind, protocol, *_ = address
-    made = socket.socket(family=family, type=kind, proto=protocol)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    sock = socket.socket(family=family, type=kind, proto=protocol)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in KEEPALIVE.items():
         with suppress(AttributeError, OSError):
-            made.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
-    return made
+            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+    return sock

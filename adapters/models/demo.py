@@ -1,9 +1,9 @@
 """The built-in demo model: no network, no thought, but it streams and really calls tools.
 
-It is used when no model is configured, so that a fresh installation can be tried at once. It knows a few fixed
-phrases (`HELP`), each with a procedure: a generator that yields tool calls, is sent their results, and returns the
-answer. Which step is next is found by replaying the procedure over the results in the message history: the model
-keeps no state and goes on correctly after a restart. Streaming, tool binding and `plan` are all deterministic.
+It is used when no model is configured, so that a fresh installation can be tried at once. It has fixed phrases
+(`HELP`), each with a procedure: a generator that yields tool calls, is sent their results, and returns the answer. The
+next step results from replaying the procedure over the results in the message history: the model has no state and goes
+on correctly after a restart. Streaming, tool binding and `plan` are deterministic.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ HELP = """Hello! I can show you how Sika works, offline. Try one of these:
 
 
 class Call(NamedTuple):
-    """A tool call that a procedure wants, and what to tell the user meanwhile."""
+    """A tool call of a procedure, and a text for the user meanwhile."""
 
     says: str
     tool: str
@@ -54,7 +54,7 @@ class Call(NamedTuple):
 
 
 Procedure = Generator[Call, str, str]
-"""Yields calls, is sent their results, returns the answer."""
+"""Generator that yields calls, is sent their results, and returns the answer."""
 
 Tools = Collection[str]
 """Names of the bound tools."""
@@ -82,7 +82,7 @@ class DemoChatModel(BaseChatModel):
     def bind_tools(
         self, tools: Sequence[Any], *, tool_choice: str | None = None, **kwargs: Any
     ) -> Runnable[LanguageModelInput, AIMessage]:
-        """Let the model call these tools. It decides itself when: `tool_choice` is accepted and ignored."""
+        """Binds tools to the model. It decides itself when to call them: `tool_choice` is accepted and ignored."""
         return self.bind(tools=[convert_to_openai_tool(tool) for tool in tools], **kwargs)
 
     def _generate(
@@ -122,10 +122,10 @@ class DemoChatModel(BaseChatModel):
 
 
 def plan(messages: Sequence[BaseMessage], tools: Tools, label: str = LABEL) -> AIMessage:
-    """The next message of the model: the next step of what the user asked for, or the answer."""
-    asked, since = _question(messages)
+    """Returns the next message of the model: the next step of the user's procedure, or the answer."""
+    question, messages_since = _question(messages)
     try:
-        step = _replay(_procedure(asked, tools), _results(since))
+        step = _replay(_procedure(question, tools), _results(messages_since))
     except ToolFailed as failure:
         step = str(failure)
     if isinstance(step, Call) and step.tool not in tools:
@@ -138,7 +138,7 @@ def plan(messages: Sequence[BaseMessage], tools: Tools, label: str = LABEL) -> A
 
 
 def _replay(procedure: Procedure, results: list[tuple[str, str, bool]]) -> Call | str:
-    """Run a procedure over the results so far: the call that has none yet, or the answer."""
+    """Runs a procedure over the results so far. Returns the first call without a result, or the answer."""
     try:
         step = next(procedure)
         for name, text, failed in results:
@@ -150,11 +150,11 @@ def _replay(procedure: Procedure, results: list[tuple[str, str, bool]]) -> Call 
     return step
 
 
-# -- what the history says ---------------------------------------------------------------------------------------------
+# -- history -----------------------------------------------------------------------------------------------------------
 
 
 def _question(messages: Sequence[BaseMessage]) -> tuple[str, Sequence[BaseMessage]]:
-    """What the user asked last (reminders and upload lists that others insert are skipped), and what followed."""
+    """Returns the user's last text (without the server's reminders and upload lists), and the messages after it."""
     for position in range(len(messages) - 1, -1, -1):
         message = messages[position]
         if isinstance(message, HumanMessage) and not message.additional_kwargs.get("hide_from_ui"):
@@ -165,7 +165,7 @@ def _question(messages: Sequence[BaseMessage]) -> tuple[str, Sequence[BaseMessag
 
 
 def _results(messages: Sequence[BaseMessage]) -> list[tuple[str, str, bool]]:
-    """Tool name, result and whether it failed, for each of the model's calls that was answered."""
+    """Returns tool name, result and failure for each of the model's calls that was answered."""
     answers = {message.tool_call_id: message for message in messages if isinstance(message, ToolMessage)}
     calls = [call for message in messages if isinstance(message, AIMessage) for call in message.tool_calls]
     pairs = [(call["name"], answers[call["id"]]) for call in calls if call["id"] in answers]
@@ -177,7 +177,7 @@ def _failed(answer: ToolMessage) -> bool:
 
 
 def _call_id(messages: Sequence[BaseMessage]) -> str:
-    """Counts the model's messages, but never falls back behind an id in sight (old messages may have been removed)."""
+    """Returns an id from the count of the model's messages, higher than those in sight (old ones may be removed)."""
     spoken = [message for message in messages if isinstance(message, AIMessage)]
     ids = [call["id"] or "" for message in spoken for call in message.tool_calls]
     used = [int(match[1]) for call in ids if (match := re.fullmatch(r"demo_call_(\d+)", call))]
@@ -185,21 +185,21 @@ def _call_id(messages: Sequence[BaseMessage]) -> str:
 
 
 def _usage(messages: Sequence[BaseMessage], text: str, args: dict[str, Any]) -> UsageMetadata:
-    """Words stand for tokens."""
-    read = sum(len(message.text.split()) for message in messages)
-    written = len(text.split()) + sum(len(str(value).split()) for value in args.values())
-    return UsageMetadata(input_tokens=read, output_tokens=written, total_tokens=read + written)
+    """Returns the usage, with words for tokens."""
+    input = sum(len(message.text.split()) for message in messages)
+    output = len(text.split()) + sum(len(str(value).split()) for value in args.values())
+    return UsageMetadata(input_tokens=input, output_tokens=output, total_tokens=input + output)
 
 
-# -- what the user can ask for -----------------------------------------------------------------------------------------
+# -- phrases -----------------------------------------------------------------------------------------------------------
 
 
-def _procedure(asked: str, tools: Tools) -> Procedure:
-    """Of the phrases found in the text, the one that comes first."""
-    found = [(match, procedure) for pattern, procedure in _PHRASES if (match := pattern.search(asked))]
-    if not found:
+def _procedure(question: str, tools: Tools) -> Procedure:
+    """Returns the procedure of the first phrase in the text."""
+    matches = [(match, procedure) for pattern, procedure in _PHRASES if (match := pattern.search(question))]
+    if not matches:
         return _greet()
-    match, procedure = min(found, key=lambda pair: pair[0].start())
+    match, procedure = min(matches, key=lambda pair: pair[0].start())
     return procedure(match, tools)
 
 
@@ -290,7 +290,7 @@ def _todos(says: str, steps: list[str], *, done: int) -> Call:
 
 
 def _place(path: str) -> str:
-    """A relative path means the workspace."""
+    """Returns the absolute path; relative paths start in the workspace."""
     path = path.strip("\"'`“”").rstrip(".,;!?")
     return path if path.startswith("/") else f"{WORKSPACE}/{path}"
 
@@ -309,7 +309,7 @@ def _essay(topic: str) -> str:
 
 
 def _script(path: str) -> str:
-    """A program for the sandbox: statistics of the numeric columns of a CSV file, as a Markdown table."""
+    """Returns a program for the sandbox: statistics of the numeric columns of a CSV file, as a Markdown table."""
     return _ANALYSIS.replace("PATH", json.dumps(path))
 
 
@@ -357,7 +357,7 @@ def _bound(kwargs: dict[str, Any]) -> Tools:
 
 
 def _chunks(message: AIMessage) -> Iterator[ChatGenerationChunk]:
-    """The message word by word, then its tool calls, then its usage."""
+    """Yields the message word by word, then its tool calls, then its usage."""
     for word in re.findall(r"\S+\s*|\s+", message.text):
         yield ChatGenerationChunk(message=AIMessageChunk(content=word))
     for index, call in enumerate(message.tool_calls):

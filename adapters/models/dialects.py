@@ -1,4 +1,4 @@
-"""Endpoints that want back, with every message of theirs, what LangChain's `ChatOpenAI` drops."""
+"""Dialects of endpoints that require fields back with their messages which LangChain's `ChatOpenAI` drops."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from adapters.models.openai_compatible import OpenAICompatible
 
 
 class VLLM(OpenAICompatible):
-    """vLLM: `reasoning` is kept as it came and sent back, and as `reasoning_content` for everybody else to read."""
+    """vLLM: `reasoning` is stored unchanged and sent back, and as `reasoning_content` for other readers."""
 
     def _get_request_payload(
         self, input_: LanguageModelInput, *, stop: list[str] | None = None, **kwargs: Any
     ) -> dict[str, Any]:
-        """With `chat_template_kwargs.enable_thinking`, which older configurations call `thinking`."""
+        """Returns the payload with `chat_template_kwargs.enable_thinking` for the older name `thinking`."""
         payload = super()._get_request_payload(input_, stop=stop, **kwargs)
         extra = payload.get("extra_body") or {}
         template = extra.get("chat_template_kwargs")
         if isinstance(template, Mapping) and "thinking" in template:
-            kept = {name: value for name, value in template.items() if name != "thinking"}
-            renamed = {"enable_thinking": template["thinking"], **kept}
+            others = {name: value for name, value in template.items() if name != "thinking"}
+            renamed = {"enable_thinking": template["thinking"], **others}
             payload["extra_body"] = {**extra, "chat_template_kwargs": renamed}
         return payload
 
-    def _kept(self, said: Mapping[str, Any]) -> dict[str, Any]:
-        reasoning = said.get("reasoning") or said.get("reasoning_content")
+    def _extras(self, delta: Mapping[str, Any]) -> dict[str, Any]:
+        reasoning = delta.get("reasoning") or delta.get("reasoning_content")
         if not reasoning:
             return {}
         text = _text(reasoning)
@@ -38,13 +38,13 @@ class VLLM(OpenAICompatible):
 
     def _convert(self, message: BaseMessage) -> dict[str, Any]:
         wire = super()._convert(message)
-        kept = message.additional_kwargs
-        reasoning = kept.get("reasoning") or kept.get("reasoning_content")
+        extras = message.additional_kwargs
+        reasoning = extras.get("reasoning") or extras.get("reasoning_content")
         return {**wire, "reasoning": reasoning} if reasoning and isinstance(message, AIMessage) else wire
 
 
 class DeepSeek(OpenAICompatible):
-    """DeepSeek, which wants the `reasoning_content` of messages with tool calls back."""
+    """DeepSeek, which requires the `reasoning_content` of messages with tool calls back."""
 
     openai_api_base: str | None = Field(default="https://api.deepseek.com/v1", alias="base_url")
     openai_api_key: SecretStr = Field(default_factory=secret_from_env("DEEPSEEK_API_KEY"), alias="api_key")
@@ -58,10 +58,10 @@ class DeepSeek(OpenAICompatible):
 class Signed(OpenAICompatible):
     """Gemini behind an OpenAI-compatible gateway: calls come signed, in `extra_content`, and must go back so."""
 
-    def _kept(self, said: Mapping[str, Any]) -> dict[str, Any]:
-        calls = said.get("tool_calls") or ()
+    def _extras(self, delta: Mapping[str, Any]) -> dict[str, Any]:
+        calls = delta.get("tool_calls") or ()
         signed = {c["id"]: c["extra_content"] for c in calls if c.get("id") and c.get("extra_content")}
-        return super()._kept(said) | ({"extra_contents": signed} if signed else {})
+        return super()._extras(delta) | ({"extra_contents": signed} if signed else {})
 
     def _convert(self, message: BaseMessage) -> dict[str, Any]:
         wire = super()._convert(message)
@@ -76,7 +76,7 @@ class Signed(OpenAICompatible):
 
 
 def _text(reasoning: Any) -> str:
-    """What there is to read in reasoning of any shape."""
+    """Returns the text in reasoning of any shape."""
     if isinstance(reasoning, str):
         return reasoning
     if isinstance(reasoning, Mapping):

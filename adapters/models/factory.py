@@ -1,7 +1,7 @@
 """Builds a chat model from an entry of `models:` in the configuration.
 
 An entry names a class (`use: "module:Class"`) and its arguments; the keys in `_OURS` are about the model and are not
-passed on. Equal entries give the same object, so there is one pool of HTTP connections per entry. Provider packages
+passed on. Equal entries return the same object, so there is one pool of HTTP connections per entry. Provider packages
 are imported when the first model needs them: `langchain_openai` alone takes half a second.
 """
 
@@ -24,6 +24,7 @@ from langchain_core.language_models import BaseChatModel
 from pydantic import ValidationError
 
 from adapters.models import probe, slots
+from core.config.load import Secret, reveal
 from core.errors import Invalid
 
 log = structlog.get_logger("sika.models")
@@ -37,7 +38,7 @@ _CLASSES = {
     "deerflow.models.patched_openai:PatchedChatOpenAI": "adapters.models.dialects:Signed",
     "deerflow.models.vllm_provider:VllmChatModel": "adapters.models.dialects:VLLM",
 }
-"""Classes for which there is one of ours: LangChain's, which ours does better, and DeerFlow's."""
+"""Classes that are replaced by own ones: LangChain's, with fewer features, and DeerFlow's."""
 DEEPSEEK_URL = "https://api.deepseek.com/v1"
 _DIALECTS = "adapters.models.dialects"
 _PLAIN: Mapping[str, tuple[str, str]] = {
@@ -46,13 +47,13 @@ _PLAIN: Mapping[str, tuple[str, str]] = {
     f"{_DIALECTS}:VLLM": ("", "OPENAI_API_KEY"),
     f"{_DIALECTS}:DeepSeek": (DEEPSEEK_URL, "DEEPSEEK_API_KEY"),
 }
-"""Classes of ours that rely on private code of packages: where plain `ChatOpenAI`, which stands in for them, finds the
-address and the key that an entry does not name."""
+"""Own classes that rely on private code of packages. Plain `ChatOpenAI` stands in for them, with this URL and this
+variable of the key where an entry names none."""
 _BASE_URLS = ("base_url", "api_base", "openai_api_base", "anthropic_api_url", "endpoint_url")
 _API_KEYS = ("api_key", "openai_api_key", "anthropic_api_key", "google_api_key")
-"""Names that configurations and classes have for the same; each entry is given the one that its class knows."""
+"""Synonyms in configurations and classes; an argument is renamed to the name that its class has."""
 _DISTRIBUTIONS = {"google": "google-genai", "vertexai": "google-cloud-aiplatform"}
-"""Packages that are installed by another name than they are imported."""
+"""Distributions whose name differs from the package's."""
 _SECRET = re.compile(r"key|token|secret|password|authorization|cookie", re.IGNORECASE)
 _HIDDEN = 4
 """Shorter values are no secrets."""
@@ -62,19 +63,19 @@ _OURS = frozenset(
     | {"thinking", "when_thinking_enabled", "when_thinking_disabled"}
 )
 _KEPT = 64
-"""Models remembered; more only if the configuration is reloaded with changes very often."""
+"""Limit of cached models: it matters only if the configuration changes very often."""
 
 _built: dict[str, BaseChatModel] = {}
 
 
 def build(entry: Mapping[str, Any], *, thinking: bool = True, reasoning_effort: str | None = None) -> BaseChatModel:
-    """The model of an entry, as it is for runs with or without thinking.
+    """Returns the model of an entry for runs with or without thinking.
 
-    Raises `Invalid`, naming the entry, for a class that cannot be found (with the package to install if one is
-    missing), for thinking settings on a model that does not support it, and for arguments that the class refuses.
-    Then the text names the arguments but not their values, which may be secrets.
+    Raises `Invalid`, naming the entry: the class cannot be imported (with the package to install), thinking is
+    configured for a model without it, or the class refuses arguments. The text names the arguments but not their
+    values, which may be secrets.
     """
-    revealed = _reveal(dict(entry))
+    revealed = reveal(entry)
     name = str(revealed.get("name") or revealed.get("model") or "?")
     use = str(revealed.get("use") or DEFAULT_CLASS)
     use = _CLASSES.get(use, use)
@@ -95,8 +96,8 @@ def build(entry: Mapping[str, Any], *, thinking: bool = True, reasoning_effort: 
 
 
 async def close() -> None:
-    """Close the connections to providers: they belong to the event loop that ends. The models stay usable in another
-    one. (`langchain_openai` shares its HTTP clients, and a closed client could not be used again: so the transports.)
+    """Closes the connections to providers: they belong to the event loop that ends. The models stay usable in another
+    loop: `langchain_openai` shares its HTTP clients, which could not be reopened, so only their transports are closed.
     """
     for model in _built.values():
         client = getattr(getattr(model, "root_async_client", None), "_client", None)
@@ -107,7 +108,7 @@ async def close() -> None:
 
 
 def _arguments(entry: dict[str, Any], name: str, thinking: bool, reasoning_effort: str | None) -> dict[str, Any]:
-    """The constructor's arguments for a run with or without thinking."""
+    """Returns the constructor's arguments for a run with or without thinking."""
     arguments = {key: value for key, value in entry.items() if key not in _OURS and value is not None}
     if reasoning_effort is not None:
         arguments["reasoning_effort"] = reasoning_effort
@@ -118,14 +119,14 @@ def _arguments(entry: dict[str, Any], name: str, thinking: bool, reasoning_effor
     return arguments
 
 
-def _enabled(entry: dict[str, Any]) -> dict[str, Any]:
-    """Settings that turn thinking on; `thinking` is a shortcut for the setting of the same name."""
+def _thinking_settings(entry: dict[str, Any]) -> dict[str, Any]:
+    """Returns the settings that turn thinking on; `thinking` is a shortcut for the setting of the same name."""
     shortcut = {"thinking": entry["thinking"]} if entry.get("thinking") is not None else {}
     return _merge(entry.get("when_thinking_enabled") or {}, shortcut)
 
 
 def _plain(use: str, arguments: dict[str, Any], name: str, changed: str) -> tuple[str, dict[str, Any]]:
-    """The class that LangChain has for an endpoint, where ours does not fit to the installed packages."""
+    """Returns LangChain's class for an endpoint and its arguments, for use with incompatible packages."""
     log.warning("plain ChatOpenAI stands in, which drops reasoning", model=name, instead_of=use, changed=changed)
     url, variable = _PLAIN[use]
     if url and not any(key in arguments for key in _BASE_URLS):
@@ -138,17 +139,17 @@ def _plain(use: str, arguments: dict[str, Any], name: str, changed: str) -> tupl
 
 
 def _thinking_on(entry: dict[str, Any], name: str) -> dict[str, Any]:
-    settings = _enabled(entry)
+    settings = _thinking_settings(entry)
     if settings and not entry.get("supports_thinking"):
         raise Invalid(f"models[{name}] has settings for thinking but not `supports_thinking: true`")
     return settings
 
 
 def _thinking_off(entry: dict[str, Any]) -> dict[str, Any]:
-    """What was configured for this case, else the opposite of what turns thinking on, in the provider's dialect."""
+    """Returns the configured settings, else the opposite of those that turn thinking on, in the provider's dialect."""
     if entry.get("when_thinking_disabled") is not None:
         return dict(entry["when_thinking_disabled"])
-    settings = _enabled(entry)
+    settings = _thinking_settings(entry)
     extra = _mapping(settings.get("extra_body"))
     template = _mapping(extra.get("chat_template_kwargs"))
     if _mapping(extra.get("thinking")).get("type"):
@@ -166,18 +167,18 @@ def _load(use: str, name: str) -> type[BaseChatModel]:
     if not module_name or not class_name:
         raise Invalid(f'{place}: {use!r} is not of the form "module:Class"')
     try:
-        found = getattr(importlib.import_module(module_name), class_name, None)
+        model_class = getattr(importlib.import_module(module_name), class_name, None)
     except ModuleNotFoundError as error:
         raise Invalid(f"{place}: {_missing(module_name, error.name or module_name)}") from error
     except ImportError as error:
         raise Invalid(f"{place}: cannot import {module_name}: {error}") from error
-    if not (isinstance(found, type) and issubclass(found, BaseChatModel)):
+    if not (isinstance(model_class, type) and issubclass(model_class, BaseChatModel)):
         raise Invalid(f"{place}: {module_name} has no chat model class {class_name!r}")
-    return found
+    return model_class
 
 
 def _missing(module: str, absent: str) -> str:
-    """Whether a package is not installed, needs another one, or is installed and has no such module."""
+    """Returns the reason of a failed import: a package is missing, or lacks the module."""
     package = absent.partition(".")[0]
     if package == "deerflow":
         return f"there is no counterpart of {module} here; name the provider's own class"
@@ -190,7 +191,7 @@ def _missing(module: str, absent: str) -> str:
 def _limited(
     model_class: type[BaseChatModel], use: str, arguments: dict[str, Any], name: str, limit: int | None
 ) -> BaseChatModel:
-    """The model; with a limit, one that waits for its place at the provider."""
+    """Returns the model; with a limit, its requests wait for a slot at the provider."""
     if limit is None:
         return _construct(model_class, arguments, name)
     model = _construct(slots.bounded(model_class), arguments, name)
@@ -200,13 +201,13 @@ def _limited(
 
 
 def _construct(model_class: type[BaseChatModel], arguments: dict[str, Any], name: str) -> BaseChatModel:
-    """Defaults: report token usage of streams; leave retries to the runtime, which records every attempt."""
+    """Constructs a model. Defaults: report token usage of streams; leave retries to the runtime, which records them."""
     defaults = {"stream_usage": True, "max_retries": 0}
-    known = set(_names(model_class))
-    given = {key: value for key, value in defaults.items() if key in known} | _renamed(arguments, known)
-    given = _passed_on(model_class, given, known, name)
+    names = set(_names(model_class))
+    accepted = {key: value for key, value in defaults.items() if key in names} | _renamed(arguments, names)
+    accepted = _passed_on(model_class, accepted, names, name)
     try:
-        return model_class(**given)
+        return model_class(**accepted)
     except ValidationError as error:
         problems = "; ".join(f"{'.'.join(map(str, p['loc']))}: {p['msg']}" for p in error.errors(include_input=False))
     except Exception as error:  # each provider has its own way to say that a key is missing
@@ -215,7 +216,7 @@ def _construct(model_class: type[BaseChatModel], arguments: dict[str, Any], name
 
 
 def _names(model_class: type[BaseChatModel]) -> Iterator[str]:
-    """What the arguments of a class are called."""
+    """Yields the names of a class's arguments, with their aliases."""
     for key, field in model_class.model_fields.items():
         yield key
         for alias in (field.alias, *getattr(field.validation_alias, "choices", [field.validation_alias])):
@@ -223,25 +224,27 @@ def _names(model_class: type[BaseChatModel]) -> Iterator[str]:
                 yield alias
 
 
-def _passed_on(model_class: type[BaseChatModel], given: dict[str, Any], known: Set[str], name: str) -> dict[str, Any]:
-    """The arguments, those that the class does not know in `model_kwargs` if requests take them. Raises `Invalid` for
-    what would make every request fail.
+def _passed_on(
+    model_class: type[BaseChatModel], arguments: dict[str, Any], names: Set[str], name: str
+) -> dict[str, Any]:
+    """Moves arguments that the class lacks, but requests have, to `model_kwargs`. Raises `Invalid` for those that would
+    make every request fail.
     """
-    others = {key: value for key, value in given.items() if key not in known and key != "model"}
+    others = {key: value for key, value in arguments.items() if key not in names and key != "model"}
     if not others or model_class.model_config.get("extra") == "allow":
-        return given
-    taken = _of_requests(model_class)
+        return arguments
+    request_names = _of_requests(model_class)
     for key in others:
-        if key not in taken:
-            close = difflib.get_close_matches(key, [*known, *taken], n=1, cutoff=0.7)
+        if key not in request_names:
+            close = difflib.get_close_matches(key, [*names, *request_names], n=1, cutoff=0.7)
             advice = f", did you mean {close[0]}?" if close else ""
             raise Invalid(f"models[{name}].{key}: {model_class.__name__} has no such argument{advice}")
-    kept = {key: value for key, value in given.items() if key not in others}
-    return {**kept, "model_kwargs": {**others, **_mapping(kept.get("model_kwargs"))}}
+    passed = {key: value for key, value in arguments.items() if key not in others}
+    return {**passed, "model_kwargs": {**others, **_mapping(passed.get("model_kwargs"))}}
 
 
 def _of_requests(model_class: type[BaseChatModel]) -> Set[str]:
-    """What a request to an OpenAI-compatible endpoint may have besides; nothing is known about others."""
+    """Returns the parameters of requests to an OpenAI-compatible endpoint; none for other classes."""
     if "model_kwargs" not in model_class.model_fields or "openai_api_base" not in model_class.model_fields:
         return frozenset()
     from openai.resources.chat import AsyncCompletions
@@ -251,14 +254,14 @@ def _of_requests(model_class: type[BaseChatModel]) -> Set[str]:
     return {name for method in methods for name in inspect.signature(method).parameters} - {"self"}
 
 
-def _renamed(arguments: Mapping[str, Any], known: Set[str]) -> dict[str, Any]:
-    """The arguments by the names that the class knows."""
+def _renamed(arguments: Mapping[str, Any], names: Set[str]) -> dict[str, Any]:
+    """Returns the arguments under the names that the class has."""
     renamed = dict(arguments)
-    for names in (_BASE_URLS, _API_KEYS):
-        given = next((key for key in names if key in renamed and key not in known), None)
-        wanted = next((key for key in names if key in known), None)
-        if given and wanted and wanted not in renamed:
-            renamed[wanted] = renamed.pop(given)
+    for synonyms in (_BASE_URLS, _API_KEYS):
+        old = next((key for key in synonyms if key in renamed and key not in names), None)
+        new = next((key for key in synonyms if key in names), None)
+        if old and new and new not in renamed:
+            renamed[new] = renamed.pop(old)
     return renamed
 
 
@@ -269,9 +272,9 @@ def _redacted(text: str, entry: Mapping[str, Any]) -> str:
 
 
 def _secrets(value: Any, *, secret: bool = False) -> Iterator[str]:
-    """What is marked as secret, and the texts under keys that sound like it, at any depth."""
-    if callable(reveal := getattr(value, "reveal", None)):
-        value, secret = reveal(), True
+    """Yields values marked as secret, and texts under keys that match `_SECRET`, at any depth."""
+    if isinstance(value, Secret):
+        value, secret = value.reveal(), True
     match value:
         case Mapping():
             for key, item in value.items():
@@ -285,19 +288,8 @@ def _secrets(value: Any, *, secret: bool = False) -> Iterator[str]:
             pass
 
 
-def _reveal(value: Any) -> Any:
-    """The value with all secrets unwrapped, at any depth."""
-    if callable(reveal := getattr(value, "reveal", None)):
-        return reveal()
-    if isinstance(value, Mapping):
-        return {key: _reveal(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_reveal(item) for item in value]
-    return value
-
-
 def _merge(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Mappings are merged, everything else is replaced."""
+    """Merges mappings at any depth; other values are replaced."""
     merged = dict(base)
     for key, value in changes.items():
         both = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
@@ -310,5 +302,5 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 
 def _fingerprint(*parts: Any) -> str:
-    """A hash, so that no secret becomes part of a key."""
+    """Returns a hash, so that no secret becomes part of a key."""
     return hashlib.sha256(json.dumps(parts, sort_keys=True, default=repr).encode()).hexdigest()

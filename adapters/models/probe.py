@@ -1,4 +1,4 @@
-"""Looks whether the installed packages still have the shape that our models rely on beyond what they promise."""
+"""Checks the private code of installed packages that the models rely on."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ _METHODS: Mapping[str, tuple[str, ...]] = {
     "langchain_openai:ChatOpenAI._convert_input": ("self",),
     "httpx2:AsyncClient._transport_for_url": ("self", "url"),
 }
-"""What is overridden or called, with the parameters that are passed."""
+"""Overridden or called methods, with the parameters that are passed."""
 
 
 @cache
 def problem() -> str | None:
-    """What does not fit; None if all does."""
+    """Returns the first incompatibility; None if there is none."""
     try:
         for path, parameters in _METHODS.items():
-            there = inspect.signature(_found(path)).parameters
+            there = inspect.signature(_resolve(path)).parameters
             if missing := [name for name in parameters if name not in there]:
                 return f"{path} takes no {', '.join(missing)}"
-        client = _found("openai:DefaultAioHttpClient")()
+        client = _resolve("openai:DefaultAioHttpClient")()
         for transport in {client._transport, *client._mounts.values()} - {None}:
             for name in ("client", "limits", "ssl_context", "aclose"):
                 getattr(transport, name)
@@ -43,7 +43,7 @@ def problem() -> str | None:
     return None
 
 
-def _found(path: str) -> Callable[..., Any]:
+def _resolve(path: str) -> Callable[..., Any]:
     module, _, names = path.partition(":")
     value: Any = importlib.import_module(module)
     for name in names.split("."):

@@ -1,4 +1,4 @@
-"""How many requests a provider gets at once from this process; who comes later waits for a place, in order."""
+"""Limits of concurrent requests to a provider from this process; further requests wait in order."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from langchain_core.language_models import BaseChatModel
 from langchain_core.outputs import ChatGenerationChunk, ChatResult
 from pydantic import PrivateAttr
 
-_placed: ContextVar[bool] = ContextVar("placed", default=False)
-"""Whether this request has its place: some models generate by streaming from themselves, or the other way round."""
+_admitted: ContextVar[bool] = ContextVar("placed", default=False)
+"""True if this request has its slot: some models generate by streaming from themselves, or the other way round."""
 _limiters: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, CapacityLimiter]] = WeakKeyDictionary()
 
 
 @asynccontextmanager
 async def place(provider: str, limit: int) -> AsyncIterator[None]:
-    """Holds one of a provider's `limit` places on this loop. The newest limit counts for all: the configuration may
-    have changed while others wait.
+    """Holds one of a provider's `limit` slots on this loop. The newest limit counts for all: the configuration may have
+    changed while others wait.
     """
     limiters = _limiters.setdefault(asyncio.get_running_loop(), {})
     limiter = limiters.setdefault(provider, CapacityLimiter(limit))
@@ -40,7 +40,7 @@ async def place(provider: str, limit: int) -> AsyncIterator[None]:
 
 @cache
 def bounded(model_class: type[BaseChatModel]) -> type[BaseChatModel]:
-    """The class, its asynchronous requests bounded once `set_bound` was called."""
+    """Returns the class with asynchronous requests that are bounded once `set_bound` was called."""
     methods: dict[str, Any] = {"_agenerate": _generating(model_class)}
     if model_class._astream is not BaseChatModel._astream or model_class._stream is not BaseChatModel._stream:
         methods["_astream"] = _streaming(model_class)
@@ -55,22 +55,22 @@ def set_bound(model: BaseChatModel, provider: str, limit: int) -> None:
 
 def _generating(model_class: type[BaseChatModel]) -> Any:
     async def _agenerate(self: Any, *args: Any, **kwargs: Any) -> ChatResult:
-        if _placed.get():
+        if _admitted.get():
             return await model_class._agenerate(self, *args, **kwargs)
         provider, limit = self._bound
         async with place(provider, limit):
-            token = _placed.set(True)
+            token = _admitted.set(True)
             try:
                 return await model_class._agenerate(self, *args, **kwargs)
             finally:
-                _placed.reset(token)
+                _admitted.reset(token)
 
     return _agenerate
 
 
 def _streaming(model_class: type[BaseChatModel]) -> Any:
     async def _astream(self: Any, *args: Any, **kwargs: Any) -> AsyncIterator[ChatGenerationChunk]:
-        if _placed.get():
+        if _admitted.get():
             async for chunk in model_class._astream(self, *args, **kwargs):
                 yield chunk
             return
@@ -78,13 +78,13 @@ def _streaming(model_class: type[BaseChatModel]) -> Any:
         stream = cast(Any, model_class._astream(self, *args, **kwargs))
         async with place(provider, limit), aclosing(stream):
             while True:
-                token = _placed.set(True)
+                token = _admitted.set(True)
                 try:
                     chunk = await anext(stream)
                 except StopAsyncIteration:
                     return
                 finally:
-                    _placed.reset(token)  # what the caller does between two chunks is not this request
+                    _admitted.reset(token)  # the caller's work between two chunks is not this request
                 yield chunk
 
     return _astream

@@ -1,4 +1,4 @@
-"""Sandbox by bubblewrap: namespaces of its own, no network, and of the host only what a command needs to run."""
+"""Sandbox by bubblewrap: own namespaces, no network, and only those files of the host that commands need."""
 
 from __future__ import annotations
 
@@ -38,18 +38,17 @@ _ETC = (
     *("ssl/certs", "ssl/openssl.cnf", "ca-certificates", "ca-certificates.conf", "pki/ca-trust", "pki/tls/certs"),
     *("hosts", "protocols", "services", "terminfo", "fonts", "magic", "python3"),
 )
-"""What programs look for in /etc. Not all of ssl and pki: private keys are there too."""
+"""Files of /etc that programs need. Not all of ssl and pki: private keys are there, too."""
 _ETC_NETWORK = ("resolv.conf", "host.conf", "gai.conf")
 _PASSWD = "root:x:0:0:root:/:/sbin/nologin\nagent:x:1000:1000:agent:/mnt/user-data/workspace:/bin/sh\n"
 _GROUP = "root:x:0:\nagent:x:1000:\n"
 _TMP_BYTES = 512 << 20
-"""What a command may put into /tmp, which is memory and gone when the command ends."""
+"""Limit of a command's /tmp, which is memory and vanishes with the command."""
 _PYTHON = "/python"
-"""Another name of our Python, so that the PATH does not tell where it is on the host."""
+"""Link to the server's Python, so that the PATH does not show its place on the host."""
 _PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
 _LIMITED = 'ulimit -u "$1" 2>/dev/null || ulimit -p "$1" 2>/dev/null; exec "$0" -c "$2"'
-"""bash calls the limit of processes -u, dash -p. It is set inside: there it counts the processes of this sandbox
-only."""
+"""Sets the limit of processes: -u in bash, -p in dash. Inside, it counts the processes of this sandbox only."""
 _REMEDY = (
     "Bubblewrap needs user namespaces. Allow them (sysctl kernel.unprivileged_userns_clone=1, "
     "user.max_user_namespaces=10000; on Ubuntu 24.04 also kernel.apparmor_restrict_unprivileged_userns=0 or the "
@@ -73,15 +72,15 @@ class BubblewrapSandbox(Files):
 
 
 class Bubblewrap:
-    """The default on Linux. Works without root, and should run without it: as root, the agent's files belong to root,
-    and the kernel exempts it from RLIMIT_NPROC, so the supervisor is asked about each new process.
+    """The default on Linux. Works without root, and should run without it. As root, the agent's files belong to root,
+    and the kernel exempts it from RLIMIT_NPROC, so the supervisor decides on each new process.
 
-    Guarantees: of the host's files a command sees /usr, the mounts and a few files of /etc; no other process, no
-    environment, no key of the server's session; without `network` no network at all, AF_VSOCK included; no namespace
-    within its own. Memory is limited per process at once, and in sum within a second or two (what is in /tmp and
-    /dev/shm comes on top, up to their sizes); so is the disk. Non-guarantees: the kernel is shared; with `network` it
-    reaches whatever this machine reaches, localhost included; where the kernel's numbers of system calls are unknown
-    (`seccomp.ARCHITECTURES`) or bwrap is old, what `confinement.weaknesses` says.
+    Guarantees: a command sees of the host's files /usr, the mounts and those of `_ETC`. It sees no other process, no
+    environment, no key of the server's session. Without `network` it has no network, AF_VSOCK included. It cannot
+    create further namespaces. Memory is limited per process at once, and in sum within `supervisor.NEWS` seconds; /tmp
+    and /dev/shm come on top, up to their sizes. The disk is limited by `quota`. Non-guarantees: the kernel is shared.
+    With `network` it reaches the same hosts as this machine, localhost included. `confinement.weaknesses` names gaps of
+    this machine: an unknown architecture (`seccomp.ARCHITECTURES`) or an old bwrap.
     """
 
     name = "bubblewrap"
@@ -102,7 +101,7 @@ class Bubblewrap:
         self.max_file_mb, self.quota = max_file_mb, quota
         self._home, self._environment, self._network = home, environment, network
         self._memory_mb, self._max_processes = memory_mb, max_processes
-        self._threads = Threads(home, skills, mounts, self._make)
+        self._threads = Threads(home, skills, mounts, self._create)
 
     async def check(self) -> str | None:
         if sys.platform != "linux":
@@ -122,12 +121,12 @@ class Bubblewrap:
     def job(self, command: str, timeout: float, mounts: Iterable[Mount], root: Path) -> Job:
         shell = "bash" if shutil.which("bash", path=_PATH) else "sh"
         inner = [shell, "-c", command]
-        asked = os.geteuid() == 0 and seccomp.available()
-        if not asked and _counts_per_sandbox():
+        watched = os.geteuid() == 0 and seccomp.available()
+        if not watched and _counts_per_sandbox():
             inner = ["sh", "-c", _LIMITED, shell, str(self._max_processes), command]
-        # By a descriptor: bwrap's own words are readable inside, where it is process 1.
-        wall, filters = filtered(FIRST_FD + 1)
-        words = "\0".join([*self._bwrap(mounts), *wall, "--chdir", WORKSPACE])
+        # By a descriptor: bwrap's own arguments are readable inside, where it is process 1.
+        filter_words, filters = filtered(FIRST_FD + 1)
+        words = "\0".join([*self._bwrap(mounts), *filter_words, "--chdir", WORKSPACE])
         return Job(
             program=binary() or "bwrap",
             argv=["bwrap", "--args", str(FIRST_FD), "--", *inner],
@@ -141,10 +140,10 @@ class Bubblewrap:
             quota=self.quota,
             files=[os.fsencode(words), *filters],
             keyctl=seccomp.number("keyctl"),
-            forks=(seccomp.number("seccomp") or 0, seccomp.notifying()) if asked else None,
+            forks=(seccomp.number("seccomp") or 0, seccomp.notifying()) if watched else None,
         )
 
-    def _make(self, root: Path, tree: Tree) -> BubblewrapSandbox:
+    def _create(self, root: Path, tree: Tree) -> BubblewrapSandbox:
         etc = self._home / "sandbox" / "etc"
         etc.mkdir(parents=True, exist_ok=True)
         (etc / "passwd").write_text(_PASSWD)
@@ -152,23 +151,23 @@ class Bubblewrap:
         return BubblewrapSandbox(root, tree, self)
 
     def _try(self) -> str | None:
-        wall, filters = filtered(FIRST_FD)
-        given = [in_memory(content) for content in filters]
+        filter_words, filters = filtered(FIRST_FD)
+        fds = [in_memory(content) for content in filters]
         try:
-            words = [binary() or "bwrap", *self._bwrap(()), *wall, "--", "true"]
-            done = subprocess.run(
-                [*(str(given[0]) if word == str(FIRST_FD) else word for word in words)],
+            words = [binary() or "bwrap", *self._bwrap(()), *filter_words, "--", "true"]
+            process = subprocess.run(
+                [*(str(fds[0]) if word == str(FIRST_FD) else word for word in words)],
                 capture_output=True,
                 env={},
                 timeout=30,
                 check=False,
                 text=True,
-                pass_fds=given,
+                pass_fds=fds,
             )
         finally:
-            for fd in given:
+            for fd in fds:
                 os.close(fd)
-        return None if done.returncode == 0 else f"{done.stderr.strip()}. {_REMEDY}"
+        return None if process.returncode == 0 else f"{process.stderr.strip()}. {_REMEDY}"
 
     def _bwrap(self, mounts: Iterable[Mount]) -> list[str]:
         words = namespaces(network=self._network)
@@ -202,7 +201,7 @@ def _system() -> list[str]:
 
 
 def _own_python() -> bool:
-    """Is our Python (uv, pyenv, conda) outside of what is bound anyway?"""
+    """True if the server's Python (uv, pyenv, conda) is outside of the directories that are bound anyway."""
     return not Path(sys.base_prefix).is_relative_to("/usr") and sys.base_prefix != "/"
 
 
@@ -211,6 +210,6 @@ def _path() -> str:
 
 
 def _counts_per_sandbox() -> bool:
-    """Since Linux 5.14 RLIMIT_NPROC counts per user namespace; before, it would count all processes of our user."""
+    """True if RLIMIT_NPROC counts per user namespace (since Linux 5.14), and not all processes of the server's user."""
     major, minor = os.uname().release.split(".")[:2]
     return (int(major), int("".join(filter(str.isdigit, minor)) or 0)) >= (5, 14)

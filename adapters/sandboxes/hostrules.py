@@ -1,4 +1,4 @@
-"""What a command on the host may name (contract §7). Catches mistakes of a model; it is no boundary against intent."""
+"""Rules for paths in commands on the host (contract §7). They catch a model's mistakes and are no security boundary."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _FILE_COMMANDS = frozenset(_FILES.split())
 
 
 def refuse(command: str, roots: Sequence[str]) -> str | None:
-    """Why a command may not run on the host, or None. `roots` are the virtual paths it may use besides the thread's
-    own."""
+    """Returns the reason why a command may not run on the host, or None. `roots` are further virtual paths it may
+    use."""
     if "file://" in command.lower():
         return "file:// is not allowed"
     text = _URL.sub(" ", command)
@@ -42,7 +42,7 @@ def refuse(command: str, roots: Sequence[str]) -> str | None:
 
 
 def _commands(text: str) -> list[list[str]]:
-    """The words of each simple command, quotes removed."""
+    """Returns the words of each simple command, quotes removed."""
     lexer = shlex.shlex(text.replace("\n", " ; "), posix=True, punctuation_chars="();<>|&")
     lexer.whitespace_split = True
     lexer.commenters = ""

@@ -1,4 +1,4 @@
-"""The processes of one command, and the memory they take. For the supervisor: `os` only, and nothing of ours."""
+"""The processes of a command, and their memory. For the supervisor: imports `os` only."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 def descendants() -> list[int]:
-    """All processes below this one. Orphans are ours (subreaper), so nobody is missed by forking twice."""
+    """Returns all processes below this one, also after double forks: orphans become its children (subreaper)."""
     children: dict[int, list[int]] = {}
     for name in filter(str.isdigit, os.listdir("/proc") if os.path.isdir("/proc") else []):
         if content := read(f"/proc/{name}/stat"):
             parent = int(content.rpartition(b")")[2].split()[1])
             children.setdefault(parent, []).append(int(name))
-    found, queue = [], [os.getpid()]
+    pids, queue = [], [os.getpid()]
     while queue:
         below = children.get(queue.pop(), [])
-        found += below
+        pids += below
         queue += below
-    return found
+    return pids
 
 
 def memory(pids: list[int], limit: int) -> int:
-    """Bytes that the processes take together: their own, and shared ones once.
+    """Returns the bytes of the processes together: their own, and shared ones once.
 
-    Exact (and slow, as each page is looked at) only if the quick sum with the whole machine's shared memory exceeds
-    the limit. Non-guarantee: what lies in a tmpfs and is not mapped is not counted; a tmpfs has a size.
+    Exact (and slow, as each page is visited) only if the quick sum with the whole machine's shared memory exceeds the
+    limit. Non-guarantee: unmapped files in a tmpfs are not counted; a tmpfs has a size.
     """
     resident = sum(_resident(pid) for pid in pids)
     if resident + _table("/proc/meminfo").get(b"Shmem", 0) <= limit:
@@ -44,13 +44,13 @@ def memory(pids: list[int], limit: int) -> int:
 
 
 def machine() -> int:
-    """Bytes that all processes of this machine take: tells cheaply whether there may be news."""
+    """Returns the bytes of all processes of this machine: a cheap test for changes."""
     table = _table("/proc/meminfo")
     return table.get(b"AnonPages", 0) + table.get(b"Shmem", 0)
 
 
 def read(path: str) -> bytes:
-    """A small file of /proc; nothing if it is gone."""
+    """Returns the content of a small file of /proc; empty if it does not exist."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -69,20 +69,20 @@ def _resident(pid: int) -> int:
 
 
 def _table(path: str) -> dict[bytes, int]:
-    """Lines of the form `Name:   12 kB`, in bytes."""
+    """Returns the lines of the form `Name:   12 kB`, in bytes."""
     lines = (line.split() for line in read(path).splitlines())
     return {words[0][:-1]: int(words[1]) << 10 for words in lines if len(words) == 3 and words[2] == b"kB"}
 
 
 def _memory_files(pid: int) -> dict[int, int]:
-    """Files that a process holds and that are nowhere but in memory (memfd): their sizes by inode."""
-    found: dict[int, int] = {}
+    """Returns the sizes of a process's open files in memory (memfd), by inode."""
+    sizes: dict[int, int] = {}
     try:
         for fd in os.listdir(f"/proc/{pid}/fd"):
             path = f"/proc/{pid}/fd/{fd}"
             if os.readlink(path).startswith("/memfd:"):
-                about = os.stat(path)
-                found[about.st_ino] = about.st_blocks * 512
+                info = os.stat(path)
+                sizes[info.st_ino] = info.st_blocks * 512
     except OSError:
         pass
-    return found
+    return sizes

@@ -1,4 +1,4 @@
-"""What the local providers share: one sandbox object per thread, and the limits of a command."""
+"""Shared code of the local providers: one sandbox object per thread, and the limits of a command."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from adapters.sandboxes.record import Calls
 from core.paths import Mount, Tree, make_thread, mounts_of, thread_root
 
 MAX_SANDBOXES = 256
-"""Kept in memory (contract §7); the files are on disk in any case."""
+"""Limit of sandbox objects in memory (contract §7); the files are on disk in any case."""
 MAX_OPEN_FILES = 4096
 _MB = 1024 * 1024
 
@@ -26,7 +26,7 @@ S = TypeVar("S", bound=_HasCalls)
 
 
 class Threads(Generic[S]):
-    """Guarantees: one object per thread as long as it is cached, also under concurrent calls."""
+    """The cache of sandboxes. Guarantees: one object per thread while it is cached, also under concurrent calls."""
 
     def __init__(
         self, home: Path, skills: Path | None, mounts: Sequence[Mount], make: Callable[[Path, Tree], S]
@@ -37,8 +37,8 @@ class Threads(Generic[S]):
     async def acquire(self, user: str, thread: str) -> S:
         key = (user, thread)
         if key not in self._cache:
-            made = await to_thread.run_sync(self._prepare, thread_root(self._home, user, thread))
-            self._cache.setdefault(key, made)  # somebody may have been faster
+            sandbox = await to_thread.run_sync(self._prepare, thread_root(self._home, user, thread))
+            self._cache.setdefault(key, sandbox)  # a concurrent call may have been faster
         sandbox = self._cache[key]
         self._cache.move_to_end(key)
         if len(self._cache) > MAX_SANDBOXES:
@@ -53,11 +53,11 @@ class Threads(Generic[S]):
 
 
 def limits(memory_mb: int, max_file_mb: int) -> dict[str, int]:
-    """Per process. Memory is RLIMIT_DATA (what is really allocated): RLIMIT_AS would also count the address space that
-    node, Go and Java reserve and never use."""
+    """Returns the limits per process. Memory is RLIMIT_DATA (allocated memory): RLIMIT_AS would also count the address
+    space that node, Go and Java reserve and never use."""
     return {"DATA": memory_mb * _MB, "FSIZE": max_file_mb * _MB, "NOFILE": MAX_OPEN_FILES, "CORE": 0}
 
 
 def environment(home: str, path: str, extra: Mapping[str, str]) -> dict[str, str]:
-    """All that a command sees of the environment: never the server's own, where the keys are."""
+    """Returns the environment of a command: never the server's own, which has the keys."""
     return {"PATH": path, "HOME": home, "LANG": "C.UTF-8", "TERM": "dumb", **extra}

@@ -1,8 +1,8 @@
-"""How much of the disk the files of a thread and of a user take.
+"""Disk usage of the files of a thread and of a user.
 
-A count walks all files of a thread, so its result is kept beside them (`<thread>/usage`) and the sum over a user's
-threads is made of these. The supervisor counts while a command runs and after it, in a process of its own; the file
-tools go by the last count. Standard library only, because the supervisor imports it.
+A count walks all files of a thread, so its result is stored beside them (`<thread>/usage`). The sum over a user's
+threads adds these results. The supervisor counts while a command runs and after it, in a process of its own; the file
+tools use the last count. Standard library only, because the supervisor imports it.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ import time
 
 RECORD = "usage"
 AGE = 60.0
-"""Seconds after which a count is made anew."""
+"""Seconds after which a count is stale."""
 Quota = dict[str, int]
-"""What may be taken: `thread_bytes`, `thread_files`, `user_bytes`, `user_files`; 0 is no limit."""
+"""Limits: `thread_bytes`, `thread_files`, `user_bytes`, `user_files`; 0 is no limit."""
 UNLIMITED: Quota = {"thread_bytes": 0, "thread_files": 0, "user_bytes": 0, "user_files": 0}
 Usage = tuple[int, int]
 """Bytes on the disk, and number of files and folders."""
 
 
 def count(root: str) -> Usage:
-    """Of the files of one thread. Links are not followed."""
+    """Counts the files of a thread. Links are not followed."""
     size = number = 0
     pending = [os.path.join(root, "user-data")]
     while pending:
@@ -41,7 +41,7 @@ def count(root: str) -> Usage:
 
 
 def record(root: str, usage: Usage, counted: float | None = None) -> None:
-    """Keep a count. Readers see the old one or the new one. `counted`: when it was, if that is not now."""
+    """Stores a count atomically. `counted` is its time (default: now)."""
     draft = os.path.join(root, f".{RECORD}.{os.getpid()}")
     with open(draft, "w") as file:
         file.write(f"{usage[0]} {usage[1]} {counted or time.time()}")
@@ -49,7 +49,7 @@ def record(root: str, usage: Usage, counted: float | None = None) -> None:
 
 
 def recorded(root: str) -> tuple[Usage, float] | None:
-    """The last count, and when it was."""
+    """Returns the last count, and its time."""
     try:
         with open(os.path.join(root, RECORD)) as file:
             size, number, counted = file.read().split()
@@ -59,20 +59,20 @@ def recorded(root: str) -> tuple[Usage, float] | None:
 
 
 def stale(root: str) -> bool:
-    known = recorded(root)
-    return known is None or not 0 <= time.time() - known[1] <= AGE
+    last = recorded(root)
+    return last is None or not 0 <= time.time() - last[1] <= AGE
 
 
 def others(root: str) -> Usage:
-    """Of the user's other threads, by their last counts."""
+    """Returns the usage of the user's other threads, by their last counts."""
     threads, own = os.path.split(root)
-    found = [recorded(os.path.join(threads, name)) for name in os.listdir(threads) if name != own]
-    known = [counted[0] for counted in found if counted is not None]
-    return sum(usage[0] for usage in known), sum(usage[1] for usage in known)
+    records = [recorded(os.path.join(threads, name)) for name in os.listdir(threads) if name != own]
+    usages = [counted[0] for counted in records if counted is not None]
+    return sum(usage[0] for usage in usages), sum(usage[1] for usage in usages)
 
 
 def excess(usage: Usage, rest: Usage, quota: Quota) -> str | None:
-    """What is exceeded, in words that name the setting. `rest`: of the user's other threads."""
+    """Returns the exceeded limit as text that names the setting. `rest` is the usage of the user's other threads."""
     if quota["thread_bytes"] and usage[0] > quota["thread_bytes"]:
         return f"the files of this thread take more than {quota['thread_bytes'] >> 20} MB (sandbox.max_thread_mb)"
     if quota["thread_files"] and usage[1] > quota["thread_files"]:

@@ -1,4 +1,4 @@
-"""The record of each call: what makes a command run once, whatever dies while it runs.
+"""The record of each call: it makes a command run once, whichever process dies meanwhile.
 
 Theory of operation
 ===================
@@ -8,31 +8,31 @@ answer, so a call has a directory (`<thread>/calls/<call id>/`) and its command 
 small process in a session of its own that survives `kill -9` of the server.
 
     lock          flock(LOCK_EX), taken by the server, inherited by the supervisor, never by the command
-    command.json  what was asked, when, with which time limit
+    command.json  the command, its start time and its timeout
     pid           the supervisor lives; written durably *before* the command starts
     stdout stderr head and tail of the output
-    exit          how it ended; written once, durably, after the last process of the tree is dead
+    exit          the outcome; written once, durably, after the last process of the tree is dead
 
 The lock is the liveness. It belongs to the open file, so it is free exactly when no process holds it: no heartbeat to
-time out, no pid that can be reused, nothing left over after a reboot. Whoever takes the lock reads the state and it
-cannot change:
+time out, no pid that can be reused, nothing left over after a reboot. The holder of the lock reads the state, which
+cannot change then:
 
     exit                      ended: that is the outcome, for ever
     lock held                 running (or about to): wait
     lock free, no pid         never started: start it now
     lock free, pid, no exit   the supervisor died and the command with it: `interrupted`, written to `exit`
 
-Two servers with the same call id (a zombie and its successor) meet at the lock; the loser waits like anybody who
-attaches. The supervisor gets its orders on stdin and not from a file (they hold the environment, which may be secret).
-If the server dies before it has written all of them the supervisor ends before writing `pid`: never started.
+Two servers with the same call id (a zombie and its successor) meet at the lock; the loser waits like any other caller.
+The supervisor gets its orders on stdin and not from a file (they hold the environment, which may be secret). If the
+server dies before it has written all of them, the supervisor ends before writing `pid`: never started.
 
-Who ends what. Time: the supervisor, by its own clock; an orphaned command is stopped all the same, and no deadline has
-to be carried over to whoever attaches. A person: `kill`, by SIGTERM to the supervisor; that is recorded too, so a
-killed call never starts later. Nobody: cancellation of `exec`. A server that shuts down cancels it too, and then the
-command must live. The whole tree: the supervisor is a child subreaper, so daemons that fork twice become its children
-and it kills until it has none; bubblewrap adds the pid namespace. If the supervisor itself is killed, bubblewrap dies
-with it (--die-with-parent); on the host the direct child does (PDEATHSIG), and the rest is found by the mark
-`SIKA_CALL` in its environment when the call is settled.
+Ends. By timeout: the supervisor has its own clock, so an orphaned command is stopped, too, and callers need not carry a
+deadline over. By a person: `kill` sends SIGTERM to the supervisor, which records it, so a killed call never starts
+later. Not by cancellation of `exec`: a server that shuts down cancels it, and the command must survive. The whole tree
+ends: the supervisor is a child subreaper, so daemons that fork twice become its children, and it kills until it has
+none; bubblewrap adds the pid namespace. If the supervisor itself is killed, bubblewrap dies with it
+(--die-with-parent). On the host the direct child does (PDEATHSIG), and the others are recognised by the mark
+`SIKA_CALL` in their environment when the call is settled.
 
 Rejected: waiting on the process from the server (its outcome dies with the server); a pid file alone (reuse); a `sh`
 supervisor (no subreaper, no bounded output, rlimits that differ by shell); a daemon holding all commands (one more
@@ -63,19 +63,20 @@ from anyio import to_thread
 
 from adapters.sandboxes import supervisor
 from adapters.sandboxes.quota import Quota
+from adapters.sandboxes.supervisor import publish
 from adapters.sandboxes.tail import Tail
 from core.config.redaction import redactor
 from core.errors import Invalid, Unavailable
 from core.ports.sandbox import ExecResult
 
 MAX_COMMAND = 100_000
-"""Bytes of a command: below MAX_ARG_STRLEN (128 KiB on Linux), with room for the words around it."""
+"""Limit of bytes of a command: below MAX_ARG_STRLEN (128 KiB on Linux), with space for the words around it."""
 KEEP = 7 * 24 * 3600
-"""Seconds a record is kept. A run that is resumed later than that has long been settled otherwise."""
+"""Seconds until a record is deleted. A run that is resumed later was settled otherwise."""
 FIRST_PAUSE, LAST_PAUSE = 0.005, 0.1
-"""Seconds between two looks at a running command: short commands answer at once, long ones cost nothing."""
+"""Seconds between two polls of a running command: short commands return at once, long ones cost little."""
 PATIENCE = 5.0
-"""Seconds a supervisor has to end its tree before it is killed itself."""
+"""Seconds for a supervisor to end its tree before it is killed itself."""
 
 _PLAIN = re.compile(r"[A-Za-z0-9_-]{1,100}\Z")
 _CODE = str(Path(supervisor.__file__).parents[2])
@@ -85,18 +86,18 @@ _supervisors: list[subprocess.Popen[bytes]] = []
 
 
 @atexit.register
-def _let_go() -> None:
-    """Supervisors outlive us on purpose: Python need not warn of those that still run."""
+def _detach() -> None:
+    """Keeps Python from warning of running supervisors, which outlive the server on purpose."""
     for process in _supervisors:
         process.returncode = process.poll() or 0
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
-    """What to run: the supervisor's orders."""
+    """A command to run: the supervisor's orders."""
 
     program: str
     argv: list[str]
-    """The first word is the name that the program goes by."""
+    """The first word is the program's own name."""
     env: dict[str, str]
     cwd: str
     timeout: float
@@ -104,19 +105,19 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     """RLIMIT_… names and values."""
     max_processes: int
     max_bytes: int
-    """Of memory, all processes together."""
+    """Limit of the memory of all processes together."""
     thread: str
-    """The directory whose files the quota is about."""
+    """The thread's directory, to which the quota applies."""
     quota: Quota
     files: list[bytes] = []
-    """What the command finds at the descriptors from `supervisor.FIRST_FD` on."""
+    """Contents of the command's descriptors from `supervisor.FIRST_FD` on."""
     keyctl: int | None = None
     """Number of the system call by which the command gets a session keyring of its own."""
     forks: tuple[int, bytes] | None = None
-    """Number of the system call `seccomp`, and the filter by which the kernel asks about new processes."""
+    """Number of the system call `seccomp`, and the filter by which the kernel notifies of new processes."""
 
 
-class Asked(msgspec.Struct, frozen=True):
+class Command(msgspec.Struct, frozen=True):
     """`command.json`: for people, and to notice a call id that is used for two commands."""
 
     command: str
@@ -130,12 +131,12 @@ class Exit(msgspec.Struct, frozen=True):
 
 
 class Record:
-    """One call's directory. The methods block; run them in a thread."""
+    """A call's directory. The methods block; run them in a thread."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.supervisor: subprocess.Popen[bytes] | None = None
-        """The one that was started here."""
+        """The supervisor, if this object started it."""
 
     def outcome(self) -> ExecResult | None:
         try:
@@ -147,7 +148,7 @@ class Record:
         )
 
     def advance(self, command: str, job: Job) -> ExecResult | None:
-        """Start what was never started, settle what has died; the outcome if there is one, None while it runs."""
+        """Starts a command that was never started, settles a dead one. Returns the outcome, None while it runs."""
         if (result := self.outcome()) is not None:
             self._check(command)
             return result
@@ -165,7 +166,7 @@ class Record:
             return None
 
     def stop(self, number: signal.Signals) -> bool:
-        """Make sure that it does not run and never will. False: it was told to end, ask again."""
+        """Ends the call for ever. Returns False if it was only signalled so far: call again."""
         self.path.mkdir(parents=True, exist_ok=True)
         with self.locked() as lock:
             if lock is None:
@@ -179,7 +180,7 @@ class Record:
 
     @contextlib.contextmanager
     def locked(self, *, wait: bool = False) -> Iterator[int | None]:
-        """The lock's descriptor, or None if somebody else has it (and we do not wait)."""
+        """Yields the lock's descriptor; without `wait`, None if another process holds it."""
         fd = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             yield fd if _lock(fd, wait) else None
@@ -188,7 +189,7 @@ class Record:
 
     def _check(self, command: str) -> None:
         with contextlib.suppress(FileNotFoundError):
-            if msgspec.json.decode((self.path / "command.json").read_bytes(), type=Asked).command != command:
+            if msgspec.json.decode((self.path / "command.json").read_bytes(), type=Command).command != command:
                 raise Invalid("call_id: was used for another command before")
 
     def _settle(self) -> ExecResult:
@@ -199,13 +200,13 @@ class Record:
         return result
 
     def _start(self, command: str, job: Job, lock: int) -> None:
-        publish(self.path / "command.json", msgspec.json.encode(Asked(command, time.time(), job.timeout)))
-        _supervisors[:] = [process for process in _supervisors if process.poll() is None]  # buries the dead
+        publish(self.path / "command.json", msgspec.json.encode(Command(command, time.time(), job.timeout)))
+        _supervisors[:] = [process for process in _supervisors if process.poll() is None]  # reaps the dead
         orders = marshal.dumps(msgspec.structs.asdict(job) | {"env": job.env | {"SIKA_CALL": self.mark}})
         with open(self.path / "log", "ab") as log:
             process = subprocess.Popen(
                 supervising(self.path, lock),
-                env={"SIKA_CALL": self.mark},  # nothing of ours: the keys of the server stay in the server
+                env={"SIKA_CALL": self.mark},  # not the server's, which has its keys
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=log,
@@ -224,7 +225,7 @@ class Record:
         return hashlib.sha256(os.fsencode(self.path)).hexdigest()[:32]
 
     def _text(self, name: str) -> str:
-        """An output, which from now on lies here without the secrets in force."""
+        """Returns an output without the secrets in force, and stores it so."""
         place = self.path / name
         try:
             raw = place.read_bytes()
@@ -236,15 +237,15 @@ class Record:
 
 
 def supervising(record: Path, lock: int) -> list[str]:
-    """The words that start a supervisor. It is imported, not run as a file, so that it is compiled once."""
+    """Returns the command of a supervisor. It is imported, not run as a file, so that it is compiled once."""
     return [sys.executable, "-I", "-S", "-c", _BOOT, _CODE, str(record), str(lock)]
 
 
 class Calls:
-    """The records of one thread.
+    """The records of a thread.
 
     Guarantees: a call id runs at most once, ever, and every caller gets the same outcome. Cancelling `exec` leaves the
-    command running; `kill` ends it, and returns when nothing of it is left.
+    command running; `kill` ends it, and returns when all its processes have ended.
     """
 
     def __init__(self, root: Path) -> None:
@@ -260,12 +261,12 @@ class Calls:
         record = self.record(call_id)
         await to_thread.run_sync(lambda: record.path.mkdir(parents=True, exist_ok=True))
         tail = Tail(record.path / "stdout", record.path / "stderr")
-        pause, buried = FIRST_PAUSE, False
+        pause, reaped = FIRST_PAUSE, False
         while True:
             result = await to_thread.run_sync(record.advance, command, job)
-            if record.supervisor is not None and not buried:
-                buried = True
-                bury(record.supervisor)
+            if record.supervisor is not None and not reaped:
+                reaped = True
+                reap_later(record.supervisor)
             if text := await to_thread.run_sync(tail.more):
                 on_output(text)
             if result is not None:
@@ -274,7 +275,7 @@ class Calls:
             pause = min(pause * 1.5, LAST_PAUSE)
 
     async def kill(self, call_id: str) -> None:
-        """Also for a call that has not come yet: it will be answered `interrupted`."""
+        """Ends a call. If it was not requested yet, its outcome will be `interrupted`."""
         record = self.record(call_id)
         patience = time.monotonic() + PATIENCE
         number = signal.SIGTERM
@@ -284,7 +285,7 @@ class Calls:
                 number = signal.SIGKILL
 
     def sweep(self) -> None:
-        """Delete the old records of calls that do not run."""
+        """Deletes the old records of calls that do not run."""
         if not self._root.is_dir():
             return
         oldest = time.time() - KEEP
@@ -304,8 +305,8 @@ def _lock(fd: int, wait: bool) -> bool:
     return True
 
 
-def bury(process: subprocess.Popen[bytes]) -> None:
-    """Reaps a child when it ends, whatever became of the call by then. Without pidfds the next command does."""
+def reap_later(process: subprocess.Popen[bytes]) -> None:
+    """Reaps a child when it ends, also after the call. Without pidfds the next command does."""
     if not hasattr(os, "pidfd_open") or process.returncode is not None:
         return
     loop = asyncio.get_running_loop()
@@ -322,20 +323,8 @@ def bury(process: subprocess.Popen[bytes]) -> None:
     loop.add_reader(fd, ended)
 
 
-def publish(path: Path, content: bytes) -> None:
-    """Write a file of a record all at once and durably."""
-    with open(path.with_suffix(".new"), "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(path.with_suffix(".new"), path)
-    directory = os.open(path.parent, os.O_RDONLY)
-    os.fsync(directory)
-    os.close(directory)
-
-
 def end_marked(mark: str) -> None:
-    """Kill what a dead supervisor left behind, until nobody carries its mark."""
+    """Kills the processes that a dead supervisor left behind, until none has its mark."""
     entry = f"SIKA_CALL={mark}".encode()
     for _ in range(100):
         marked = [pid for pid in _pids() if entry in _environment(pid)]

@@ -1,8 +1,7 @@
-"""glob and grep over open directories. A program of its own, because a pattern can take for ever: it is killed then.
+"""Program for glob and grep over open directories. It is killed if a pattern takes too long.
 
-Reads its request (JSON) on stdin, writes `{"found": [...], "more": bool}` or `{"error": ...}`. Only the standard
-library and nothing of ours: it starts with `python -I -S`. It follows no link, and goes down from the descriptors it
-was given.
+Reads its request (JSON) on stdin, writes `{"found": [...], "more": bool}` or `{"error": ...}`. It imports only the
+standard library, as it starts with `python -I -S`. It follows no link, and walks down from inherited descriptors.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ MAX_FILE = 1 << 20
 MAX_LINE = 2000
 SHOWN_LINE = 200
 MAX_DEPTH = 64
-"""Deeper trees are not searched; each level costs a descriptor."""
+"""Limit of the depth; each level costs a descriptor."""
 MAX_MEMORY = 1 << 30
 BINARY_PROBE = 8192
-"""git looks for a NUL in the first 8000 bytes to call a file binary."""
+"""Bytes in which a NUL marks a file as binary; git uses 8000."""
 
 _NAMES = """
     .git .svn .hg .bzr CVS node_modules bower_components jspm_packages __pycache__ *.pyc *.pyo .venv venv env .env.local
@@ -35,7 +34,7 @@ _NAMES = """
     .tool-results
 """
 IGNORED = tuple(_NAMES.split())
-"""Not shown by ls, glob and grep; matched against each part of a path (contract §6)."""
+"""Names that ls, glob and grep skip; matched against each part of a path (contract §6)."""
 _ignored = re.compile("|".join(fnmatch.translate(pattern) for pattern in IGNORED))
 
 
@@ -44,12 +43,14 @@ def ignored(name: str) -> bool:
 
 
 def shown(name: str) -> str:
-    """A file name as text: the kernel allows bytes that are no UTF-8, JSON does not."""
+    """Returns a file name as text: the kernel allows bytes that are no UTF-8, JSON does not."""
     return os.fsencode(name).decode("utf-8", "replace")
 
 
 def path_pattern(pattern: str) -> re.Pattern[str]:
-    """`*` and `?` stay within a name, `**/` spans directories; a pattern without `/` matches names at any depth."""
+    """Compiles a pattern: `*` and `?` stay within a name, `**/` spans directories. Without `/` it matches names at any
+    depth.
+    """
     pattern = pattern if "/" in pattern else f"**/{pattern}"
     pieces = []
     for token in re.findall(r"\*\*/|\*\*|\*|\?|\[!?\]?[^]/]*\]|.", pattern, re.DOTALL):
@@ -63,16 +64,18 @@ def path_pattern(pattern: str) -> re.Pattern[str]:
 
 
 def walk(directory: int, prefix: str, depth: int = 0) -> Iterator[tuple[int, str, str, os.stat_result]]:
-    """(descriptor of the directory, name, path, stat) of everything below, sorted; links and ignored names left out."""
+    """Yields (descriptor of the directory, name, path, stat) of all entries below, sorted, without links and ignored
+    names.
+    """
     for name in sorted(os.listdir(directory)):
         if ignored(name):
             continue
         with contextlib.suppress(OSError):
-            found = os.stat(name, dir_fd=directory, follow_symlinks=False)
-            if stat.S_ISLNK(found.st_mode):
+            info = os.stat(name, dir_fd=directory, follow_symlinks=False)
+            if stat.S_ISLNK(info.st_mode):
                 continue
-            yield directory, name, f"{prefix}/{name}", found
-            if stat.S_ISDIR(found.st_mode) and depth < MAX_DEPTH:
+            yield directory, name, f"{prefix}/{name}", info
+            if stat.S_ISDIR(info.st_mode) and depth < MAX_DEPTH:
                 below = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=directory)
                 try:
                     yield from walk(below, f"{prefix}/{name}", depth + 1)
@@ -90,8 +93,8 @@ def entries(request: dict[str, Any]) -> Iterator[tuple[int, str, str, os.stat_re
 
 def glob(request: dict[str, Any]) -> Iterator[str]:
     pattern, start = path_pattern(request["pattern"]), len(request["base"].rstrip("/")) + 1
-    for _, _, path, found in entries(request):
-        directory = stat.S_ISDIR(found.st_mode)
+    for _, _, path, info in entries(request):
+        directory = stat.S_ISDIR(info.st_mode)
         if (request["dirs"] or not directory) and pattern.match(path[start:] or path.rpartition("/")[2]):
             yield shown(path) + ("/" if directory else "")
 
@@ -101,9 +104,9 @@ def grep(request: dict[str, Any]) -> Iterator[str]:
     pattern = re.compile(source, 0 if request["case_sensitive"] else re.IGNORECASE)
     names = path_pattern(request["glob"]) if request["glob"] else None
     start = len(request["base"].rstrip("/")) + 1
-    for directory, name, path, found in entries(request):
+    for directory, name, path, info in entries(request):
         relative = path[start:] or name
-        if not stat.S_ISREG(found.st_mode) or found.st_size > MAX_FILE or (names and not names.match(relative)):
+        if not stat.S_ISREG(info.st_mode) or info.st_size > MAX_FILE or (names and not names.match(relative)):
             continue
         with contextlib.suppress(OSError):
             for number, line in enumerate(lines(directory, name), 1):
@@ -112,7 +115,7 @@ def grep(request: dict[str, Any]) -> Iterator[str]:
 
 
 def lines(directory: int, name: str) -> list[str]:
-    """Of a text file; of anything else none."""
+    """Returns the lines of a text file; none for other files."""
     fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=directory)
     with open(fd, "rb") as file:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
@@ -127,16 +130,16 @@ def main() -> None:
     os.nice(10)
     resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY, MAX_MEMORY))
     request = json.load(sys.stdin)
-    found: list[str] = []
+    matches: list[str] = []
     try:
-        for one in (glob if request["op"] == "glob" else grep)(request):
-            found.append(one)
-            if len(found) > request["limit"]:
+        for line in (glob if request["op"] == "glob" else grep)(request):
+            matches.append(line)
+            if len(matches) > request["limit"]:
                 break
     except (re.error, RecursionError, OverflowError) as error:
         json.dump({"error": str(error)}, sys.stdout)
         return
-    json.dump({"found": found[: request["limit"]], "more": len(found) > request["limit"]}, sys.stdout)
+    json.dump({"found": matches[: request["limit"]], "more": len(matches) > request["limit"]}, sys.stdout)
 
 
 if __name__ == "__main__":

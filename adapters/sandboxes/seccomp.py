@@ -1,8 +1,8 @@
-"""The filter of system calls around everything confined: what no namespace covers, and what is only a risk.
+"""The filter of system calls of confined processes: for gaps of the namespaces, and for needless risks.
 
-Classic BPF as the kernel takes it (`bwrap --seccomp`). Allowed is what is not listed. EPERM where programs do not miss
-a call, ENOSYS where they try it and fall back. `clone3` must be ENOSYS: its flags lie behind a pointer that a filter
-cannot follow, and the C library then uses `clone`, whose flags are a plain argument.
+Classic BPF (`bwrap --seccomp`). Calls that are not listed are allowed. Refused calls return EPERM where programs do
+not need them, ENOSYS where programs try them and fall back. `clone3` must be ENOSYS: its flags lie behind a pointer
+that a filter cannot follow, and the C library then uses `clone`, whose flags are a plain argument.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ _LOAD, _JUMP, _EQUAL, _AT_LEAST, _ABOVE, _ANY_BIT, _RETURN = 0x20, 0x05, 0x15, 0
 _NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16
 _X32 = 0x40000000
 _NAMESPACES = 0x7E020000
-"""The CLONE_NEW… flags but CLONE_NEWTIME, which is a part of the signal in `clone`."""
+"""The CLONE_NEW… flags without CLONE_NEWTIME, which is a part of the signal in `clone`."""
 _NEWTIME, _THREAD = 0x80, 0x00010000
 _FAMILIES = (1, 2, 10, 16)
 """AF_UNIX, AF_INET, AF_INET6, AF_NETLINK. AF_VSOCK reaches the machine's own host without any network."""
 _PERSONALITIES = (0, 0x40000, 0xFFFFFFFF)
-"""Linux, without randomised addresses (debuggers), and the question which one it is."""
+"""Linux, without randomised addresses (debuggers), and the query of the current one."""
 _TERMINAL_INPUT = (0x5412, 0x541C)
-"""TIOCSTI, TIOCLINUX: put words into the terminal of somebody else."""
+"""TIOCSTI, TIOCLINUX: they insert input into another process's terminal."""
 _SHARED_BYTES = 65536
-"""Of a System V segment. An unattached one is in nobody's memory, so no limit would count it."""
+"""Limit of a System V segment. An unattached one is in no process's memory, so no limit would count it."""
 
 ARCHITECTURES: Mapping[str, tuple[int, int]] = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}
 """`uname -m`: the AUDIT_ARCH_… value, and the column of the numbers below."""
@@ -62,7 +62,7 @@ REFUSED: Mapping[str, tuple[int, int]] = {
     "name_to_handle_at": (303, 264),
     "fanotify_init": (300, 262),
 }
-"""EPERM."""
+"""Calls that return EPERM."""
 ABSENT: Mapping[str, tuple[int, int]] = {
     "clone3": (435, 435),
     "keyctl": (250, 219),
@@ -75,7 +75,7 @@ ABSENT: Mapping[str, tuple[int, int]] = {
     "memfd_secret": (447, 447),
     "vmsplice": (278, 75),
 }
-"""ENOSYS."""
+"""Calls that return ENOSYS."""
 _CLONE, _UNSHARE, _SOCKET, _SOCKETPAIR = (56, 220), (272, 97), (41, 198), (53, 199)
 _PERSONALITY, _IOCTL, _SHMGET = (135, 92), (16, 29), (29, 194)
 _FORKS = ((57, None), (58, None))
@@ -90,20 +90,20 @@ def available() -> bool:
 
 
 def number(name: str) -> int | None:
-    """Of a system call of this machine, if the machine is known: `keyctl` or `seccomp`."""
+    """Returns the number of a system call (`keyctl` or `seccomp`); None on an unknown architecture."""
     if not available():
         return None
     return {"keyctl": ABSENT["keyctl"], "seccomp": _SECCOMP}[name][ARCHITECTURES[os.uname().machine][1]]
 
 
 def program(machine: str | None = None) -> bytes:
-    """The filter for a machine (`uname -m`). Raises `KeyError` for one that is not known."""
+    """Returns the filter for a machine (`uname -m`). Raises `KeyError` for an unknown one."""
     architecture, column = ARCHITECTURES[machine or os.uname().machine]
     return b"".join(_program(architecture, column))
 
 
 def notifying(machine: str | None = None) -> bytes:
-    """A filter that asks its listener about each new process (not thread)."""
+    """Returns a filter that notifies its listener of each new process (not thread)."""
     architecture, column = ARCHITECTURES[machine or os.uname().machine]
     body = [_instruction(_LOAD, _NUMBER)]
     for fork in _FORKS:
@@ -141,8 +141,8 @@ def _program(architecture: int, column: int) -> Iterator[bytes]:
 
 
 def _argument(number: int, index: int, check: Sequence[bytes], *, high: bytes | None = None) -> list[bytes]:
-    """A check of the low half of an argument: the kernel ignores the rest of an int, so comparing it would be a way
-    around. `high`: what to return when the other half is not zero.
+    """Returns a check of the low half of an argument: the kernel ignores the rest of an int, so comparing it would be a
+    way around. `high` is the instruction for a high half that is not zero.
     """
     body = [_instruction(_LOAD, _ARGUMENTS + 8 * index), *check, _instruction(_RETURN, _ALLOW)]
     if high is not None:
@@ -166,5 +166,5 @@ def _not(values: Sequence[int], error: int) -> list[bytes]:
 
 
 def _instruction(code: int, value: int, if_true: int = 0, if_false: int = 0) -> bytes:
-    """One `sock_filter`: what to do, how far to jump, and with which value."""
+    """Packs a `sock_filter`: operation, jump offsets, value."""
     return struct.pack("=HBBI", code, if_true, if_false, value)

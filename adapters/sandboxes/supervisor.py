@@ -1,7 +1,7 @@
-"""Runs the command of one call, ends its whole tree and records how it ended. A program of its own: see `record.py`.
+"""Program that runs the command of a call, ends its whole tree and records the outcome: see `record.py`.
 
-It starts with `python -I -S` in a few milliseconds: of the standard library it imports what is small, and of ours only
-the two modules beside it.
+It starts with `python -I -S` in milliseconds: it imports only small modules of the standard library, and the two
+modules beside it.
 """
 
 from __future__ import annotations
@@ -26,22 +26,21 @@ if TYPE_CHECKING:
     """A `record.Job`."""
 
 HEAD, TAIL = 4 << 20, 256 << 10
-"""Bytes kept of each stream: the first and the last. What lies between is counted and dropped, so a record stays
-small."""
+"""Bytes stored of each stream: the first and the last. The bytes between are counted and dropped."""
 TICK = 0.25
-"""Seconds between two looks at what the command takes."""
+"""Seconds between two checks of the command's usage."""
 NEWS = 2.0
 """Seconds after which its memory is summed up, also if the machine's has hardly changed."""
 COUNTING_SHARE = 20
-"""Counting files takes at most one part in so many of the time."""
+"""Counting files takes at most a COUNTING_SHARE-th of the time."""
 COUNT_EVERY = 10.0
 """Seconds after which files are counted, also if the disk has hardly changed."""
 MUCH_BYTES, MUCH_FILES = 64 << 20, 2000
-"""A change of the disk's free space that makes a count due."""
+"""Change of the disk's free space that triggers a count."""
 LAST_WAIT = 10.0
-"""Seconds to wait for killed processes; one that hangs in the kernel must not keep the record open for ever."""
+"""Timeout for killed processes in seconds; a process that hangs in the kernel must not keep the record open."""
 FIRST_FD = 100
-"""The command finds what it is given at this descriptor and those that follow."""
+"""The first descriptor of the command's files (`Job.files`)."""
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 36, 38  # linux/prctl.h
 KEYCTL_JOIN_SESSION_KEYRING = 1
 SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_NEW_LISTENER = 1, 8
@@ -55,16 +54,16 @@ _linux = sys.platform == "linux"
 
 
 class Spool:
-    """One stream of the command: the head goes to the file as it comes, the tail at the end."""
+    """A stream of the command: the head goes to the file as it comes, the tail at the end."""
 
     def __init__(self, path: str) -> None:
         self.read_end, self.write_end = os.pipe()
         os.set_blocking(self.read_end, False)
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        self._room, self._dropped, self._tail = HEAD, 0, bytearray()
+        self._space, self._dropped, self._tail = HEAD, 0, bytearray()
 
     def pump(self) -> bool:
-        """Take what is there; False when there is nothing (yet, or any more)."""
+        """Reads the available bytes; returns False if there are none (yet, or any more)."""
         try:
             data = os.read(self.read_end, 1 << 16)
         except BlockingIOError:
@@ -73,9 +72,9 @@ class Spool:
         return bool(data)
 
     def put(self, data: bytes) -> None:
-        head, rest = data[: self._room], data[self._room :]
+        head, rest = data[: self._space], data[self._space :]
         os.write(self._file, head)
-        self._room -= len(head)
+        self._space -= len(head)
         self._tail += rest
         if len(self._tail) > 2 * TAIL:
             self._trim()
@@ -101,8 +100,8 @@ def main(record: str, lock: int) -> None:
     os.chdir(record)
     if _linux:
         _libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    stop = _listen()
-    publish("pid", str(os.getpid()))
+    stop = _signal_pipe()
+    publish("pid", b"%d" % os.getpid())
     out, err = Spool("stdout"), Spool("stderr")
     child, forks = start(orders, out.write_end, err.write_end)
     os.close(out.write_end)
@@ -112,25 +111,25 @@ def main(record: str, lock: int) -> None:
     end_tree(child)
     out.finish()
     err.finish()
-    publish("exit", f'{{"ended":"{ended}","exit_code":{"null" if code is None else code}}}')
+    publish("exit", f'{{"ended":"{ended}","exit_code":{"null" if code is None else code}}}'.encode())
     os.close(lock)
     disk.finish()
 
 
-def publish(name: str, text: str) -> None:
-    """Write a file all at once and durably: after a power cut it is there completely or not at all."""
-    with open(f"{name}.new", "w", encoding="utf-8") as file:
-        file.write(text)
+def publish(path: str | os.PathLike[str], content: bytes) -> None:
+    """Writes a file atomically and durably: after a power cut it is there completely or not at all."""
+    with open(f"{path}.new", "wb") as file:
+        file.write(content)
         file.flush()
         os.fsync(file.fileno())
-    os.replace(f"{name}.new", name)
-    directory = os.open(".", os.O_RDONLY)
+    os.replace(f"{path}.new", path)
+    directory = os.open(os.path.dirname(path) or ".", os.O_RDONLY)
     os.fsync(directory)
     os.close(directory)
 
 
-def _listen() -> int:
-    """SIGTERM asks for the end, SIGCHLD tells of one; both arrive on the descriptor that is returned."""
+def _signal_pipe() -> int:
+    """Returns the descriptor on which SIGTERM (a request to end) and SIGCHLD (an ended child) arrive."""
     read_end, write_end = os.pipe()
     for end in (read_end, write_end):
         os.set_blocking(end, False)
@@ -146,27 +145,27 @@ def _listen() -> int:
 
 
 def start(orders: Orders, stdout: int, stderr: int) -> tuple[int, Forks | None]:
-    """The command's process, and what answers for its new processes if the kernel does not limit them."""
+    """Starts the command. Returns its process, and the listener for new processes if the kernel does not limit them."""
     supervisor = os.getpid()
-    tell_read, tell_write = os.pipe()
-    taken_read, taken_write = os.pipe()
+    listener_read, listener_write = os.pipe()
+    ack_read, ack_write = os.pipe()
     child = os.fork()
     if child:
-        os.close(tell_write)
-        os.close(taken_read)
-        told = os.read(tell_read, 16)
-        forks = Forks(_take(child, int(told)), orders["max_processes"]) if told else None
-        os.close(tell_read)
-        os.close(taken_write)
+        os.close(listener_write)
+        os.close(ack_read)
+        message = os.read(listener_read, 16)
+        forks = Forks(_duplicate(child, int(message)), orders["max_processes"]) if message else None
+        os.close(listener_read)
+        os.close(ack_write)
         return child, forks
     try:
-        os.close(taken_write)
+        os.close(ack_write)
         os.setsid()
         if _linux:
             _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
             if os.getppid() != supervisor:
                 os._exit(1)
-            _expose_to_the_killer()
+            _prefer_for_oom_kill()
             if orders["keyctl"]:  # else it has the keys of the session that the server was started in
                 _libc.syscall(orders["keyctl"], KEYCTL_JOIN_SESSION_KEYRING, None)
         for number in (signal.SIGTERM, signal.SIGCHLD, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE, signal.SIGXFSZ):
@@ -174,15 +173,15 @@ def start(orders: Orders, stdout: int, stderr: int) -> tuple[int, Forks | None]:
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(stdout, 1)
         os.dup2(stderr, 2)
-        _give(orders["files"])
+        _open_files(orders["files"])
         limit(orders["limits"])
         os.chdir(orders["cwd"])
         if orders["forks"]:
             number, program = orders["forks"]
             if (listener := _filter(number, program)) >= 0:
-                os.write(tell_write, b"%d" % listener)
-                os.close(tell_write)
-                os.read(taken_read, 1)  # the descriptor closes when the command starts: it must have been taken
+                os.write(listener_write, b"%d" % listener)
+                os.close(listener_write)
+                os.read(ack_read, 1)  # the descriptor closes when the command starts: wait until it is duplicated
         os.execve(orders["program"], orders["argv"], orders["env"])
     except BaseException as error:
         os.write(2, f"cannot start: {error}\n".encode())
@@ -198,8 +197,8 @@ def limit(limits: Mapping[str, int]) -> None:
         resource.setrlimit(kind, (value, value))
 
 
-def _give(files: list[bytes]) -> None:
-    """Open what the command is given at the descriptors from `FIRST_FD` on, where none of ours are."""
+def _open_files(files: list[bytes]) -> None:
+    """Opens the command's files at the descriptors from `FIRST_FD` on, which are free."""
     for number, content in enumerate(files, FIRST_FD):
         fd = os.memfd_create("given")
         os.write(fd, content)
@@ -208,8 +207,8 @@ def _give(files: list[bytes]) -> None:
         os.close(fd)
 
 
-def _expose_to_the_killer() -> None:
-    """If the machine runs out of memory, the command goes first and not the server."""
+def _prefer_for_oom_kill() -> None:
+    """Makes the kernel kill the command before the server if the machine runs out of memory."""
     try:
         fd = os.open("/proc/self/oom_score_adj", os.O_WRONLY)
         os.write(fd, b"1000")
@@ -219,21 +218,21 @@ def _expose_to_the_killer() -> None:
 
 
 def _filter(number: int, program: bytes) -> int:
-    """Have the kernel ask about new processes; the descriptor where it does, or less than 0 if it cannot."""
+    """Makes the kernel notify of new processes. Returns the listener's descriptor; negative on failure."""
 
     class Program(ctypes.Structure):
         _fields_ = [("length", ctypes.c_ushort), ("filter", ctypes.c_char_p)]
 
     _libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-    whole = Program(len(program) // 8, program)
+    filter_program = Program(len(program) // 8, program)
     listener: int = _libc.syscall(
-        number, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_NEW_LISTENER, ctypes.byref(whole)
+        number, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_NEW_LISTENER, ctypes.byref(filter_program)
     )
     return listener
 
 
-def _take(child: int, fd: int) -> int:
-    """A descriptor of the child as one of ours."""
+def _duplicate(child: int, fd: int) -> int:
+    """Duplicates a descriptor of the child into this process."""
     process = os.pidfd_open(child)
     try:
         own: int = _libc.syscall(PIDFD_GETFD, process, fd, 0)
@@ -243,30 +242,28 @@ def _take(child: int, fd: int) -> int:
 
 
 class Forks:
-    """Answers the kernel's question whether a process may start another: as long as there are not too many.
-
-    For a server that is root, which the kernel exempts from RLIMIT_NPROC.
-    """
+    """Allows or refuses new processes up to a limit, for a root server, which the kernel exempts from RLIMIT_NPROC."""
 
     def __init__(self, listener: int, limit: int) -> None:
-        self.fd, self._limit, self._room = listener, limit, 0
+        self.fd, self._limit, self._space = listener, limit, 0
 
     def answer(self) -> None:
         import fcntl
 
-        question = bytearray(80)
+        notification = bytearray(80)
         try:
-            fcntl.ioctl(self.fd, SECCOMP_IOCTL_NOTIF_RECV, question)
+            fcntl.ioctl(self.fd, SECCOMP_IOCTL_NOTIF_RECV, notification)
         except OSError:  # it died meanwhile
             return
-        if self._room <= 0:
-            self._room = self._limit - len(processes.descendants())
-        allowed = self._room > 0
-        self._room -= 1
+        if self._space <= 0:
+            self._space = self._limit - len(processes.descendants())
+        allowed = self._space > 0
+        self._space -= 1
         flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE if allowed else 0
-        answer = bytes(question[:8]) + bytes(8) + (0 if allowed else -EAGAIN).to_bytes(4, sys.byteorder, signed=True)
+        error = (0 if allowed else -EAGAIN).to_bytes(4, sys.byteorder, signed=True)
+        response = bytes(notification[:8]) + bytes(8) + error
         try:
-            fcntl.ioctl(self.fd, SECCOMP_IOCTL_NOTIF_SEND, answer + flags.to_bytes(4, sys.byteorder))
+            fcntl.ioctl(self.fd, SECCOMP_IOCTL_NOTIF_SEND, response + flags.to_bytes(4, sys.byteorder))
         except OSError:
             return
 
@@ -277,7 +274,7 @@ class Forks:
 def watch(
     child: int, orders: Orders, spools: tuple[Spool, ...], stop: int, forks: Forks | None, disk: Disk
 ) -> tuple[str, int | None]:
-    """Wait for the end of the command, its time or its welcome; how it ended."""
+    """Waits for the end of the command, its timeout, an exceeded limit or SIGTERM; returns the outcome and the code."""
     deadline = time.monotonic() + orders["timeout"]
     poll = select.poll()
     poll.register(stop, select.POLLIN)
@@ -317,44 +314,44 @@ class Greed:
         self._summed, self._bytes, self._machine = time.monotonic(), 0, processes.machine()
 
     def look(self) -> str | None:
-        """What is exceeded. Only when something may be, the command's own processes are looked for."""
-        crowded = os.stat("/proc").st_nlink > self._most_processes  # all of the machine's, and a few more
+        """Returns the exceeded limit. Lists the command's own processes only if a limit may be exceeded."""
+        crowded = os.stat("/proc").st_nlink > self._most_processes  # all of the machine's processes, and some more
         grown = self._bytes + processes.machine() - self._machine > self._most_bytes
         if not crowded and not grown and time.monotonic() - self._summed < NEWS:
             return None
-        found = processes.descendants()
-        if len(found) > self._most_processes:
+        pids = processes.descendants()
+        if len(pids) > self._most_processes:
             return f"more than {self._most_processes} processes"
         self._summed, self._machine = time.monotonic(), processes.machine()
-        self._bytes = processes.memory(found, self._most_bytes)
+        self._bytes = processes.memory(pids, self._most_bytes)
         if self._bytes > self._most_bytes:
             return f"more than {self._most_bytes >> 20} MB of memory in all (sandbox.memory_mb)"
         return None
 
 
 class Disk:
-    """Files of the thread. They are counted by a process of its own, because it may take seconds."""
+    """Files of the thread. A separate process counts them, because it may take seconds."""
 
     def __init__(self, orders: Orders, lock: int) -> None:
         self._root, self._lock = orders["thread"], lock
-        known = quota.recorded(self._root)
-        self._known: quota.Usage = known[0] if known else (0, 0)
-        size, number = self._known
+        last = quota.recorded(self._root)
+        self._usage: quota.Usage = last[0] if last else (0, 0)
+        size, number = self._usage
         limits: quota.Quota = orders["quota"]
-        # Above the limit already: it may run, to delete what is too much, but not grow.
+        # Above the limit already: it may run, to delete files, but not grow.
         self._quota: quota.Quota = {
             **limits,
             "thread_bytes": limits["thread_bytes"] and max(limits["thread_bytes"], size),
             "thread_files": limits["thread_files"] and max(limits["thread_files"], number),
         }
-        self._much = (_part(limits["thread_bytes"], MUCH_BYTES), _part(limits["thread_files"], MUCH_FILES))
-        self._free = self._room()
+        self._thresholds = (_part(limits["thread_bytes"], MUCH_BYTES), _part(limits["thread_files"], MUCH_FILES))
+        self._free = self._space()
         self._counter = self._answer = 0
         self._counted, self._cost = float("-inf"), 0.0
         self._since = time.monotonic()
 
     def look(self) -> str | None:
-        """What is exceeded, as soon as it is known."""
+        """Returns the exceeded limit, once a count has ended."""
         now = time.monotonic()
         if self._counter:
             return self._read(now)
@@ -365,13 +362,13 @@ class Disk:
         return None
 
     def finish(self) -> None:
-        """Count what a command that has ended left behind, if that is worth it."""
+        """Counts the files after the command, if they have changed enough."""
         if self._counter or self._changed(8) or quota.stale(self._root):
             os.nice(19)
             quota.record(self._root, quota.count(self._root))
 
     def _begin(self, now: float) -> None:
-        self._free, self._counted = self._room(), now
+        self._free, self._counted = self._space(), now
         self._answer, write_end = os.pipe()
         self._counter = os.fork()
         if self._counter:
@@ -400,15 +397,15 @@ class Disk:
         return text or None
 
     def _changed(self, part: int) -> bool:
-        free = self._room()
-        return any(abs(now - then) * part >= much for now, then, much in zip(free, self._free, self._much, strict=True))
+        changes = zip(self._space(), self._free, self._thresholds, strict=True)
+        return any(abs(now - then) * part >= threshold for now, then, threshold in changes)
 
-    def _room(self) -> tuple[int, int]:
+    def _space(self) -> tuple[int, int]:
         try:
-            about = os.statvfs(self._root)
+            info = os.statvfs(self._root)
         except OSError:
             return 0, 0
-        return about.f_bfree * about.f_frsize, about.f_ffree
+        return info.f_bfree * info.f_frsize, info.f_ffree
 
 
 def _part(limit: int, most: int) -> int:
@@ -416,12 +413,12 @@ def _part(limit: int, most: int) -> int:
 
 
 def reap(child: int) -> int | None:
-    """Bury everybody who died, also the orphans that came to us; the command's exit code if it was among them."""
+    """Reaps all ended processes, also adopted orphans. Returns the command's exit code if it was among them."""
     code = None
     try:
-        while (found := os.waitpid(-1, os.WNOHANG))[0]:
-            if found[0] == child:
-                status = os.waitstatus_to_exitcode(found[1])
+        while (result := os.waitpid(-1, os.WNOHANG))[0]:
+            if result[0] == child:
+                status = os.waitstatus_to_exitcode(result[1])
                 code = status if status >= 0 else 128 - status  # as shells report signals
     except ChildProcessError:
         pass
@@ -429,7 +426,7 @@ def reap(child: int) -> int | None:
 
 
 def end_tree(child: int) -> None:
-    """Kill until there are no children: with a subreaper that means no descendants either."""
+    """Kills until there are no children: with a subreaper that means no descendants, either."""
     deadline = time.monotonic() + LAST_WAIT
     while time.monotonic() < deadline:
         # Without a subreaper and /proc, the command's process group must do.

@@ -5,20 +5,20 @@ from __future__ import annotations
 import codecs
 from pathlib import Path
 
-MOST = 256 << 10
-"""Bytes of a file that are shown while it grows; the result has all."""
+LIMIT = 256 << 10
+"""Limit of bytes of a file that are shown while it grows; the result has all."""
 
 
 class Tail:
-    """Guarantees: every byte of the first `MOST` once and in order per file, characters never cut. Non-guarantee: order
-    between files.
+    """Guarantees: every byte of the first `LIMIT` once and in order per file, characters never cut. Non-guarantee: the
+    order between files.
     """
 
     def __init__(self, *paths: Path) -> None:
         self._files = [_File(path) for path in paths]
 
     def more(self) -> str:
-        """What was added since the last time."""
+        """Returns the text added since the last call."""
         return "".join(file.more() for file in self._files)
 
 
@@ -31,7 +31,7 @@ class _File:
         try:
             with open(self._path, "rb") as file:
                 file.seek(self._offset)
-                data = file.read(MOST - self._offset)
+                data = file.read(LIMIT - self._offset)
         except FileNotFoundError:
             return ""
         self._offset += len(data)

@@ -1,4 +1,6 @@
-"""Ask the person something. Intercepted before it runs: the question ends the run, the answer is the next message."""
+"""Tool that asks the person a question. Intercepted before it runs: the question ends the run, the answer is the next
+message.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Run a command in the sandbox."""
+"""Tool that runs a command in the sandbox."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ async def bash(ctx: ToolContext, description: str, command: str) -> Any:
         description: In short words, why you run this command. ALWAYS PROVIDE THIS PARAMETER FIRST.
         command: The bash command to run.
     """
-    asked = {"op": "exec", "user": ctx.user, "thread": ctx.thread, "run": ctx.run, "call_id": ctx.call_id}
-    answer = await ctx.call("sandbox", asked | {"command": command})
-    if isinstance(answer, Mapping):
-        raise Invalid(answer["error"])
-    return answer
+    request = {"op": "exec", "user": ctx.user, "thread": ctx.thread, "run": ctx.run, "call_id": ctx.call_id}
+    response = await ctx.call("sandbox", request | {"command": command})
+    if isinstance(response, Mapping):
+        raise Invalid(response["error"])
+    return response

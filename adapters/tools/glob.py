@@ -1,4 +1,4 @@
-"""Find files of the sandbox by name."""
+"""Tool that finds files of the sandbox by name."""
 
 from __future__ import annotations
 
@@ -20,5 +20,5 @@ async def glob(
         include_dirs: Find directories too.
         max_results: Stop after this many paths.
     """
-    asked = {"op": "glob", "user": ctx.user, "thread": ctx.thread, "path": path, "pattern": pattern}
-    return await ctx.call("sandbox", asked | {"include_dirs": include_dirs, "max_results": max_results})
+    request = {"op": "glob", "user": ctx.user, "thread": ctx.thread, "path": path, "pattern": pattern}
+    return await ctx.call("sandbox", request | {"include_dirs": include_dirs, "max_results": max_results})

@@ -1,4 +1,4 @@
-"""Find lines in files of the sandbox."""
+"""Tool that finds lines in files of the sandbox."""
 
 from __future__ import annotations
 
@@ -29,6 +29,6 @@ async def grep(
         case_sensitive: Tell upper from lower case.
         max_results: Stop after this many lines.
     """
-    asked = {"op": "grep", "user": ctx.user, "thread": ctx.thread, "path": path, "pattern": pattern, "glob": glob}
+    request = {"op": "grep", "user": ctx.user, "thread": ctx.thread, "path": path, "pattern": pattern, "glob": glob}
     limits = {"literal": literal, "case_sensitive": case_sensitive, "max_results": max_results}
-    return await ctx.call("sandbox", asked | limits)
+    return await ctx.call("sandbox", request | limits)

@@ -1,4 +1,4 @@
-"""Search for pictures, by the provider that the configuration names."""
+"""Tool that searches for pictures, by the configured provider."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Layout = Literal["Square", "Tall", "Wide"]
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What the model gets (contract runtime §6)."""
+    """The result for the model (contract runtime §6)."""
 
     query: str
     total_results: int
@@ -37,15 +37,15 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 def image_search(settings: Mapping[str, Any]) -> Tool:
-    """The tool, of an entry's settings. Raises `Invalid` for settings that cannot be."""
-    wanted = web.read(settings)
-    provider, usual = web.chosen(wanted, PROVIDERS, "duckduckgo"), wanted.max_results
+    """Returns the tool for an entry's settings. Raises `Invalid` for invalid settings."""
+    options = web.read(settings)
+    provider, default = web.chosen(options, PROVIDERS, "duckduckgo"), options.max_results
 
     @tool(effect="pure", group="web")
     async def image_search(
         ctx: ToolContext,
         query: str,
-        max_results: int = usual,
+        max_results: int = default,
         size: Size | None = None,
         type_image: Kind | None = None,
         layout: Layout | None = None,
@@ -62,16 +62,18 @@ def image_search(settings: Mapping[str, Any]) -> Tool:
         if not query.strip():
             raise Invalid("The query is empty. Say what the pictures show.")
         count = min(max(max_results, 1), MOST)
-        given = {"size": size, "type_image": type_image, "layout": layout}
-        filters = {key: value for key, value in given.items() if value is not None}
-        found = await provider.pictures(query.strip(), count, filters)
-        rows = [_shown(one) for one in found if one.image_url.startswith(("http://", "https://"))][:count]
+        requested_filters = {"size": size, "type_image": type_image, "layout": layout}
+        filters = {key: value for key, value in requested_filters.items() if value is not None}
+        pictures = await provider.pictures(query.strip(), count, filters)
+        rows = [_cleaned(each) for each in pictures if each.image_url.startswith(("http://", "https://"))][:count]
         return msgspec.json.encode(Answer(query, len(rows), rows)).decode()
 
     return image_search
 
 
-def _shown(one: Picture) -> Picture:
-    small = one.thumbnail_url if one.thumbnail_url.startswith(("http://", "https://")) else one.image_url
-    title, image = line(one.title, TITLE_CHARACTERS), line(one.image_url, web.URL_CHARACTERS)
-    return Picture(title, image, line(small, web.URL_CHARACTERS))
+def _cleaned(picture: Picture) -> Picture:
+    thumbnail = (
+        picture.thumbnail_url if picture.thumbnail_url.startswith(("http://", "https://")) else picture.image_url
+    )
+    title, image = line(picture.title, TITLE_CHARACTERS), line(picture.image_url, web.URL_CHARACTERS)
+    return Picture(title, image, line(thumbnail, web.URL_CHARACTERS))

@@ -1,4 +1,4 @@
-"""List a directory of the sandbox."""
+"""Tool that lists a directory of the sandbox."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hand files to the person."""
+"""Tool that presents files to the person."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ async def present_files(ctx: ToolContext, filepaths: list[str]) -> Result:
     """
     if not 0 < len(filepaths) <= MOST:
         raise Invalid(f"filepaths: 1 to {MOST} files at a time")
-    paths = list(dict.fromkeys(_place_of(path) for path in filepaths))
+    paths = list(dict.fromkeys(_normalized(path) for path in filepaths))
     await ctx.call("sandbox", {"op": "files", "user": ctx.user, "thread": ctx.thread, "paths": paths})
     return Result("The person can see these files now:\n" + "\n".join(paths), update={"artifacts": paths})
 
 
-def _place_of(path: str) -> str:
-    """The one way to write the path. Raises `Invalid` if it is not in the outputs."""
+def _normalized(path: str) -> str:
+    """Returns the canonical form of the path. Raises `Invalid` if it is not in the outputs."""
     parts, outputs = parse(path), split(OUTPUTS)
     if parts[: len(outputs)] != outputs or parts == outputs:
         raise Invalid(f"{path}: only files in {OUTPUTS} can be shown; copy it there first")

@@ -1,4 +1,4 @@
-"""Read a text file of the sandbox."""
+"""Tool that reads a text file of the sandbox."""
 
 from __future__ import annotations
 

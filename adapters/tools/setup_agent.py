@@ -1,4 +1,4 @@
-"""Make the agent that a person has described."""
+"""Tool that creates the agent that a person has described."""
 
 from __future__ import annotations
 
@@ -14,6 +14,6 @@ async def setup_agent(ctx: ToolContext, soul: str, description: str, skills: lis
         description: One sentence by which the person knows the agent again.
         skills: Names of the only skills that it may use. Leave this out for all skills; an empty list is none.
     """
-    asked = {"op": "setup", "thread": ctx.thread, "user": ctx.user, "run": ctx.run}
-    name = str(await ctx.call("agents", asked | {"soul": soul, "description": description, "skills": skills}))
+    request = {"op": "setup", "thread": ctx.thread, "user": ctx.user, "run": ctx.run}
+    name = str(await ctx.call("agents", request | {"soul": soul, "description": description, "skills": skills}))
     return Result(f"The agent {name} is made.", {"created_agent_name": name})

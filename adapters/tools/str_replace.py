@@ -1,4 +1,4 @@
-"""Replace text in a file of the sandbox."""
+"""Tool that replaces text in a file of the sandbox."""
 
 from __future__ import annotations
 
@@ -20,5 +20,5 @@ async def str_replace(
         new_str: The new text.
         replace_all: Replace it wherever it appears.
     """
-    asked = {"op": "replace", "user": ctx.user, "thread": ctx.thread, "run": ctx.run, "call_id": ctx.call_id}
-    return await ctx.call("sandbox", asked | {"path": path, "old": old_str, "new": new_str, "every": replace_all})
+    request = {"op": "replace", "user": ctx.user, "thread": ctx.thread, "run": ctx.run, "call_id": ctx.call_id}
+    return await ctx.call("sandbox", request | {"path": path, "old": old_str, "new": new_str, "every": replace_all})

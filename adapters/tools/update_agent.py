@@ -1,4 +1,4 @@
-"""Change the definition of the agent that is speaking."""
+"""Tool by which an agent changes its own definition."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ async def update_agent(
         tool_groups: Names of the only groups of tools that you may use.
         model: Name of a configured model.
     """
-    given = {"soul": soul, "description": description, "skills": skills, "tool_groups": tool_groups, "model": model}
-    changes = {name: value for name, value in given.items() if value is not None}
-    asked = {"op": "update", "thread": ctx.thread, "user": ctx.user, "run": ctx.run}
-    changed = await ctx.call("agents", asked | changes)
+    fields = {"soul": soul, "description": description, "skills": skills, "tool_groups": tool_groups, "model": model}
+    changes = {name: value for name, value in fields.items() if value is not None}
+    request = {"op": "update", "thread": ctx.thread, "user": ctx.user, "run": ctx.run}
+    changed = await ctx.call("agents", request | changes)
     if not changed:
         return "Nothing has changed: you are like that already."
     return f"Changed: {', '.join(changed)}. It takes effect at the person's next message."

@@ -1,4 +1,4 @@
-"""Look at an image of the sandbox."""
+"""Tool that shows the model an image of the sandbox."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ async def view_image(ctx: ToolContext, image_path: str) -> Result:
     Args:
         image_path: The absolute path of the image, in /mnt/user-data/workspace, uploads or outputs.
     """
-    found = await ctx.call("sandbox", {"op": "image", "user": ctx.user, "thread": ctx.thread, "path": image_path})
-    about = {name: found[name] for name in ("mime_type", "size", "sha256")}
-    text = f"{found['path']}: {found['mime_type']}, {found['size']} bytes"
-    return Result(text, update={"viewed_images": {found["path"]: about}})
+    image = await ctx.call("sandbox", {"op": "image", "user": ctx.user, "thread": ctx.thread, "path": image_path})
+    metadata = {name: image[name] for name in ("mime_type", "size", "sha256")}
+    text = f"{image['path']}: {image['mime_type']}, {image['size']} bytes"
+    return Result(text, update={"viewed_images": {image["path"]: metadata}})

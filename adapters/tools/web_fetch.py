@@ -1,4 +1,4 @@
-"""Read a page of the web, by the provider that the configuration names, else by ourselves."""
+"""Tool that reads a page of the web, by the configured provider, else directly."""
 
 from __future__ import annotations
 
@@ -24,14 +24,13 @@ PROVIDERS: Mapping[str, Callable[[web.Settings], Fetch]] = {
     "tavily": Tavily,
 }
 CHARACTERS = 4096
-"""Of a page, title included (contract runtime §6)."""
+"""Limit of characters of a page, title included (contract runtime §6)."""
 TITLE_CHARACTERS = 300
 
 
 def web_fetch(settings: Mapping[str, Any]) -> Tool:
-    """The tool, of an entry's settings. Raises `Invalid` for settings that cannot be."""
-    wanted = web.read(settings)
-    provider = web.chosen(wanted, PROVIDERS, "direct")
+    """Returns the tool for an entry's settings. Raises `Invalid` for invalid settings."""
+    provider = web.chosen(web.read(settings), PROVIDERS, "direct")
 
     @tool(effect="pure", group="web")
     async def web_fetch(ctx: ToolContext, url: str) -> str:
@@ -44,8 +43,8 @@ def web_fetch(settings: Mapping[str, Any]) -> Tool:
         Args:
             url: The whole URL, with https:// or http:// before it.
         """
-        found = await provider.fetch(url)
-        title, text = line(found.title, TITLE_CHARACTERS), clean(found.text[: 16 * CHARACTERS]).strip()
+        page = await provider.fetch(url)
+        title, text = line(page.title, TITLE_CHARACTERS), clean(page.text[: 16 * CHARACTERS]).strip()
         if not text:
             raise Invalid("The page holds no text. Perhaps it is made by scripts. Look for another page.")
         if title and not text.startswith("# "):

@@ -1,4 +1,4 @@
-"""Search the web, by the provider that the configuration names."""
+"""Tool that searches the web, by the configured provider."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from adapters.web.clean import line
 from adapters.web.duckduckgo import DuckDuckGo
 from adapters.web.exa import Exa
 from adapters.web.firecrawl import Firecrawl
-from adapters.web.ports import Found, Search
+from adapters.web.ports import Hit, Search
 from adapters.web.serper import Serper
 from adapters.web.tavily import Tavily
 from core.errors import Invalid
@@ -30,9 +30,9 @@ TITLE_CHARACTERS = 300
 
 
 def web_search(settings: Mapping[str, Any]) -> Tool:
-    """The tool, of an entry's settings. Raises `Invalid` for settings that cannot be."""
-    wanted = web.read(settings)
-    provider = web.chosen(wanted, PROVIDERS, "duckduckgo")
+    """Returns the tool for an entry's settings. Raises `Invalid` for invalid settings."""
+    options = web.read(settings)
+    provider = web.chosen(options, PROVIDERS, "duckduckgo")
 
     @tool(effect="pure", group="web")
     async def web_search(ctx: ToolContext, query: str) -> str:
@@ -43,14 +43,14 @@ def web_search(settings: Mapping[str, Any]) -> Tool:
         """
         if not query.strip():
             raise Invalid("The query is empty. Say what to look for.")
-        found = await provider.search(query.strip(), wanted.max_results)
-        rows = [_shown(one) for one in found if one.url.startswith(("http://", "https://"))]
-        return msgspec.json.encode(rows[: wanted.max_results]).decode()
+        hits = await provider.search(query.strip(), options.max_results)
+        rows = [_cleaned(hit) for hit in hits if hit.url.startswith(("http://", "https://"))]
+        return msgspec.json.encode(rows[: options.max_results]).decode()
 
     return web_search
 
 
-def _shown(one: Found) -> Found:
-    return Found(
-        line(one.title, TITLE_CHARACTERS), line(one.url, web.URL_CHARACTERS), line(one.snippet, SNIPPET_CHARACTERS)
+def _cleaned(hit: Hit) -> Hit:
+    return Hit(
+        line(hit.title, TITLE_CHARACTERS), line(hit.url, web.URL_CHARACTERS), line(hit.snippet, SNIPPET_CHARACTERS)
     )

@@ -1,4 +1,4 @@
-"""Write a text file in the sandbox."""
+"""Tool that writes a text file in the sandbox."""
 
 from __future__ import annotations
 
@@ -17,5 +17,5 @@ async def write_file(ctx: ToolContext, description: str, path: str, content: str
         content: The text to write.
         append: Add to the end of the file instead of replacing it.
     """
-    asked = {"op": "write", "user": ctx.user, "thread": ctx.thread, "run": ctx.run, "call_id": ctx.call_id}
-    return await ctx.call("sandbox", asked | {"path": path, "content": content, "append": append})
+    request = {"op": "write", "user": ctx.user, "thread": ctx.thread, "run": ctx.run, "call_id": ctx.call_id}
+    return await ctx.call("sandbox", request | {"path": path, "content": content, "append": append})

@@ -1,4 +1,4 @@
-"""What tracing was asked for: by the configuration, else by the environment (contract runtime §17)."""
+"""Targets of tracing: by the configuration, else by the environment (contract runtime §17)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from core.config.settings import Langfuse, LangSmith, Tracing
 from core.errors import Invalid
 
 LANGSMITH_SWITCHES = ("LANGSMITH_TRACING", "LANGCHAIN_TRACING_V2", "LANGCHAIN_TRACING")
-"""The first that is set decides."""
+"""Variables that switch it; the first that is set decides."""
 LANGFUSE_SWITCHES = ("LANGFUSE_TRACING",)
 PROJECT = "deer-flow"
 LANGSMITH_ENDPOINT = "https://api.smith.langchain.com"
@@ -31,7 +31,7 @@ class LangfuseTarget(NamedTuple):
 
 
 def langsmith(settings: LangSmith, environ: Mapping[str, str] = os.environ) -> LangSmithTarget | None:
-    """Where traces go; None: nowhere. Raises `Invalid` if it is on and something is missing."""
+    """Returns the target of traces; None if it is off. Raises `Invalid` if it is on and incomplete."""
     if not _on(settings.enabled, LANGSMITH_SWITCHES, environ):
         return None
     key = settings.api_key.reveal() if settings.api_key else _first(environ, "LANGSMITH_API_KEY", "LANGCHAIN_API_KEY")
@@ -43,12 +43,13 @@ def langsmith(settings: LangSmith, environ: Mapping[str, str] = os.environ) -> L
 
 
 def langfuse(settings: Langfuse, environ: Mapping[str, str] = os.environ) -> LangfuseTarget | None:
-    """Where traces go; None: nowhere. Raises `Invalid` if it is on and something is missing."""
+    """Returns the target of traces; None if it is off. Raises `Invalid` if it is on and incomplete."""
     if not _on(settings.enabled, LANGFUSE_SWITCHES, environ):
         return None
     public = settings.public_key or _first(environ, "LANGFUSE_PUBLIC_KEY")
     secret = settings.secret_key.reveal() if settings.secret_key else _first(environ, "LANGFUSE_SECRET_KEY")
-    missing = [f"{name} (LANGFUSE_{name.upper()})" for name, value in _named(public, secret) if not value]
+    keys = {"public_key": public, "secret_key": secret}
+    missing = [f"{name} (LANGFUSE_{name.upper()})" for name, value in keys.items() if not value]
     if missing:
         raise Invalid(f"tracing.langfuse: it is on and has no {' and no '.join(missing)}")
     url = settings.base_url or _first(environ, "LANGFUSE_BASE_URL", "LANGFUSE_HOST") or LANGFUSE_URL
@@ -56,12 +57,12 @@ def langfuse(settings: Langfuse, environ: Mapping[str, str] = os.environ) -> Lan
 
 
 def environment(settings: Tracing, environ: Mapping[str, str] = os.environ) -> str | None:
-    """As what the server runs: `production`, `staging` …"""
+    """Returns the deployment environment: `production`, `staging` …"""
     return settings.environment or _first(environ, "DEER_FLOW_ENV", "ENVIRONMENT") or None
 
 
 def decided(settings: LangSmith, environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether anybody said whether LangSmith is to be used. Else LangChain is left alone."""
+    """True if LangSmith is switched on or off by configuration or environment. Else LangChain is not configured."""
     return settings.enabled is not None or any(environ.get(name) for name in LANGSMITH_SWITCHES)
 
 
@@ -70,9 +71,5 @@ def _on(enabled: bool | None, switches: tuple[str, ...], environ: Mapping[str, s
 
 
 def _first(environ: Mapping[str, str], *names: str) -> str:
-    """The first of these that is set to something."""
+    """Returns the first of these variables that is not empty."""
     return next((value for name in names if (value := environ.get(name, "").strip())), "")
-
-
-def _named(public: str, secret: str) -> list[tuple[str, str]]:
-    return [("public_key", public), ("secret_key", secret)]

@@ -1,4 +1,4 @@
-"""LangSmith and Langfuse as LangChain callbacks. They belong at the root of an invocation, and nowhere below it."""
+"""LangSmith and Langfuse as LangChain callbacks. They belong at the root of an invocation only."""
 
 from __future__ import annotations
 
@@ -24,14 +24,12 @@ ROOT = "lead-agent"
 """Name of a trace without an assistant."""
 FLUSH_SECONDS = 5.0
 _clients: dict[LangSmithTarget | LangfuseTarget, Any] = {}
-"""One per target: each has a thread and a queue of its own."""
+"""Clients by target: each has a thread and a queue of its own."""
 _in_force: LangSmithTarget | None = None
 
 
 class _Tracer(LangChainTracer):
-    """The client's anonymizer sees inputs, outputs and errors; the model's arguments, its address among them, it does
-    not see.
-    """
+    """A tracer that also redacts the model's arguments, which the client's anonymizer does not get."""
 
     def _start_trace(self, run: Run) -> None:
         run.extra, run.serialized = redactor.value(run.extra), redactor.value(run.serialized)
@@ -39,25 +37,25 @@ class _Tracer(LangChainTracer):
 
 
 def check(settings: Tracing) -> None:
-    """Raises `Invalid` if what is on is not complete, or if its package is missing."""
+    """Raises `Invalid` if an enabled target is incomplete, or if its package is missing."""
     asked.langsmith(settings.langsmith)
     if asked.langfuse(settings.langfuse):
         _langfuse_package()
 
 
 def callbacks(config: Config) -> list[BaseCallbackHandler]:
-    """Fresh handlers for one invocation; none if tracing is off. Call it once at the start: raises `Invalid` if what is
-    on is not complete, or if its package is missing.
+    """Returns new handlers for an invocation; none if tracing is off. Raises `Invalid` if an enabled target is
+    incomplete, or if its package is missing: call it once at the start to find out.
     """
-    found: list[BaseCallbackHandler] = []
-    smith = asked.langsmith(config.tracing.langsmith)
-    if smith or asked.decided(config.tracing.langsmith):
-        _switch(smith)
-    if smith:
-        found.append(_Tracer(project_name=smith.project, client=_langsmith(smith)))
-    if fuse := asked.langfuse(config.tracing.langfuse):
-        found.append(_langfuse(fuse))
-    return found
+    handlers: list[BaseCallbackHandler] = []
+    langsmith_target = asked.langsmith(config.tracing.langsmith)
+    if langsmith_target or asked.decided(config.tracing.langsmith):
+        _switch(langsmith_target)
+    if langsmith_target:
+        handlers.append(_Tracer(project_name=langsmith_target.project, client=_langsmith(langsmith_target)))
+    if langfuse_target := asked.langfuse(config.tracing.langfuse):
+        handlers.append(_langfuse(langfuse_target))
+    return handlers
 
 
 def metadata(
@@ -68,12 +66,11 @@ def metadata(
     user: str,
     assistant: str | None = None,
     model: str | None = None,
-    made: Mapping[str, Any] | None = None,
-    given: Mapping[str, Any] | None = None,
+    options: Mapping[str, Any] | None = None,
+    extra: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """What a trace is found by. `made`: how the agent was made, by the names of contract runtime §1.1 (`agent_name`,
-    `thinking_enabled` …). `given`: the caller's own, which may set Langfuse's keys, but not whose run it is, nor how it
-    was made.
+    """Returns the metadata of a trace. `options` are the agent's, by the names of contract runtime §1.1 (`agent_name`,
+    `thinking_enabled` …). `extra` is the caller's, which may set Langfuse's keys, but no ids and no options.
     """
     environment = asked.environment(config.tracing)
     tags = [f"{name}:{value}" for name, value in (("env", environment), ("model", model)) if value]
@@ -83,40 +80,38 @@ def metadata(
         "langfuse_trace_name": assistant or ROOT,
         "langfuse_tags": tags,
     }
-    ours = {"thread_id": thread, "run_id": run, "user_id": user, "assistant_id": assistant, "model_name": model}
-    plain = {key: value for key, value in (given or {}).items() if _plain(value)}
-    return {**langfuse, **plain, **(made or {}), **{key: value for key, value in ours.items() if value}}
+    fields = {"thread_id": thread, "run_id": run, "user_id": user, "assistant_id": assistant, "model_name": model}
+    plain = {key: value for key, value in (extra or {}).items() if _plain(value)}
+    return {**langfuse, **plain, **(options or {}), **{key: value for key, value in fields.items() if value}}
 
 
 def invocation(config: Config, **about: Any) -> RunnableConfig:
-    """What a traced invocation's configuration has besides; nothing if tracing is off. `about` as in `metadata`."""
-    found = callbacks(config)
-    if not found:
+    """Returns additional configuration of a traced invocation; empty if tracing is off. `about` as in `metadata`."""
+    handlers = callbacks(config)
+    if not handlers:
         return {}
-    told = metadata(config, **about)
+    trace = metadata(config, **about)
     return {
-        "callbacks": found,
-        "metadata": told,
-        "tags": list(told["langfuse_tags"]),
-        "run_name": told["langfuse_trace_name"],
+        "callbacks": handlers,
+        "metadata": trace,
+        "tags": list(trace["langfuse_tags"]),
+        "run_name": trace["langfuse_trace_name"],
     }
 
 
 async def close() -> None:
-    """Sends what is left, up to `FLUSH_SECONDS`."""
+    """Sends the remaining traces, up to `FLUSH_SECONDS`."""
     await flush([client.flush for client in _clients.values()], FLUSH_SECONDS)
 
 
 def _plain(value: Any) -> bool:
     return isinstance(value, str | int | float) or (
-        isinstance(value, list) and all(isinstance(one, str) for one in value)
+        isinstance(value, list) and all(isinstance(item, str) for item in value)
     )
 
 
 def _switch(target: LangSmithTarget | None) -> None:
-    """LangChain looks at the environment by itself, and adds handlers of its own where it finds none: have it do the
-    same as we, and send to the same place.
-    """
+    """Configures LangChain's own tracing, which reads the environment and adds handlers, for the same target."""
     global _in_force
     if target and target == _in_force:
         return

@@ -1,4 +1,4 @@
-"""Last calls of libraries before the process ends."""
+"""Flushing of libraries before the process ends."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ log = structlog.get_logger("sika.tracing")
 
 
 async def flush(calls: Sequence[Callable[[], object]], seconds: float) -> None:
-    """Makes blocking calls, and waits for them up to a deadline. In daemon threads: a library may never come back."""
+    """Makes blocking calls, and waits for them up to a deadline. In daemon threads: a library may never return."""
     loop = asyncio.get_running_loop()
-    done = [loop.create_future() for _ in calls]
-    for call, future in zip(calls, done, strict=True):
+    futures = [loop.create_future() for _ in calls]
+    for call, future in zip(calls, futures, strict=True):
         threading.Thread(target=_call, args=(call, loop, future), daemon=True).start()
-    if done:
-        _, late = await asyncio.wait(done, timeout=seconds)
+    if futures:
+        _, late = await asyncio.wait(futures, timeout=seconds)
         if late:
             log.warning("traces dropped: not taken in time", seconds=seconds)
 
 
-def _call(call: Callable[[], object], loop: asyncio.AbstractEventLoop, done: asyncio.Future[None]) -> None:
+def _call(call: Callable[[], object], loop: asyncio.AbstractEventLoop, future: asyncio.Future[None]) -> None:
     try:
         call()
     except Exception as error:
         log.warning("traces dropped", error=f"{type(error).__name__}: {error}")
     with suppress(RuntimeError):  # the loop has ended
-        loop.call_soon_threadsafe(done.cancel)
+        loop.call_soon_threadsafe(future.cancel)

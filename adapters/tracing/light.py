@@ -1,6 +1,6 @@
 """LangSmith's client without OpenTelemetry's SDK, which it imports for a type: 0.1 s and 40 modules of every start.
 
-To be imported before LangChain, which imports the client.
+Import it before LangChain, which imports the client.
 """
 
 from __future__ import annotations

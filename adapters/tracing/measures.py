@@ -1,4 +1,4 @@
-"""Instruments by OpenTelemetry's SDK: how long operations took, the tokens they used, the messages taken up.
+"""Instruments by OpenTelemetry's SDK: durations of operations, their tokens, consumed messages.
 
 Names, units and buckets are those of OpenTelemetry's conventions for generative AI and messaging (semantic conventions
 1.41). Each span is recorded by one process: the sum over all processes is right.
@@ -42,9 +42,9 @@ class Measures:
 
     def add(self, span: Span) -> None:
         if span.kind is Kind.CONSUMER:
-            self._consumed.add(1, _chosen(span, _MESSAGE))
+            self._consumed.add(1, _selected(span, _MESSAGE))
             return
-        operation = _chosen(span, _OPERATION)
+        operation = _selected(span, _OPERATION)
         self._duration.record((span.end - span.start) / 1e9, operation)
         if span.kind is Kind.CLIENT:
             for kind in ("input", "output"):
@@ -53,5 +53,5 @@ class Measures:
                     self._tokens.record(used, {**operation, "gen_ai.token.type": kind})
 
 
-def _chosen(span: Span, names: Iterable[str]) -> dict[str, Value]:
+def _selected(span: Span, names: Iterable[str]) -> dict[str, Value]:
     return {name: span.attributes[name] for name in names if name in span.attributes}

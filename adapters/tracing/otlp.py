@@ -1,6 +1,6 @@
-"""Spans of this process's runs for a collector, and what is measured of them: OpenTelemetry's OTLP over HTTP.
+"""Export of the spans of this process's runs, and of measures, to a collector: OpenTelemetry's OTLP over HTTP.
 
-The exporter follows the log as the read models do: no run waits for it, and it catches up with what it missed.
+The exporter follows the log as the read models do: no run waits for it, and it catches up with missed events.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ log = structlog.get_logger("sika.tracing")
 
 GATHER_SECONDS = 1.0
 FLUSH_SECONDS = 2.0
-"""How long the end of the process waits for the last spans."""
+"""Timeout of the last spans at the end of the process."""
 
 
 class Exporter:
-    """One per process. `worker`: its name; the spans of a run are told by the process that does it, and by no other."""
+    """Exports spans. One per process; `worker` is its name. Only the process of a run exports its spans."""
 
     _pipeline: Pipeline
-    """From the start of `run` on."""
+    """Set by `run`."""
 
     def __init__(self, log: EventLog, worker: str, settings: Tracing, version: str = "") -> None:
         self._log = log
@@ -51,16 +51,16 @@ class Exporter:
         }
 
     async def run(self) -> None:
-        """Runs for as long as the process."""
-        self._pipeline = await anyio.to_thread.run_sync(self._connected)
+        """Follows the log until cancelled; then flushes."""
+        self._pipeline = await anyio.to_thread.run_sync(self._connect)
         try:
             await self._follow()
         finally:
             with anyio.CancelScope(shield=True):
                 await flush(self._pipeline.ends, FLUSH_SECONDS)
 
-    def _connected(self) -> Pipeline:
-        """In a thread: the SDK's import takes 0.2 s."""
+    def _connect(self) -> Pipeline:
+        """Returns the pipeline. Call it in a thread: the SDK's import takes 0.2 s."""
         from adapters.tracing.pipeline import Pipeline
 
         return Pipeline(self._endpoint, self._headers, self._resource)
@@ -71,7 +71,7 @@ class Exporter:
             try:
                 while True:
                     try:
-                        behind = await self._hear(ear, behind)
+                        behind = await self._advance(ear, behind)
                     except Unavailable as error:
                         log.warning("spans wait for the log", error=str(error))
                         behind = True
@@ -81,8 +81,8 @@ class Exporter:
                 for record in [] if behind or lost else records:
                     self._put(record)
 
-    async def _hear(self, ear: Ear, behind: bool) -> bool:
-        """Take in what came; whether something was lost, and the log must be read."""
+    async def _advance(self, ear: Ear, behind: bool) -> bool:
+        """Adds the events that came. Returns True if some were lost, and the log must be read."""
         if behind:
             async for record in self._log.between(self._seq, await self._log.last()):
                 await self._take(record)
@@ -94,7 +94,7 @@ class Exporter:
     async def _take(self, record: Record) -> None:
         if record.seq > self._seq and self._spans.missing(record):
             async for earlier in self._log.read(thread(record.aggregate.id), upto=record.seq - 1):
-                self._spans.add(earlier)  # told by whoever did it then
+                self._spans.add(earlier)  # exported by its worker then
         self._put(record)
 
     def _put(self, record: Record) -> None:

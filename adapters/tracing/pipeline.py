@@ -1,4 +1,4 @@
-"""The way from a span to a collector by OpenTelemetry's SDK: batches, retries, protobuf over HTTP.
+"""Pipeline of spans to a collector by OpenTelemetry's SDK: batches, retries, protobuf over HTTP.
 
 It works in threads of the SDK, so that `add` and the event loop never wait. Imported only with an endpoint.
 """
@@ -24,16 +24,16 @@ from adapters.tracing.spans import Kind, Moment, Span, Value
 
 SCOPE = "sika"
 BATCH = 512
-"""Spans in one request."""
+"""Limit of spans in a request."""
 QUEUED = 4096
-"""Spans that may wait; of more, the oldest are dropped."""
+"""Limit of waiting spans; beyond it the oldest are dropped."""
 GATHER_SECONDS = 1.0
 SEND_SECONDS = 10.0
-"""One batch with all its retries."""
+"""Timeout of a batch with all its retries."""
 MEASURE_SECONDS = 60.0
-"""How often measures are sent (OpenTelemetry's default, `OTEL_METRIC_EXPORT_INTERVAL`)."""
+"""Interval of measures (OpenTelemetry's default, `OTEL_METRIC_EXPORT_INTERVAL`)."""
 REPEAT_SECONDS = 600.0
-"""How often the exporters may log the same problem."""
+"""Interval in which the exporters log the same problem once."""
 _KINDS: Mapping[Kind, SpanKind] = {
     Kind.INTERNAL: SpanKind.INTERNAL,
     Kind.CLIENT: SpanKind.CLIENT,
@@ -42,7 +42,7 @@ _KINDS: Mapping[Kind, SpanKind] = {
 
 
 class Pipeline:
-    """Sends spans, and what is measured of them. `endpoint`: the collector's base address."""
+    """Sends spans and their measures. `endpoint` is the collector's base URL."""
 
     def __init__(self, endpoint: str, headers: Mapping[str, str], resource: Mapping[str, Value]) -> None:
         traces, metrics = urls(endpoint)
@@ -66,7 +66,7 @@ class Pipeline:
 
     @property
     def ends(self) -> Sequence[Callable[[], object]]:
-        """Blocking calls that send what is left."""
+        """Blocking calls that send the remaining data."""
         return self._spans.shutdown, self._meters.shutdown
 
 
@@ -89,13 +89,13 @@ _RARELY = _Rarely()
 
 
 def urls(endpoint: str) -> tuple[str, str]:
-    """Where spans and measures go."""
+    """Returns the URLs for spans and for measures."""
     base = endpoint.rstrip("/").removesuffix("/v1/traces")
     return f"{base}/v1/traces", f"{base}/v1/metrics"
 
 
 def _readable(span: Span, resource: Resource, scope: InstrumentationScope) -> ReadableSpan:
-    remote = span.attributes.get("gen_ai.operation.name") == "invoke_agent"  # a run's parent is of its client
+    remote = span.attributes.get("gen_ai.operation.name") == "invoke_agent"  # a run's parent is its client's span
     return ReadableSpan(
         span.name,
         _context(span.trace, span.id),

@@ -1,8 +1,8 @@
-"""Facts to spans: what a run did and how long it took, told when it is over; nothing is measured for it.
+"""Fold of events to spans of runs. The times are those of the events; nothing else is measured.
 
 Names follow OpenTelemetry's conventions for generative AI and messaging (semantic conventions 1.41). Ids are derived
-from ids of the log, so that what is told twice is the same span. No text of a conversation gets into a span, nor who
-said it: of decisions, what was decided and by which policy.
+from ids of the log, so that a repeated span has the same id. Spans contain no text of a conversation and no users; of a
+decision, they contain its policy and action.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ from core.thread.usage import ANSWERED_BY, Tokens, tokens_of
 log = structlog.get_logger("sika.tracing")
 
 KEPT = 10_000
-"""Runs that have not ended, which are remembered."""
+"""Limit of open runs that are remembered."""
 MOST_TEXT = 500
 MOST_NAME = 100
-"""Characters of a name that is not ours."""
+"""Limit of characters of a policy's or action's name."""
 MOST_MOMENTS = 128
-"""Of a run (OpenTelemetry's own limit, `OTEL_SPAN_EVENT_COUNT_LIMIT`)."""
+"""Limit of moments of a run (OpenTelemetry's own, `OTEL_SPAN_EVENT_COUNT_LIMIT`)."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 Value = str | int | float | bool | list[str]
@@ -62,7 +62,7 @@ class Kind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """What happened during a span: an event of OpenTelemetry's. `at` in nanoseconds since 1970."""
+    """A span event of OpenTelemetry's. `at` is in nanoseconds since 1970."""
 
     name: str
     at: int
@@ -71,7 +71,7 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A span as OpenTelemetry has it. Ids in hexadecimal, times in nanoseconds since 1970; `error`: what went wrong."""
+    """A span of OpenTelemetry's. Ids are hexadecimal, times are nanoseconds since 1970; `error` describes a failure."""
 
     trace: str
     id: str
@@ -86,7 +86,7 @@ class Span:
 
 
 def spans(records: Iterable[Record]) -> list[Span]:
-    """What the runs in these events did, in the order in which it was over."""
+    """Returns the spans of the runs in these events, in the order of their ends."""
     fold = Spans()
     return [span for record in records for span in fold.add(record)]
 
@@ -99,30 +99,30 @@ class _Run:
     sampled: bool = True
     agent: str = ""
     model: str | None = None
-    ours: bool = True
-    """Whether this process tells of it: its worker does, or did, the run."""
+    mine: bool = True
+    """True if this process exports it: its worker does, or did, the run."""
     requested: str = ""
     begin: int = 0
-    """When it was asked for."""
+    """Time of its request."""
     attempts: int = 0
     last: int = 0
-    """When something last happened to it: what comes next began then."""
+    """Time of its last event: the next span begins then."""
     tools: dict[str, tuple[str, int]] = field(default_factory=dict)
-    """Name and begin of tool calls at work."""
+    """Name and begin of open tool calls."""
     tokens: Tokens = field(default_factory=Tokens)
     moments: list[Moment] = field(default_factory=list)
 
 
 class Spans:
-    """The fold: takes in an event, gives the spans that it ends. `worker`: only of runs that this one does."""
+    """The fold: `add` returns the spans that an event ends. With `worker`, only spans of the runs of that worker."""
 
     def __init__(self, worker: str | None = None) -> None:
         self._worker = worker
         self._runs: OrderedDict[str, _Run] = OrderedDict()
 
     def missing(self, record: Record) -> bool:
-        """Whether the event starts a run of ours whose beginning was not heard: then what came before is added first,
-        and what that gives is not told.
+        """True if the event starts a run of this worker whose earlier events were not added. Add them first, and drop
+        their spans.
         """
         if record.type != "run.started" or record.run in self._runs:
             return False
@@ -136,7 +136,7 @@ class Spans:
             return []
         try:
             return self._add(record, record.run)
-        except (Invalid, ValueError) as error:  # one event that cannot be read must not stop the others
+        except (Invalid, ValueError) as error:  # an unreadable event must not stop the others
             log.warning("event without a span", id=record.id, error=str(error))
             return []
 
@@ -144,18 +144,18 @@ class Spans:
         event, now = record.event, nanoseconds(record.at)
         run = self._runs.get(name)
         if isinstance(event, RunRequested):
-            self._keep(name, _requested(record, event, name, now, ours=self._worker is None))
+            self._keep(name, _requested(record, event, name, now, mine=self._worker is None))
             return []
         if run is None and isinstance(event, RunStarted):
             run = self._keep(name, _Run(_trace(name), _span(name), begin=now, last=now))
         if run is None:
             return []
         if isinstance(event, RunStarted):
-            run.ours = self._worker in (None, event.worker)
-        found = _told(run, record, event, now)
+            run.mine = self._worker in (None, event.worker)
+        ended = _ended(run, record, event, now)
         if type(event) in ENDS:
             del self._runs[name]
-        return found if run.ours and run.sampled else []
+        return ended if run.mine and run.sampled else []
 
     def _keep(self, name: str, run: _Run) -> _Run:
         self._runs[name] = run
@@ -164,49 +164,50 @@ class Spans:
         return run
 
 
-def _requested(record: Record, event: RunRequested, name: str, now: int, *, ours: bool) -> _Run:
-    run = _Run(_trace(name), _span(name), ours=ours, agent=event.assistant, requested=record.id, begin=now, last=now)
+def _requested(record: Record, event: RunRequested, name: str, now: int, *, mine: bool) -> _Run:
+    run = _Run(_trace(name), _span(name), mine=mine, agent=event.assistant, requested=record.id, begin=now, last=now)
     if parent := traces.of(event):
         run.trace, run.parent, run.sampled = parent
     return run
 
 
-def _told(run: _Run, record: Record, event: Any, now: int) -> list[Span]:
-    """The spans that an event ends, and what it means for those that come."""
+def _ended(run: _Run, record: Record, event: Any, now: int) -> list[Span]:
+    """Updates a run by an event, and returns the spans that the event ends."""
     before, run.last = run.last, now
     match event:
         case RunStarted():
             run.model, run.attempts = event.model or run.model, event.attempt
-            return [_waited(run, record, event, before, now)]
+            return [_receive_span(run, record, event, before, now)]
         case ModelCompleted():
             run.tokens = run.tokens.plus(tokens_of(event.message))
             begin = now - event.duration_ms * 1_000_000 if event.duration_ms else before
-            attributes, decided = _answer(run, event.message), _decided(event.decisions, now)
-            return [_child(run, record, _chat(attributes), Kind.CLIENT, begin, now, attributes, moments=decided)]
+            attributes, moments = _response_attributes(run, event.message), _policy_moments(event.decisions, now)
+            return [_child(run, record, _chat_name(attributes), Kind.CLIENT, begin, now, attributes, moments=moments)]
         case ModelFailed():
             run.last += (event.wait_ms or 0) * 1_000_000
-            attributes = _asked(run, event.model)
+            attributes = _request_attributes(run, event.model)
             attributes |= {"error.type": event.error, "sika.model.failure": event.reason}
-            return [_child(run, record, _chat(attributes), Kind.CLIENT, before, now, attributes, error=event.reason)]
+            name = _chat_name(attributes)
+            return [_child(run, record, name, Kind.CLIENT, before, now, attributes, error=event.reason)]
         case ToolRequested():
             run.tools[event.call_id] = event.name, now
         case ToolCompleted() if event.call_id in run.tools:
             name, begin = run.tools.pop(event.call_id)
-            return [_called(run, record, event, name, begin, now)]
+            return [_tool_span(run, record, event, name, begin, now)]
         case ToolCompleted():
-            _note(run, *_decided(event.decisions, now, event.call_id))
+            _add_moments(run, *_policy_moments(event.decisions, now, event.call_id))
         case ContextCompacted():
             run.tokens = run.tokens.plus(tokens_of(event.summary))
-            _note(run, _compacted(event, now))
+            _add_moments(run, _compaction_moment(event, now))
         case ApprovalRequested() | ApprovalResolved():
-            _note(run, _approval(event, now))
+            _add_moments(run, _approval_moment(event, now))
         case _ if type(event) in ENDS:
-            return [_whole(run, record, event, now)]
+            return [_run_span(run, record, event, now)]
     return []
 
 
-def _waited(run: _Run, record: Record, event: RunStarted, begin: int, end: int) -> Span:
-    """From the moment a run lay in the queue, or its last worker was heard of, to its start."""
+def _receive_span(run: _Run, record: Record, event: RunStarted, begin: int, end: int) -> Span:
+    """Returns the span from a run's request, or its last worker's last event, to its start."""
     attributes: dict[str, Value] = {
         "messaging.system": "nats",
         "messaging.operation.name": "receive",
@@ -220,7 +221,7 @@ def _waited(run: _Run, record: Record, event: RunStarted, begin: int, end: int) 
     return _child(run, record, f"receive {record.head.actor}", Kind.CONSUMER, begin, end, attributes)
 
 
-def _called(run: _Run, record: Record, event: ToolCompleted, name: str, begin: int, end: int) -> Span:
+def _tool_span(run: _Run, record: Record, event: ToolCompleted, name: str, begin: int, end: int) -> Span:
     attributes: dict[str, Value] = {
         "gen_ai.operation.name": "execute_tool",
         "gen_ai.tool.name": name,
@@ -232,12 +233,12 @@ def _called(run: _Run, record: Record, event: ToolCompleted, name: str, begin: i
         error = attributes["error.type"] = "unknown_outcome"
     elif event.message.get("status") == "error":
         error = attributes["error.type"] = "_OTHER"
-    decided = _decided(event.decisions, end)
-    called = f"execute_tool {name}"
-    return _child(run, record, called, Kind.INTERNAL, begin, end, attributes, error=error, moments=decided)
+    moments = _policy_moments(event.decisions, end)
+    name = f"execute_tool {name}"
+    return _child(run, record, name, Kind.INTERNAL, begin, end, attributes, error=error, moments=moments)
 
 
-def _whole(run: _Run, record: Record, event: Any, end: int) -> Span:
+def _run_span(run: _Run, record: Record, event: Any, end: int) -> Span:
     attributes: dict[str, Value] = {
         "gen_ai.operation.name": "invoke_agent",
         "gen_ai.agent.name": run.agent,
@@ -268,8 +269,8 @@ def _whole(run: _Run, record: Record, event: Any, end: int) -> Span:
     )
 
 
-def _asked(run: _Run, other: str | None) -> dict[str, Value]:
-    """Which model was asked: the run's, or another in its place."""
+def _request_attributes(run: _Run, other: str | None) -> dict[str, Value]:
+    """Returns the attributes of a request to the run's model, or to another in its place."""
     attributes: dict[str, Value] = {"gen_ai.operation.name": "chat"}
     if model := other or run.model:
         attributes["gen_ai.request.model"] = model
@@ -278,20 +279,20 @@ def _asked(run: _Run, other: str | None) -> dict[str, Value]:
     return attributes
 
 
-def _chat(attributes: Mapping[str, Value]) -> str:
+def _chat_name(attributes: Mapping[str, Value]) -> str:
     return f"chat {attributes.get('gen_ai.request.model', '')}".rstrip()
 
 
-def _answer(run: _Run, message: Message) -> dict[str, Value]:
-    """What the provider said of its answer."""
-    said = message.get("response_metadata")
-    said = said if isinstance(said, dict) else {}
-    other = said.get(ANSWERED_BY)
-    tokens, attributes = tokens_of(message), _asked(run, other if isinstance(other, str) else None)
+def _response_attributes(run: _Run, message: Message) -> dict[str, Value]:
+    """Returns the attributes of a model's response."""
+    metadata = message.get("response_metadata")
+    metadata = metadata if isinstance(metadata, dict) else {}
+    other = metadata.get(ANSWERED_BY)
+    tokens, attributes = tokens_of(message), _request_attributes(run, other if isinstance(other, str) else None)
     for name, key in (("gen_ai.provider.name", "model_provider"), ("gen_ai.response.model", "model_name")):
-        if isinstance(value := said.get(key), str) and value:
+        if isinstance(value := metadata.get(key), str) and value:
             attributes[name] = value
-    if isinstance(reason := said.get("finish_reason"), str):
+    if isinstance(reason := metadata.get("finish_reason"), str):
         attributes["gen_ai.response.finish_reasons"] = [reason]
     if tokens.total:
         attributes["gen_ai.usage.input_tokens"] = tokens.input
@@ -304,24 +305,24 @@ def _answer(run: _Run, message: Message) -> dict[str, Value]:
 # ── moments ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _note(run: _Run, *moments: Moment) -> None:
+def _add_moments(run: _Run, *moments: Moment) -> None:
     run.moments += moments[: MOST_MOMENTS - len(run.moments)]
 
 
-def _decided(decisions: Iterable[Decision], at: int, call_id: str | None = None) -> list[Moment]:
-    """What policies did about an answer or a call; `call_id` where the span does not say which."""
-    which: dict[str, Value] = {"gen_ai.tool.call.id": call_id} if call_id else {}
+def _policy_moments(decisions: Iterable[Decision], at: int, call_id: str | None = None) -> list[Moment]:
+    """Returns the moments of policies' decisions; `call_id` where the span has none."""
+    call: dict[str, Value] = {"gen_ai.tool.call.id": call_id} if call_id else {}
     return [
         Moment(
             "sika.policy.decision",
             at,
-            {"sika.policy.name": one.policy[:MOST_NAME], "sika.policy.action": one.action[:MOST_NAME], **which},
+            call | {"sika.policy.name": decision.policy[:MOST_NAME], "sika.policy.action": decision.action[:MOST_NAME]},
         )
-        for one in decisions
+        for decision in decisions
     ]
 
 
-def _compacted(event: ContextCompacted, at: int) -> Moment:
+def _compaction_moment(event: ContextCompacted, at: int) -> Moment:
     attributes: dict[str, Value] = {
         "sika.context.tokens_before": event.tokens_before,
         "sika.context.tokens_after": event.tokens_after,
@@ -331,7 +332,7 @@ def _compacted(event: ContextCompacted, at: int) -> Moment:
     return Moment("sika.context.compacted", at, attributes)
 
 
-def _approval(event: ApprovalRequested | ApprovalResolved, at: int) -> Moment:
+def _approval_moment(event: ApprovalRequested | ApprovalResolved, at: int) -> Moment:
     attributes: dict[str, Value] = {"sika.approval.id": event.approval, "gen_ai.tool.call.id": event.call_id}
     if isinstance(event, ApprovalRequested):
         return Moment("sika.approval.requested", at, {**attributes, "gen_ai.tool.name": event.tool})
@@ -353,7 +354,9 @@ def _child(
     error: str | None = None,
     moments: Sequence[Moment] = (),
 ) -> Span:
-    """Named by the event that ends it. Clocks of several machines may disagree: none ends before it begins."""
+    """Returns a span of a run, with an id derived from the event that ends it. It never ends before it begins, though
+    clocks of several machines may disagree.
+    """
     attributes["gen_ai.conversation.id"] = record.aggregate.id
     span, begin = _span(record.id), min(begin, end)
     return Span(run.trace, span, run.span, name, kind, begin, end, attributes, error, tuple(moments))
@@ -368,5 +371,5 @@ def _span(name: str) -> str:
 
 
 def nanoseconds(at: str) -> int:
-    """Since 1970, of a time as events have it. Raises `ValueError`."""
+    """Converts an event's time to nanoseconds since 1970. Raises `ValueError`."""
     return (datetime.fromisoformat(at) - _EPOCH) // timedelta(microseconds=1) * 1000

@@ -1,4 +1,4 @@
-"""Which addresses the agent may read: those of public pages (`core.egress`), in plain http too."""
+"""Addresses that the agent may read: those of public pages (`core.egress`), also in plain http."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from core.errors import Invalid
 
 
 def parse(text: str, *, private: bool = False) -> URL:
-    """Raises `Invalid` if this is not the URL of a page. `private`: addresses inside the network will do too.
+    """Parses the URL of a page. Raises `Invalid`. `private` allows addresses inside the network, too.
 
-    A name may still resolve to an address inside: that is seen when it is resolved.
+    A name may still resolve to an address inside: that is checked when it is resolved.
     """
     text = text.strip()
     try:

@@ -1,4 +1,4 @@
-"""Asks a provider's HTTP API: JSON there and back, and an error that says what can be done about it."""
+"""Client of a provider's HTTP API: JSON requests and responses, and errors with advice."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import msgspec
 from core.errors import Unavailable
 
 MAX_BYTES = 4 << 20
-"""Of an answer."""
+"""Limit of a response."""
 _SPENT = (402, 432, 433)
-"""Payment required; Tavily's numbers for a plan, and for a limit of one's own, that is used up."""
+"""Payment required; Tavily's codes for an exhausted plan, and for an exhausted limit of one's own."""
 T = TypeVar("T")
 
 
 class Api:
-    """Redirects are not followed: they would carry the key to somebody else. Nothing of an answer or of a request gets
-    into an error, because either may repeat the key.
+    """A provider's API. Redirects are not followed: they would leak the key. Errors contain no part of a request or a
+    response, because either may contain the key.
     """
 
     def __init__(self, provider: str, url: str, headers: Mapping[str, str], seconds: float) -> None:
@@ -28,8 +28,8 @@ class Api:
         self._headers = dict(headers)
         self._timeout = aiohttp.ClientTimeout(total=seconds)
 
-    async def post(self, path: str, body: Mapping[str, Any], answer: type[T]) -> T:
-        """The answer, read as that type. Raises `Unavailable`."""
+    async def post(self, path: str, body: Mapping[str, Any], response_type: type[T]) -> T:
+        """Posts, and returns the response, decoded as that type. Raises `Unavailable`."""
         try:
             async with (
                 aiohttp.ClientSession(timeout=self._timeout) as session,
@@ -39,32 +39,34 @@ class Api:
                     raise self._refused(response.status, response.headers.get("Retry-After", ""))
                 raw = await read_at_most(response, MAX_BYTES + 1)
         except TimeoutError:
-            raise self._sorry(f"did not answer within {self._timeout.total:g} s", "Try again") from None
+            raise self._unavailable(f"did not answer within {self._timeout.total:g} s", "Try again") from None
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise self._sorry(f"cannot be reached ({type(error).__name__})", "Try again later") from None
+            raise self._unavailable(f"cannot be reached ({type(error).__name__})", "Try again later") from None
         if len(raw) > MAX_BYTES:
-            raise self._sorry(f"sent more than {MAX_BYTES >> 20} MB", "Ask for less")
+            raise self._unavailable(f"sent more than {MAX_BYTES >> 20} MB", "Ask for less")
         try:
-            return msgspec.json.decode(raw, type=answer)
+            return msgspec.json.decode(raw, type=response_type)
         except (msgspec.DecodeError, ValueError):
-            raise self._sorry("sent an answer that cannot be read", "Try again later") from None
+            raise self._unavailable("sent an answer that cannot be read", "Try again later") from None
 
-    def _refused(self, status: int, pause: str) -> Unavailable:
-        said = f"(HTTP {status})"
+    def _refused(self, status: int, retry_after: str) -> Unavailable:
+        code = f"(HTTP {status})"
         if status in (401, 403):
-            return self._sorry(f"does not accept the API key {said}", "Somebody has to correct it in the configuration")
+            return self._unavailable(
+                f"does not accept the API key {code}", "Somebody has to correct it in the configuration"
+            )
         if status in _SPENT:
-            return self._sorry(f"has no credit left {said}", "Somebody has to look after the account")
+            return self._unavailable(f"has no credit left {code}", "Somebody has to look after the account")
         if status == 429:
-            wait = f"{pause} seconds" if pause.isdecimal() and len(pause) < 6 else "a while"
-            return self._sorry(f"gets too many requests {said}", f"Wait {wait} and try again")
+            wait = f"{retry_after} seconds" if retry_after.isdecimal() and len(retry_after) < 6 else "a while"
+            return self._unavailable(f"gets too many requests {code}", f"Wait {wait} and try again")
         if status < 400:
-            return self._sorry(f"points to another address {said}", "Somebody has to correct base_url")
+            return self._unavailable(f"points to another address {code}", "Somebody has to correct base_url")
         if status >= 500:
-            return self._sorry(f"is out of order {said}", "Try again later")
-        return self._sorry(f"cannot do this {said}", "Ask for something else")
+            return self._unavailable(f"is out of order {code}", "Try again later")
+        return self._unavailable(f"cannot do this {code}", "Ask for something else")
 
-    def _sorry(self, problem: str, advice: str) -> Unavailable:
+    def _unavailable(self, problem: str, advice: str) -> Unavailable:
         return Unavailable(f"{self._provider} {problem}. {advice}, or go on without it.")
 
 
@@ -72,11 +74,11 @@ def bearer(key: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {key}"} if key else {}
 
 
-async def read_at_most(response: aiohttp.ClientResponse, most: int) -> bytes:
-    """The first bytes of a body, unpacked."""
-    found = bytearray()
+async def read_at_most(response: aiohttp.ClientResponse, limit: int) -> bytes:
+    """Returns the first `limit` bytes of a body, decompressed."""
+    body = bytearray()
     async for chunk in response.content.iter_chunked(64 * 1024):
-        found += chunk
-        if len(found) >= most:
+        body += chunk
+        if len(body) >= limit:
             break
-    return bytes(found[:most])
+    return bytes(body[:limit])

@@ -1,4 +1,4 @@
-"""Reads pages ourselves: nobody else learns what is read, and nothing inside the network can be."""
+"""Reads pages without a provider: no third party learns the URLs. Addresses inside the network cannot be read."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from adapters.web.settings import Settings
 from core.errors import Invalid, Unavailable
 
 MAX_BYTES = 1 << 20
-"""Of a page; what comes behind is not read."""
+"""Limit of bytes of a page; the rest is not read."""
 MAX_REDIRECTS = 5
 CONVERT_SECONDS = 10.0
 AT_ONCE = 2
-"""Conversions at a time: they keep a processor busy."""
+"""Limit of concurrent conversions: they keep a processor busy."""
 HEAD = 2048
-"""Bytes in which a page says how it is encoded."""
+"""Bytes in which a page may declare its encoding."""
 _HEADERS = {
     "User-Agent": "Mozilla/5.0 (compatible; Sika)",
     "Accept": "text/html,application/xhtml+xml,text/markdown,text/plain;q=0.9,application/json;q=0.8,*/*;q=0.1",
@@ -38,14 +38,14 @@ _REDIRECTS = (301, 302, 303, 307, 308)
 
 
 class Direct:
-    """Guarantees: each address on the way is checked before it is connected to, and the connection goes to an address
-    that was checked. Non-guarantees: pages that are made by scripts are empty.
+    """Reads pages. Guarantees: each address, also of redirects, is checked, and connections go to checked addresses
+    only. Non-guarantees: pages that are made by scripts are empty.
     """
 
     def __init__(self, settings: Settings) -> None:
         self._seconds = settings.timeout
         self._private = settings.allow_private_addresses
-        self._turns = anyio.CapacityLimiter(AT_ONCE)
+        self._limiter = anyio.CapacityLimiter(AT_ONCE)
 
     async def fetch(self, url: str) -> Page:
         target = address.parse(url, private=self._private)
@@ -60,21 +60,21 @@ class Direct:
         return await self._read(text, str(target)) if kind in _HTML else Page("", text)
 
     async def _get(self, target: URL) -> tuple[URL, str, str]:
-        """Where the page was in the end, its type, and its text."""
+        """Returns the final URL of the page, its type, and its text."""
         connector = aiohttp.TCPConnector(resolver=None if self._private else PublicResolver())
         async with aiohttp.ClientSession(connector=connector, headers=_HEADERS) as session:
             for _ in range(MAX_REDIRECTS + 1):
                 async with session.get(target, allow_redirects=False) as response:
-                    place = response.headers.get("Location")
-                    if response.status not in _REDIRECTS or place is None:
+                    location = response.headers.get("Location")
+                    if response.status not in _REDIRECTS or location is None:
                         return target, *await _text(response)
-                target = address.parse(_joined(target, place), private=self._private)
+                target = address.parse(_redirected(target, location), private=self._private)
         raise Unavailable(f"The page is behind more than {MAX_REDIRECTS} redirects. {_ELSE}")
 
     async def _read(self, html: str, url: str) -> Page:
         try:
             with anyio.fail_after(CONVERT_SECONDS):
-                return await to_thread.run_sync(page.read, html, url, limiter=self._turns, abandon_on_cancel=True)
+                return await to_thread.run_sync(page.read, html, url, limiter=self._limiter, abandon_on_cancel=True)
         except TimeoutError:
             raise Unavailable(f"The page is too complicated to be read. {_ELSE}") from None
 
@@ -82,15 +82,15 @@ class Direct:
 _ELSE = "Look for another page, or go on without it."
 
 
-def _joined(target: URL, place: str) -> str:
+def _redirected(target: URL, location: str) -> str:
     try:
-        return str(target.join(URL(place)))
+        return str(target.join(URL(location)))
     except ValueError:
         raise Unavailable(f"{target.host} redirects to something that is not a URL. {_ELSE}") from None
 
 
 async def _text(response: aiohttp.ClientResponse) -> tuple[str, str]:
-    """The type and the text of a page."""
+    """Returns the type and the text of a page."""
     host = response.url.host
     if not 200 <= response.status < 300:
         raise Unavailable(f"{host} answers HTTP {response.status} for this page. Check the URL. {_ELSE}")
@@ -106,13 +106,13 @@ async def _text(response: aiohttp.ClientResponse) -> tuple[str, str]:
 
 
 def _decoded(raw: bytes, charset: str | None, *, html: bool) -> str:
-    """By the mark at its beginning, by what the answer says, by what the page says, else UTF-8."""
+    """Decodes a page by its byte order mark, by the response's charset, by the page's own, else as UTF-8."""
     if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         charset = "utf-16"
     elif raw.startswith(codecs.BOM_UTF8):
         charset = "utf-8-sig"
-    elif charset is None and html and (said := _CHARSET.search(raw[:HEAD])):
-        charset = said[1].decode("ascii")
+    elif charset is None and html and (match := _CHARSET.search(raw[:HEAD])):
+        charset = match[1].decode("ascii")
     try:
         return raw.decode(charset or "utf-8", "replace")
     except (LookupError, UnicodeError):
@@ -120,7 +120,7 @@ def _decoded(raw: bytes, charset: str | None, *, html: bool) -> str:
 
 
 def _reason(error: Exception) -> str:
-    """What went wrong, without the address."""
+    """Returns the reason of an error, without the address."""
     inner = getattr(error, "os_error", None) or error
     text = str(inner) if isinstance(inner, OSError) and inner.errno is None else getattr(inner, "strerror", None)
     return text if text and "://" not in text else type(inner).__name__

@@ -1,4 +1,4 @@
-"""DuckDuckGo and others without a key, by the optional package `ddgs`, which knows how to ask them."""
+"""DuckDuckGo and other search engines without a key, by the optional package `ddgs`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 from anyio import to_thread
 
-from adapters.web.ports import Found, Picture
+from adapters.web.ports import Hit, Picture
 from adapters.web.settings import Settings
 from core.errors import Unavailable
 
@@ -17,52 +17,52 @@ Row = Mapping[str, Any]
 
 
 class DuckDuckGo:
-    """`ddgs` works with threads and keeps no deadline that it is given: one that is late is left to end by itself."""
+    """DuckDuckGo. `ddgs` blocks, and ignores its timeout: a late call is abandoned in its thread."""
 
     def __init__(self, settings: Settings) -> None:
         self._seconds = settings.timeout
         self._options = {"region": settings.region, "safesearch": settings.safesearch, "backend": settings.backend}
 
-    async def search(self, query: str, count: int) -> list[Found]:
+    async def search(self, query: str, count: int) -> list[Hit]:
         rows = await self._ask("text", query, count, {})
-        return [Found(_text(row, "title"), _text(row, "href"), _text(row, "body")) for row in rows]
+        return [Hit(_text(row, "title"), _text(row, "href"), _text(row, "body")) for row in rows]
 
     async def pictures(self, query: str, count: int, filters: Mapping[str, str]) -> list[Picture]:
         rows = await self._ask("images", query, count, filters)
         return [Picture(_text(row, "title"), _text(row, "image"), _text(row, "thumbnail")) for row in rows]
 
-    async def _ask(self, what: str, query: str, count: int, filters: Mapping[str, str]) -> list[Row]:
+    async def _ask(self, method: str, query: str, count: int, filters: Mapping[str, str]) -> list[Row]:
         options = {**self._options, **filters, "max_results": count}
         try:
             with anyio.fail_after(self._seconds):
                 return await to_thread.run_sync(
-                    _asked, what, query, options, max(1, int(self._seconds)), abandon_on_cancel=True
+                    _call_ddgs, method, query, options, max(1, int(self._seconds)), abandon_on_cancel=True
                 )
         except TimeoutError:
-            raise _sorry(f"did not answer within {self._seconds:g} s", "Try again") from None
+            raise _unavailable(f"did not answer within {self._seconds:g} s", "Try again") from None
 
 
-def _asked(what: str, query: str, options: Mapping[str, Any], seconds: int) -> list[Row]:
+def _call_ddgs(method: str, query: str, options: Mapping[str, Any], seconds: int) -> list[Row]:
     try:
         package = importlib.import_module("ddgs")
     except ImportError:
         text = "DuckDuckGo needs the package 'ddgs'. Somebody has to install it with: pip install ddgs"
         raise Unavailable(text) from None
     try:
-        rows = getattr(package.DDGS(timeout=seconds), what)(query, **options)
+        rows = getattr(package.DDGS(timeout=seconds), method)(query, **options)
     except Exception as error:  # its own kinds of errors, and those of the libraries below
         name = type(error).__name__
         if "No results" in str(error):
             return []
         if "Ratelimit" in name:
-            raise _sorry("gets too many requests", "Wait a while and try again") from None
+            raise _unavailable("gets too many requests", "Wait a while and try again") from None
         if "Timeout" in name:
-            raise _sorry("did not answer in time", "Try again") from None
-        raise _sorry(f"cannot be asked ({name})", "Try again later") from None
+            raise _unavailable("did not answer in time", "Try again") from None
+        raise _unavailable(f"cannot be asked ({name})", "Try again later") from None
     return [row for row in rows or () if isinstance(row, Mapping)]
 
 
-def _sorry(problem: str, advice: str) -> Unavailable:
+def _unavailable(problem: str, advice: str) -> Unavailable:
     return Unavailable(f"DuckDuckGo {problem}. {advice}, or go on without it.")
 
 

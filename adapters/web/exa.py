@@ -6,7 +6,7 @@ import msgspec
 
 from adapters.web.address import parse
 from adapters.web.api import Api
-from adapters.web.ports import Found, Page
+from adapters.web.ports import Hit, Page
 from adapters.web.settings import Settings, api_key
 from core.errors import Unavailable
 
@@ -19,7 +19,7 @@ class _Result(msgspec.Struct):
     text: str | None = None
 
 
-class _Answer(msgspec.Struct):
+class _Response(msgspec.Struct):
     results: list[_Result] = []
 
 
@@ -30,15 +30,15 @@ class Exa:
         self._type = settings.search_type
         self._characters = settings.contents_max_characters
 
-    async def search(self, query: str, count: int) -> list[Found]:
-        asked = {"query": query, "numResults": count, "type": self._type}
-        asked["contents"] = {"text": {"maxCharacters": self._characters}}
-        found = await self._api.post("/search", asked, _Answer)
-        return [Found(one.title or one.url, one.url, one.text or "") for one in found.results]
+    async def search(self, query: str, count: int) -> list[Hit]:
+        request = {"query": query, "numResults": count, "type": self._type}
+        request["contents"] = {"text": {"maxCharacters": self._characters}}
+        response = await self._api.post("/search", request, _Response)
+        return [Hit(result.title or result.url, result.url, result.text or "") for result in response.results]
 
     async def fetch(self, url: str) -> Page:
-        asked = {"urls": [str(parse(url))], "text": {"maxCharacters": PAGE_CHARACTERS}}
-        for one in (await self._api.post("/contents", asked, _Answer)).results:
-            if one.text:
-                return Page(one.title or "", one.text)
+        request = {"urls": [str(parse(url))], "text": {"maxCharacters": PAGE_CHARACTERS}}
+        for result in (await self._api.post("/contents", request, _Response)).results:
+            if result.text:
+                return Page(result.title or "", result.text)
         raise Unavailable("Exa could not read this page. Look for another page, or go on without it.")

@@ -7,7 +7,7 @@ import msgspec
 from adapters.egress import PublicResolver
 from adapters.web.address import check_name, parse
 from adapters.web.api import Api, bearer
-from adapters.web.ports import Found, Page
+from adapters.web.ports import Hit, Page
 from adapters.web.settings import Settings, api_key
 from core.errors import Unavailable
 
@@ -22,17 +22,17 @@ class _Web(msgspec.Struct):
     web: list[_Result] = []
 
 
-class _Found(msgspec.Struct):
+class _Results(msgspec.Struct):
     data: _Web
 
 
-class _About(msgspec.Struct):
+class _Metadata(msgspec.Struct):
     title: str | list[str] | None = None
 
 
 class _Scraped(msgspec.Struct):
     markdown: str | None = None
-    metadata: _About = msgspec.field(default_factory=_About)
+    metadata: _Metadata = msgspec.field(default_factory=_Metadata)
 
 
 class _Page(msgspec.Struct):
@@ -40,8 +40,8 @@ class _Page(msgspec.Struct):
 
 
 class Firecrawl:
-    """One's own needs no key, and stands in one's own network: what it is sent to is resolved here first. It resolves
-    the name again, and has to be kept from the network itself by those who run it.
+    """Firecrawl. A self-hosted one needs no key and is inside the network, so a page's name is resolved and checked
+    here first. It resolves the name again: its operator has to keep it from the network.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -51,17 +51,17 @@ class Firecrawl:
         self._private = own and settings.allow_private_addresses
         self._resolves = own and not self._private
 
-    async def search(self, query: str, count: int) -> list[Found]:
-        found = await self._api.post("/v2/search", {"query": query, "limit": count}, _Found)
-        return [Found(one.title or one.url, one.url, one.description or "") for one in found.data.web]
+    async def search(self, query: str, count: int) -> list[Hit]:
+        results = (await self._api.post("/v2/search", {"query": query, "limit": count}, _Results)).data.web
+        return [Hit(result.title or result.url, result.url, result.description or "") for result in results]
 
     async def fetch(self, url: str) -> Page:
         target = parse(url, private=self._private)
         if self._resolves:
             await check_name(target, PublicResolver())
-        asked = {"url": str(target), "formats": ["markdown"], "onlyMainContent": True}
-        found = (await self._api.post("/v2/scrape", asked, _Page)).data
-        if not found.markdown:
+        request = {"url": str(target), "formats": ["markdown"], "onlyMainContent": True}
+        page = (await self._api.post("/v2/scrape", request, _Page)).data
+        if not page.markdown:
             raise Unavailable("Firecrawl could not read this page. Look for another page, or go on without it.")
-        title = found.metadata.title
-        return Page(title if isinstance(title, str) else " ".join(title or ()), found.markdown)
+        title = page.metadata.title
+        return Page(title if isinstance(title, str) else " ".join(title or ()), page.markdown)

@@ -1,4 +1,4 @@
-"""Jina's reader: pages as Markdown, reduced to what there is to read (https://jina.ai/reader)."""
+"""Jina's reader: the main text of pages as Markdown (https://jina.ai/reader)."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from adapters.web.settings import Settings, api_key
 from core.errors import Unavailable
 
 
-class _Read(msgspec.Struct):
+class _Page(msgspec.Struct):
     title: str | None = None
     content: str | None = None
 
 
-class _Answer(msgspec.Struct):
-    data: _Read | None = None
+class _Response(msgspec.Struct):
+    data: _Page | None = None
 
 
 class Jina:
-    """Works without a key too, for fewer requests. One of one's own is treated as `firecrawl.Firecrawl` is."""
+    """Jina. Works without a key, too, for fewer requests. A self-hosted one is handled as in `firecrawl.Firecrawl`."""
 
     def __init__(self, settings: Settings) -> None:
         key = api_key(settings, "Jina", "JINA_API_KEY", needed=False)
@@ -35,7 +35,7 @@ class Jina:
         target = parse(url, private=self._private)
         if self._resolves:
             await check_name(target, PublicResolver())
-        found = (await self._api.post("/", {"url": str(target)}, _Answer)).data
-        if found is None or not found.content:
+        page = (await self._api.post("/", {"url": str(target)}, _Response)).data
+        if page is None or not page.content:
             raise Unavailable("Jina could not read this page. Look for another page, or go on without it.")
-        return Page(found.title or "", found.content)
+        return Page(page.title or "", page.content)

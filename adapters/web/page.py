@@ -1,7 +1,7 @@
-"""What a page of HTML says, as Markdown: its main part, without what is there for the eyes or for machines.
+"""Extracts the main part of an HTML page as Markdown, without decoration and scripts.
 
-Every page is taken for an attack on what reads it. So it is first reduced to a small tree of known depth, in steps that
-each take time in proportion to its size, and only that is given to the converter, which does not.
+Every page may be an attack on its reader. So it is first reduced to a small tree of limited depth, in steps that each
+take time in proportion to its size. Only that tree goes to the converter, whose time is not proportional.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from urllib.parse import urljoin
 from adapters.web.ports import Page
 
 MAX_TEXT = 40_000
-"""Characters of text that are converted; what is shown of a page is far less."""
+"""Limit of characters that are converted; the tool shows far fewer."""
 MAX_ELEMENTS = 5000
 MAX_DEPTH = 100
-"""Deeper than any page that somebody wrote. What is nested deeper becomes plain text."""
+"""Limit of the depth, beyond real pages. Deeper pages become plain text."""
 MAX_INDENT = 6
-"""Lists and quotations in one another; each indents every line of what it holds."""
-LEAST = 200
-"""Characters; a main part with less text is none."""
+"""Limit of nested lists and quotations; each indents every line in it."""
+MINIMUM = 200
+"""Minimum of characters in a main part."""
 _NOT_TEXT = frozenset(
     (
         "script", "style", "noscript", "template", "svg", "math", "canvas", "iframe", "object", "embed", "audio",
@@ -35,7 +35,7 @@ Element = Any
 
 
 def read(html: str, url: str) -> Page:
-    """The page at that URL; links in it become absolute."""
+    """Returns the page at that URL; its links become absolute."""
     from lxml import etree  # type: ignore[import-untyped]
     from lxml import html as lxml_html
 
@@ -46,7 +46,7 @@ def read(html: str, url: str) -> Page:
         return Page("", "")
     titles = root.xpath("//head//title")
     title = " ".join(titles[0].text_content().split()) if titles else ""
-    for element in [element for element in root.iter() if _unwanted(element)]:
+    for element in [element for element in root.iter() if _is_noise(element)]:
         if element.getparent() is not None:
             element.drop_tree()
     part = _main(root)
@@ -57,7 +57,7 @@ def read(html: str, url: str) -> Page:
     return Page(title, _markdown(etree.tostring(part, encoding="unicode", method="html", with_tail=False)))
 
 
-def _unwanted(element: Element) -> bool:
+def _is_noise(element: Element) -> bool:
     if not isinstance(element.tag, str) or element.tag in _NOT_TEXT:
         return True
     if element.get("hidden") is not None or element.get("aria-hidden") == "true":
@@ -66,10 +66,10 @@ def _unwanted(element: Element) -> bool:
 
 
 def _main(root: Element) -> Element:
-    """`<main>`, else the one `<article>`, else the body without the headers around it."""
-    for found in (root.xpath("//main | //*[@role='main']"), root.xpath("//article")):
-        if len(found) == 1 and len(found[0].text_content()) >= LEAST:
-            return found[0]
+    """Returns `<main>`, else the only `<article>`, else the body without the headers around it."""
+    for candidates in (root.xpath("//main | //*[@role='main']"), root.xpath("//article")):
+        if len(candidates) == 1 and len(candidates[0].text_content()) >= MINIMUM:
+            return candidates[0]
     body = root.find("body")
     if body is None:
         return root
@@ -80,7 +80,7 @@ def _main(root: Element) -> Element:
 
 
 def _cut(part: Element) -> None:
-    """Leave out everything behind the first `MAX_TEXT` characters or `MAX_ELEMENTS` elements."""
+    """Removes all elements after the first `MAX_TEXT` characters or `MAX_ELEMENTS` elements."""
     text = 0
     for number, element in enumerate(part.iter()):
         text += len(element.text or "") + len(element.tail or "")
@@ -104,7 +104,7 @@ def _shallow(part: Element) -> bool:
 
 
 def _simplify(part: Element, url: str) -> None:
-    """Links to pages as they are from outside; other links, pictures, and what is indented too far, as their text."""
+    """Makes links to pages absolute; replaces other links, pictures, and too deep lists by their text."""
     for element in list(part.iter()):
         target = _absolute(url, element.get("href") or "") if element.tag == "a" else None
         words = element.get("alt") or "" if element.tag == "img" else None
@@ -129,10 +129,10 @@ def _absolute(base: str, target: str) -> str | None:
     if not target.strip() or target.strip().startswith("#"):
         return None
     try:
-        found = urljoin(base, target.strip())
+        url = urljoin(base, target.strip())
     except ValueError:
         return None
-    return found if found.startswith(("http://", "https://")) else None
+    return url if url.startswith(("http://", "https://")) else None
 
 
 def _markdown(html: str) -> str:

@@ -8,8 +8,8 @@ from typing import Protocol
 import msgspec
 
 
-class Found(msgspec.Struct, frozen=True):
-    """A page that was found."""
+class Hit(msgspec.Struct, frozen=True):
+    """A result of a search."""
 
     title: str
     url: str
@@ -24,7 +24,7 @@ class Page(msgspec.Struct, frozen=True):
 
 
 class Picture(msgspec.Struct, frozen=True):
-    """A picture that was found."""
+    """A picture in a result of a search."""
 
     title: str
     image_url: str
@@ -32,22 +32,22 @@ class Picture(msgspec.Struct, frozen=True):
 
 
 class Search(Protocol):
-    async def search(self, query: str, count: int) -> list[Found]:
-        """At most `count` pages, best first. Raises `Unavailable`, saying what can be done, if there is no answer."""
+    async def search(self, query: str, count: int) -> list[Hit]:
+        """Returns at most `count` pages, best first. Raises `Unavailable`, with advice, if there is no response."""
         ...
 
 
 class Fetch(Protocol):
     async def fetch(self, url: str) -> Page:
-        """What a page says. Raises `Invalid` if the URL is not one of a public page of text, `Unavailable` if there is
-        no answer. Guarantees: nothing is asked of an address inside the network, also not by a redirect.
+        """Returns a page. Raises `Invalid` unless the URL is one of a public page of text, `Unavailable` if there is no
+        response. Guarantees: no request goes to an address inside the network, also not by a redirect.
         """
         ...
 
 
 class Pictures(Protocol):
     async def pictures(self, query: str, count: int, filters: Mapping[str, str]) -> list[Picture]:
-        """At most `count` pictures. `filters`: `size`, `type_image`, `layout`; a provider leaves out those that it does
-        not know.
+        """Returns at most `count` pictures. `filters` are `size`, `type_image`, `layout`; a provider ignores those that
+        it does not support.
         """
         ...

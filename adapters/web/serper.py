@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 from adapters.web.api import Api
-from adapters.web.ports import Found, Picture
+from adapters.web.ports import Hit, Picture
 from adapters.web.settings import Settings, api_key
 
 MOST = 10
@@ -38,11 +38,11 @@ class Serper:
         headers = {"X-API-KEY": api_key(settings, "Serper", "SERPER_API_KEY")}
         self._api = Api("Serper", settings.base_url or "https://google.serper.dev", headers, settings.timeout)
 
-    async def search(self, query: str, count: int) -> list[Found]:
-        found = await self._api.post("/search", {"q": query, "num": min(count, MOST)}, _Pages)
-        return [Found(one.title or one.link, one.link, one.snippet or "") for one in found.organic]
+    async def search(self, query: str, count: int) -> list[Hit]:
+        pages = (await self._api.post("/search", {"q": query, "num": min(count, MOST)}, _Pages)).organic
+        return [Hit(page.title or page.link, page.link, page.snippet or "") for page in pages]
 
     async def pictures(self, query: str, count: int, filters: Mapping[str, str]) -> list[Picture]:
-        """Knows none of the filters."""
-        found = await self._api.post("/images", {"q": query, "num": min(count, MOST)}, _Images)
-        return [Picture(one.title or "", one.image_url, one.thumbnail_url or one.image_url) for one in found.images]
+        """Ignores all filters."""
+        images = (await self._api.post("/images", {"q": query, "num": min(count, MOST)}, _Images)).images
+        return [Picture(image.title or "", image.image_url, image.thumbnail_url or image.image_url) for image in images]

@@ -1,4 +1,4 @@
-"""What an entry of `tools:` may say about a web tool, besides its name, use and group."""
+"""Settings of a web tool in an entry of `tools:`, besides its name, use and group."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from core.errors import Invalid
 
 P = TypeVar("P")
 URL_CHARACTERS = 4096
-"""Of a URL that is shown or taken."""
+"""Limit of a URL."""
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """One set for all providers; each takes what it knows. `timeout` in seconds, for one call."""
+    """Settings of all providers; each uses those it supports. `timeout` is in seconds, per call."""
 
     provider: str | None = None
     api_key: Secret | None = None
@@ -33,33 +33,33 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read(settings: Mapping[str, Any]) -> Settings:
-    """Raises `Invalid`, naming the key but not its value."""
+    """Parses the settings. Raises `Invalid`, naming the key but not its value."""
     try:
-        found = msgspec.convert(dict(settings), Settings, strict=False, dec_hook=_to_secret)
+        options = msgspec.convert(dict(settings), Settings, strict=False, dec_hook=_to_secret)
     except msgspec.ValidationError as error:
         text, _, place = str(error).replace("`", "").partition(" - at $.")
         raise Invalid(f"{place}: {text[:1].lower()}{text[1:]}" if place else text) from None
-    if found.base_url is not None and not found.base_url.startswith(("http://", "https://")):
+    if options.base_url is not None and not options.base_url.startswith(("http://", "https://")):
         raise Invalid("base_url: expected an address that begins with http:// or https://")
-    return found
+    return options
 
 
-def chosen(settings: Settings, providers: Mapping[str, Callable[[Settings], P]], usual: str) -> P:
-    """The provider that the settings name, else the usual one. Raises `Invalid` if there is none of that name."""
-    name = settings.provider or usual
+def chosen(settings: Settings, providers: Mapping[str, Callable[[Settings], P]], default: str) -> P:
+    """Returns the provider that the settings name, else the default. Raises `Invalid` for an unknown name."""
+    name = settings.provider or default
     if name not in providers:
         raise Invalid(f"provider: {name} unknown; there are: {', '.join(providers)}")
     return providers[name](settings)
 
 
 def api_key(settings: Settings, provider: str, variable: str, *, needed: bool = True) -> str:
-    """The key that was configured, else the one in the variable that the provider's own tools read; empty if none is
-    needed. Raises `Invalid` if there is none.
+    """Returns the configured key, else that of the variable that the provider's own tools read. Raises `Invalid` if
+    there is none, unless none is needed.
     """
-    found = settings.api_key.reveal() if settings.api_key else os.environ.get(variable, "")
-    if not found.strip() and needed:
+    key = settings.api_key.reveal() if settings.api_key else os.environ.get(variable, "")
+    if not key.strip() and needed:
         raise Invalid(f"{provider} needs an API key: set api_key: ${variable}, and {variable} in the environment")
-    return found.strip()
+    return key.strip()
 
 
 def _to_secret(kind: type[Any], value: Any) -> Any:

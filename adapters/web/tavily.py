@@ -6,7 +6,7 @@ import msgspec
 
 from adapters.web.address import parse
 from adapters.web.api import Api, bearer
-from adapters.web.ports import Found, Page
+from adapters.web.ports import Hit, Page
 from adapters.web.settings import Settings, api_key
 from core.errors import Unavailable
 
@@ -20,7 +20,7 @@ class _Result(msgspec.Struct):
     raw_content: str | None = None
 
 
-class _Answer(msgspec.Struct):
+class _Response(msgspec.Struct):
     results: list[_Result] = []
 
 
@@ -29,13 +29,13 @@ class Tavily:
         key = api_key(settings, "Tavily", "TAVILY_API_KEY")
         self._api = Api("Tavily", settings.base_url or "https://api.tavily.com", bearer(key), settings.timeout)
 
-    async def search(self, query: str, count: int) -> list[Found]:
-        found = await self._api.post("/search", {"query": query, "max_results": min(count, MOST)}, _Answer)
-        return [Found(one.title or one.url, one.url, one.content or "") for one in found.results]
+    async def search(self, query: str, count: int) -> list[Hit]:
+        response = await self._api.post("/search", {"query": query, "max_results": min(count, MOST)}, _Response)
+        return [Hit(result.title or result.url, result.url, result.content or "") for result in response.results]
 
     async def fetch(self, url: str) -> Page:
-        asked = {"urls": [str(parse(url))], "format": "markdown"}
-        for one in (await self._api.post("/extract", asked, _Answer)).results:
-            if one.raw_content:
-                return Page(one.title or "", one.raw_content)
+        request = {"urls": [str(parse(url))], "format": "markdown"}
+        for result in (await self._api.post("/extract", request, _Response)).results:
+            if result.raw_content:
+                return Page(result.title or "", result.raw_content)
         raise Unavailable("Tavily could not read this page. Look for another page, or go on without it.")

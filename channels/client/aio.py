@@ -1,4 +1,4 @@
-"""The client, for programs with an event loop; `blocking` has it for those without."""
+"""The client for programs with an event loop; `blocking` has the one for other programs."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ if TYPE_CHECKING:
     from channels.client.local import Lease
 
 CANCEL_SECONDS = 5.0
-"""How long the end of a stream waits for its run to be cancelled."""
+"""Timeout of the cancellation of a run at the end of its stream."""
 ARTIFACT_SECONDS = 600.0
 PAGE = 100
-"""Checkpoints in one request for a thread's history."""
+"""Limit of checkpoints in a request for a thread's history."""
 AT_ONCE = 8
-"""Requests for the threads of one list at the same time."""
+"""Limit of concurrent requests for the threads of a list."""
 ASSISTANT = "lead_agent"
 ROW = ("thread_id", "created_at", "updated_at")
-"""What a list of threads has of each."""
+"""The fields of each thread in a list of threads."""
 
 
 class Defaults(TypedDict, total=False):
-    """What the runs of a client have, unless one is requested otherwise."""
+    """Default options of a client's runs."""
 
     model_name: str | None
     thinking_enabled: bool
@@ -49,29 +49,29 @@ class Defaults(TypedDict, total=False):
 
 
 class Overrides(Defaults, total=False):
-    """What one run may have otherwise than the client, and what only runs have."""
+    """Options of a run: the client's, and those of runs only."""
 
     reasoning_effort: str | None
     recursion_limit: int
     metadata: Mapping[str, Any]
-    """Kept with the run."""
+    """Stored with the run."""
     multitask_strategy: Literal["reject", "enqueue", "interrupt", "rollback"]
-    """What to do if the thread is at work; by default the run is refused."""
+    """The strategy for a busy thread; by default the run is refused."""
     on_disconnect: Literal["cancel", "continue"]
-    """What becomes of the run if its stream is closed before the end; by default it is cancelled."""
+    """The run's fate if its stream is closed before the end; by default it is cancelled."""
 
 
 class AsyncSikaClient:
-    """A client of the server at `url`, or of one in this process that works in the data directory `home`.
+    """A client of the server at `url`, or of a server in this process that uses the data directory `home`.
 
     A server in the process is configured by `config_path`, as `sika serve --config` is, and ends with its last client.
-    If one runs in the data directory already, that one is used, with its own configuration. `user` is whose things the
-    client works with; at a `url`, the `api_key` says that. `timeout`: seconds for a request; streams have no end, but
-    may not be silent. A server at a `url` that is away may come back elsewhere: `locate` says where. `on_outage` is
+    If a server runs in the data directory already, it is used, with its own configuration. `user` owns the client's
+    threads; at a `url`, the `api_key` determines the user. `timeout` is in seconds per request; streams have no
+    timeout, but may not be silent. `locate` returns the new URL of a server that comes back elsewhere. `on_outage` is
     called with the error when a server goes away, and with None when it answers again.
 
-    An `environment` is kept in the metadata of the runs. A `checkpointer` or `middlewares` are refused: the log is the
-    checkpointer, and a server's middlewares are its configuration.
+    An `environment` is stored in the metadata of the runs. A `checkpointer` or `middlewares` are refused: the log is
+    the checkpointer, and a server's middlewares are its configuration.
 
     Errors are `ClientError`s. One client belongs to one event loop.
     """
@@ -112,7 +112,7 @@ class AsyncSikaClient:
         self._leasing = threading.Lock()
         self._lease: Lease | None = None
         self._runs: set[RunStream] = set()
-        """Those to be cancelled if they are not followed to their end."""
+        """Runs to be cancelled if their streams are closed before the end."""
         self._streams: WeakSet[AsyncGenerator[StreamEvent, None]] = WeakSet()
         self._closed = False
 
@@ -128,14 +128,14 @@ class AsyncSikaClient:
         await self.close()
 
     async def close(self) -> None:
-        """End connections, and the server if it is in this process and nobody else uses it. Twice is fine."""
+        """Closes the connections, and the server if it is in this process without other clients. May be repeated."""
         self._closed = True
         with anyio.CancelScope(shield=True):
             async with self._opening:
                 for run in list(self._runs):
                     await self._abandon(run)
                 for events in list(self._streams):
-                    with suppress(RuntimeError):  # somebody waits for its next event, and will be told
+                    with suppress(RuntimeError):  # a reader waits for its next event, and gets the error
                         await events.aclose()
                 if self._opened is not None:
                     await self._opened.close()
@@ -147,26 +147,26 @@ class AsyncSikaClient:
     def stream(
         self, message: str | Mapping[str, Any], *, thread_id: str | None = None, **overrides: Unpack[Overrides]
     ) -> AsyncGenerator[StreamEvent, None]:
-        """Say something, and follow the run that answers; without a `thread_id` on a new thread, which the events name.
+        """Sends a message and yields the events of its run; without a `thread_id`, on a new thread (see the events).
 
-        Broken connections are mended: no event is lost or told twice. Closing the generator cancels the run and
-        waits for its end, unless `on_disconnect` is `continue`. Raises `RunFailed` at the end of a run that failed.
+        Reconnects as needed: no event is lost or repeated. Closing the generator cancels the run and waits for its
+        end, unless `on_disconnect` is `continue`. Raises `RunFailed` at the end of a run that failed.
         """
-        body = {"input": {"messages": [_said(message)]}, "if_not_exists": "create"}
+        body = {"input": {"messages": [_human_message(message)]}, "if_not_exists": "create"}
         return self._begin(thread_id or uuid7(), body, overrides)
 
     def resume(self, thread_id: str, answer: Any, **overrides: Unpack[Overrides]) -> AsyncGenerator[StreamEvent, None]:
-        """Answer what a run asked (`interrupts` of its last `values`), and follow it on."""
+        """Answers the `interrupts` of a run's last `values`, and yields the events of the run that goes on."""
         return self._begin(thread_id, {"command": {"resume": answer}}, overrides)
 
     def join(self, thread_id: str, run_id: str) -> AsyncGenerator[StreamEvent, None]:
-        """Follow a run that was begun elsewhere, from its beginning. Closing the generator leaves the run alone."""
-        return self._followed(thread_id, {}, run_id, cancels=False)
+        """Yields the events of an existing run, from its beginning. Closing the generator does not cancel the run."""
+        return self._registered(thread_id, {}, run_id, cancels=False)
 
     async def chat(
         self, message: str | Mapping[str, Any], *, thread_id: str | None = None, **overrides: Unpack[Overrides]
     ) -> str:
-        """Say something; the text of the last answer."""
+        """Sends a message, and returns the text of the last answer."""
         texts: dict[str, str] = {}
         last = ""
         async with aclosing(self.stream(message, thread_id=thread_id, **overrides)) as events:
@@ -178,9 +178,9 @@ class AsyncSikaClient:
         return texts.get(last, "")
 
     async def steer(self, thread_id: str, run_id: str, message: str | Mapping[str, Any]) -> Json:
-        """Tell the agent something while it is at work: `{run_id, message_id}`."""
+        """Sends the agent a message during its run: `{run_id, message_id}`."""
         path = f"{_run_of(thread_id, run_id)}/steer"
-        return _object(await self._json("POST", path, {"message": _said(message)}, safe=True))
+        return _object(await self._json("POST", path, {"message": _human_message(message)}, safe=True))
 
     async def cancel(
         self,
@@ -190,33 +190,35 @@ class AsyncSikaClient:
         action: Literal["interrupt", "rollback"] = "interrupt",
         wait: bool = False,
     ) -> None:
-        """Stop a run: keep what it did, or undo it. `wait`: until it has ended."""
+        """Stops a run, and keeps or undoes its work. With `wait`, returns when it has ended."""
         query = {"action": action, "wait": wait}
         await self._json("POST", f"{_run_of(thread_id, run_id)}/cancel", query=query, safe=True)
         self._runs = {run for run in self._runs if run.run_id != run_id}
 
     async def get_run(self, thread_id: str, run_id: str) -> Json:
-        """`{run_id, status, metadata, …}`; the status is `pending` or `running` until the run has ended."""
+        """Returns `{run_id, status, metadata, …}`; the status is `pending` or `running` until the run has ended."""
         return _object(await self._json("GET", _run_of(thread_id, run_id)))
 
     async def list_runs(self, thread_id: str, limit: int = 10) -> list[Json]:
-        """The runs of a thread, the latest first."""
+        """Returns the runs of a thread, the latest first."""
         return _rows(await self._json("GET", f"{_thread(thread_id)}/runs", query={"limit": limit}))
 
     async def decide(self, thread_id: str, approval_id: str, decision: Mapping[str, Any]) -> Json:
-        """Approve, reject or edit a tool call that waits for it: `{decision, message?, args?}`. Returns the approval,
-        with the `run_id` of the run that goes on.
+        """Approves, rejects or edits a tool call that waits for it: `{decision, message?, args?}`. Returns the
+        approval, with the `run_id` of the run that goes on.
         """
         path = f"{_thread(thread_id)}/approvals/{quote(approval_id, safe='')}"
         return _object(await self._json("POST", path, dict(decision), safe=True))
 
     async def reset_agent(self) -> None:
-        """Nothing: every run has the agent of the configuration as it then is."""
+        """Does nothing: every run uses the current configuration of its agent."""
 
     # ── threads ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def list_threads(self, limit: int = 10) -> Json:
-        """`{thread_list: [{thread_id, created_at, updated_at, latest_checkpoint_id, title}]}`, the latest first."""
+        """Returns `{thread_list: [{thread_id, created_at, updated_at, latest_checkpoint_id, title}]}`, the latest
+        first.
+        """
         threads = await self.search_threads(limit, {"title": "values.title"})
         checkpoints: list[Json | None] = [None] * len(threads)
         limiter = anyio.CapacityLimiter(AT_ONCE)
@@ -243,26 +245,26 @@ class AsyncSikaClient:
         }
 
     async def search_threads(self, limit: int = 10, extract: Mapping[str, str] | None = None) -> list[Json]:
-        """`[{thread_id, created_at, updated_at, extracted}]`, the latest first; `extract` names parts of the state by
-        their paths, as `{"title": "values.title"}`.
+        """Returns `[{thread_id, created_at, updated_at, extracted}]`, the latest first. `extract` names parts of the
+        state by their paths, as `{"title": "values.title"}`.
         """
         body = {"limit": limit, "sort_by": "updated_at", "select": ROW, "extract": dict(extract or {})}
         return _rows(await self._json("POST", "/api/threads/search", body, safe=True))
 
     async def describe_thread(self, thread_id: str) -> Json:
-        """`{thread_id, status, metadata, values, interrupts, …}`: how a thread stands now."""
+        """Returns the current `{thread_id, status, metadata, values, interrupts, …}` of a thread."""
         return _object(await self._json("GET", _thread(thread_id)))
 
     async def get_thread(self, thread_id: str) -> Json:
-        """`{thread_id, checkpoints: [{checkpoint_id, parent_checkpoint_id, ts, metadata, values, pending_writes}]}`,
-        the oldest first.
+        """Returns `{thread_id, checkpoints: [{checkpoint_id, parent_checkpoint_id, ts, metadata, values,
+        pending_writes}]}`, the oldest first.
         """
         states: list[Json] = []
         body: Json = {"limit": PAGE}
         while True:
             page = _rows(await self._json("POST", f"{_thread(thread_id)}/history", body, safe=True))
-            known = {state["checkpoint_id"] for state in states}
-            new = [state for state in page if state["checkpoint_id"] not in known]
+            ids = {state["checkpoint_id"] for state in states}
+            new = [state for state in page if state["checkpoint_id"] not in ids]
             states += new
             if len(page) < PAGE or not new:
                 break
@@ -273,51 +275,51 @@ class AsyncSikaClient:
     # ── the server ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def list_models(self) -> Json:
-        """`{models: [{name, model, display_name, …}], token_usage: {enabled}}`; the first model is the default."""
+        """Returns `{models: [{name, model, display_name, …}], token_usage: {enabled}}`, the default model first."""
         return _object(await self._json("GET", "/api/models"))
 
     async def get_model(self, name: str) -> Json | None:
-        """One model; None if there is none of this name."""
-        return await self._known(f"/api/models/{quote(name, safe='')}")
+        """Returns a model; None for an unknown name."""
+        return await self._optional(f"/api/models/{quote(name, safe='')}")
 
     async def readiness(self) -> Json:
-        """`{status, missing: [{part, reason}]}`: the parts of the server that do not work as configured. Empty if the
-        server does not know of it.
+        """Returns `{status, missing: [{part, reason}]}`, the parts of the server that do not work as configured. Empty
+        if the server has no readiness.
         """
         try:
-            answer = await (await self._transport()).fetch("GET", "/ready", accept=(503,))
+            response = await (await self._transport()).fetch("GET", "/ready", accept=(503,))
         except NotFound:
             return {}
-        return _object(value_of(answer.body.decode(errors="replace")))
+        return _object(value_of(response.body.decode(errors="replace")))
 
     async def rebuild_projections(self) -> None:
-        """Have the server build its read models again from the log."""
+        """Makes the server rebuild its read models from the log."""
         await self._json("POST", "/api/projections/rebuild", safe=True)
 
     # ── files ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def upload_files(self, thread_id: str, files: Sequence[str | PathLike[str]]) -> Json:
-        """Upload files of this machine to a thread, which need not exist yet: `{success, files, message,
-        skipped_files}`. All are looked at before any is sent; a folder is refused.
+        """Uploads files of this machine to a thread, which need not exist yet: `{success, files, message,
+        skipped_files}`. All files are checked before any is sent; a folder is refused.
         """
         paths = await to_thread.run_sync(_files, files)
         return _object(await (await self._transport()).send_files(f"{_thread(thread_id)}/uploads", "files", paths))
 
     async def list_uploads(self, thread_id: str) -> Json:
-        """`{files: [{filename, size, path, virtual_path, artifact_url, extension, modified}], count}`."""
+        """Returns `{files: [{filename, size, path, virtual_path, artifact_url, extension, modified}], count}`."""
         return _object(await self._json("GET", f"{_thread(thread_id)}/uploads/list"))
 
     async def delete_upload(self, thread_id: str, filename: str) -> Json:
-        """Remove an upload, and the text that was made of it: `{success, message}`."""
+        """Deletes an upload and its converted text: `{success, message}`."""
         return _object(await self._json("DELETE", f"{_thread(thread_id)}/uploads/{quote(filename, safe='')}"))
 
     async def get_artifact(self, thread_id: str, path: str) -> tuple[bytes, str]:
-        """A file of a thread by the path under which the agent sees it: its content and its media type."""
-        place = f"{_thread(thread_id)}/artifacts/{quote(path.lstrip('/'))}"
-        answer = await (await self._transport()).fetch("GET", place, timeout=ARTIFACT_SECONDS)
-        return answer.body, answer.headers.get("Content-Type", "").partition(";")[0]
+        """Returns content and media type of a file of a thread, by its virtual path."""
+        url = f"{_thread(thread_id)}/artifacts/{quote(path.lstrip('/'))}"
+        response = await (await self._transport()).fetch("GET", url, timeout=ARTIFACT_SECONDS)
+        return response.body, response.headers.get("Content-Type", "").partition(";")[0]
 
-    # ── how ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── requests ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _begin(
         self, thread_id: str, body: Mapping[str, Any], overrides: Overrides
@@ -325,16 +327,16 @@ class AsyncSikaClient:
         _check_names(overrides, Overrides.__optional_keys__)
         options: Overrides = {**self._defaults, **overrides}
         cancels = options.get("on_disconnect") != "continue"
-        return self._followed(thread_id, {**body, **_body(options)}, cancels=cancels)
+        return self._registered(thread_id, {**body, **_body(options)}, cancels=cancels)
 
-    def _followed(
+    def _registered(
         self, thread_id: str, body: Mapping[str, Any], run_id: str = "", *, cancels: bool
     ) -> AsyncGenerator[StreamEvent, None]:
-        events = self._follow(thread_id, body, run_id, cancels)
+        events = self._events(thread_id, body, run_id, cancels)
         self._streams.add(events)
         return events
 
-    async def _follow(
+    async def _events(
         self, thread_id: str, body: Mapping[str, Any], run_id: str, cancels: bool
     ) -> AsyncGenerator[StreamEvent, None]:
         run = RunStream(await self._transport(), thread_id, body, run_id)
@@ -354,7 +356,7 @@ class AsyncSikaClient:
             raise RunFailed(text, str(name or "Error"), thread_id, translator.run_id, translator.usage)
 
     async def _abandon(self, run: RunStream) -> None:
-        """Cancel the run of a stream that was closed, if it is to be."""
+        """Cancels the run of a closed stream, unless it shall continue."""
         if run in self._runs:
             self._runs.discard(run)
             with anyio.CancelScope(shield=True), anyio.move_on_after(CANCEL_SECONDS), suppress(ClientError):
@@ -365,26 +367,26 @@ class AsyncSikaClient:
     ) -> Any:
         return await (await self._transport()).ask(method, path, body, query=query, safe=safe)
 
-    async def _known(self, path: str) -> Json | None:
+    async def _optional(self, path: str) -> Json | None:
         try:
             return _object(await self._json("GET", path))
         except NotFound:
             return None
 
     async def _transport(self) -> Transport:
-        """The connections; the first to ask opens them, and starts the server if it is to be in this process."""
+        """Returns the connections. The first call opens them, and starts the server if it is in this process."""
         async with self._opening:
             if self._closed:
                 raise closed()
             if self._opened is None:
                 target = self._elsewhere
                 if target is None:
-                    target = await to_thread.run_sync(self._take)
+                    target = await to_thread.run_sync(self._acquire)
                 self._opened = Transport(target, self._timeout, self._on_outage)
             return self._opened
 
-    def _take(self) -> Target:
-        """The server in this process. Whoever waited for it may be gone when it is there: `_release` finds it."""
+    def _acquire(self) -> Target:
+        """Returns the server in this process. The caller may be cancelled meanwhile: `_release` releases it."""
         from channels.client.local import lease  # brings a whole server
 
         with self._leasing:
@@ -400,7 +402,7 @@ class AsyncSikaClient:
 
 
 def _check(*, checkpointer: Any, middlewares: Any, url: Any, api_key: Any, own: Any) -> None:
-    """Raises `Invalid` for arguments that cannot be, or not together. `own` are those of a server in this process."""
+    """Raises `Invalid` for bad arguments and combinations. `own` are those of a server in this process."""
     if checkpointer is not None:
         raise Invalid("checkpointer: must be None; the server's log is the checkpointer")
     if middlewares:
@@ -417,7 +419,7 @@ def _check_names(options: Mapping[str, Any], names: frozenset[str]) -> None:
 
 
 def _body(options: Overrides) -> Json:
-    """What the wire has for the options of a run."""
+    """Returns the options of a run as fields of the request."""
     skills, environment = options.get("available_skills"), options.get("environment")
     context = {
         "model_name": options.get("model_name"),
@@ -437,32 +439,32 @@ def _body(options: Overrides) -> Json:
     }
 
 
-def _said(message: str | Mapping[str, Any]) -> Json:
-    """A message of the user, with an id: sent twice it is still one."""
+def _human_message(message: str | Mapping[str, Any]) -> Json:
+    """Returns a message of the user, with an id: sent twice, it is stored once."""
     fields = {"content": message} if isinstance(message, str) else dict(message)
     return {"type": "human", "id": uuid7(), **fields}
 
 
 def _checkpoint(state: Json) -> Json:
-    asked = [(task["id"], task["interrupts"]) for task in state["tasks"] if task.get("interrupts")]
+    interrupts = [(task["id"], task["interrupts"]) for task in state["tasks"] if task.get("interrupts")]
     return {
         "checkpoint_id": state["checkpoint_id"],
         "parent_checkpoint_id": state["parent_checkpoint_id"],
         "ts": state["created_at"],
         "metadata": state["metadata"],
         "values": state["values"],
-        "pending_writes": [{"task_id": task, "channel": INTERRUPT, "value": value} for task, value in asked],
+        "pending_writes": [{"task_id": task, "channel": INTERRUPT, "value": value} for task, value in interrupts],
     }
 
 
 def _age(state: Json) -> tuple[int, str]:
-    """Ids of checkpoints are numbers, or texts of one length."""
+    """Returns a sort key of a checkpoint: ids are numbers, or texts of equal length."""
     identity = str(state["checkpoint_id"])
     return len(identity), identity
 
 
 def _files(names: Sequence[str | PathLike[str]]) -> list[Path]:
-    """Files to be sent. Raises `Invalid` if one is anything else."""
+    """Returns the paths of files to send. Raises `Invalid` for folders and the like."""
     paths = [Path(name) for name in names]
     for path in paths:
         if not path.exists():

@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class Background:
-    """Runs until `stop`, and does `last` as its last. `daemon`: the interpreter may end before it."""
+    """Runs until `stop`, and calls `last` at its end. `daemon`: the interpreter may end before it."""
 
     def __init__(self, name: str, last: Callable[[], Awaitable[None]], *, daemon: bool) -> None:
         self._last = last
@@ -31,7 +31,7 @@ class Background:
         self.portal = self._ready.result()
 
     def call(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Do it there, and wait. If the wait is interrupted (Ctrl-C), the work is cancelled."""
+        """Does the work in the loop, and waits. If the wait is interrupted (Ctrl-C), the work is cancelled."""
         try:
             future = self.portal.start_task_soon(work)
         except RuntimeError:
@@ -45,8 +45,8 @@ class Background:
             raise
 
     def settle(self, work: Callable[[], Awaitable[Any]]) -> None:
-        """The same for finalizers. The garbage collector may run them in the thread of a loop, perhaps of the one that
-        the work needs: there nobody waits.
+        """Like `call`, for finalizers. The garbage collector may run them in the thread of a loop, perhaps the one that
+        the work needs: there it does not wait.
         """
         try:
             asyncio.get_running_loop()
@@ -62,7 +62,7 @@ class Background:
         task.add_done_callback(self._settling.discard)
 
     def stop(self) -> None:
-        """Cancel what is still going on, and wait for the end. Doing it twice is fine."""
+        """Cancels the tasks, and waits for the end. May be repeated."""
         with suppress(RuntimeError):  # it has ended
             self.portal.start_task_soon(self.portal.stop, True)
         self._thread.join()

@@ -1,4 +1,4 @@
-"""The same client for programs without an event loop: each method waits for the one of the same name in `aio`."""
+"""The client for programs without an event loop: each method waits for the method of the same name in `aio`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ T = TypeVar("T")
 def _constructed(
     like: Callable[P, AsyncSikaClient],
 ) -> Callable[[Callable[..., None]], Callable[Concatenate[SikaClient, P], None]]:
-    """A constructor with the arguments of another."""
+    """Decorates a constructor with the signature of another."""
 
     def decorate(init: Callable[..., None]) -> Callable[Concatenate[SikaClient, P], None]:
         of = inspect.signature(like)
@@ -54,7 +54,7 @@ def _following(
         events = method(self._core, *args, **kwargs)
 
         async def step() -> StreamEvent | None:
-            async with lock:  # a step that was interrupted has its end before the generator is closed
+            async with lock:  # an interrupted step ends before the generator is closed
                 return await anext(events, None)
 
         async def close() -> None:
@@ -93,7 +93,9 @@ class SikaClient:
         self.close()
 
     def close(self) -> None:
-        """End connections, streams, and the server if it is in this process and nobody else uses it. Twice is fine."""
+        """Closes connections, streams, and the server if it is in this process without other clients. May be
+        repeated.
+        """
         with self._starting:
             self._closed = True
             background, self._background = self._background, None

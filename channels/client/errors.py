@@ -1,4 +1,4 @@
-"""What can go wrong, told apart by what one does about it."""
+"""Errors of the client, one class for each reaction."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from core import errors
 
 
 class ClientError(Exception):
-    """Base of all. `code` is stable; `status` is that of the HTTP answer, None if there was none."""
+    """Base of all errors. `code` is stable; `status` is the HTTP status, None without a response."""
 
     def __init__(self, text: str, code: str = "error", status: int | None = None) -> None:
         super().__init__(text)
@@ -19,47 +19,47 @@ class ClientError(Exception):
 
 
 class Invalid(ClientError, ValueError):
-    """What was given is wrong. The text says what and where."""
+    """An argument is wrong. The text says what and where."""
 
 
 class Unauthenticated(ClientError):
-    """The server does not know who asks: the API key is missing, wrong or revoked."""
+    """The API key is missing, wrong or revoked."""
 
 
 class Forbidden(ClientError):
-    """Whoever asks may not do this."""
+    """The user lacks the permission."""
 
 
 class NotFound(ClientError, LookupError):
-    """There is no such thing, or it is somebody else's."""
+    """The resource does not exist, or belongs to another user."""
 
 
 class Refused(ClientError):
-    """Not now: as a run on a thread that is at work."""
+    """The state does not allow it now, such as a run on a busy thread."""
 
 
 class TooLarge(Invalid):
-    """More than the server takes."""
+    """The request exceeds the server's limit."""
 
 
 class TooMany(ClientError):
-    """More than is granted. Ask again after `retry_after` seconds, if it says so."""
+    """A limit is exceeded. Retry after `retry_after` seconds, if it is set."""
 
     retry_after: float | None = None
 
 
 class Unavailable(ClientError):
-    """The server cannot be reached, or cannot answer now. Try again later (`retry_after` seconds, if it says so)."""
+    """The server cannot be reached, or cannot answer now. Retry later (after `retry_after` seconds, if it is set)."""
 
     retry_after: float | None = None
 
 
 class Unsupported(Unavailable):
-    """The server knows of this, and does not have it. `code` names it: `skills_unavailable`."""
+    """The server does not implement a known feature. `code` names it: `skills_unavailable`."""
 
 
 class RunFailed(ClientError):
-    """A run ended with an error; `code` is its name. What the run did until then is kept in the thread."""
+    """A run ended with an error; `code` is its name. The run's work until then stays in the thread."""
 
     def __init__(self, text: str, code: str, thread_id: str, run_id: str, usage: Mapping[str, int]) -> None:
         super().__init__(text, code)
@@ -85,33 +85,33 @@ _OF_CORE: Mapping[type[errors.SikaError], type[ClientError]] = {
 }
 
 
-def of_answer(status: int, headers: Mapping[str, str], raw: bytes) -> ClientError:
-    """An error that the server answered: `{"detail", "code"}`, where `detail` may be `{"code", "message"}`."""
-    answer = value_of(raw.decode(errors="replace"))
-    found: dict[str, Any] = answer if isinstance(answer, dict) else {"detail": answer}
-    detail = found.get("detail")
+def of_response(status: int, headers: Mapping[str, str], raw: bytes) -> ClientError:
+    """Returns the error of a response: `{"detail", "code"}`, where `detail` may be `{"code", "message"}`."""
+    decoded = value_of(raw.decode(errors="replace"))
+    problem: dict[str, Any] = decoded if isinstance(decoded, dict) else {"detail": decoded}
+    detail = problem.get("detail")
     if isinstance(detail, dict):
-        found, detail = {**found, **detail}, detail.get("message")
-    code = str(found.get("code") or f"http_{status}")
+        problem, detail = {**problem, **detail}, detail.get("message")
+    code = str(problem.get("code") or f"http_{status}")
     kind = _OF_STATUS.get(status, Unavailable if status >= 500 else ClientError)
     if status == 503 and code.endswith("_unavailable"):
         kind = Unsupported
     error = kind(str(detail or f"status {status}")[:2000], code, status)
-    wait = headers.get("Retry-After", "")
-    if isinstance(error, TooMany | Unavailable) and wait.isascii() and wait.isdigit():  # else a date
-        error.retry_after = float(wait)
+    retry_after = headers.get("Retry-After", "")
+    if isinstance(error, TooMany | Unavailable) and retry_after.isascii() and retry_after.isdigit():  # else a date
+        error.retry_after = float(retry_after)
     return error
 
 
 def of_core(error: errors.SikaError) -> ClientError:
-    """What kept a server in this process from starting."""
+    """Returns the error that kept a server in this process from starting."""
     kind = next((_OF_CORE[cls] for cls in type(error).__mro__ if cls in _OF_CORE), ClientError)
     return kind(str(error), error.code)
 
 
-def unexpected(answer: Any) -> ClientError:
-    """A server of another kind."""
-    return ClientError(f"this is no answer of Sika: {str(answer)[:200]}", "unexpected")
+def unexpected(response: Any) -> ClientError:
+    """Returns the error of a response that is not Sika's."""
+    return ClientError(f"this is no answer of Sika: {str(response)[:200]}", "unexpected")
 
 
 def closed() -> ClientError:

@@ -1,4 +1,4 @@
-"""The frames of a run's stream to the events of the client. Pure: nothing but the frames that went in before."""
+"""Translator of a run's stream frames to the events of the client. Pure: it depends on the frames only."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from channels.client.sse import Frame
 Json = dict[str, Any]
 
 MODES = ("values", "messages-tuple", "updates", "custom")
-"""What the client asks of a stream."""
+"""The stream modes that the client requests."""
 INTERRUPT = "__interrupt__"
 
 
 @dataclass(frozen=True, slots=True)
 class StreamEvent:
-    """Something that happened in a run.
+    """An event of a run.
 
     | type | data |
     |---|---|
     | `messages-tuple` | a piece of an answer: `{type: "ai", content, id, usage_metadata?, additional_kwargs?}` |
-    | `messages-tuple` | its tool calls, whole: `{type: "ai", content: "", id, tool_calls: [{name, args, id}]}` |
-    | `messages-tuple` | the result of one: `{type: "tool", content, name, tool_call_id, id, status?}` |
-    | `values` | the state after a step: `{title, messages, artifacts, todos?}`; `interrupts` if it asks something |
-    | `custom` | what tools and the agent report, as it is |
-    | `end` | the last one: `{usage: {input_tokens, output_tokens, total_tokens}}` |
+    | `messages-tuple` | its complete tool calls: `{type: "ai", content: "", id, tool_calls: [{name, args, id}]}` |
+    | `messages-tuple` | the result of a call: `{type: "tool", content, name, tool_call_id, id, status?}` |
+    | `values` | the state after a step: `{title, messages, artifacts, todos?}`; `interrupts` if it has questions |
+    | `custom` | reports of tools and of the agent, unchanged |
+    | `end` | the last event: `{usage: {input_tokens, output_tokens, total_tokens}}` |
     """
 
     type: Literal["values", "messages-tuple", "custom", "end"]
@@ -36,18 +36,18 @@ class StreamEvent:
 
 
 class Translator:
-    """One per run. Every text, tool call, tool result and usage is told once, whichever frames bring it."""
+    """Translator of a run. It emits every text, tool call, tool result and usage once, whichever frames bring it."""
 
     def __init__(self, thread_id: str = "") -> None:
         self.thread_id = thread_id
         self.run_id = ""
         self.usage = {"input_tokens": 0, "output_tokens": 0, "total_tokens": 0}
         self.failure: Json | None = None
-        """What the run said of its failure."""
-        self._known: set[str] | None = None
-        """Ids of messages that were there before the run, or were told since; None: not known yet."""
+        """The error of the run."""
+        self._reported: set[str] | None = None
+        """Ids of messages from before the run, or emitted since; None before the first state."""
         self._streamed: dict[str, int] = {}
-        """How much of the texts of messages was told, in characters."""
+        """Emitted characters of the texts of messages."""
         self._calls: set[str] = set()
         self._results: set[str] = set()
         self._counted: set[str] = set()
@@ -62,7 +62,7 @@ class Translator:
             case "updates" if isinstance(data, dict):
                 for update in data.values():
                     for message in _messages(update):
-                        yield from self._called(message)
+                        yield from self._call_events(message)
             case "values" if isinstance(data, dict):
                 yield from self._values(data)
             case "custom" if isinstance(data, dict):
@@ -75,42 +75,42 @@ class Translator:
     def _message(self, message: Json) -> Iterator[StreamEvent]:
         match message.get("type"):
             case "AIMessageChunk":
-                yield from self._said(message, text_of(message.get("content")))
+                yield from self._text_event(message, text_of(message.get("content")))
             case "ai":
-                yield from self._whole(message)
+                yield from self._message_events(message)
             case "tool":
-                yield from self._result(message)
+                yield from self._result_event(message)
 
     def _values(self, values: Json) -> Iterator[StreamEvent]:
         messages = _messages(values)
-        if self._known is None:
-            self._known = {str(message.get("id")) for message in messages}
+        if self._reported is None:
+            self._reported = {str(message.get("id")) for message in messages}
         for message in messages:
-            if str(message.get("id")) in self._known:
+            if str(message.get("id")) in self._reported:
                 continue
-            self._known.add(str(message.get("id")))
+            self._reported.add(str(message.get("id")))
             if message.get("type") == "ai":
-                yield from self._whole(message)
+                yield from self._message_events(message)
             elif message.get("type") == "tool":
-                yield from self._result(message)
-        shown = {"title": values.get("title"), "messages": messages, "artifacts": values.get("artifacts") or []}
+                yield from self._result_event(message)
+        fields = {"title": values.get("title"), "messages": messages, "artifacts": values.get("artifacts") or []}
         if todos := values.get("todos"):
-            shown["todos"] = todos
+            fields["todos"] = todos
         if INTERRUPT in values:
-            shown["interrupts"] = values[INTERRUPT]
-        yield self._event("values", shown)
+            fields["interrupts"] = values[INTERRUPT]
+        yield self._event("values", fields)
 
-    def _whole(self, message: Json) -> Iterator[StreamEvent]:
-        """The part of an answer that was not streamed, and its tool calls."""
+    def _message_events(self, message: Json) -> Iterator[StreamEvent]:
+        """Emits the part of an answer that was not streamed, and its tool calls."""
         streamed = self._streamed.get(str(message.get("id")))
         text = text_of(message.get("content"))
         if streamed is None:
-            yield from self._said(message, text)
+            yield from self._text_event(message, text)
         elif len(text) > streamed:
-            yield from self._said({"id": message.get("id")}, text[streamed:])
-        yield from self._called(message)
+            yield from self._text_event({"id": message.get("id")}, text[streamed:])
+        yield from self._call_events(message)
 
-    def _said(self, message: Json, text: str) -> Iterator[StreamEvent]:
+    def _text_event(self, message: Json, text: str) -> Iterator[StreamEvent]:
         identity = str(message.get("id"))
         self._streamed[identity] = self._streamed.get(identity, 0) + len(text)
         data: Json = {"type": "ai", "content": text, "id": message.get("id")}
@@ -121,7 +121,7 @@ class Translator:
         if data["content"] or len(data) > 3:
             yield self._event("messages-tuple", data)
 
-    def _called(self, message: Json) -> Iterator[StreamEvent]:
+    def _call_events(self, message: Json) -> Iterator[StreamEvent]:
         calls = [
             {"name": call.get("name"), "args": call.get("args"), "id": call.get("id")}
             for call in message.get("tool_calls") or ()
@@ -132,7 +132,7 @@ class Translator:
             data = {"type": "ai", "content": "", "id": message.get("id"), "tool_calls": calls}
             yield self._event("messages-tuple", data)
 
-    def _result(self, message: Json) -> Iterator[StreamEvent]:
+    def _result_event(self, message: Json) -> Iterator[StreamEvent]:
         call = str(message.get("tool_call_id"))
         if call in self._results:
             return
@@ -144,7 +144,7 @@ class Translator:
         yield self._event("messages-tuple", data)
 
     def _count(self, message: Json) -> Json | None:
-        """The usage of a message, the first time it is told."""
+        """Returns the usage of a message, at the first time."""
         usage, identity = message.get("usage_metadata"), str(message.get("id"))
         if not isinstance(usage, Mapping) or identity in self._counted:
             return None
@@ -158,7 +158,7 @@ class Translator:
 
 
 def text_of(content: Any) -> str:
-    """The text of a message's content: a string, or blocks of which some are text."""
+    """Returns the text of a message's content: a string, or blocks of which some are text."""
     if isinstance(content, str):
         return content
     parts = content if isinstance(content, list) else []
@@ -169,6 +169,6 @@ def text_of(content: Any) -> str:
     )
 
 
-def _messages(holder: Any) -> list[Json]:
-    found = holder.get("messages") if isinstance(holder, dict) else None
-    return [message for message in found if isinstance(message, dict)] if isinstance(found, list) else []
+def _messages(state: Any) -> list[Json]:
+    messages = state.get("messages") if isinstance(state, dict) else None
+    return [message for message in messages if isinstance(message, dict)] if isinstance(messages, list) else []

@@ -1,7 +1,7 @@
-"""Servers in this process: one for each data directory, shared by the clients that name it, gone with the last one.
+"""Servers in this process: one for each data directory, shared by its clients, until the last client is closed.
 
-A server has a thread of its own, so that neither blocking code of the caller nor the end of an event loop of the
-caller's harms it. It ends with its last client, or when the main thread ends: a script need not close its client.
+A server has a thread of its own, so that it is independent of the caller's blocking code and event loops. It ends with
+its last client, or when the main thread ends: a script need not close its client.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from core.identity.installation import Installation
 from core.observe import logs
 
 LOOK_SECONDS = 0.25
-"""How often a server looks whether the main thread has ended."""
+"""Interval in which a server checks whether the main thread has ended."""
 USER = "default"
-"""Who asks where there are accounts and nobody is named."""
+"""The user of clients without one, where there are accounts."""
 
 _lock = threading.Lock()
 _servers: dict[Path, Server] = {}
@@ -53,17 +53,17 @@ class Server:
         self.url: str = started[1]
 
     def ended(self) -> ClientError | None:
-        """Why the server will not answer any more, if so."""
+        """Returns the reason why the server will not answer any more; None while it runs."""
         if not self._served.done():
             return None
         error = None if self._served.cancelled() else self._served.exception()
-        found = of_core(error) if isinstance(error, SikaError) else None
-        if found is None or isinstance(found, Unavailable):  # which would be: try again
+        client_error = of_core(error) if isinstance(error, SikaError) else None
+        if client_error is None or isinstance(client_error, Unavailable):  # which would mean a retry
             return ClientError(f"the server in this process has ended: {error or 'it was stopped'}", "ended")
-        return found
+        return client_error
 
     def stop(self) -> None:
-        """Drain it, and wait until nothing of it is left."""
+        """Drains the server, and waits for its end."""
         with suppress(RuntimeError, CancelledError):  # it has ended with the main thread
             self._background.portal.start_task_soon(self._stopping.set)
             self._served.exception()
@@ -83,28 +83,28 @@ class Server:
 
 
 class Lease:
-    """A client's use of the server of a data directory: of this process, or of another one that is there already."""
+    """A client's use of the server of a data directory: in this process, or in another one that runs already."""
 
     def __init__(self, server: Server | None, target: Target) -> None:
         self.target = target
         self._server = server
 
     def release(self) -> None:
-        """Blocks until the server has ended, if this was its last client."""
+        """Releases the server. Blocks until it has ended, if this was its last client."""
         if self._server is not None:
-            _give_back(self._server)
+            _release(self._server)
             self._server = None
 
 
 def lease(home: Path | None, config: Path | None, user: str | None) -> Lease:
-    """Start the server if none runs. Blocks; raises what keeps it from starting."""
+    """Starts the server if none runs. Blocks; raises the error that keeps it from starting."""
     _log_to_logging()
     try:
         home, config = configuration.home(home).resolve(), configuration.find(config)
         config = config.resolve() if config is not None else None
         accounts = ConfigSource(config).current().auth.enabled or user is not None
         token = Installation(home).internal.reveal() if accounts else ""
-        server, url = _take(home, config)
+        server, url = _acquire(home, config)
     except SikaError as error:
         raise of_core(error) from error
     headers = {"X-Sika-Internal-Token": token, "X-Sika-User": user or USER} if accounts else {}
@@ -112,8 +112,8 @@ def lease(home: Path | None, config: Path | None, user: str | None) -> Lease:
     return Lease(server, target._replace(ended=server.ended) if server else target)
 
 
-def _take(home: Path, config: Path | None) -> tuple[Server | None, str]:
-    """A server of ours, or the address of somebody else's."""
+def _acquire(home: Path, config: Path | None) -> tuple[Server | None, str]:
+    """Returns the server in this process and its URL; without a server, the URL of another process's."""
     with _lock:
         server = _servers.get(home)
         if server is not None and server.ended() is not None:
@@ -125,7 +125,7 @@ def _take(home: Path, config: Path | None) -> tuple[Server | None, str]:
             try:
                 server = Server(home, config)
             except Refused:
-                if (url := _running(home)) is not None:  # somebody was faster
+                if (url := _running(home)) is not None:  # another process was faster
                     return None, url
                 raise
             _servers[home] = server
@@ -135,7 +135,7 @@ def _take(home: Path, config: Path | None) -> tuple[Server | None, str]:
         return server, server.url
 
 
-def _give_back(server: Server) -> None:
+def _release(server: Server) -> None:
     with _lock:
         server.clients -= 1
         if server.clients:
@@ -146,17 +146,17 @@ def _give_back(server: Server) -> None:
 
 
 def _running(home: Path) -> str | None:
-    """The address of the server of a data directory, if one answers there."""
+    """Returns the URL of the data directory's server, if it answers."""
     url = announced(home)
     return url if url is not None and answers(url) else None
 
 
 async def _nothing() -> None:
-    """The server has ended by then."""
+    """Does nothing: the server has ended by then."""
 
 
 def _log_to_logging() -> None:
-    """A server in somebody's program says what it has to say through `logging`, unless the program uses structlog."""
+    """Makes a server in another program log through `logging`, unless the program uses structlog."""
     if structlog.is_configured():
         return
     structlog.configure(

@@ -1,4 +1,4 @@
-"""The servers of this machine, as a client finds them."""
+"""Discovery of the servers of this machine."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ HEALTH_SECONDS = 2.0
 
 
 def announced(home: Path) -> str | None:
-    """The address of a server of this data directory whose process lives; it may not answer."""
+    """Returns the URL of a server of this data directory whose process lives; it may not answer."""
     return next((address.url for address in servers.announced(home)), None)
 
 
 def answers(url: str) -> bool:
-    """Whether a Sika answers there, within two seconds. Blocks."""
+    """True if a Sika answers there within `HEALTH_SECONDS`. Blocks."""
     try:
         return httpx.get(f"{url}/health", timeout=HEALTH_SECONDS, trust_env=not is_local(url)).status_code == 200
     except (httpx.HTTPError, httpx.InvalidURL):
@@ -27,12 +27,12 @@ def answers(url: str) -> bool:
 
 
 async def healthy(url: str) -> bool:
-    """The same, without blocking."""
+    """Like `answers`, without blocking."""
     return await to_thread.run_sync(answers, url)
 
 
 def is_local(url: str) -> bool:
-    """Whether a server is on this machine: no proxy is between."""
+    """True for a server on this machine, which needs no proxy."""
     host = httpx.URL(url).host
     try:
         return ip_address(host).is_loopback

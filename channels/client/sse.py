@@ -1,4 +1,4 @@
-"""Server-sent events: bytes to frames."""
+"""Server-sent events: decodes bytes to frames."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 
 
 class Frame(NamedTuple):
-    """One server-sent event."""
+    """A server-sent event."""
 
     event: str
     data: Any
@@ -18,7 +18,7 @@ class Frame(NamedTuple):
 
 
 class Parser:
-    """Bytes of an event stream, cut anywhere, to frames. What is not complete is never a frame."""
+    """Incremental parser of an event stream, cut anywhere. It yields complete frames only."""
 
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -53,7 +53,7 @@ async def frames_of(chunks: AsyncIterable[bytes]) -> AsyncIterator[Frame]:
 
 
 def value_of(text: str) -> Any:
-    """JSON if it is JSON, else the text."""
+    """Decodes JSON; returns other text unchanged."""
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, ValueError):

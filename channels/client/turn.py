@@ -1,8 +1,8 @@
 """A run, followed over broken connections.
 
-A run does not need its reader, so a broken connection is answered by asking again, from the last frame that was seen.
-The only doubtful moment is the request for the run itself: it carries a key of ours in the run's metadata, and after a
-break we look for that before we ask again.
+A run does not need its reader, so after a broken connection the stream is requested again, from the last frame on. The
+only ambiguous step is the request for the run itself: it has a client key in the run's metadata, and after a break the
+runs are searched for that key before a retry.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _RUN = re.compile(r"/runs/([^/?]+)$")
 
 
 class RunStream:
-    """A run that is requested with `body`, or one that is there (`run_id`). The id is known from the first frame on."""
+    """A run that is requested with `body`, or an existing one (`run_id`). The id is set from the first frame on."""
 
     def __init__(self, transport: Transport, thread_id: str, body: Mapping[str, Any], run_id: str = "") -> None:
         self.run_id = run_id
@@ -41,11 +41,11 @@ class RunStream:
             "on_disconnect": "continue",
         }
         self._requested = False
-        """Whether the request may have reached the server."""
+        """True if the request may have reached the server."""
         self._last = "-1"
 
     async def frames(self) -> AsyncGenerator[Frame, None]:
-        """The run's frames, each once, until it has ended. Raises `Unavailable` if the server stays away."""
+        """Yields the run's frames, each once, until it has ended. Raises `Unavailable` if the server stays away."""
         retries = Retries(self._transport)
         while True:
             try:
@@ -54,7 +54,7 @@ class RunStream:
                         raise unexpected(response.headers)
                     async for frame in frames_of(response.aiter_bytes()):
                         retries.succeeded()
-                        self._saw(frame)
+                        self._note(frame)
                         yield frame
                         if frame.event == "end":
                             return
@@ -63,7 +63,7 @@ class RunStream:
                 await retries.wait(error)
 
     async def cancel(self) -> None:
-        """Stop the run, if it was begun, and wait for its end."""
+        """Stops the run, if it was begun, and waits for its end."""
         if run := self.run_id or (self._requested and await self._find()):
             try:
                 path = f"{self._runs}/{quote(run, safe='')}/cancel"
@@ -77,7 +77,7 @@ class RunStream:
             self.run_id = await self._find()
         if not self.run_id:
             self._requested = True
-            async with self._posted() as response:
+            async with self._post() as response:
                 yield response
             return
         path = f"{self._runs}/{quote(self.run_id, safe='')}/stream"
@@ -86,7 +86,7 @@ class RunStream:
             yield response
 
     @asynccontextmanager
-    async def _posted(self) -> AsyncIterator[httpx.Response]:
+    async def _post(self) -> AsyncIterator[httpx.Response]:
         try:
             async with self._transport.open("POST", f"{self._runs}/stream", json=self._body) as response:
                 if match := _RUN.search(response.headers.get("Content-Location", "")):
@@ -96,18 +96,18 @@ class RunStream:
             self._requested = error.code != UNREACHABLE
             raise
 
-    def _saw(self, frame: Frame) -> None:
+    def _note(self, frame: Frame) -> None:
         self._last = frame.id or self._last
         if frame.event == "metadata" and isinstance(frame.data, dict):
             self.run_id = str(frame.data.get("run_id") or self.run_id)
 
     async def _find(self) -> str:
-        """The run of our request, if it got through."""
+        """Returns the id of the requested run; empty if the request was lost."""
         try:
             runs = await self._transport.ask("GET", self._runs, query={"limit": 10})
         except NotFound:
             return ""
         if not isinstance(runs, list):
             raise unexpected(runs)
-        ours = (run for run in runs if (run.get("metadata") or {}).get(KEY) == self._key)
-        return next((str(run["run_id"]) for run in ours), "")
+        own = (run for run in runs if (run.get("metadata") or {}).get(KEY) == self._key)
+        return next((str(run["run_id"]) for run in own), "")

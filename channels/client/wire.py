@@ -1,8 +1,8 @@
-"""HTTP as the client needs it: answers or errors, with deadlines, and one policy for servers that are away.
+"""HTTP of the client: responses or errors, with timeouts, and one retry policy.
 
-The policy: a request that may be repeated, and a stream, are tried again after a broken connection and after an answer
-that says "not now" (502, 503, 504, or any with `Retry-After`). A server that has answered before may be away for
-`AWAY_SECONDS`, one that never did for `FIRST_SECONDS`. `on_outage` hears of the beginning and the end of each outage.
+The policy: repeatable requests and streams are retried after a broken connection, and after a temporary error (502,
+503, 504, or any with `Retry-After`). A server that has answered before may be away for `AWAY_SECONDS`, one that never
+did for `FIRST_SECONDS`. `on_outage` is called at the beginning and the end of each outage.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ import anyio
 import httpx
 from anyio import to_thread
 
-from channels.client.errors import ClientError, Invalid, Unavailable, Unsupported, closed, of_answer
+from channels.client.errors import ClientError, Invalid, Unavailable, Unsupported, closed, of_response
 from channels.client.servers import is_local
 from channels.client.sse import value_of
 
 CONNECT_SECONDS = 5.0
 SILENCE_SECONDS = 60.0
-"""Servers send a sign of life every few seconds; a stream, or the answer to an upload, silent for this long is dead."""
+"""Read timeout of streams and uploads; servers send heartbeats more often."""
 AWAY_SECONDS = 60.0
 FIRST_SECONDS = 10.0
 PAUSES = (0.2, 0.5, 1.0, 2.0, 4.0, 5.0)
@@ -42,22 +42,22 @@ class Target(NamedTuple):
     url: str
     headers: Mapping[str, str]
     locate: Callable[[], str | None] = lambda: None
-    """The address of the server now, should it come back elsewhere."""
+    """Returns the current URL of a server that came back elsewhere."""
     ended: Callable[[], ClientError | None] = lambda: None
-    """The reason why the server will not come back, if that is known."""
+    """Returns the reason why the server will not come back, if known."""
 
 
-class Answer(NamedTuple):
+class Reply(NamedTuple):
     body: bytes
     headers: httpx.Headers
 
 
 class Transport:
-    """Connections to one server, of one event loop. `timeout`: seconds for a whole request."""
+    """Connections to a server, of one event loop. `timeout` is in seconds per request."""
 
     def __init__(self, target: Target, timeout: float, on_outage: OnOutage) -> None:
         self.reached = False
-        """Whether the server ever answered."""
+        """True if the server ever answered."""
         self._target = target
         self._timeout = timeout
         self.on_outage = on_outage
@@ -77,16 +77,16 @@ class Transport:
         await self._http.aclose()
 
     def relocate(self) -> None:
-        """Looks up where the server is now."""
+        """Updates the URL of the server."""
         if url := self._target.locate():
             self._http.base_url = url
 
     async def ask(
         self, method: str, path: str, body: Any = None, *, query: Mapping[str, Any] | None = None, safe: bool = False
     ) -> Any:
-        """A request and its JSON. `safe`: it changes nothing, or may be repeated (as any GET)."""
-        answer = await self.fetch(method, path, body, query=query, safe=safe)
-        return value_of(answer.body.decode(errors="replace")) if answer.body else None
+        """Sends a request and returns the JSON. `safe`: it may be repeated (as any GET)."""
+        response = await self.fetch(method, path, body, query=query, safe=safe)
+        return value_of(response.body.decode(errors="replace")) if response.body else None
 
     async def fetch(
         self,
@@ -98,17 +98,17 @@ class Transport:
         safe: bool = False,
         timeout: float | None = None,
         accept: Collection[int] = (),
-    ) -> Answer:
-        """A request, repeated where that cannot do harm: if it is safe, or the server was not reached."""
+    ) -> Reply:
+        """Sends a request; retries it if it is safe, or if the server was not reached."""
         safe, seconds = safe or method == "GET", timeout or self._timeout
         retries = Retries(self)
         while True:
             try:
                 with anyio.fail_after(seconds):
                     async with self.open(method, path, accept=accept, json=body, params=query) as response:
-                        answer = Answer(await response.aread(), response.headers)
+                        reply = Reply(await response.aread(), response.headers)
                 retries.succeeded()
-                return answer
+                return reply
             except TimeoutError:
                 raise Unavailable(f"{method} {path}: no answer within {seconds:g} s", "timeout") from None
             except Unavailable as error:
@@ -120,7 +120,7 @@ class Transport:
     async def open(
         self, method: str, path: str, *, accept: Collection[int] = (), **arguments: Any
     ) -> AsyncIterator[httpx.Response]:
-        """A request. Raises what the status means, unless it is one to `accept`, and `Unavailable` if the connection
+        """Opens a response. Raises the error of its status, unless `accept` has it, and `Unavailable` if the connection
         breaks, also while reading.
         """
         if self._http.is_closed:
@@ -129,7 +129,7 @@ class Transport:
             async with self._http.stream(method, path, **arguments) as response:
                 self.reached = self.reached or response.status_code < 500
                 if response.status_code >= 400 and response.status_code not in accept:
-                    raise of_answer(response.status_code, response.headers, await response.aread())
+                    raise of_response(response.status_code, response.headers, await response.aread())
                 if response.is_redirect:
                     raise ClientError(f"{response.url}: sends us elsewhere", "redirected", response.status_code)
                 yield response
@@ -141,7 +141,7 @@ class Transport:
             raise self._target.ended() or Unavailable(text, "connection_lost" if reached else UNREACHABLE) from error
 
     async def send_files(self, path: str, field: str, files: Sequence[Path]) -> Any:
-        """Files as a form, read while they are sent. Never repeated."""
+        """Sends files as a form, read while they are sent. Never retries."""
         with ExitStack() as opened:
             parts = []
             for file in files:
@@ -154,7 +154,7 @@ class Transport:
 
 
 class Retries:
-    """The waits between the attempts of one request or stream."""
+    """Pauses between the attempts of a request or stream."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
@@ -162,7 +162,7 @@ class Retries:
         self._attempts = 0
 
     async def wait(self, error: Unavailable) -> None:
-        """Sleeps before the next attempt. Raises the error if another attempt is useless, or the time is over."""
+        """Sleeps before the next attempt. Raises the error if a retry is useless, or after the timeout."""
         if isinstance(error, Unsupported) or not (error.status in (None, *_NOT_NOW) or error.retry_after is not None):
             raise error
         now = anyio.current_time()
@@ -184,7 +184,7 @@ class Retries:
 
 
 def _reason(error: httpx.HTTPError) -> str:
-    """A broken connection in words rather than in those of the protocol."""
+    """Returns the reason of a broken connection, fit for people."""
     match error:
         case httpx.ConnectError() | httpx.ConnectTimeout():
             return f"cannot be reached ({error or 'no answer'})"
@@ -196,7 +196,7 @@ def _reason(error: httpx.HTTPError) -> str:
 
 
 async def _read(pieces: Iterator[bytes]) -> AsyncIterator[bytes]:
-    """Pieces of files, read in a thread."""
+    """Yields pieces of files, read in a thread."""
     while piece := await to_thread.run_sync(next, pieces, b""):
         yield piece
 
@@ -206,5 +206,5 @@ def _head(form: httpx.Request) -> dict[str, str]:
 
 
 def _sendable(name: str) -> str:
-    """A file name as UTF-8: names on a disk need not be."""
+    """Returns a file name as UTF-8: names on a disk need not be."""
     return name.encode("utf-8", "replace").decode()

@@ -322,7 +322,7 @@ def _redirect(where: str) -> web.Response:
 def _sign_in(call: Call, response: web.Response, account: Account, *, remember: bool = True) -> None:
     """Always a new token, whatever the browser brought."""
     directory, seconds = call.request.app[GATE].directory, _seconds(call, remember)
-    token = directory.session(account, seconds, kept=remember)
+    token = directory.session(account, seconds, persistent=remember)
     cookies.set_session(call.request, response, directory, account.id, token, seconds if remember else None)
 
 

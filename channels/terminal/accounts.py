@@ -1,4 +1,4 @@
-"""`sika user` and `sika key`: the operator's way to accounts and API keys, straight to the log."""
+"""`sika user` and `sika key`: the operator's commands for accounts and API keys, directly on the log."""
 
 from __future__ import annotations
 
@@ -20,24 +20,26 @@ _HOURS = {"h": 1, "d": 24, "w": 7 * 24, "y": 365 * 24}
 async def create(
     directory: Directory, email: str, password: str | None, *, role: AccountRole, user: str | None
 ) -> tuple[Account, str | None]:
-    """An account, and the password that was made for it if none was given."""
-    made = None if password else generate()
+    """Creates an account. Returns it, and the generated password if none was passed."""
+    generated = None if password else generate()
     account = await directory.create(
-        email, password or made, role=role, verified=True, temporary=made is not None, user=user, actor=ACTOR
+        email, password or generated, role=role, verified=True, temporary=generated is not None, user=user, actor=ACTOR
     )
-    return account, made
+    return account, generated
 
 
 async def set_password(directory: Directory, name: str, password: str | None) -> tuple[Account, str | None]:
-    """Another password, and what it is if none was given."""
-    made = None if password else generate()
-    account = await directory.set_password(name, password or made or "", temporary=made is not None, actor=ACTOR)
-    return account, made
+    """Sets a password. Returns the account, and the generated password if none was passed."""
+    generated = None if password else generate()
+    account = await directory.set_password(
+        name, password or generated or "", temporary=generated is not None, actor=ACTOR
+    )
+    return account, generated
 
 
 def people(state: Accounts) -> Iterator[str]:
-    """A line per account, oldest first."""
-    for account in sorted(state.by_id.values(), key=lambda one: one.created_at):
+    """Yields a line per account, oldest first."""
+    for account in sorted(state.by_id.values(), key=lambda account: account.created_at):
         notes = [
             note for note, holds in (("disabled", account.disabled), ("no password", not account.password)) if holds
         ]
@@ -45,19 +47,19 @@ def people(state: Accounts) -> Iterator[str]:
 
 
 def keys(state: Accounts, name: str | None = None) -> Iterator[str]:
-    """A line per key (of one user), oldest first."""
+    """Yields a line per key (of a user), oldest first."""
     user = state.find(name).id if name else None
-    for key in sorted(state.keys.values(), key=lambda one: one.created_at):
+    for key in sorted(state.keys.values(), key=lambda key: key.created_at):
         if user in (None, key.user):
             owner = state.by_id.get(key.user)
-            yield f"{key.id}  {one_line(owner.email if owner else key.user, 60)}  {_granted(key)}  {_standing(key)}"
+            yield f"{key.id}  {one_line(owner.email if owner else key.user, 60)}  {_scopes(key)}  {_validity(key)}"
 
 
 def moment(text: str) -> datetime:
-    """When a key expires: a span from now (`12h`, `30d`, `8w`, `1y`), a day (its end, UTC), or a time with its zone."""
+    """Parses the expiry of a key: a span from now (`12h`, `30d`, `8w`, `1y`), a day (its end, UTC), or a time."""
     try:
-        if found := _SPAN.fullmatch(text):
-            return datetime.now(UTC) + timedelta(hours=int(found[1]) * _HOURS[found[2]])
+        if match := _SPAN.fullmatch(text):
+            return datetime.now(UTC) + timedelta(hours=int(match[1]) * _HOURS[match[2]])
         when = datetime.fromisoformat(text)
         if len(text) == len("2027-01-31"):
             when += timedelta(days=1)
@@ -66,11 +68,11 @@ def moment(text: str) -> datetime:
     return when if when.tzinfo else when.replace(tzinfo=UTC)
 
 
-def _granted(key: Key) -> str:
+def _scopes(key: Key) -> str:
     return ",".join(sorted(key.scopes)) if key.scopes is not None else "everything"
 
 
-def _standing(key: Key) -> str:
+def _validity(key: Key) -> str:
     if key.revoked:
         return "revoked"
     if key.expires_at is None:

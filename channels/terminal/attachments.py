@@ -1,4 +1,4 @@
-"""Files that a message names as `@path` or `@"path with spaces"`."""
+"""Attachments: files that a message names as `@path` or `@"path with spaces"`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _NAMED = re.compile(r'(?<!\S)@(?:"([^"\n]+)"|(\S+))')
 
 
 def named(message: str) -> list[Path]:
-    """The files of this machine that a message names, each once. What is no file is only a word."""
+    """Returns the files of this machine that a message names, each once. Other names are plain words."""
     return list(dict.fromkeys(path for path in _candidates(message) if path.is_file()))
 
 
@@ -22,10 +22,10 @@ def _candidates(message: str) -> Iterator[Path]:
                 yield Path(name).expanduser()
 
 
-def with_files(message: str, answer: Mapping[str, Any]) -> dict[str, Any]:
-    """A message with what was uploaded for it."""
+def with_files(message: str, response: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a message with its uploaded files."""
     files = [
         {"filename": file["filename"], "size": int(file["size"]), "path": file["virtual_path"], "status": "uploaded"}
-        for file in answer.get("files") or ()
+        for file in response.get("files") or ()
     ]
     return {"content": message, "additional_kwargs": {"files": files}}

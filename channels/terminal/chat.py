@@ -1,4 +1,4 @@
-"""`sika chat`: one message and its answer, or a conversation."""
+"""`sika chat`: a message and its answer, or a conversation."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ Tab           completes commands, threads and files; Alt-Enter begins another li
 Ctrl-C        stops the run that is going on, or leaves a question open
 A number      alone, takes that option of the agent's question"""
 COMMANDS = ("/new", "/threads", "/asked", "/quit", "/help")
-"""What is one also where an answer is expected."""
+"""Lines that are commands also where an answer is expected."""
 LEFT_OPEN = "(left open: /asked asks again, a message goes on without it)"
 API_KEY = "SIKA_API_KEY"
 """Environment variable: the key for a server with accounts (`sika key create`)."""
 OPEN = ("pending", "running")
-"""How a run stands that has not ended."""
+"""Statuses of runs that have not ended."""
 OK, FAILED, STOPPED = 0, 1, 130
 
 Json = Mapping[str, Any]
@@ -48,7 +48,7 @@ T = TypeVar("T")
 
 
 class Chat:
-    """A person's talk with one server, over a client that `connect` makes."""
+    """A person's conversation with a server, over a client that `connect` creates."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Chat:
         latest: bool = False,
         locate: Callable[[str, str], str] = lambda thread, path: path,
     ) -> None:
-        """`latest`: go on with the thread that changed last. `locate` says where a thread's file is for the person."""
+        """`latest`: go on with the thread that changed last. `locate` returns the person's path of a thread's file."""
         self.thread = safe_id(thread, "--thread") if thread else None
         self.client = connect(on_outage=self._outage)
         self._latest = latest
@@ -68,13 +68,13 @@ class Chat:
         self._interrupts = interrupts
         self._screen = screen
         self._run = ""
-        """The run that is followed, as soon as it is known."""
-        self._listed: list[str] = []
+        """The id of the followed run, once it has one."""
+        self._listed_threads: list[str] = []
         self._prompting = False
         self._transcript = self._new_transcript()
         self._waiting: list[Question] = []
-        self._instead: str | None = None
-        """A command that was typed where an answer was expected."""
+        self._next_command: str | None = None
+        """A command typed where an answer was expected."""
 
     async def __aenter__(self) -> Chat:
         return self
@@ -83,7 +83,7 @@ class Chat:
         await self.client.close()
 
     async def once(self, message: str, piped: str = "") -> int:
-        """One turn, with a text to go with the message; the exit code."""
+        """Runs a single turn, with a piped text after the message; returns the exit code."""
         try:
             await self._begin()
             code = await self._turn(message, piped)
@@ -98,38 +98,38 @@ class Chat:
             self._screen.notice("stopped")
             return STOPPED
         finally:
-            self._goodbye()
+            self._show_hint()
 
     async def converse(self, lines: Lines, url: str) -> int:
-        """Turn after turn, until the input ends; the exit code."""
+        """Runs turns until the input ends; returns the exit code."""
         await self._do(self._greet(url), lines)
-        while (line := self._instead or await self._next(lines)) is not None and line.strip() != "/quit":
-            self._instead = None
+        while (line := self._next_command or await self._next(lines)) is not None and line.strip() != "/quit":
+            self._next_command = None
             await self._do(self._act(line), lines)
-        self._goodbye()
+        self._show_hint()
         return OK
 
     async def threads(self, limit: int = 20) -> list[dict[str, Any]]:
-        """The latest threads: `{thread_id, updated_at, title}`. The title may be the beginning of a first message."""
+        """Returns the latest threads: `{thread_id, updated_at, title}`. The title may be that of the first message."""
         extract = {"title": "values.title", "first": "values.messages[0].content"}
         return [_titled(thread) for thread in await self.client.search_threads(limit, extract)]
 
     # ── parts ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _do(self, work: Awaitable[None], lines: Lines) -> None:
-        """Something, and the questions that come of it. A failure is told, and leaves them open."""
+        """Awaits the work, then answers its questions. An error is shown, and leaves them open."""
         try:
             await work
             await self._answer_all(lines)
         except (ClientError, SikaError) as error:
             self._waiting = []
-            self._failed(explained(error))
+            self._show_error(explained(error))
         except Stopped:
             self._waiting = []
             self._screen.notice("stopped")
 
     async def _begin(self) -> None:
-        """Say what is wrong with the server, and find the thread."""
+        """Shows the server's problems, and finds the thread."""
         for part in (await self._ask(self.client.readiness())).get("missing") or ():
             problem = one_line(f"{part.get('part')}: {part.get('reason')}", 500)
             self._screen.notice(f"the server has a problem: {problem}", "yellow")
@@ -158,19 +158,19 @@ class Chat:
         if line.startswith("/"):
             await self._command(line.strip())
         elif line.strip():
-            await self._turn(self._picked(line))
+            await self._turn(self._resolve_option(line))
 
     async def _next(self, lines: Lines) -> str | None:
-        """The next line. Ctrl-C asks for it again; a second one in a row is the end."""
+        """Returns the next line. Ctrl-C prompts again; a second one in a row ends the input."""
         for again in (True, False):
             try:
-                return await self._typed(lines.line("> "))
+                return await self._prompted(lines.line("> "))
             except Stopped:
                 if again:
                     self._screen.notice("(again Ctrl-C, or /quit, to leave)")
         return None
 
-    async def _typed(self, line: Awaitable[str | None]) -> str | None:
+    async def _prompted(self, line: Awaitable[str | None]) -> str | None:
         self._prompting = True
         try:
             return await self._ask(line)
@@ -178,7 +178,7 @@ class Chat:
             self._prompting = False
 
     async def _ask(self, request: Awaitable[T]) -> T:
-        """The result of a request or a prompt. Raises `Stopped` at Ctrl-C: a server that is away is waited for."""
+        """Returns the result of a request or a prompt. Raises `Stopped` at Ctrl-C, also during retries."""
         results: list[T] = []
         problem: ClientError | Stopped | None = None
         async with anyio.create_task_group() as tasks:
@@ -200,7 +200,7 @@ class Chat:
         return results[0]
 
     def _outage(self, error: Unavailable | None) -> None:
-        if self._prompting:  # the prompt's completion is not worth a word
+        if self._prompting:  # a failed completion is not worth a notice
             return
         if error is None:
             self._screen.notice("connected again")
@@ -212,16 +212,16 @@ class Chat:
         match line.split():
             case ["/new"]:
                 self.thread = None
-                self._forget()
+                self._reset()
             case ["/threads"]:
                 threads = await self._ask(self.threads())
-                self._listed = [str(thread["thread_id"]) for thread in threads]
+                self._listed_threads = [str(thread["thread_id"]) for thread in threads]
                 if threads:
                     self._screen.table(thread_rows(threads))
                 else:
                     self._screen.line("no threads yet")
-            case ["/threads", number] if number.isdecimal() and 0 < int(number) <= len(self._listed):
-                await self._turn_to(self._listed[int(number) - 1])
+            case ["/threads", number] if number.isdecimal() and 0 < int(number) <= len(self._listed_threads):
+                await self._turn_to(self._listed_threads[int(number) - 1])
             case ["/threads", thread]:
                 await self._ask(self.client.describe_thread(safe_id(thread, "/threads")))
                 await self._turn_to(thread)
@@ -243,12 +243,12 @@ class Chat:
         thread = self.thread or uuid7()
         content: str | dict[str, Any] = f"{message}\n\n{piped}" if piped else message
         if files := await to_thread.run_sync(named, message):
-            sent = await self._ask(self.client.upload_files(thread, files))
-            self._screen.notice(f"sent: {', '.join(one_line(file['filename'], 80) for file in sent['files'])}")
-            for skipped in sent.get("skipped_files") or ():
-                self._failed(f"not sent: {one_line(str(skipped), 300)}")
-            content = with_files(str(content), sent)
-        self._forget()
+            response = await self._ask(self.client.upload_files(thread, files))
+            self._screen.notice(f"sent: {', '.join(one_line(file['filename'], 80) for file in response['files'])}")
+            for skipped in response.get("skipped_files") or ():
+                self._show_error(f"not sent: {one_line(str(skipped), 300)}")
+            content = with_files(str(content), response)
+        self._reset()
         before, self.thread = self.thread, thread
         try:
             return await self._follow(self.client.stream(content, thread_id=thread))
@@ -256,22 +256,22 @@ class Chat:
             if not self._run:  # it was not begun, and neither was a new thread
                 self.thread = before
 
-    def _forget(self) -> None:
-        """Something new begins."""
+    def _reset(self) -> None:
+        """Starts a new transcript without questions."""
         self._transcript, self._waiting = self._new_transcript(), []
 
     def _new_transcript(self) -> Transcript:
         return Transcript(self._screen, lambda path: self._locate(self.thread or "", path))
 
     async def _follow(self, events: AsyncGenerator[StreamEvent, None], run: str = "") -> int:
-        """Show a run until it has ended. What it is paused at is waiting then."""
+        """Shows a run until it has ended; keeps the questions it is paused at."""
         self._waiting, self._run = [], run
         self._transcript.questions = []
         try:
             with self._screen.working():
                 ended = await self._watch(events)
         except RunFailed as error:
-            self._failed(f"{error.code}: {error}")
+            self._show_error(f"{error.code}: {error}")
             return FAILED
         if ended and self._transcript.questions:
             self._waiting = self._transcript.questions
@@ -283,7 +283,7 @@ class Chat:
         return OK
 
     async def _watch(self, events: AsyncGenerator[StreamEvent, None]) -> bool:
-        """Show events; whether they came to their end."""
+        """Shows events; returns True at their end, False after Ctrl-C."""
         ended = False
         problem: ClientError | None = None
         async with anyio.create_task_group() as tasks:
@@ -303,10 +303,10 @@ class Chat:
         return ended
 
     async def _cancel_at_interrupt(self, scope: anyio.CancelScope) -> None:
-        """The first Ctrl-C cancels the run, the second one stops waiting for its end."""
+        """Cancels the run at the first Ctrl-C, and stops waiting for its end at the second."""
         await self._interrupts.wait()
         self._screen.notice("stopping the run …")
-        if not self._run:  # the end of the stream cancels what may have been begun
+        if not self._run:  # the end of the stream cancels a run that may have begun
             scope.cancel()
             return
         async with anyio.create_task_group() as tasks:
@@ -322,36 +322,36 @@ class Chat:
             except (NotFound, Refused):
                 return  # it has ended by itself
             except ClientError as error:
-                self._failed(str(error))
+                self._show_error(str(error))
 
     # ── questions ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _picked(self, line: str) -> str:
-        """A message; the option, if it is the number of one."""
+    def _resolve_option(self, line: str) -> str:
+        """Returns the line, or the option of which it is the number."""
         number, options = line.strip(), self._transcript.options
         numbers = [str(n) for n in range(1, len(options) + 1)]
         return options[numbers.index(number)] if number in numbers else line
 
     async def _answer_all(self, lines: Lines) -> None:
-        """Ask about what waits and follow what comes of it, until nothing waits, or a question is left open."""
+        """Asks the waiting questions and follows the resumed runs, until none waits, or a question is left open."""
         while self._waiting:
             question = self._waiting[0]
             lines.forget()
             self._show(question, 1)
             try:
-                events = await self._answered(question, lines)
+                events = await self._resume(question, lines)
                 if events is None:
                     self._waiting = []
-                    if self._instead is None:
+                    if self._next_command is None:
                         self._screen.notice(LEFT_OPEN)
                 else:
                     await self._follow(events, self._run)
             except (Refused, Invalid) as error:
-                self._failed(str(error))
+                self._show_error(str(error))
                 await self._look_again()
 
-    async def _answered(self, question: Question, lines: Lines) -> AsyncGenerator[StreamEvent, None] | None:
-        """The run that goes on with the person's answer; None if there is none."""
+    async def _resume(self, question: Question, lines: Lines) -> AsyncGenerator[StreamEvent, None] | None:
+        """Returns the events of the run that goes on with the person's answer; None without an answer."""
 
         async def read(prompt: str) -> str | None:
             return await self._line(lines, prompt)
@@ -361,26 +361,26 @@ class Chat:
         if question.approval is None:
             text = await answer(read)
             return None if text is None else self.client.resume(self.thread, {question.id: text})
-        decided = await decision(question, read, self._screen.notice)
-        if decided is None:
+        body = await decision(question, read, self._screen.notice)
+        if body is None:
             return None
-        self._run = str((await self._ask(self.client.decide(self.thread, question.approval, decided)))["run_id"])
+        self._run = str((await self._ask(self.client.decide(self.thread, question.approval, body)))["run_id"])
         return self.client.join(self.thread, self._run)
 
     async def _line(self, lines: Lines, prompt: str) -> str | None:
-        """An answer; None if the question is left open: after Ctrl-C, at the end of the input, for a command."""
+        """Returns an answer; None after Ctrl-C, at the end of the input, or for a command: the question stays open."""
         try:
-            line = await self._typed(lines.answer(prompt))
+            line = await self._prompted(lines.answer(prompt))
         except Stopped:
             line = None
         if line is not None and line.strip().partition(" ")[0] in COMMANDS:
-            self._instead = line.strip()
+            self._next_command = line.strip()
             return None
         return line
 
     async def _look(self) -> None:
-        """What the thread waits for."""
-        self._forget()
+        """Loads the questions that the thread waits for."""
+        self._reset()
         if self.thread is None:
             return
         try:
@@ -393,7 +393,7 @@ class Chat:
             self._transcript.reopen(thread.get("values") or {})
 
     async def _look_again(self) -> None:
-        """Somebody was quicker: what they made of it, if it is still going on, and what waits after that."""
+        """Follows the open run of another client's answer, if any, and loads the questions after that."""
         assert self.thread is not None
         runs = await self._ask(self.client.list_runs(self.thread))
         run = next((str(run["run_id"]) for run in runs if run.get("status") in OPEN), None)
@@ -404,21 +404,21 @@ class Chat:
             await self._follow(self.client.join(self.thread, run), run)
 
     def _show(self, question: Question, number: int) -> None:
-        of = len(self._waiting)
-        title, lines = question_lines(question, f" ({number} of {of})" if of > 1 else "")
+        total = len(self._waiting)
+        title, lines = question_lines(question, f" ({number} of {total})" if total > 1 else "")
         self._screen.line(title, "yellow")
         self._screen.line("\n".join(lines))
 
-    def _failed(self, text: str) -> None:
+    def _show_error(self, text: str) -> None:
         self._screen.notice(f"error: {text}", "red")
 
-    def _goodbye(self) -> None:
+    def _show_hint(self) -> None:
         if self.thread is not None:
             self._screen.notice(f"thread {self.thread} (go on with: sika chat --thread {self.thread})")
 
 
 def explained(error: Exception) -> str:
-    """An error, and what to do about it if that can be known here."""
+    """Returns the text of an error, with advice where there is any."""
     text = one_line(str(error), 1000)
     if isinstance(error, Unauthenticated):
         keyed = bool(os.environ.get(API_KEY))
@@ -428,7 +428,7 @@ def explained(error: Exception) -> str:
 
 
 def thread_rows(threads: list[dict[str, Any]]) -> list[tuple[str, ...]]:
-    """A numbered list of threads."""
+    """Returns the rows of a numbered list of threads."""
     return [
         (
             str(number),

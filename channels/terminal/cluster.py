@@ -1,4 +1,4 @@
-"""The doctor's look at a NATS that is not ours. Connects and reads; creates nothing."""
+"""The doctor's checks of an external NATS. They connect and read; they create nothing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PLANES = ("log", "cmd", "timer", "dlq")
 
 
 async def examine(endpoint: Endpoint) -> list[Finding]:
-    """Version, JetStream, replicas of the streams."""
+    """Checks version, JetStream, and the replicas of the streams."""
     try:
         async with streams.visit(endpoint, "sika doctor") as (bus, version):
             return [_version(endpoint.url, version), *await _jetstream(bus, endpoint.replicas)]
@@ -24,7 +24,7 @@ async def examine(endpoint: Endpoint) -> list[Finding]:
         return [Finding("NATS", "fail", f"{endpoint.url}: {error}", advice)]
 
 
-async def _jetstream(bus: Bus, wanted: int) -> list[Finding]:
+async def _jetstream(bus: Bus, configured: int) -> list[Finding]:
     try:
         await streams.check_jetstream(bus)
         replicas = await streams.replicas(bus, PLANES)
@@ -33,7 +33,7 @@ async def _jetstream(bus: Bus, wanted: int) -> list[Finding]:
         return [Finding("NATS", "fail", f"JetStream does not answer: {error}", advice)]
     durable = replicas is not None and replicas >= 3
     return [
-        _streams(replicas, wanted),
+        _streams(replicas, configured),
         Finding("durability", "ok" if durable else "warn", "3 replicas" if durable else _DURABILITY),
     ]
 
@@ -45,10 +45,10 @@ def _version(url: str, version: tuple[int, int, int]) -> Finding:
     return Finding("NATS", "ok", f"{url}: nats-server {text}")
 
 
-def _streams(replicas: int | None, wanted: int) -> Finding:
+def _streams(replicas: int | None, configured: int) -> Finding:
     if replicas is None:
         return Finding("streams", "ok", "none yet; the first server makes them")
-    if replicas < wanted:
+    if replicas < configured:
         advice = "start a server: it updates them; or check that the cluster has that many servers"
-        return Finding("streams", "warn", f"{replicas} replicas, nats.replicas says {wanted}", advice)
+        return Finding("streams", "warn", f"{replicas} replicas, nats.replicas says {configured}", advice)
     return Finding("streams", "ok", f"{replicas} replicas")

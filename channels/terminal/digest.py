@@ -1,4 +1,4 @@
-"""The story in brief: stretches of steps that went as usual are one line, everything else is told. Pure."""
+"""Digest of a story: folds routine steps into one line, and keeps all other events. Pure."""
 
 from __future__ import annotations
 
@@ -12,46 +12,46 @@ from channels.terminal.text import Style, one_line
 from core.events import Event, ModelCompleted, ModelFailed, Opaque, Record, ToolCompleted, ToolRequested
 
 NAMES = 6
-"""Tools of a stretch that are named."""
+"""Limit of tools that are named for a stretch."""
 
 
 class Digest:
-    """Tells a thread, event by event, some of it later: `rest` at the end."""
+    """Digest of a thread, event by event. It holds lines back: call `rest` at the end."""
 
     def __init__(self, story: Story, style: Style | None = None) -> None:
         self._story = story
         self._style = style or Style()
         self._stretch = _Stretch()
         self._failure: tuple[Record, list[str]] | None = None
-        """The last try of a model call that failed, and its lines."""
+        """The last failed attempt of a model call, and its lines."""
         self._at: str | None = None
-        """When the last event happened."""
+        """Time of the last event."""
 
     def lines(self, record: Record) -> list[str]:
-        """What there is to tell, now that this has happened."""
+        """Returns the lines to print after this event."""
         lines, event = self._story.lines(record), record.event
         before, self._at = self._at, record.at
         if len(lines) == 1 and is_routine(event):
-            told = self._after_failure()
+            output = self._after_failure()
             self._stretch.add(event, before or record.at, record.at)
-            return told
+            return output
         if isinstance(event, ModelFailed):
             return self._failed(record, event, lines)
         return [*self.rest(), *lines]
 
     def rest(self) -> list[str]:
-        """What was held back."""
+        """Returns the lines that were held back."""
         return [*self._after_failure(), *self._after_stretch()]
 
     def _failed(self, record: Record, event: ModelFailed, lines: list[str]) -> list[str]:
-        """The next try of the same call, if it failed in the same way, stands for those before it."""
-        told: list[str] = []
-        if self._failure is not None and _goes_on(self._failure[0], record, event):
+        """Folds repeated attempts of a call that fail in the same way: the last one stands for all."""
+        output: list[str] = []
+        if self._failure is not None and _is_retry(self._failure[0], record, event):
             lines = [*self._failure[1][:-1], *lines]
         else:
-            told = self.rest()
+            output = self.rest()
         self._failure = record, lines
-        return told
+        return output
 
     def _after_failure(self) -> list[str]:
         lines, self._failure = self._failure[1] if self._failure else [], None
@@ -59,13 +59,11 @@ class Digest:
 
     def _after_stretch(self) -> list[str]:
         stretch, self._stretch = self._stretch, _Stretch()
-        return [self._style.dim(f"      … {stretch.told()}")] if stretch.told() else []
+        return [self._style.dim(f"      … {stretch.summary()}")] if stretch.summary() else []
 
 
 def is_routine(event: Event | Opaque) -> bool:
-    """Whether an event is one of the steps that nobody needs to read one by one. What the agent says to people, what
-    policies decided, and what went wrong is not.
-    """
+    """True for a routine step. The agent's messages to people, decisions of policies, and errors are not routine."""
     match event:
         case ModelCompleted():
             return bool(event.message.get("tool_calls")) and not event.decisions
@@ -75,7 +73,7 @@ def is_routine(event: Event | Opaque) -> bool:
 
 
 class _Stretch(msgspec.Struct):
-    """Steps that went as usual."""
+    """A stretch of routine steps."""
 
     models: int = 0
     outcomes: int = 0
@@ -96,8 +94,8 @@ class _Stretch(msgspec.Struct):
             case ToolCompleted():
                 self.outcomes += 1
 
-    def told(self) -> str:
-        """As `48 model calls, 48 tool calls (ls 28, bash 20), 12 345 tokens, 3.2 s`; nothing of no steps."""
+    def summary(self) -> str:
+        """Returns `48 model calls, 48 tool calls (ls 28, bash 20), 12 345 tokens, 3.2 s`; empty without steps."""
         calls = self.tools.total()
         parts = [_count(self.models, "model call")] if self.models else []
         parts += [f"{_count(calls, 'tool call')} ({self._names()})"] if calls else []
@@ -106,18 +104,18 @@ class _Stretch(msgspec.Struct):
         return ", ".join([*parts, _took(self.begin, self.end)]) if parts else ""
 
     def _names(self) -> str:
-        """The tools, those that were used most first."""
+        """Returns the tools, the most used first."""
         ranked = sorted(self.tools.items(), key=lambda item: (-item[1], item[0]))
         others = ["…"] if len(ranked) > NAMES else []
         return ", ".join([*(f"{name} {count}" for name, count in ranked[:NAMES]), *others])
 
 
-def _goes_on(before: Record, record: Record, event: ModelFailed) -> bool:
-    known = before.event
-    if not isinstance(known, ModelFailed) or before.run != record.run:
+def _is_retry(before: Record, record: Record, event: ModelFailed) -> bool:
+    previous = before.event
+    if not isinstance(previous, ModelFailed) or before.run != record.run:
         return False
-    same = (known.error, known.reason, known.model) == (event.error, event.reason, event.model)
-    return same and event.attempt == known.attempt + 1
+    same = (previous.error, previous.reason, previous.model) == (event.error, event.reason, event.model)
+    return same and event.attempt == previous.attempt + 1
 
 
 def _count(number: int, what: str) -> str:

@@ -1,4 +1,4 @@
-"""`sika dlq`: wake-ups that could not be processed, and giving them another chance."""
+"""`sika dlq`: lists and retries wake-ups that could not be processed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from core.ids import uuid7
 
 
 class Body(msgspec.Struct):
-    """What `WorkQueue.bury` writes."""
+    """The body of a dead letter, as `WorkQueue.bury` writes it."""
 
     reason: str = ""
     at: str = ""
@@ -38,16 +38,18 @@ class Letter(NamedTuple):
 
 
 async def letters(bus: Bus) -> AsyncIterator[Letter]:
-    """All dead letters, oldest first."""
+    """Yields the dead letters, oldest first."""
     async for message in streams.messages(bus, "dlq", ">"):
         yield _letter(bus, message)
 
 
-async def redrive(bus: Bus, queue: WorkQueue, wanted: Collection[int] = ()) -> list[Letter]:
-    """Wake the actors again (`wanted`: only these letters), and delete the letters. A crash in between wakes twice."""
+async def redrive(bus: Bus, queue: WorkQueue, selected: Collection[int] = ()) -> list[Letter]:
+    """Wakes the actors again (`selected`: only these letters), and deletes the letters. After a crash in between they
+    are woken twice.
+    """
     sent = []
     async for letter in letters(bus):
-        if wanted and letter.seq not in wanted:
+        if selected and letter.seq not in selected:
             continue
         await queue.wake(letter.actor, letter.aggregate, letter.body.hint, key=f"redrive-{uuid7()}")
         await streams.delete(bus, "dlq", letter.seq)

@@ -1,4 +1,4 @@
-"""`sika doctor`: does this machine have what a server needs? Each check looks and changes nothing.
+"""`sika doctor`: checks whether a server can run on this machine. Checks change nothing.
 
 A check is an async callable that returns findings; the composition root adds those that need adapters.
 """
@@ -36,13 +36,13 @@ LOW_DISK = 1 << 30
 
 
 class Answering(Protocol):
-    """A model as far as the doctor uses it."""
+    """The part of a model that the doctor uses."""
 
     async def ainvoke(self, input: str) -> object: ...
 
 
 class Finding(NamedTuple):
-    """What a check found. `advice` says what to do, where there is something to do."""
+    """The result of a check. `advice` is the remedy, if there is any."""
 
     name: str
     status: Literal["ok", "warn", "fail"]
@@ -60,7 +60,7 @@ Check = Callable[[], Awaitable[Sequence[Finding]]]
 
 
 async def examine(checks: Iterable[tuple[str, Check]], write: Callable[[str], None], style: Style) -> int:
-    """Run the checks one after the other and report as they end; 1 if anything failed."""
+    """Runs the checks one after the other and reports as they end; returns 1 if any failed."""
     failed = False
     for name, check in checks:
         for finding in await _run(name, check):
@@ -71,7 +71,7 @@ async def examine(checks: Iterable[tuple[str, Check]], write: Callable[[str], No
 
 
 async def _run(name: str, check: Check) -> Sequence[Finding]:
-    """A check that raises or does not end has failed; the others are not the worse for it."""
+    """Runs a check. One that raises or does not end has failed; the others go on."""
     try:
         with anyio.fail_after(CHECK_SECONDS):
             return await check()
@@ -94,13 +94,13 @@ async def python() -> list[Finding]:
 
 
 async def nats_server() -> list[Finding]:
-    """The binary of the embedded server."""
+    """Checks the binary of the embedded server."""
     binary = embedded.find_binary()
-    done = await anyio.run_process([str(binary), "--version"], check=False)
-    version = done.stdout.decode(errors="replace").strip().rpartition(" ")[2]
-    if done.returncode:
+    process = await anyio.run_process([str(binary), "--version"], check=False)
+    version = process.stdout.decode(errors="replace").strip().rpartition(" ")[2]
+    if process.returncode:
         return [
-            Finding("nats-server", "fail", f"{binary} does not run: {done.stderr.decode(errors='replace').strip()}")
+            Finding("nats-server", "fail", f"{binary} does not run: {process.stderr.decode(errors='replace').strip()}")
         ]
     numbers = tuple(int(part) for part in version.removeprefix("v").split("-")[0].split(".")[:2] if part.isdigit())
     if numbers < (2, 12):
@@ -116,19 +116,19 @@ async def nats_server() -> list[Finding]:
 
 
 async def disk(home: Path) -> list[Finding]:
-    """Whether the data directory can be written, how much room there is, and who uses it."""
+    """Checks whether the data directory is writable, its free space, and its user."""
     place = next(folder for folder in (home, *home.parents) if folder.exists())
     if not (place.is_dir() and os.access(place, os.W_OK | os.X_OK)):
         advice = "make it writable for this user, or choose another one with --home"
         return [Finding("data directory", "fail", f"{home}: {place} cannot be written", advice)]
-    found = [Finding("data directory", "ok", f"{home}" + ("" if home.exists() else " (made at the first start)"))]
+    findings = [Finding("data directory", "ok", f"{home}" + ("" if home.exists() else " (made at the first start)"))]
     free = shutil.disk_usage(place).free
-    room = f"{free / LOW_DISK:.1f} GiB free"
+    space = f"{free / LOW_DISK:.1f} GiB free"
     if free < LOW_DISK:
-        found.append(Finding("disk", "warn", room, "the log only grows: make room, at least 1 GiB"))
+        findings.append(Finding("disk", "warn", space, "the log only grows: make room, at least 1 GiB"))
     else:
-        found.append(Finding("disk", "ok", room))
-    return [*found, await _user_of(home)]
+        findings.append(Finding("disk", "ok", space))
+    return [*findings, await _user_of(home)]
 
 
 async def _user_of(home: Path) -> Finding:
@@ -144,7 +144,7 @@ async def _user_of(home: Path) -> Finding:
 
 
 def lock_holder(home: Path) -> str | None:
-    """The process that holds the data directory, if one does."""
+    """Returns the process that holds the data directory, if any."""
     try:
         with (home / "lock").open("rb") as file:
             try:
@@ -157,7 +157,7 @@ def lock_holder(home: Path) -> str | None:
 
 
 async def port(home: Path, host: str, number: int) -> list[Finding]:
-    """Whether the server can listen."""
+    """Checks whether the server can listen."""
     try:
         family, _, _, _, address = socket.getaddrinfo(host, number, type=socket.SOCK_STREAM)[0]
         with socket.socket(family, socket.SOCK_STREAM) as probe:
@@ -176,7 +176,7 @@ async def port(home: Path, host: str, number: int) -> list[Finding]:
 
 
 async def configuration(argument: Path | None, home: Path) -> list[Finding]:
-    """Mistakes, suspicions, and changes that a running server has not seen."""
+    """Checks for mistakes, warnings, and changes that a running server has not loaded."""
     try:
         path, config = find(argument), load(argument)
     except Invalid as error:
@@ -185,29 +185,29 @@ async def configuration(argument: Path | None, home: Path) -> list[Finding]:
         ]
     if path is None:
         return [Finding("configuration", "ok", "no config.yaml: everything is default")]
-    found = [Finding("configuration", "ok", str(path))]
-    found += [Finding("configuration", "warn", warning) for warning in config.warnings]
+    findings = [Finding("configuration", "ok", str(path))]
+    findings += [Finding("configuration", "warn", warning) for warning in config.warnings]
     announcement = home / "server.json"
     url = announced(home)
     changed = url is not None and path.stat().st_mtime > announcement.stat().st_mtime
     if changed and url is not None and await healthy(url):
         text = f"changed since the server at {url} was started"
         advice = "keys marked [restart] in `sika config reference` take effect when it is started again"
-        found.append(Finding("configuration", "warn", text, advice))
-    return found
+        findings.append(Finding("configuration", "warn", text, advice))
+    return findings
 
 
 async def loading(problems: Callable[[], Sequence[str]]) -> list[Finding]:
-    """Whether a server would start with what the configuration names. `problems` imports all of it."""
-    found = await anyio.to_thread.run_sync(problems, abandon_on_cancel=True)
+    """Checks whether a server would start with this configuration. `problems` imports all that it names."""
+    messages = await anyio.to_thread.run_sync(problems, abandon_on_cancel=True)
     advice = "`sika serve` does not start with it; one that runs goes on with what it had"
-    return [Finding("loading", "fail", problem, advice) for problem in found] or [
+    return [Finding("loading", "fail", problem, advice) for problem in messages] or [
         Finding("loading", "ok", "everything that it names can be loaded")
     ]
 
 
 async def server(url: str) -> list[Finding]:
-    """What the running server of the data directory says is missing."""
+    """Reports the problems of the running server of the data directory."""
     async with AsyncSikaClient(url=url) as client:
         try:
             missing = (await client.readiness()).get("missing") or ()
@@ -226,14 +226,14 @@ async def demo() -> list[Finding]:
 
 
 async def model(model: Model, build: Callable[[str], Answering], *, call: bool) -> list[Finding]:
-    """Whether a model can be built from its entry, whether somebody listens at its address, and, with `call`, whether
-    it answers. No key is sent without `call`.
+    """Checks whether a model can be built from its entry, whether its address accepts connections, and, with `call`,
+    whether it answers. No key is sent without `call`.
     """
     name = f"{model.name} ({model.model})"
     if "api_key" in model.extra and not model.extra["api_key"]:
         return [Finding("model", "fail", name, "its api_key is empty")]
     try:
-        built = await anyio.to_thread.run_sync(build, model.name)
+        instance = await anyio.to_thread.run_sync(build, model.name)
     except Invalid as error:
         return [Finding("model", "fail", f"{name}: {error}")]
     url = _address(model.use, model.extra)
@@ -245,18 +245,18 @@ async def model(model: Model, build: Callable[[str], Answering], *, call: bool) 
         if not call:
             return [Finding("model", "warn", text, "only the proxy may get there; --call tries it")]
     if call:
-        return [await _called(name, model, built)]
+        return [await _try_call(name, model, instance)]
     place = f": {url} can be reached" if url else f": {model.use} can be built"
     return [
         Finding("model", "ok", name + place, "" if url is None else "whether it knows the model is tried by --call")
     ]
 
 
-async def _called(name: str, model: Model, built: Answering) -> Finding:
+async def _try_call(name: str, model: Model, instance: Answering) -> Finding:
     started = anyio.current_time()
     try:
         with anyio.fail_after(CALL_SECONDS):
-            await built.ainvoke("Answer with the one word: yes")
+            await instance.ainvoke("Answer with the one word: yes")
     except TimeoutError:
         return Finding("model", "fail", f"{name}: no answer within {CALL_SECONDS:g} s")
     except Exception as error:  # of the provider's library, whichever that is
@@ -269,16 +269,16 @@ async def _called(name: str, model: Model, built: Answering) -> Finding:
 
 
 def _address(use: str, extra: object) -> str | None:
-    given = extra.get("base_url") or extra.get("openai_api_base") if isinstance(extra, dict) else None
-    if given:
-        return str(given)
+    url = extra.get("base_url") or extra.get("openai_api_base") if isinstance(extra, dict) else None
+    if url:
+        return str(url)
     if "ChatOpenAI" in use or "openai_compatible" in use:
         return os.environ.get("OPENAI_BASE_URL") or os.environ.get("OPENAI_API_BASE") or "https://api.openai.com/v1"
     return None
 
 
 async def unreachable(url: str) -> str | None:
-    """Why no TCP connection can be made to an address; None if one can."""
+    """Returns the reason why no TCP connection can be made to an address; None if one can."""
     parts = urlsplit(url)
     try:
         number = parts.port or {"https": 443, "http": 80}.get(parts.scheme)

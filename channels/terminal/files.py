@@ -1,4 +1,4 @@
-"""Where the agent's files are for the person."""
+"""Paths of the agent's files for the person."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from core.paths import USER_DATA
 
 
 def host_path(home: Path, thread_id: str, path: str) -> str:
-    """A thread's file on this machine; the path as the agent has it if there is none."""
+    """Returns a thread's file on this machine; the virtual path if there is none."""
     if thread_id and path.startswith(f"{USER_DATA}/"):
         for root in home.glob(f"users/*/threads/{glob.escape(thread_id)}/user-data"):
             if (file := root / path.removeprefix(f"{USER_DATA}/")).is_file():

@@ -19,7 +19,7 @@ NO_KEY = "not-needed"
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 Read = Callable[[str, str, bool], Awaitable[str]]
-"""Asks a person: a question, the answer if they only press Enter, and whether it is a secret."""
+"""Prompts a person: question, default answer, and whether the answer is a secret."""
 
 
 class Provider(NamedTuple):
@@ -45,7 +45,7 @@ PROVIDERS = {
 
 
 class Wishes(NamedTuple):
-    """What is known before anybody is asked. `variable` has the key already; without it, `key` goes into `.env`."""
+    """Options of the command line. `variable` has the key already; without it, `key` goes into `.env`."""
 
     provider: str = ""
     base_url: str = ""
@@ -55,7 +55,7 @@ class Wishes(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """One model and its key. Without a `variable` there is no key; `stored`: the variable comes from elsewhere."""
+    """A model and its key. Without a `variable` there is no key; `stored`: the variable comes from elsewhere."""
 
     model: str
     base_url: str | None
@@ -66,14 +66,14 @@ class Choice(NamedTuple):
 
 
 async def choose(wishes: Wishes, read: Read | None) -> Choice:
-    """Complete the wishes by asking. Raises `Invalid` for what is wrong, or missing if nobody can be asked."""
+    """Completes the options by prompts. Raises `Invalid` for a wrong option, or a missing one without prompts."""
 
-    async def ask(known: str, flag: str, question: str, default: str = "", *, secret: bool = False) -> str:
-        if not known and read is None and default:
+    async def ask(value: str, flag: str, question: str, default: str = "", *, secret: bool = False) -> str:
+        if not value and read is None and default:
             return default
-        if not known and read is None:
+        if not value and read is None:
             raise Invalid(f"init: {flag} is missing")
-        return known or (await read(question, default, secret) if read is not None else "").strip() or default
+        return value or (await read(question, default, secret) if read is not None else "").strip() or default
 
     name = await ask(wishes.provider, "--provider", f"Provider ({', '.join(PROVIDERS)})", "openai")
     if name not in PROVIDERS:
@@ -86,7 +86,7 @@ async def choose(wishes: Wishes, read: Read | None) -> Choice:
     if not model:
         raise Invalid("init: --model is missing")
     if wishes.variable:
-        return Choice(model, base_url, provider.use, wishes.variable, _held(wishes.variable), True)
+        return Choice(model, base_url, provider.use, wishes.variable, _from_environment(wishes.variable), True)
     key = wishes.key
     if provider.variable and not key and (read is not None or name != CUSTOM):
         flag = "--key-env or --key-stdin"
@@ -95,7 +95,7 @@ async def choose(wishes: Wishes, read: Read | None) -> Choice:
 
 
 def written(choice: Choice) -> str:
-    """The configuration file."""
+    """Returns the content of the configuration file."""
     lines = [f"    model: {json.dumps(choice.model)}"]
     if choice.use:
         lines.append(f"    use: {choice.use}")
@@ -106,7 +106,7 @@ def written(choice: Choice) -> str:
 
 
 def write(path: Path, choice: Choice) -> list[Path]:
-    """Write the file, and the key into `.env` beside it; what was written. Raises `Refused` rather than overwrite."""
+    """Writes the file, and the key into `.env` beside it; returns the files. Raises `Refused` rather than overwrite."""
     files = [path]
     if choice.variable and not choice.stored and _store(path.with_name(".env"), choice):
         files.append(path.with_name(".env"))
@@ -125,12 +125,12 @@ def refusal(path: Path) -> Refused:
 
 
 def _store(path: Path, choice: Choice) -> bool:
-    """Add the key to `.env`, closed to other users; whether it was not there."""
+    """Adds the key to `.env`, closed to other users; returns False if it was there."""
     try:
-        known = dotenv.dotenv_values(path, interpolate=False).get(choice.variable)
-        if known == choice.key:
+        present = dotenv.dotenv_values(path, interpolate=False).get(choice.variable)
+        if present == choice.key:
             return False
-        if known is not None:
+        if present is not None:
             raise Refused(f"{path}: {choice.variable} is there already, with another value; --key-env uses that one")
         before = path.read_bytes() if path.exists() else b""
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as file:
@@ -152,7 +152,7 @@ def _address(url: str) -> str:
     return url.rstrip("/")
 
 
-def _held(variable: str) -> str:
+def _from_environment(variable: str) -> str:
     if not _NAME.fullmatch(variable):
         raise Invalid(f"--key-env: {variable!r} is no name of a variable")
     if not os.environ.get(variable):

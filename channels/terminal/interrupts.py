@@ -1,4 +1,4 @@
-"""Ctrl-C as something to wait for."""
+"""Ctrl-C as an event to wait for."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Stopped(Exception):
 
 
 class Interrupts:
-    """Presses of Ctrl-C, waited for by one task at a time. A press while nobody waits is kept for the next wait."""
+    """Presses of Ctrl-C, waited for by one task at a time. A press without a waiter counts for the next wait."""
 
     def __init__(self) -> None:
         self._event = asyncio.Event()
@@ -22,14 +22,14 @@ class Interrupts:
         self._event.set()
 
     async def wait(self) -> None:
-        """Waits for Ctrl-C, and takes it."""
+        """Waits for Ctrl-C, and consumes it."""
         await self._event.wait()
         self._event.clear()
 
 
 @contextmanager
 def interrupts() -> Iterator[Interrupts]:
-    """Ctrl-C raises nothing inside this block, and is heard there also if the parent process ignores it."""
+    """Handles Ctrl-C inside this block: it raises nothing, and works also if the parent process ignores it."""
     presses = Interrupts()
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGINT, presses.press)

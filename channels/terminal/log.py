@@ -1,4 +1,4 @@
-"""`sika log`: a thread's log as a story, as it grows, and what it folds to."""
+"""`sika log`: a thread's log as a story, live, and its folded state."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from channels.terminal.story import said
+from channels.terminal.story import quote
 from channels.terminal.text import Style, about, one_line, todo_line
 from channels.terminal.undecoded import problem_of
 from core.errors import NotFound
@@ -20,7 +20,7 @@ Write = Callable[[str], None]
 
 
 class Teller(Protocol):
-    """Makes lines of events; what it holds back meanwhile is the `rest`."""
+    """Formats events as lines; `rest` returns those held back."""
 
     def lines(self, record: Record) -> list[str]: ...
 
@@ -28,7 +28,7 @@ class Teller(Protocol):
 
 
 class Report(Protocol):
-    """What came of a replay: `core.thread.replay.Report`."""
+    """The result of a replay: `core.thread.replay.Report`."""
 
     runs: int
     steps: int
@@ -36,7 +36,7 @@ class Report(Protocol):
 
 
 async def records_of(log: EventLog, thread_id: str) -> list[Record]:
-    """All events of a thread. Raises `NotFound` if there are none."""
+    """Returns the events of a thread. Raises `NotFound` if there are none."""
     records = [record async for record in log.read(thread(safe_id(thread_id, "thread")))]
     if not records:
         raise NotFound(f"thread {thread_id}: nothing in the log")
@@ -44,7 +44,7 @@ async def records_of(log: EventLog, thread_id: str) -> list[Record]:
 
 
 async def show(log: EventLog, thread_id: str, write: Write, *, after: int = 0, raw: bool = False, story: Teller) -> int:
-    """Write the events as they are told; the sequence of the last one."""
+    """Writes the events as lines; returns the sequence of the last one."""
     last = after
     for record in await records_of(log, thread_id):
         if record.seq > after:
@@ -58,14 +58,14 @@ async def show(log: EventLog, thread_id: str, write: Write, *, after: int = 0, r
 async def tail(
     log: EventLog, thread_id: str, write: Write, *, after: int = 0, raw: bool = False, story: Teller
 ) -> None:
-    """`show`, and then every event as it comes, until cancelled."""
+    """Calls `show`, and then writes every event as it comes, until cancelled."""
     last = await show(log, thread_id, write, after=after, raw=raw, story=story)
     async for record in log.follow(thread(thread_id), after=last):
         _write_record(record, write, raw, story)
 
 
 async def state(log: EventLog, thread_id: str, write: Write, *, raw: bool = False, style: Style | None = None) -> None:
-    """Write what the log folds to."""
+    """Writes the folded state."""
     records = await records_of(log, thread_id)
     folded = fold(records)
     problems = [f"{record.seq}: {problem}" for record in records if (problem := problem_of(record))]
@@ -80,14 +80,14 @@ async def state(log: EventLog, thread_id: str, write: Write, *, raw: bool = Fals
 
 
 def replayed(report: Report) -> tuple[str, int]:
-    """A replay's result in words, and the exit code."""
+    """Returns a replay's result as text, and the exit code."""
     if report.divergence is None:
         return f"identical: {report.steps} steps in {report.runs} runs", 0
     return f"divergence after {report.steps} steps in {report.runs} runs: {one_line(report.divergence, 1000)}", 1
 
 
 def state_lines(thread_id: str, state: ThreadState, style: Style) -> list[str]:
-    """A folded thread for people."""
+    """Returns the lines of a folded thread."""
     values = state.values
     head = state.commits[state.head].seq if state.head >= 0 else "none"
     lines = [
@@ -121,8 +121,8 @@ def _run_line(run: Run) -> str:
 
 def _message_line(message: dict[str, Any]) -> str:
     calls = [f"→ {call.get('name')}({about(call.get('args') or {}, 60)})" for call in message.get("tool_calls") or ()]
-    who = message.get("name") if message.get("type") == "tool" else message.get("type")
-    return one_line(f"{who or '?'}: {' '.join([said(message, 110), *calls]).strip()}", 160)
+    author = message.get("name") if message.get("type") == "tool" else message.get("type")
+    return one_line(f"{author or '?'}: {' '.join([quote(message, 110), *calls]).strip()}", 160)
 
 
 def _other_line(name: str, value: Any) -> str:

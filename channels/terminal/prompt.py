@@ -1,4 +1,4 @@
-"""What a person types: lines at a terminal, or the lines of a pipe."""
+"""Input of a person: lines at a terminal, or the lines of a pipe."""
 
 from __future__ import annotations
 
@@ -26,30 +26,30 @@ from core.errors import Invalid
 MAX_PIPED_BYTES = 4 << 20
 MAX_HISTORY_BYTES = 1 << 20
 PIPE_SECONDS = 3.0
-"""How long a pipe may be silent before a message goes without what comes out of it."""
+"""Timeout of a silent pipe, after which a message goes without its content."""
 COMPLETE_SECONDS = 3.0
 
 Threads = Callable[[], Awaitable[Sequence[Mapping[str, Any]]]]
 
 
 class Lines(Protocol):
-    """Where a conversation's messages come from. None is the end; Ctrl-C raises `Stopped`."""
+    """Source of a conversation's messages. None is the end; Ctrl-C raises `Stopped`."""
 
     async def line(self, prompt: str) -> str | None:
-        """A message or a command."""
+        """Reads a message or a command."""
         ...
 
     async def answer(self, prompt: str) -> str | None:
-        """An answer to a question."""
+        """Reads an answer to a question."""
         ...
 
     def forget(self) -> None:
-        """Drops what was typed before it was asked for: that is no answer."""
+        """Drops typeahead: text typed before a question is no answer to it."""
         ...
 
 
 class Prompt:
-    """The lines that a person types. Enter sends them; Alt-Enter, or Enter after a backslash, begins another one."""
+    """Lines at a terminal. Enter sends them; Alt-Enter, or Enter after a backslash, begins another line."""
 
     def __init__(self, history: Path | None, commands: Sequence[str], threads: Threads) -> None:
         output = None if sys.stdout.isatty() else create_output(always_prefer_tty=True)
@@ -65,10 +65,10 @@ class Prompt:
         self._answers: PromptSession[str] = PromptSession(output=output)
 
     async def line(self, prompt: str) -> str | None:
-        return await _typed(self._lines, prompt)
+        return await _prompt_line(self._lines, prompt)
 
     async def answer(self, prompt: str) -> str | None:
-        return await _typed(self._answers, prompt)
+        return await _prompt_line(self._answers, prompt)
 
     def forget(self) -> None:
         clear_typeahead(self._lines.input)
@@ -76,7 +76,7 @@ class Prompt:
             termios.tcflush(self._lines.input.fileno(), termios.TCIFLUSH)
 
 
-async def _typed(session: PromptSession[str], prompt: str) -> str | None:
+async def _prompt_line(session: PromptSession[str], prompt: str) -> str | None:
     try:
         return await session.prompt_async(prompt, handle_sigint=False)
     except EOFError:
@@ -105,7 +105,7 @@ def _bindings() -> KeyBindings:
 
 
 async def ask(question: str, default: str, secret: bool) -> str:
-    """One answer of a person at a terminal; a secret is not shown. Raises `KeyboardInterrupt` if they give up."""
+    """Reads an answer at a terminal; a secret is not shown. Raises `KeyboardInterrupt` at Ctrl-C and Ctrl-D."""
     prompt = f"{question} [{default}]: " if default else f"{question}: "
     try:
         return await PromptSession[str]().prompt_async(prompt, is_password=secret, handle_sigint=False) or default
@@ -114,7 +114,7 @@ async def ask(question: str, default: str, secret: bool) -> str:
 
 
 class Completions(Completer):
-    """Commands, threads after `/threads`, and files after an `@`."""
+    """Completes commands, threads after `/threads`, and files after an `@`."""
 
     def __init__(self, commands: Sequence[str], threads: Threads) -> None:
         self._commands = commands
@@ -122,7 +122,7 @@ class Completions(Completer):
         self._files = ThreadedCompleter(PathCompleter(expanduser=True))
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterator[Completion]:
-        """Completions are found asynchronously only."""
+        """Returns nothing: completion is asynchronous only."""
         return iter(())
 
     async def get_completions_async(
@@ -151,15 +151,15 @@ class Completions(Completer):
 
 
 def _history(path: Path | None) -> History:
-    """The messages of former talks, closed to other users; only those of this talk if they cannot be kept."""
+    """Returns the history in a private file; in memory if the file cannot be used."""
     if path is None:
         return InMemoryHistory()
     try:
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
         path.chmod(0o600)
         if path.stat().st_size > MAX_HISTORY_BYTES:
-            kept = path.read_bytes()[-MAX_HISTORY_BYTES // 2 :]
-            path.write_bytes(kept[max(kept.find(b"\n# "), 0) :])
+            tail = path.read_bytes()[-MAX_HISTORY_BYTES // 2 :]
+            path.write_bytes(tail[max(tail.find(b"\n# "), 0) :])
     except OSError:
         return InMemoryHistory()
     return FileHistory(path)
@@ -186,11 +186,11 @@ class Piped:
     answer = line
 
     def forget(self) -> None:
-        """A pipe is no person: its lines are meant as answers."""
+        """Does nothing: the lines of a pipe are meant as answers."""
 
 
 async def piped(fd: int = 0) -> str:
-    """All of a standard input that is no terminal; nothing if it stays silent."""
+    """Reads all of a standard input that is no terminal; returns an empty text if it stays silent."""
     content = bytearray()
     with anyio.move_on_after(PIPE_SECONDS) as silence:
         while chunk := await _chunk(fd):
@@ -204,7 +204,7 @@ async def piped(fd: int = 0) -> str:
 
 
 async def _chunk(fd: int) -> bytes:
-    """What there is to be read, when there is something; nothing at the end."""
-    with suppress(PermissionError):  # a file, or a device like /dev/null: it always has an answer
+    """Waits for bytes and reads them; returns none at the end."""
+    with suppress(PermissionError):  # a file, or a device like /dev/null: it is always readable
         await anyio.wait_readable(fd)
     return os.read(fd, 65536)

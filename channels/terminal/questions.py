@@ -1,4 +1,4 @@
-"""What a paused run asks of a person, in words, and what they answer."""
+"""Questions of paused runs as text, and the person's answers."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _WORDS = {
 _KEYS = {"approve": "[y]es", "reject": "[n]o", "edit": "[e]dit"}
 
 Read = Callable[[str], Awaitable[str | None]]
-"""A prompt, and the line that was typed; None if the question is left open."""
+"""Reads a line after a prompt; None leaves the question open."""
 
 
 class Question(NamedTuple):
-    """An interrupt a run is paused at: an approval of a tool call, or what a tool asks by itself."""
+    """An interrupt of a paused run: an approval of a tool call, or a tool's own question."""
 
     id: str
     value: Any
@@ -47,7 +47,7 @@ class Question(NamedTuple):
 
     @property
     def allowed(self) -> list[str]:
-        """How it may be decided: approve, reject, edit."""
+        """The allowed decisions, of approve, reject, edit."""
         match self.value.get("review_configs"):
             case [{"allowed_decisions": [*allowed]}, *_]:
                 return [decision for decision in _KEYS if decision in allowed]
@@ -55,16 +55,18 @@ class Question(NamedTuple):
 
 
 def questions_of(interrupts: Any) -> list[Question]:
-    """The questions of a list of `{id, value}`."""
-    found = interrupts if isinstance(interrupts, list) else []
-    return [Question(str(one["id"]), one.get("value")) for one in found if isinstance(one, Mapping) and "id" in one]
+    """Returns the questions of a list of `{id, value}`."""
+    items = interrupts if isinstance(interrupts, list) else []
+    return [
+        Question(str(item["id"]), item.get("value")) for item in items if isinstance(item, Mapping) and "id" in item
+    ]
 
 
-# ── shown ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── questions ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def question_lines(question: Question, place: str = "") -> tuple[str, list[str]]:
-    """A question in full: its title, and the lines below it. `place`: which one it is, where several wait."""
+    """Returns a question's title, and the lines below it. `place` is its number, where several wait."""
     title, lines = _approval(question) if question.approval else ("the agent asks", _value_lines(question.value))
     return f"▸ {title}{place}", [f"{INDENT}{line}".rstrip() for line in lines]
 
@@ -84,36 +86,36 @@ def _approval(question: Question) -> tuple[str, list[str]]:
 
 
 def _value_lines(value: Any) -> list[str]:
-    """A value in full: what has several lines stands deeper than the name it has, so that no line can pass for another
+    """Returns the lines of a value. Several lines are indented below their name, so that none can pass for another
     name.
     """
     if not isinstance(value, Mapping):
         return list(_lines(value))
-    found: list[str] = []
+    rows: list[str] = []
     for name, part in value.items():
         label, lines = one_line(str(name), 200), list(_lines(part))
-        found += [f"{label}: {lines[0]}"] if len(lines) == 1 else [f"{label}:", *(INDENT + line for line in lines)]
-    return found or ["(no arguments)"]
+        rows += [f"{label}: {lines[0]}"] if len(lines) == 1 else [f"{label}:", *(INDENT + line for line in lines)]
+    return rows or ["(no arguments)"]
 
 
 def _lines(value: Any) -> Iterator[str]:
     text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
     if not isinstance(value, str) and len(text) > 100:
         text = msgspec.json.format(text, indent=2)
-    shown = clean(text)
-    yield from shown.split("\n")
-    if shown != text:
+    cleaned = clean(text)
+    yield from cleaned.split("\n")
+    if cleaned != text:
         yield "(control characters in it are not shown)"
 
 
 def options_of(card: Any) -> list[str]:
-    """The options of a clarification card, or of a field of one (contract http §8.4), in their order."""
+    """Returns the options of a clarification card, or of its field (contract http §8.4), in their order."""
     options = card.get("options") if isinstance(card, Mapping) else None
     return [str(option["label"]) for option in options or () if isinstance(option, Mapping) and "label" in option]
 
 
 def form_text(card: Any) -> str:
-    """The fields of a clarification card, one a line."""
+    """Returns the fields of a clarification card, one a line."""
     fields = card.get("fields") if isinstance(card, Mapping) else None
     return "\n".join(_field_line(field) for field in fields or () if isinstance(field, Mapping))
 
@@ -123,12 +125,12 @@ def _field_line(field: Mapping[str, Any]) -> str:
     return f"  - {label}: {', '.join(options_of(field))}".removesuffix(": ")
 
 
-# ── answered ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── answers ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 async def decision(question: Question, read: Read, notice: Callable[[str], None]) -> dict[str, Any] | None:
-    """What a person decides about an approval: the body of the request; None if they leave it open."""
-    prompt = f"approve? {', '.join(_KEYS[one] for one in question.allowed)}: "
+    """Reads a decision about an approval. Returns the body of the request; None if it is left open."""
+    prompt = f"approve? {', '.join(_KEYS[decision] for decision in question.allowed)}: "
     while (line := await read(prompt)) is not None:
         word = _WORDS.get(line.strip().lower())
         if word is None or word not in question.allowed:
@@ -139,15 +141,15 @@ async def decision(question: Question, read: Read, notice: Callable[[str], None]
         elif word == "reject":
             reason = await read("reason (may be empty): ")
             return None if reason is None else {"decision": word} | ({"message": reason} if reason.strip() else {})
-        elif (found := await _edited(question, read, notice)) is not None:
-            return found
+        elif (body := await _edited(question, read, notice)) is not None:
+            return body
     return None
 
 
 async def _edited(question: Question, read: Read, notice: Callable[[str], None]) -> dict[str, Any] | None:
-    """Other arguments; None if there are none."""
-    now = [call.get("args") for call in question.calls]
-    notice(clean(msgspec.json.encode(now[0] if now else {}).decode()))
+    """Reads edited arguments; returns None if there are none."""
+    arguments = [call.get("args") for call in question.calls]
+    notice(clean(msgspec.json.encode(arguments[0] if arguments else {}).decode()))
     line = await read("all arguments, as one line of JSON: ")
     if line is None or not line.strip():
         return None
@@ -159,7 +161,7 @@ async def _edited(question: Question, read: Read, notice: Callable[[str], None])
 
 
 async def answer(read: Read) -> str | None:
-    """What a person answers to a tool's own question; None if they leave it open."""
+    """Reads the answer to a tool's own question; returns None if it is left open."""
     while (line := await read("answer: ")) is not None:
         if line.strip():
             return line

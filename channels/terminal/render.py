@@ -1,4 +1,4 @@
-"""The events of a run as a person sees them. The same events give the same screen."""
+"""Renders the events of a run on the screen. The same events give the same screen."""
 
 from __future__ import annotations
 
@@ -22,34 +22,34 @@ _ASKS = ("ask_clarification",)
 
 @dataclass(slots=True)
 class _Call:
-    """A tool call as far as it is known."""
+    """The state of a tool call on the screen."""
 
     announced: bool = False
     lines: int = 0
-    """Lines of progress that were shown."""
-    shown: str = ""
-    """The progress that was shown."""
+    """Printed lines of progress."""
+    printed: str = ""
+    """Printed progress."""
     expected: str = ""
-    """What the command may write again from its beginning, after the connection was broken."""
-    held: str = ""
-    """What it wrote since, as far as it is that."""
+    """Progress that the server may send again from its beginning, after a reconnect."""
+    replayed: str = ""
+    """The part of it that was sent again so far."""
 
 
 class Transcript:
-    """One turn on the screen, also if it takes several runs."""
+    """A turn on the screen, also if it takes several runs."""
 
     def __init__(self, screen: Screen, locate: Callable[[str], str] = str) -> None:
         self.questions: list[Question] = []
-        """What the run is paused at."""
+        """Questions at which the run is paused."""
         self.asks = False
-        """Whether the person was asked something in words."""
+        """True if the agent asked for a clarification."""
         self.options: list[str] = []
-        """What they may choose from."""
+        """The options of the clarification."""
         self._screen = screen
         self._locate = locate
-        """Where a file of the agent is for the person."""
+        """Returns the person's path of the agent's file."""
         self._begun = False
-        self._seen: set[str] = set()
+        self._known_messages: set[str] = set()
         self._calls: dict[str, _Call] = {}
         self._todos: Any = None
         self._artifacts: list[str] = []
@@ -66,14 +66,14 @@ class Transcript:
                 self._custom(event.data)
 
     def reconnected(self) -> None:
-        """The events that follow come over another connection."""
+        """Prepares for repeated progress: later events come over another connection."""
         for call in self._calls.values():
-            call.expected, call.held = call.shown, ""
+            call.expected, call.replayed = call.printed, ""
 
     def reopen(self, values: Mapping[str, Any]) -> None:
-        """A clarification at the end of a state, which waits for its answer."""
+        """Shows a clarification at the end of a state, which waits for its answer."""
         last = (values.get("messages") or [{}])[-1]
-        if _asks(last):
+        if _is_question(last):
             self._question(last)
 
     # ── messages and state ──────────────────────────────────────────────────────────────────────────────────────────
@@ -88,12 +88,12 @@ class Transcript:
             self._announce(str(call["id"]), str(call["name"]), call.get("args") or {})
 
     def _values(self, data: Mapping[str, Any]) -> None:
-        """What the state has and was not shown. The first state of a turn is where the turn begins."""
+        """Shows the changes of a state. The first state of a turn is its base."""
         artifacts = data["artifacts"]
-        new = [message for message in data["messages"] if str(message.get("id")) not in self._seen]
+        new = [message for message in data["messages"] if str(message.get("id")) not in self._known_messages]
         if self._begun:
             for message in new:
-                if _asks(message):
+                if _is_question(message):
                     self._question(message)
             self._checklist(data.get("todos"))
             for path in artifacts:
@@ -101,7 +101,7 @@ class Transcript:
                     self._screen.line(f"▸ artifact: {one_line(self._locate(str(path)), 300)}", "bold")
         self._begun = True
         self.questions = questions_of(data.get("interrupts"))
-        self._seen.update(str(message.get("id")) for message in new)
+        self._known_messages.update(str(message.get("id")) for message in new)
         self._todos = data.get("todos") or self._todos
         self._artifacts = list(artifacts)
 
@@ -111,7 +111,7 @@ class Transcript:
                 self._screen.line(f"  {todo_line(todo)}", "dim" if is_done(todo) else "")
 
     def _question(self, message: Mapping[str, Any]) -> None:
-        """A clarification, in full: the text has the options, but not the fields of a form."""
+        """Shows a clarification: its text with the options, and the fields of its form."""
         artifact = message.get("artifact")
         card = artifact.get("human_input") if isinstance(artifact, Mapping) else None
         self.asks, self.options = True, options_of(card)
@@ -134,11 +134,11 @@ class Transcript:
         call = self._announce(call_id, name, {})
         if call.lines >= PROGRESS_LINES:
             return
-        text = _unseen(call, text)
-        kept = "\n".join(text.split("\n")[: PROGRESS_LINES - call.lines])
-        call.lines += kept.count("\n")
-        call.shown += kept
-        self._screen.write(call_id, kept, OUTPUT)
+        text = _new_progress(call, text)
+        visible = "\n".join(text.split("\n")[: PROGRESS_LINES - call.lines])
+        call.lines += visible.count("\n")
+        call.printed += visible
+        self._screen.write(call_id, visible, OUTPUT)
         if call.lines + 1 >= PROGRESS_LINES:
             call.lines = PROGRESS_LINES
             self._screen.line(f"{INDENT}…", "dim")
@@ -148,17 +148,17 @@ class Transcript:
         call = self._announce(call_id, name, {})
         self._screen.end(call_id)
         text = data["content"].strip("\n")
-        if not text or (not failed and (call.shown or name in _SILENT + _ASKS)):
+        if not text or (not failed and (call.printed or name in _SILENT + _ASKS)):
             return
         lines = text.split("\n")
-        kept = lines[:RESULT_LINES]
+        visible = lines[:RESULT_LINES]
         if len(lines) > RESULT_LINES:
-            kept.append(f"… {len(lines) - RESULT_LINES} more lines")
-        body = "\n".join(one_line(line, 200) if len(line) > 200 else line for line in kept)
+            visible.append(f"… {len(lines) - RESULT_LINES} more lines")
+        body = "\n".join(one_line(line, 200) if len(line) > 200 else line for line in visible)
         self._screen.settle()
         self._screen.write(f"{call_id} result", body + "\n", FAILURE if failed else OUTPUT)
 
-    # ── what tools and policies write ───────────────────────────────────────────────────────────────────────────────
+    # ── custom events ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def _custom(self, data: Mapping[str, Any]) -> None:
         task = f"task {data.get('task_id')}"
@@ -183,25 +183,27 @@ class Transcript:
                 self._screen.line(INDENT + one_line(str(data.get("error") or ended), 110), "red")
 
 
-def _asks(message: Mapping[str, Any]) -> bool:
-    """Whether a message asks the person something."""
+def _is_question(message: Mapping[str, Any]) -> bool:
+    """True if a message is a clarification."""
     return message.get("type") == "tool" and message.get("name") in _ASKS and message.get("status") != "error"
 
 
-def _unseen(call: _Call, text: str) -> str:
-    """Progress without what was shown before a break: a server that takes a command up again sends all it wrote."""
+def _new_progress(call: _Call, text: str) -> str:
+    """Returns progress without the text printed before a reconnect, which the server may send again."""
     if not call.expected:
         return text
-    held = call.held + text
-    if call.expected.startswith(held):
-        call.held = held
+    replayed = call.replayed + text
+    if call.expected.startswith(replayed):
+        call.replayed = replayed
         return ""
-    again, call.expected, call.held = held.startswith(call.expected), "", ""
-    return held[len(call.shown) :] if again else held
+    again, call.expected, call.replayed = replayed.startswith(call.expected), "", ""
+    return replayed[len(call.printed) :] if again else replayed
 
 
 def retry_text(data: Mapping[str, Any]) -> str:
-    """A `llm_retry` event in words."""
+    """Returns the text of a `llm_retry` event."""
     seconds = int(data.get("wait_ms") or 0) / 1000
-    tries = f"try {data.get('attempt')} of {data.get('max_attempts')}"
-    return f"the model does not answer ({one_line(str(data.get('reason', '')), 40)}): {tries}, again in {seconds:g} s"
+    attempts = f"try {data.get('attempt')} of {data.get('max_attempts')}"
+    return (
+        f"the model does not answer ({one_line(str(data.get('reason', '')), 40)}): {attempts}, again in {seconds:g} s"
+    )

@@ -1,8 +1,7 @@
-"""The screen of a talk: the only place that writes on it.
+"""The screen of a conversation: the only writer to the terminal.
 
-On a terminal, answers are Markdown, and below them a line tells what is going on. A block of an answer stands there,
-too, until it is complete. Anywhere else everything is plain text, line by line. Text of others is made harmless first,
-and is never markup.
+On a terminal, answers are Markdown, and a status line is below them. An incomplete block of an answer is part of the
+status. Other outputs get plain text, line by line. Text of others is made harmless first, and is never markup.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ from rich.text import Text
 from channels.terminal.text import clean
 
 WIDE = 10_000
-"""Columns of what is no terminal: nothing is wrapped there."""
+"""Width of outputs that are no terminal: lines are not wrapped there."""
 _FENCE = re.compile(r" {0,3}(```+|~~~+)")
 _ITEM = re.compile(r"([-*+]|\d{1,9}[.)])\s")
 _PARSER = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
 
 
 class Form(NamedTuple):
-    """How a text is shown."""
+    """Format of a text."""
 
     style: str = ""
     indent: str = ""
@@ -45,7 +44,7 @@ FAILURE = Form("red", "    ")
 
 
 class Screen:
-    """What a person reads: `out` takes what the agent says, `err` what the program has to say."""
+    """The person's screen: `out` gets the agent's texts, `err` the program's notices."""
 
     def __init__(self, out: TextIO, err: TextIO) -> None:
         self._out, self._err = _console(out), _console(err)
@@ -57,7 +56,7 @@ class Screen:
         self._tasks: dict[str, tuple[str, float]] = {}
 
     def write(self, writer: str, text: str, form: Form = ANSWER) -> None:
-        """Text that may go on in the middle of the writer's line, and may end there."""
+        """Writes text that may continue the writer's line, and may end in the middle of a line."""
         if (writer, form) != (self._writer, self._form):
             self.settle()
             self._writer, self._form = writer, form
@@ -66,13 +65,13 @@ class Screen:
             self._show(block)
 
     def settle(self) -> None:
-        """Ends the text that is being written."""
+        """Ends the current text."""
         rest, self._writer, self._text = self._text.rest, "", Blocks(whole_lines=True)
         if rest:
             self._show(rest)
 
     def line(self, text: str, style: str = "") -> None:
-        """Lines of their own."""
+        """Writes separate lines."""
         self.settle()
         self._out.print(Text(clean(text), style), soft_wrap=True)
 
@@ -84,15 +83,15 @@ class Screen:
         self._out.print(table)
 
     def notice(self, text: str, style: str = "") -> None:
-        """A line of the program's own, beside what is being written."""
+        """Writes a line of the program, without ending the current text."""
         console = self._out if self._live is not None and self._err.is_terminal else self._err
         console.print(Text(clean(text), style), soft_wrap=True)
 
-    # ── what is going on ────────────────────────────────────────────────────────────────────────────────────────────
+    # ── status ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     @contextmanager
     def working(self) -> Iterator[None]:
-        """Shows that something is going on, where that can be shown."""
+        """Shows the status line during the block, if the terminal supports it."""
         if not self._rich:
             yield
             return
@@ -112,7 +111,7 @@ class Screen:
             self._live = None
 
     def begin(self, task: str, text: str) -> None:
-        """A task that takes its time, until its `end`."""
+        """Adds a task to the status line, until its `end`."""
         self._tasks[task] = (clean(text), time.monotonic())
 
     def end(self, task: str) -> None:
@@ -126,13 +125,13 @@ class Screen:
         return Group(*self._unfinished(), self._spinner)
 
     def _unfinished(self) -> Iterator[RenderableType]:
-        """The text that is not complete: its last lines, if it is long."""
+        """Yields the incomplete text; its last lines, if it is long."""
         rest = self._text.rest
         if rest and (lines := rest.split("\n")):
             room = max(self._out.height - 8, 1)
             yield self._rendered(rest) if len(lines) <= room else Text("\n".join(lines[-room:]), "dim", no_wrap=True)
 
-    # ── how ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── output ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _show(self, block: str) -> None:
         block = block.removesuffix("\n")
@@ -146,7 +145,7 @@ class Screen:
 
 
 class _Changing:
-    """A renderable that is made anew whenever it is shown."""
+    """A renderable that is created anew whenever it is shown."""
 
     def __init__(self, make: Callable[[], RenderableType]) -> None:
         self._make = make
@@ -156,7 +155,7 @@ class _Changing:
 
 
 class Blocks:
-    """Text as it is streamed, cut where it can be shown for good: after lines, or between blocks of Markdown."""
+    """Splits streamed text where it can be printed for good: after lines, or between blocks of Markdown."""
 
     def __init__(self, *, whole_lines: bool) -> None:
         self._whole_lines = whole_lines
@@ -181,7 +180,7 @@ class Blocks:
             self._take(line)
 
     def _continues(self, line: str) -> bool:
-        """Whether a line is an item of the list that is being written."""
+        """True if a line is an item of the current list."""
         return bool(_ITEM.match(line) and _ITEM.match(self._lines[0]))
 
     def _take(self, line: str) -> None:
@@ -195,10 +194,10 @@ class Blocks:
 
 
 def markdown(text: str) -> Markdown:
-    """Markdown that shows addresses and HTML as they are written, and has no hyperlinks."""
-    shown = Markdown("", hyperlinks=False, code_theme="ansi_dark")
-    shown.markup, shown.parsed = text, _PARSER.parse(text)
-    return shown
+    """Returns Markdown that shows URLs and HTML literally, without hyperlinks."""
+    renderable = Markdown("", hyperlinks=False, code_theme="ansi_dark")
+    renderable.markup, renderable.parsed = text, _PARSER.parse(text)
+    return renderable
 
 
 def _console(file: TextIO) -> Console:

@@ -1,4 +1,4 @@
-"""One line of text per event: who did what. Pure; a new event type in `core.events` needs a line in `_LINES`."""
+"""Story of a thread: a line of text per event. Pure; a new event type in `core.events` needs a line in `_LINES`."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ WORDS = 90
 
 
 class Story:
-    """Tells a thread, event by event. Remembers the tool calls, so that an intent can be told with its arguments."""
+    """Story of a thread, event by event. It remembers the tool calls, to show the arguments of an intent."""
 
     def __init__(self, style: Style | None = None, width: int = WIDTH) -> None:
         self._style = style or Style()
@@ -88,7 +88,7 @@ class Story:
         self._run: str | None = None
 
     def lines(self, record: Record) -> list[str]:
-        """The event's line, with a heading before it where another run begins."""
+        """Returns the event's line, with a heading before it where another run begins."""
         heading = []
         if record.run is not None and record.run != self._run:
             self._run = record.run
@@ -96,7 +96,7 @@ class Story:
         return [*heading, self._line(record)]
 
     def rest(self) -> list[str]:
-        """What was held back: nothing."""
+        """Returns the lines held back: none."""
         return []
 
     def _line(self, record: Record) -> str:
@@ -105,26 +105,26 @@ class Story:
             self._calls |= {str(c.get("id")): about(c.get("args") or {}, WORDS) for c in _calls(event.message)}
         problem = problem_of(record)
         if problem:
-            told = f"does not decode: {problem}"
+            text = f"does not decode: {problem}"
         else:
-            told = fields_of(record) if isinstance(event, Opaque) else tell(event, self._calls)
+            text = fields_of(record) if isinstance(event, Opaque) else tell(event, self._calls)
         actor, kind = one_line(record.head.actor, 12), one_line(record.type, 28)
         head = f"{record.seq:>6}  {_clock(record.at)}  {actor:<9} {kind:<20} "
-        line = head + one_line(told, max(20, self._width - len(head)))
+        line = head + one_line(text, max(20, self._width - len(head)))
         failed = bool(problem) or isinstance(event, RunFailed | ModelFailed) or is_error(event)
         return self._style.red(line) if failed else line
 
 
 def tell(event: Event, calls: Mapping[str, str] | None = None) -> str:
-    """What happened, in words. `calls` says what tool calls are about, by id."""
+    """Returns an event as text. `calls` has the subjects of tool calls, by id."""
     if isinstance(event, ToolRequested) and event.args is None:
         return f"{event.name} [{event.effect}] {(calls or {}).get(event.call_id, '')}"
     line = _LINES.get(type(event))
     return line(event) if line else _fields(event)
 
 
-def told() -> frozenset[type[Event]]:
-    """The event types that have a line of their own."""
+def described_types() -> frozenset[type[Event]]:
+    """Returns the event types that have a line of their own."""
     return frozenset(_LINES)
 
 
@@ -132,8 +132,8 @@ def seconds(milliseconds: int) -> str:
     return f"{milliseconds} ms" if milliseconds < 1000 else f"{milliseconds / 1000:.1f} s"
 
 
-def said(message: Message, limit: int = WORDS) -> str:
-    """What a message says, shortened."""
+def quote(message: Message, limit: int = WORDS) -> str:
+    """Returns the text of a message, shortened, in quotes."""
     text = text_of(message.get("content", ""))
     return f"“{one_line(text, limit)}”" if text.strip() else ""
 
@@ -143,11 +143,11 @@ def said(message: Message, limit: int = WORDS) -> str:
 
 def _run_requested(event: RunRequested) -> str:
     messages = (event.input or {}).get("messages") or []
-    what = "; ".join(said(message) for message in messages[-2:]) or ("input" if event.input else "go on")
+    summary = "; ".join(quote(message) for message in messages[-2:]) or ("input" if event.input else "go on")
     extras: list[str] = [event.multitask] if event.multitask != "reject" else []
     extras += [f"from checkpoint {event.base}"] if event.base is not None else []
     extras += [f"not before {event.not_before}"] if event.not_before else []
-    return what + (f" ({', '.join(extras)})" if extras else "")
+    return summary + (f" ({', '.join(extras)})" if extras else "")
 
 
 def _run_started(event: RunStarted) -> str:
@@ -160,33 +160,33 @@ def _model_completed(event: ModelCompleted) -> str:
     tokens = f", {usage.get('input_tokens', 0)}+{usage.get('output_tokens', 0)} tokens" if usage else ""
     calls = [f"→ {call.get('name')}({about(call.get('args') or {}, 50)})" for call in _calls(event.message)]
     parts = [f"[{seconds(event.duration_ms)}{tokens}]", *_decisions(event.decisions)]
-    return " ".join([*parts, *filter(None, [said(event.message)]), *calls])
+    return " ".join([*parts, *filter(None, [quote(event.message)]), *calls])
 
 
 def _model_failed(event: ModelFailed) -> str:
     last = event.attempt >= event.max_attempts
     again = "then another model" if last else f"again in {seconds(event.wait_ms or 0)}"
     then = "given up" if event.wait_ms is None else again
-    who = f"{event.model}: " if event.model else ""
-    return f"{who}try {event.attempt} of {event.max_attempts}, {event.reason}, {then}: {event.error}: {event.text}"
+    model = f"{event.model}: " if event.model else ""
+    return f"{model}try {event.attempt} of {event.max_attempts}, {event.reason}, {then}: {event.error}: {event.text}"
 
 
 def _tool_completed(event: ToolCompleted) -> str:
     marks = [mark for mark, holds in (("error", is_error(event)), ("outcome unknown", event.unknown)) if holds]
     changed = f", sets {' '.join(event.update)}" if event.update else ""
-    result = said(event.message)
-    told = f"{event.message.get('name', '')} [{', '.join([*marks, seconds(event.duration_ms)])}{changed}]"
-    return " ".join([told, *_decisions(event.decisions), result])
+    result = quote(event.message)
+    head = f"{event.message.get('name', '')} [{', '.join([*marks, seconds(event.duration_ms)])}{changed}]"
+    return " ".join([head, *_decisions(event.decisions), result])
 
 
 def _decisions(decisions: Sequence[Decision]) -> list[str]:
-    """What policies did, and why: before the text that may be cut off."""
-    return [f"⟨{one.policy} {one.action}: {one_line(one.text, WORDS)}⟩" for one in decisions]
+    """Returns the decisions of policies with their reasons: they precede the text, which may be cut off."""
+    return [f"⟨{decision.policy} {decision.action}: {one_line(decision.text, WORDS)}⟩" for decision in decisions]
 
 
 def _compacted(event: ContextCompacted) -> str:
     sizes = f"{event.tokens_before} → {event.tokens_after} tokens" if event.tokens_before else ""
-    return f"{event.reason} [{sizes}], {len(event.kept)} messages kept: {said(event.summary)}"
+    return f"{event.reason} [{sizes}], {len(event.kept)} messages kept: {quote(event.summary)}"
 
 
 def _approval_requested(event: ApprovalRequested) -> str:
@@ -201,8 +201,8 @@ def _approval_resolved(event: ApprovalResolved) -> str:
     return f"{words[event.decision]}{by}" + (f": {event.message}" if event.message else "")
 
 
-def _asked(value: Any) -> str:
-    """A question that a paused run waits on."""
+def _question(value: Any) -> str:
+    """Returns a question that a paused run waits on."""
     match value:
         case {"type": "approval", "action_requests": [*calls]}:
             described = [f"{call.get('name')} {about(call.get('args') or {}, WORDS)}".rstrip() for call in calls]
@@ -236,9 +236,9 @@ _LINES: Mapping[type[Event], Callable[[Any], str]] = {
     RunSuspended: lambda e: f"given back, taken up again after a pause: {e.reason}",
     RunCancelRequested: lambda e: "stop and keep" if e.action == "interrupt" else "stop and undo",
     RunCompleted: lambda e: "done",
-    RunPaused: lambda e: f"before {', '.join(e.next)}" + "".join(f"; asks {_asked(i.value)}" for i in e.interrupts),
-    RunSteered: lambda e: said(e.message),
-    MessageAdded: lambda e: "; ".join(said(message) for message in e.messages),
+    RunPaused: lambda e: f"before {', '.join(e.next)}" + "".join(f"; asks {_question(i.value)}" for i in e.interrupts),
+    RunSteered: lambda e: quote(e.message),
+    MessageAdded: lambda e: "; ".join(quote(message) for message in e.messages),
     RunRemoved: lambda e: "its record is not shown any more",
     FeedbackGiven: lambda e: f"{e.rating:+d} by {e.user}" + (f" “{one_line(e.comment, WORDS)}”" if e.comment else ""),
     FeedbackRemoved: lambda e: e.feedback_id,
@@ -300,7 +300,7 @@ _LINES: Mapping[type[Event], Callable[[Any], str]] = {
 
 
 def _fields(event: Event) -> str:
-    """For types that came with an actor or a plug-in: their own fields."""
+    """Returns the own fields of an event of an actor or a plug-in."""
     fields = msgspec.to_builtins(event)
     fields.pop("type", None)
     return clean(msgspec.json.encode(fields).decode()) if fields else ""
@@ -315,10 +315,10 @@ def _keys(values: Mapping[str, Any]) -> str:
 
 
 def is_error(event: Event | Opaque) -> bool:
-    """Whether a tool call went wrong."""
+    """True if a tool call failed."""
     return isinstance(event, ToolCompleted) and event.message.get("status") == "error"
 
 
 def _clock(at: str) -> str:
-    """`2026-11-20T23:10:05.123456+00:00` → `23:10:05.123`."""
+    """Returns `23:10:05.123` for `2026-11-20T23:10:05.123456+00:00`."""
     return at[11:23]

@@ -1,4 +1,4 @@
-"""Text for a terminal: made harmless, shortened, coloured."""
+"""Text for a terminal: cleaning, shortening, colours."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ _SEQUENCE = re.compile(
     r"|[ -/]*[0-~])"
 )
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-_TELLING = ("description", "command", "path", "pattern", "query", "url", "prompt", "question")
-"""Arguments that say what a tool call is about, most telling first."""
+_SUBJECTS = ("description", "command", "path", "pattern", "query", "url", "prompt", "question")
+"""Arguments that describe a tool call, the most specific first."""
 
 _MARKS = {"completed": "☑", "in_progress": "◐"}
 
 
 def clean(text: str) -> str:
-    """Without anything that could move the cursor, change the terminal, or make text read otherwise than it is."""
+    """Removes characters that could move the cursor, change the terminal, or disguise the text."""
     return _CONTROL.sub("", _SEQUENCE.sub("", text))
 
 
 def one_line(text: str, limit: int) -> str:
-    """Harmless, on one line, at most `limit` characters."""
+    """Returns the cleaned text on one line of at most `limit` characters."""
     short = " ".join(clean(text[: limit * 8]).split())
     return short if len(short) <= limit else short[: limit - 1].rstrip() + "…"
 
 
 def about(args: Mapping[str, Any], limit: int) -> str:
-    """What a tool call is about, by its arguments."""
-    for name in _TELLING:
+    """Returns the subject of a tool call, from its arguments."""
+    for name in _SUBJECTS:
         if isinstance(value := args.get(name), str) and value.strip():
             return one_line(value, limit)
     if isinstance(paths := args.get("filepaths"), list):
@@ -52,12 +52,12 @@ def is_done(todo: Any) -> bool:
 
 
 def todo_line(todo: Mapping[str, Any]) -> str:
-    """An item of a checklist."""
+    """Returns the line of an item of a checklist."""
     return f"{_MARKS.get(str(todo.get('status')), '☐')} {one_line(str(todo.get('content', '')), 110)}"
 
 
 def age(at: str, now: datetime) -> str:
-    """How long ago an ISO time was, in its largest unit: `5 min`, `3 h`, `12 d`."""
+    """Returns the age of an ISO time in its largest unit: `5 min`, `3 h`, `12 d`."""
     try:
         seconds = max(0, int((now - datetime.fromisoformat(at)).total_seconds()))
     except (ValueError, TypeError):
@@ -70,7 +70,7 @@ def age(at: str, now: datetime) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """Colours, or none of them."""
+    """Colours, if they are on."""
 
     on: bool = False
 
@@ -97,6 +97,6 @@ class Style:
 
 
 def style_of(stream: TextIO, environ: Mapping[str, str] | None = None) -> Style:
-    """Colours on a terminal, unless `NO_COLOR` is set."""
+    """Returns colours for a terminal, unless `NO_COLOR` is set."""
     names = os.environ if environ is None else environ
     return Style(stream.isatty() and not names.get("NO_COLOR") and names.get("TERM") != "dumb")

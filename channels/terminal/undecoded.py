@@ -1,4 +1,4 @@
-"""What is shown of events that do not decode, or that this version does not know."""
+"""Display of events that do not decode, or that this version does not know."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from core.events import Envelope, Opaque, Record
 
 
 def problem_of(record: Record) -> str:
-    """Why the event does not decode; empty if it does, or if its type is of an extension or a newer version."""
+    """Returns the reason why the event does not decode; empty if it does, or for types of extensions and newer
+    versions.
+    """
     return (record.event.problem or "") if isinstance(record.event, Opaque) else ""
 
 
 def fields_of(record: Record) -> str:
-    """The stored fields of an event, without its envelope, as JSON."""
+    """Returns the stored fields of an event, without its envelope, as JSON."""
     envelope = {field.encode_name for field in msgspec.structs.fields(Envelope)}
     try:
         stored = msgspec.json.decode(record.raw, type=dict[str, Any])

@@ -1,6 +1,6 @@
-"""`sika log verify`: reads threads' logs as they are stored and looks for what must not be.
+"""`sika log verify`: reads threads' logs as stored and checks their integrity.
 
-Messages are read with their subject and headers, which `EventLog.read` does not show.
+Messages are read with their subject and headers, which `EventLog.read` does not return.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from core.log.store import EventLog
 from core.thread.state import fold
 
 _FORGET = (ThreadErased, ThreadPruned)
-"""First events of a log whose earlier events were purged, as they should be."""
+"""First events of a log whose earlier events were purged on purpose."""
 _EVERY_CUT = 200
-"""Logs up to this length are folded in pieces at every possible cut; longer ones in pieces of a fiftieth."""
+"""Logs up to this length are also folded event by event; longer ones in pieces of a fiftieth."""
 
 
 class Verdict(NamedTuple):
@@ -56,11 +56,11 @@ async def verify(log: EventLog, thread_id: str) -> Verdict:
 
 
 async def verify_all(log: EventLog) -> AsyncIterator[tuple[str, Verdict]]:
-    """Checks every thread, in one pass over the log; a thread's verdict comes once its last event was read.
+    """Checks every thread, in one pass over the log; yields a thread's verdict once its last event was read.
 
-    The number of its events is taken at the start, so only threads that are still open at that point of the log are
-    in memory. Threads that the pass did not complete (a replica that is behind, a purge meanwhile) are read from the
-    stream's leader.
+    The numbers of events are read at the start, so only threads with events on both sides of the current sequence are
+    in memory. Threads that the pass did not complete (a lagging replica, a purge meanwhile) are read from the stream's
+    leader.
     """
     names = log.bus.names
     every = names.log(Aggregate("thread", "*"))
@@ -72,7 +72,7 @@ async def verify_all(log: EventLog) -> AsyncIterator[tuple[str, Verdict]]:
         for message in part:
             seq, subject = message.seq, message.subject
             if subject not in left:
-                continue  # begun, or completely read, since the start
+                continue  # created, or completely read, since the start
             read.setdefault(subject, []).append(message)
             left[subject] -= 1
             if not left[subject]:
@@ -109,7 +109,7 @@ def _purged(records: Sequence[Record]) -> bool:
 
 
 def _chain(stored: Sequence[Stored], records: Sequence[Record]) -> list[str]:
-    """Every append named the sequence it followed. Another one before it: something is missing, or was forced in."""
+    """Checks the guards: every append named its predecessor. Another one means a missing or an inserted event."""
     problems = []
     before = None if _purged(records) else 0
     for message in stored:
@@ -129,39 +129,39 @@ def _envelope(message: Stored, record: Record, subject: str) -> list[str]:
     if not subject.endswith(f".{head.kind}.{head.aggregate_id}"):
         problems.append(f"{record.seq}: the event belongs to {record.aggregate}, its subject is {subject}")
     for name, value in (("Nats-Msg-Id", head.id), ("Sika-Type", head.type)):
-        if (found := message.header(name)) != value:
-            problems.append(f"{record.seq}: header {name} is {found}, the event says {value}")
+        if (header := message.header(name)) != value:
+            problems.append(f"{record.seq}: header {name} is {header}, the event says {value}")
     return problems
 
 
 def _causes(records: Sequence[Record]) -> list[str]:
     problems = []
-    seen: set[str] = set()
+    ids: set[str] = set()
     purged = _purged(records)
     for record in records:
-        if record.id in seen:
+        if record.id in ids:
             problems.append(f"{record.seq}: the id {record.id} occurs a second time")
-        if record.head.cause is not None and record.head.cause not in seen and not purged:
+        if record.head.cause is not None and record.head.cause not in ids and not purged:
             problems.append(f"{record.seq}: its cause {record.head.cause} is not an earlier event of this thread")
-        seen.add(record.id)
+        ids.add(record.id)
     return problems
 
 
 def _lives(records: Sequence[Record]) -> list[str]:
-    """Events that may not follow in the life of their run (`core.lifecycle`)."""
+    """Returns events that may not follow in the life of their run (`core.lifecycle`)."""
     opaque = {record.seq for record in records if isinstance(record.event, Opaque)}
     return [f"{seq}: {text}" for seq, text in fold(records).problems if seq not in opaque]
 
 
 def _calls(records: Sequence[Record]) -> list[str]:
-    """Calls that have an outcome were begun, or asked for: the outcome of a call that a policy refused, or that was
-    open when its run was stopped, follows no intent.
+    """Checks that calls with an outcome were begun, or requested. The outcome of a call that a policy refused, or that
+    was open when its run was stopped, follows no intent.
     """
     problems = []
     calls: set[str] = set()
     for record in records:
         event = record.event
-        calls.update(_called(record))
+        calls.update(_message_call_ids(record))
         if record.run is None:
             continue
         if isinstance(event, ToolRequested):
@@ -171,8 +171,8 @@ def _calls(records: Sequence[Record]) -> list[str]:
     return problems
 
 
-def _called(record: Record) -> Iterator[str]:
-    """The tool calls of the messages in an event, whatever its type."""
+def _message_call_ids(record: Record) -> Iterator[str]:
+    """Yields the ids of tool calls in the messages of an event of any type."""
     return _call_ids(msgspec.json.decode(record.raw)) if b'"tool_calls"' in record.raw else iter(())
 
 
@@ -187,7 +187,7 @@ def _call_ids(value: Any) -> Iterator[str]:
 
 
 def _folds(records: Sequence[Record]) -> list[str]:
-    """Folding is the same in one go and in pieces."""
+    """Checks that folding in pieces gives the same state as folding at once."""
     whole = fold(records)
     sizes = {1, 7, len(records) // 2} if len(records) <= _EVERY_CUT else {len(records) // 50, len(records) // 2}
     problems = []

@@ -1,6 +1,6 @@
-"""NATS: the connection, the subjects, the streams, and three ways to ask.
+"""NATS: the connection, the subjects, the streams, and requests.
 
-Every subject of the system is built in this file. What the planes are for: design decision 0002 in `core/decisions/`.
+Every subject of the system is built in this file. Decision 0002 in `core/decisions/` explains the planes.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from core.events import Aggregate
 log = structlog.get_logger("sika.bus")
 
 ASK_SECONDS = 5.0
-"""Deadline of one request to the server (its own API answers in milliseconds; a leader election takes up to 5 s)."""
+"""Timeout of a request to the server (its own API answers in milliseconds; a leader election takes up to 5 s)."""
 CONNECT_SECONDS = 10.0
-"""How long a first connection may take before the start is given up with an error."""
-WORD_SECONDS = 5.0
-"""How often a start that waits for NATS says so."""
+"""Timeout of the first connection."""
+REPORT_SECONDS = 5.0
+"""Interval of warnings while the start waits for NATS."""
 SECOND = 1_000_000_000
 """Nanoseconds: the unit of durations in the JetStream API."""
 
@@ -41,16 +41,16 @@ STREAM_NAME_IN_USE = 10058
 MESSAGE_NOT_FOUND = 10037
 
 
-class ApiError(Exception):
-    """The JetStream API refused. `code` is its error code (`err_code`), see nats-server's errors.json."""
+class ApiError(Unavailable):
+    """The JetStream API refused. `err_code` is its error code, see nats-server's errors.json."""
 
-    def __init__(self, code: int, text: str) -> None:
-        super().__init__(f"JetStream {code}: {text}")
-        self.code = code
+    def __init__(self, err_code: int, text: str) -> None:
+        super().__init__(f"JetStream {err_code}: {text}")
+        self.err_code = err_code
 
 
 class Subjects:
-    """Names of everything on the bus, under one prefix."""
+    """Names of subjects, streams and buckets, under one prefix."""
 
     def __init__(self, prefix: str = "sika") -> None:
         if not prefix.replace("-", "").replace("_", "").isalnum():
@@ -60,7 +60,7 @@ class Subjects:
         self._log, self._live = f"{prefix}.log.", f"{prefix}.live."
 
     def stream(self, plane: str) -> str:
-        """`log`, `cmd`, `tok`, `timer` or `dlq`."""
+        """The stream of `log`, `cmd`, `tok`, `timer`, `place` or `dlq`."""
         return f"{self.prefix}_{plane}".upper()
 
     @property
@@ -93,7 +93,7 @@ class Subjects:
         return f"{self.prefix}.wake.>"
 
     def place(self, actor: str) -> str:
-        """How far into the log an actor's events have been dispatched."""
+        """The subject of an actor's offset: the sequence up to which its events have been dispatched."""
         return f"{self.prefix}.place.{actor}"
 
     def call(self, actor: str) -> str:
@@ -103,12 +103,12 @@ class Subjects:
         return f"{self.prefix}.dlq.{actor}.{aggregate.kind}.{aggregate.id}"
 
     def aggregate(self, subject: str) -> Aggregate:
-        """The aggregate at the end of any of these subjects."""
+        """Returns the aggregate at the end of any of these subjects."""
         kind, identity = subject.rsplit(".", 2)[-2:]
         return Aggregate(kind, identity)
 
     def target(self, subject: str) -> tuple[str, Aggregate]:
-        """Actor and aggregate of a `cmd`, `wake` or `dlq` subject. Raises `ValueError` if it has too few parts."""
+        """Returns actor and aggregate of a `cmd`, `wake` or `dlq` subject. Raises `ValueError` for too few parts."""
         parts = subject.split(".", 4)
         if len(parts) != 5:
             raise ValueError(f"{self.prefix}.<plane>.<actor>.<kind>.<id> has five parts, this subject {len(parts)}")
@@ -117,7 +117,7 @@ class Subjects:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where NATS is and how to be let in. Paths are files; `token` and `password` never appear in `repr`."""
+    """Address and credentials of a NATS. Paths are files; `token` and `password` never appear in `repr`."""
 
     url: str
     user: str | None = None
@@ -130,29 +130,29 @@ class Endpoint:
     prefix: str = "sika"
     replicas: int = 1
     patience: float | None = None
-    """How long a NATS that is not there yet is waited for; None: no longer than a working one may take."""
+    """Timeout of the first connection in seconds; None: `CONNECT_SECONDS`."""
     trouble: Callable[[], str | None] = field(default=lambda: None, repr=False, compare=False)
-    """Why this NATS does not work at the moment, if that is known."""
+    """Returns the known reason why this NATS does not work at the moment."""
 
 
 class _Client(Client):
-    """nats-py's client with a header parser that trusts its server: a quarter of the time, and headers are many."""
+    """nats-py's client with a header parser that trusts its server: it takes a quarter of the time."""
 
     @staticmethod
     def _parse_header_lines(raw: bytes) -> dict[str, str]:
-        found = {}
+        headers = {}
         for line in raw.decode("utf-8", "replace").split("\r\n"):
             name, colon, value = line.partition(":")
             if colon:
-                found[name] = value.strip()
-        return found
+                headers[name] = value.strip()
+        return headers
 
 
 Handler = Callable[[Msg], Awaitable[None]]
 
 
 class Bus:
-    """One process's connection. Reconnects for ever; what was in flight meanwhile times out as `Unavailable`."""
+    """A process's connection. Reconnects for ever; requests in flight meanwhile fail as `Unavailable`."""
 
     def __init__(self, nc: Client, endpoint: Endpoint) -> None:
         self.nc = nc
@@ -162,74 +162,58 @@ class Bus:
         self._on_reconnect: set[Callable[[], None]] = set()
         self._inbox = nc.new_inbox()
         self._waiting: dict[str, asyncio.Queue[Msg] | asyncio.Future[Msg]] = {}
-        self._asked = 0
+        self._requests = 0
         self._lost = 0
         """The number of the last request before the connection was lost: no request up to it can be answered."""
 
-    # ── asking ──────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── requests ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def ask(
         self, subject: str, payload: bytes, headers: dict[str, str] | None = None, timeout: float = ASK_SECONDS
     ) -> Msg:
-        """One request, one reply. Raises `Unavailable` if nobody is there or the deadline passes: it may still have
-        happened.
+        """Sends a request and returns its reply. Raises `Unavailable` if there is no responder or the timeout passes:
+        the request may still take effect.
         """
         future: asyncio.Future[Msg] = asyncio.get_running_loop().create_future()
-        token = self._await(future)
-        try:
-            await self._send(subject, payload, f"{self._inbox}.{token}", headers)
-            async with asyncio.timeout(timeout):
-                reply = await future
-        except TimeoutError as error:
-            raise self.unavailable(f"{subject}: no answer within {timeout:g} s") from error
-        finally:
-            del self._waiting[token]
+        with self._inbox_of(future) as inbox:
+            await self._send(subject, payload, inbox, headers)
+            reply = await self._within(timeout, future, f"{subject}: no answer")
         if reply.header and reply.header.get("Status") == "503":
             raise self.unavailable(f"{subject}: nobody answers: no JetStream there, or it has no leader at the moment")
         return reply
 
     async def echo(self, timeout: float = ASK_SECONDS) -> None:
-        """Send a message to ourselves. When this returns, everything that the server had for this connection before it
-        took the message has arrived. Raises `Unavailable`.
+        """Sends a message to this connection. On return, all messages that the server had for it before have arrived.
+        Raises `Unavailable`.
         """
         future: asyncio.Future[Msg] = asyncio.get_running_loop().create_future()
-        token = self._await(future)
-        try:
-            await self._send(f"{self._inbox}.{token}", b"", "", None)
-            async with asyncio.timeout(timeout):
-                await future
-        except TimeoutError as error:
-            raise self.unavailable(f"the server does not send back within {timeout:g} s") from error
-        finally:
-            del self._waiting[token]
+        with self._inbox_of(future) as inbox:
+            await self._send(inbox, b"", "", None)
+            await self._within(timeout, future, "the server does not send back")
 
     @asynccontextmanager
     async def ask_many(self, subject: str, payload: bytes) -> AsyncIterator[asyncio.Queue[Msg]]:
-        """One request, many replies: a queue of them, for as long as the block lasts."""
+        """Sends a request with many replies: yields a queue of them, for as long as the block lasts."""
         queue: asyncio.Queue[Msg] = asyncio.Queue()
-        token = self._await(queue)
-        try:
-            await self._send(subject, payload, f"{self._inbox}.{token}", None)
+        with self._inbox_of(queue) as inbox:
+            await self._send(subject, payload, inbox, None)
             yield queue
-        finally:
-            del self._waiting[token]
 
     async def api(self, call: str, request: Mapping[str, Any] | None = None) -> Any:
-        """A JetStream API call. Raises `ApiError`, `Unavailable`."""
+        """Calls the JetStream API. Raises `ApiError`, `Unavailable`."""
         payload = msgspec.json.encode(request) if request is not None else b""
-        reply = msgspec.json.decode((await self.ask(f"$JS.API.{call}", payload)).data)
-        if error := reply.get("error"):
-            raise ApiError(error.get("err_code", 0), error.get("description", ""))
-        return reply
+        return checked(await self.ask(f"$JS.API.{call}", payload))
+
+    async def store(self, subject: str, payload: bytes, headers: dict[str, str] | None = None) -> int:
+        """Publishes to a stream, and returns the acknowledged sequence. Raises `ApiError`, `Unavailable`."""
+        return int(checked(await self.ask(subject, payload, headers))["seq"])
 
     async def probe(self) -> None:
-        """Stores a byte, to find out whether that works. Raises `ApiError`, `Unavailable`."""
-        reply = msgspec.json.decode((await self.ask(self.names.place("-probe"), b"1")).data)
-        if error := reply.get("error"):
-            raise ApiError(error.get("err_code", 0), error.get("description", ""))
+        """Stores a byte to test the storage. Raises `ApiError`, `Unavailable`."""
+        await self.store(self.names.place("-probe"), b"1")
 
     def trouble(self) -> str | None:
-        """Why NATS cannot be used at the moment, if that is known."""
+        """Returns the known reason why NATS cannot be used at the moment."""
         if trouble := self._trouble():
             return trouble
         return None if self.connected else "the connection to NATS is lost and being made again"
@@ -239,21 +223,21 @@ class Bus:
         return self.nc.is_connected
 
     def unavailable(self, text: str) -> Unavailable:
-        """The error, with what is being waited for."""
+        """Returns the error, with the known reason."""
         trouble = self.trouble()
         return Unavailable(f"{text} ({trouble})" if trouble else text)
 
     @property
     def reconnects(self) -> int:
-        """How often the connection was made again: counted before the subscriptions are."""
+        """The number of reconnects. It is incremented before the subscriptions are renewed."""
         return self.nc.stats["reconnects"]
 
     async def publish(self, subject: str, payload: bytes, headers: dict[str, str] | None = None) -> None:
-        """Fire and forget: may be lost."""
+        """Publishes without acknowledgement: the message may be lost."""
         await self._send(subject, payload, "", headers)
 
     async def request_from(self, subject: str, payload: bytes, reply: str) -> None:
-        """Fire a request whose replies go to a subscription of the caller's."""
+        """Sends a request whose replies go to a subscription of the caller's."""
         await self._send(subject, payload, reply, None)
 
     async def subscribe(self, subject: str, handler: Handler, queue: str = "") -> Subscription:
@@ -267,11 +251,23 @@ class Bus:
         except (nats.errors.Error, OSError) as error:
             raise self.unavailable(f"{subject}: {error or type(error).__name__}") from error
 
-    def _await(self, waiter: asyncio.Queue[Msg] | asyncio.Future[Msg]) -> str:
-        self._asked += 1
-        token = f"{self._asked:x}"
+    @contextmanager
+    def _inbox_of(self, waiter: asyncio.Queue[Msg] | asyncio.Future[Msg]) -> Iterator[str]:
+        """Yields a subject whose messages go to the waiter, for as long as the block lasts."""
+        self._requests += 1
+        token = f"{self._requests:x}"
         self._waiting[token] = waiter
-        return token
+        try:
+            yield f"{self._inbox}.{token}"
+        finally:
+            del self._waiting[token]
+
+    async def _within(self, timeout: float, reply: asyncio.Future[Msg], problem: str) -> Msg:
+        try:
+            async with asyncio.timeout(timeout):
+                return await reply
+        except TimeoutError as error:
+            raise self.unavailable(f"{problem} within {timeout:g} s") from error
 
     async def _on_reply(self, msg: Msg) -> None:
         waiter = self._waiting.get(msg.subject.rpartition(".")[2])
@@ -282,7 +278,7 @@ class Bus:
 
     @contextmanager
     def on_reconnect(self, callback: Callable[[], None]) -> Iterator[None]:
-        """Call back after each reconnect: subscriptions live on, but what was sent or asked meanwhile may be lost."""
+        """Calls back after each reconnect: subscriptions live on, but messages sent meanwhile may be lost."""
         self._on_reconnect.add(callback)
         try:
             yield
@@ -290,7 +286,7 @@ class Bus:
             self._on_reconnect.discard(callback)
 
     def disconnected(self) -> None:
-        self._lost = self._asked
+        self._lost = self._requests
 
     def reconnected(self) -> None:
         for token, waiter in self._waiting.items():
@@ -305,22 +301,22 @@ class Bus:
     # ── streams ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def ensure_streams(self) -> None:
-        """Create or update the streams of all planes. Safe to run from every process at every start."""
+        """Creates or updates the streams of all planes. Safe to run from every process at every start."""
         for config in self._stream_configs():
             try:
                 await self.api(f"STREAM.CREATE.{config['name']}", config)
             except ApiError as error:
-                if error.code != STREAM_NAME_IN_USE:
+                if error.err_code != STREAM_NAME_IN_USE:
                     raise
                 await self.api(f"STREAM.UPDATE.{config['name']}", config)
 
     async def ensure_previews(self) -> None:
-        """A memory stream vanishes, definition and all, when its server restarts."""
+        """Creates the stream of previews: a memory stream vanishes with its definition when its server restarts."""
         config = self._previews_config()
         await self.api(f"STREAM.CREATE.{config['name']}", config)
 
     async def ensure_consumer(self, stream: str, config: Mapping[str, Any], *, anew: bool = False) -> None:
-        """Create or update a durable consumer; `anew` forgets what it had delivered and not been acked for."""
+        """Creates or updates a durable consumer. `anew` forgets its deliveries that were not acked."""
         name = config["durable_name"]
         if anew:
             try:
@@ -379,7 +375,7 @@ class Bus:
 
 @asynccontextmanager
 async def connect(endpoint: Endpoint, name: str = "sika") -> AsyncIterator[Bus]:
-    """Connect and make sure the streams are there. Raises `Unavailable` with the place and the reason."""
+    """Connects, and creates or updates the streams. Raises `Unavailable` with the address and the reason."""
     nc = _Client()
     bus = Bus(nc, endpoint)
 
@@ -390,19 +386,19 @@ async def connect(endpoint: Endpoint, name: str = "sika") -> AsyncIterator[Bus]:
     async def disconnected() -> None:
         bus.disconnected()
 
-    said: deque[str] = deque(maxlen=1)
+    errors: deque[str] = deque(maxlen=1)
     loop = asyncio.get_running_loop()
-    began = word = loop.time()
+    began = reported = loop.time()
     seconds = endpoint.patience or CONNECT_SECONDS
 
     async def trouble(error: Exception) -> None:
-        nonlocal word
-        said.append(str(error) or type(error).__name__)
+        nonlocal reported
+        errors.append(str(error) or type(error).__name__)
         if ready:
-            log.warning("nats", error=said[-1])
-        elif (now := loop.time()) - word >= WORD_SECONDS:
-            word = now
-            log.warning("NATS is waited for", url=endpoint.url, seconds=round(now - began), error=said[-1])
+            log.warning("nats", error=errors[-1])
+        elif (now := loop.time()) - reported >= REPORT_SECONDS:
+            reported = now
+            log.warning("NATS is waited for", url=endpoint.url, seconds=round(now - began), error=errors[-1])
 
     ready = False
     try:
@@ -425,10 +421,10 @@ async def connect(endpoint: Endpoint, name: str = "sika") -> AsyncIterator[Bus]:
         ready = True
         await bus.start()
         await bus.ensure_streams()
-    except (nats.errors.Error, ApiError, OSError, TimeoutError, Unavailable) as error:
+    except (nats.errors.Error, OSError, Unavailable) as error:
         with suppress(OSError, nats.errors.Error):
             await nc.close()
-        reason = str(error) or (f"no answer within {seconds:g} s" + (f" ({said[-1]})" if said else ""))
+        reason = str(error) or (f"no answer within {seconds:g} s" + (f" ({errors[-1]})" if errors else ""))
         raise Unavailable(f"NATS at {endpoint.url}: {reason}") from error
     try:
         yield bus
@@ -437,8 +433,16 @@ async def connect(endpoint: Endpoint, name: str = "sika") -> AsyncIterator[Bus]:
             await nc.close()
 
 
+def checked(reply: Msg) -> Any:
+    """Returns JetStream's decoded response. Raises `ApiError` for an error."""
+    response = msgspec.json.decode(reply.data)
+    if error := response.get("error"):
+        raise ApiError(error.get("err_code", 0), error.get("description", ""))
+    return response
+
+
 def reach(endpoint: Endpoint) -> dict[str, Any]:
-    """Returns the options of `Client.connect` that say where the server is, and who connects."""
+    """Returns the options of `Client.connect` for the server's address and the credentials."""
     return {
         "servers": endpoint.url.split(","),
         "user": endpoint.user,
@@ -450,7 +454,7 @@ def reach(endpoint: Endpoint) -> dict[str, Any]:
 
 
 def tls_context(endpoint: Endpoint) -> ssl.SSLContext | None:
-    """What a connection to this endpoint needs, None if it is not to be encrypted by us."""
+    """Returns the TLS context of a connection to this endpoint; None if none is configured."""
     if not (endpoint.tls_ca or endpoint.tls_cert):
         return None
     context = ssl.create_default_context(cafile=endpoint.tls_ca)

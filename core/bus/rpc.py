@@ -1,12 +1,12 @@
-"""Questions to an actor that change nothing in the log: request and answer, with progress on the way.
+"""Requests to an actor that change nothing in the log: request and answer, with progress on the way.
 
-The answer is preceded by any number of frames: progress, or a heartbeat every `HEARTBEAT_SECONDS`, so that an
-answerer that died is told from one that is still at work. Nothing is stored: an asker that wants to be sure asks
-again, with whatever key makes the question repeatable.
+The answer is preceded by any number of frames: progress, or a heartbeat every `HEARTBEAT_SECONDS`, by which a caller
+tells a dead actor from a busy one. Nothing is stored: a caller that needs certainty retries, with a key that makes the
+request repeatable.
 
-Progress is for people who watch: it is cut into pieces that fit a message, and of a flood only the newest
-`PROGRESS_CHARACTERS` per interval are sent. Each question is answered in a task of its own, which ends alone whatever
-happens in it; the loop that takes them outlives all of them.
+Progress is for people who watch: it is cut into pieces that fit a message, and at most the newest
+`PROGRESS_CHARACTERS` per interval are sent. Each request is answered in a task of its own, which ends alone after any
+error; the loop that takes requests outlives all of them.
 """
 
 from __future__ import annotations
@@ -28,39 +28,39 @@ log = structlog.get_logger("sika.calls")
 
 HEARTBEAT_SECONDS = 3.0
 SILENCE_SECONDS = 10.0
-"""An answerer that has not been heard for this long is given up."""
+"""Timeout of the next frame."""
 PROGRESS_SECONDS = 0.1
-"""Progress is gathered this long before it is sent."""
+"""Interval in which progress is gathered before it is sent."""
 PROGRESS_CHARACTERS = 32_768
-"""Of progress in one interval; as JSON at most six bytes each (`\\u0000`), which fits the server's 1 MiB."""
+"""Limit of progress in an interval; as JSON at most six bytes each (`\\u0000`), which fits the server's 1 MiB."""
 ANSWER_BYTES = 900_000
 """Answers must fit a message; the server's limit is 1 MiB."""
 ANSWER_SECONDS = 3600.0
-"""Deadline of one answer: longer than any command may take."""
-MAX_QUESTIONS = 1000
-"""That one process answers at once; further ones are declined."""
+"""Timeout of an answer: longer than any command may take."""
+MAX_REQUESTS = 1000
+"""Limit of requests that a process answers at once; others are declined."""
 
 
 class Declined(Unavailable):
-    """Somebody answered, and cannot help now: asking again at once does not change that."""
+    """The actor answered that it cannot help now: an immediate retry is useless."""
 
 
 class Silent(Unavailable):
-    """Somebody may have taken the question, and was not heard again: nobody knows what became of it."""
+    """A process may have taken the request, and fell silent: the outcome is unknown."""
 
 
 Answer = Callable[[Mapping[str, Any], Callable[[str], Awaitable[None]]], Awaitable[Any]]
 
 
 class _Frame(msgspec.Struct, omit_defaults=True):
-    """One reply: exactly one of these. All empty: a heartbeat."""
+    """A reply, in which exactly one field is set; a heartbeat has none."""
 
     progress: str | None = None
     answer: msgspec.Raw = msgspec.Raw()
     error: tuple[str, str] | None = None
     """Code and text of an error."""
     family: str | None = None
-    """Code of the error's class in `BY_CODE`, where it is not the error's own. Older answerers do not name it."""
+    """Code of the error's class in `BY_CODE`, where it is not the error's own. Older versions do not name it."""
 
 
 async def call(
@@ -70,9 +70,11 @@ async def call(
     on_progress: Callable[[str], Awaitable[None]] | None = None,
     on_sign: Callable[[], None] | None = None,
 ) -> Any:
-    """Ask an actor. `on_sign` is called at each sign of life. Raises what the actor raises, with its code: `Invalid`,
-    `NotFound`, `Refused`, `Declined` (it cannot help now), `Internal` (a defect of the actor). Raises `Silent` if
-    nothing is heard (any more), `Unavailable` if no such actor runs.
+    """Sends a request to an actor and returns its answer. `on_sign` is called at each sign of life.
+
+    Raises the actor's error, with its code: `Invalid`, `NotFound`, `Refused`, `Declined` (it cannot help now),
+    `Internal` (a defect of the actor). Raises `Silent` if no frame arrives in time, `Unavailable` if no such actor
+    runs.
     """
     subject = bus.names.call(actor)
     async with bus.ask_many(subject, msgspec.json.encode(request)) as replies:
@@ -100,7 +102,7 @@ async def call(
 
 
 def _raised(code: str, text: str, family: str | None) -> SikaError:
-    """Returns the error that an answerer raised; `Invalid` for an unknown code of one that names no family."""
+    """Returns the error that the actor raised; `Invalid` for an unknown code without a family."""
     cls = BY_CODE.get(family or code, Invalid)
     error = Declined(text) if cls is Unavailable else cls(text)
     error.code = code
@@ -115,8 +117,8 @@ def _refusal(error: SikaError) -> _Frame:
 
 
 async def serve(bus: Bus, actor: str, answer: Answer) -> None:
-    """Answer questions to an actor, until cancelled; processes that serve the same actor share the questions."""
-    places = anyio.Semaphore(MAX_QUESTIONS)
+    """Answers an actor's requests, until cancelled; processes that serve the same actor share its requests."""
+    slots = anyio.Semaphore(MAX_REQUESTS)
     async with anyio.create_task_group() as tasks:
 
         async def guarded(msg: Msg) -> None:
@@ -125,18 +127,18 @@ async def serve(bus: Bus, actor: str, answer: Answer) -> None:
             except Exception:
                 log.exception("question failed", actor=actor)
             finally:
-                places.release()
+                slots.release()
 
-        async def on_question(msg: Msg) -> None:
+        async def on_request(msg: Msg) -> None:
             try:
-                places.acquire_nowait()
+                slots.acquire_nowait()
             except anyio.WouldBlock:
-                busy = Unavailable(f"{actor}: {MAX_QUESTIONS} questions are being answered")
+                busy = Unavailable(f"{actor}: {MAX_REQUESTS} questions are being answered")
                 await _send(bus, actor, msg, _refusal(busy))
                 return
             tasks.start_soon(guarded, msg)
 
-        subscription = await bus.subscribe(bus.names.call(actor), on_question, queue=actor)
+        subscription = await bus.subscribe(bus.names.call(actor), on_request, queue=actor)
         try:
             await anyio.sleep_forever()
         finally:
@@ -144,27 +146,27 @@ async def serve(bus: Bus, actor: str, answer: Answer) -> None:
 
 
 async def _answer(bus: Bus, actor: str, answer: Answer, msg: Msg) -> None:
-    """One question: the actor's answer, with a sign of life as long as it takes."""
+    """Sends the actor's answer to a request, with signs of life until then."""
     if not msg.reply:
         log.warning("a question without an address for its answer", actor=actor, bytes=len(msg.data))
         return
-    shown = _Progress()
+    progress = _Progress()
 
     async def alive() -> None:
         quiet = 0.0
         while True:
             await asyncio.sleep(PROGRESS_SECONDS)
             quiet += PROGRESS_SECONDS
-            if shown or quiet >= HEARTBEAT_SECONDS:
+            if progress or quiet >= HEARTBEAT_SECONDS:
                 quiet = 0.0
-                await _send(bus, actor, msg, _Frame(progress=shown.take() or None))
+                await _send(bus, actor, msg, _Frame(progress=progress.take() or None))
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(alive)
-        frame = await _frame(actor, answer, msg, shown.add)
+        frame = await _frame(actor, answer, msg, progress.add)
         tasks.cancel_scope.cancel()
-    if shown:
-        await _send(bus, actor, msg, _Frame(progress=shown.take()))
+    if progress:
+        await _send(bus, actor, msg, _Frame(progress=progress.take()))
     await _send(bus, actor, msg, frame)
 
 
@@ -176,7 +178,7 @@ async def _send(bus: Bus, actor: str, msg: Msg, frame: _Frame) -> None:
 
 
 class _Progress:
-    """What is to be shown at the end of the interval: of a flood the newest characters, and how many were left out."""
+    """Progress of an interval: the newest characters, and the number of those left out."""
 
     def __init__(self) -> None:
         self._texts: list[str] = []
@@ -207,7 +209,7 @@ class _Progress:
 
 
 def sendable(text: str) -> str:
-    """The text with what UTF-8 cannot say (lone surrogates, from bytes that are no text) replaced."""
+    """Replaces what UTF-8 cannot encode: lone surrogates, from bytes that are no text."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
@@ -216,8 +218,8 @@ async def _frame(actor: str, answer: Answer, msg: Msg, progress: Callable[[str],
         request = msgspec.json.decode(msg.data, type=dict[str, Any])
         async with asyncio.timeout(ANSWER_SECONDS):
             with contained():
-                answered = await answer(request, progress)
-            raw = redactor.json(msgspec.json.encode(answered))
+                response = await answer(request, progress)
+            raw = redactor.json(msgspec.json.encode(response))
         if len(raw) > ANSWER_BYTES:
             raise Invalid(f"{actor}: the answer has {len(raw)} bytes, more than {ANSWER_BYTES}")
         return _Frame(answer=msgspec.Raw(raw))

@@ -1,24 +1,22 @@
-"""The streams as JetStream shows them, for operators: their messages as stored, how many there are, their replicas.
-
-`EventLog` and `WorkQueue` do without: this is for what examines a system or repairs it.
-"""
+"""The streams as JetStream shows them: their messages as stored, their counts, their replicas."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
 import msgspec
 import nats.errors
 from nats.aio.client import Client
+from nats.aio.msg import Msg
 
 from core.bus.connection import ASK_SECONDS, MESSAGE_NOT_FOUND, STREAM_NOT_FOUND, ApiError, Bus, Endpoint, reach
 from core.errors import Unavailable
 
 PAGE = 500
-"""Messages of one request."""
+"""Limit of messages in a request."""
 
 
 class Stored(msgspec.Struct):
@@ -37,54 +35,48 @@ class Stored(msgspec.Struct):
         return None
 
 
+async def find(bus: Bus, plane: str, request: Mapping[str, Any]) -> Stored | None:
+    """Returns a message from the leader of a plane's stream; None if there is no such message."""
+    try:
+        reply = await bus.api(f"STREAM.MSG.GET.{bus.names.stream(plane)}", request)
+    except ApiError as error:
+        if error.err_code == MESSAGE_NOT_FOUND:
+            return None
+        raise
+    return msgspec.convert(reply["message"], Stored, strict=False)
+
+
 async def messages(bus: Bus, plane: str, subject: str) -> AsyncIterator[Stored]:
-    """All messages of a plane's stream whose subject matches, oldest first."""
+    """Yields the messages of a plane's stream whose subject matches, oldest first."""
     seq = 0
-    while True:
-        request = {"seq": seq + 1, "next_by_subj": subject}
-        try:
-            reply = await bus.api(f"STREAM.MSG.GET.{bus.names.stream(plane)}", request)
-        except ApiError as error:
-            if error.code == MESSAGE_NOT_FOUND:
-                return
-            raise Unavailable(str(error)) from error
-        message = msgspec.convert(reply["message"], Stored, strict=False)
+    while message := await find(bus, plane, {"seq": seq + 1, "next_by_subj": subject}):
         yield message
         seq = message.seq
 
 
 async def counts(bus: Bus, plane: str, subject: str) -> dict[str, int]:
-    """The subjects of a plane's stream that match, and how many messages each of them has."""
-    found: dict[str, int] = {}
+    """Returns the subjects of a plane's stream that match, with the number of their messages."""
+    by_subject: dict[str, int] = {}
     total = 1
-    while len(found) < total:
-        request = {"subjects_filter": subject, "offset": len(found)}
-        try:
-            reply = await bus.api(f"STREAM.INFO.{bus.names.stream(plane)}", request)
-        except ApiError as error:
-            raise Unavailable(str(error)) from error
+    while len(by_subject) < total:
+        request = {"subjects_filter": subject, "offset": len(by_subject)}
+        reply = await bus.api(f"STREAM.INFO.{bus.names.stream(plane)}", request)
         subjects = reply["state"].get("subjects")
         if not subjects:
             break
-        found |= subjects
-        total = reply.get("total", len(found))
-    return found
+        by_subject |= subjects
+        total = reply.get("total", len(by_subject))
+    return by_subject
 
 
 async def message_count(bus: Bus, plane: str) -> int:
-    """Returns how many messages a plane's stream has."""
-    try:
-        return int((await bus.api(f"STREAM.INFO.{bus.names.stream(plane)}"))["state"]["messages"])
-    except ApiError as error:
-        raise Unavailable(str(error)) from error
+    """Returns the number of messages in a plane's stream."""
+    return int((await bus.api(f"STREAM.INFO.{bus.names.stream(plane)}"))["state"]["messages"])
 
 
 async def delete(bus: Bus, plane: str, seq: int) -> None:
-    """Deletes one message of a plane's stream."""
-    try:
-        await bus.api(f"STREAM.MSG.DELETE.{bus.names.stream(plane)}", {"seq": seq, "no_erase": True})
-    except ApiError as error:
-        raise Unavailable(str(error)) from error
+    """Deletes a message of a plane's stream."""
+    await bus.api(f"STREAM.MSG.DELETE.{bus.names.stream(plane)}", {"seq": seq, "no_erase": True})
 
 
 async def replicas(bus: Bus, planes: Iterable[str]) -> int | None:
@@ -95,21 +87,18 @@ async def replicas(bus: Bus, planes: Iterable[str]) -> int | None:
             info: dict[str, Any] = await bus.api(f"STREAM.INFO.{bus.names.stream(plane)}")
             counts.append(int(info["config"]["num_replicas"]))
         except ApiError as error:
-            if error.code != STREAM_NOT_FOUND:
-                raise Unavailable(str(error)) from error
+            if error.err_code != STREAM_NOT_FOUND:
+                raise
     return min(counts) if counts else None
 
 
 async def check_jetstream(bus: Bus) -> None:
     """Raises `Unavailable` unless JetStream answers for this account."""
-    try:
-        await bus.api("INFO")
-    except ApiError as error:
-        raise Unavailable(str(error)) from error
+    await bus.api("INFO")
 
 
 class Visit(NamedTuple):
-    """A connection to a NATS that is not ours, and the version of its server."""
+    """A connection to an external NATS, and the version of its server."""
 
     bus: Bus
     version: tuple[int, int, int]
@@ -147,22 +136,35 @@ async def _connect_once(nc: Client, endpoint: Endpoint, name: str) -> None:
         )
 
 
-async def page(bus: Bus, plane: str, subject: str, start: int) -> tuple[list[Stored], bool]:
-    """Up to `PAGE` messages from a sequence on, and whether there are more. A replica that is behind may answer."""
-    request = msgspec.json.encode({"seq": start, "batch": PAGE, "next_by_subj": subject})
-    found: list[Stored] = []
+async def direct_get(bus: Bus, plane: str, subject: str, start: int, limit: int) -> tuple[list[Msg], bool]:
+    """Returns up to `limit` messages from a sequence on, and whether there are more. A replica that lags behind the
+    leader may answer.
+    """
+    request = msgspec.json.encode({"seq": start, "batch": limit, "next_by_subj": subject})
+    batch: list[Msg] = []
     async with bus.ask_many(f"$JS.API.DIRECT.GET.{bus.names.stream(plane)}", request) as replies:
         while True:
             try:
                 async with asyncio.timeout(ASK_SECONDS):
-                    reply = await replies.get()
+                    msg = await replies.get()
             except TimeoutError as error:
-                raise Unavailable("the log does not answer") from error
-            headers = reply.headers or {}
+                raise bus.unavailable(f"the {plane} does not answer") from error
+            headers = msg.headers or {}
             status = headers.get("Status")
             if status == "503":
-                raise Unavailable("the log is not available")
+                raise bus.unavailable(f"the {plane} is not available")
             if status is not None:
-                return found, status == "204" and int(headers.get("Nats-Num-Pending", "0")) > 0
-            lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
-            found.append(Stored(int(headers["Nats-Sequence"]), headers["Nats-Subject"], reply.data, lines.encode()))
+                return batch, status == "204" and int(headers.get("Nats-Num-Pending", "0")) > 0
+            batch.append(msg)
+
+
+async def page(bus: Bus, plane: str, subject: str, start: int) -> tuple[list[Stored], bool]:
+    """Returns up to `PAGE` messages from a sequence on, and whether there are more; see `direct_get`."""
+    messages, more = await direct_get(bus, plane, subject, start, PAGE)
+    return [_stored(msg) for msg in messages], more
+
+
+def _stored(msg: Msg) -> Stored:
+    headers = msg.headers or {}
+    lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    return Stored(int(headers["Nats-Sequence"]), headers["Nats-Subject"], msg.data, lines.encode())

@@ -1,1 +1,1 @@
-"""Who asks: people, programs and our own processes; what they may do, and how much of it."""
+"""Principals: people, programs and the server's own processes; their permissions and their limits."""

@@ -1,4 +1,4 @@
-"""What the log says about people and their keys: the facts, their fold, and the rules of each decision. Pure."""
+"""Accounts and API keys: their events, the fold, and the rules of each decision. Pure."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ AccountRole = Literal["admin", "user"]
 _EMAIL = re.compile(r"[^\s@<>\"',;:\\()\[\]]{1,64}@[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?")
 _SCOPE = re.compile(r"[a-z]+(?::[a-z]+)?")
 GRANTABLE = frozenset({"admin", "assistants", "crons", "files", "runs", "store", "threads"})
-"""What the scopes of keys are about; a key with `runs` may do all of `runs:create`, `runs:read`, `runs:cancel`."""
+"""The resources of keys' scopes; `runs` includes `runs:create`, `runs:read` and `runs:cancel`."""
 EMAIL_CHARACTERS = 254
 
 
@@ -32,8 +32,8 @@ EMAIL_CHARACTERS = 254
 
 
 class AccountCreated(Event, frozen=True):
-    """A person has an account from here on. `verified`: somebody vouches that the address is theirs (the operator, or
-    an identity provider); nobody does for those who register themselves.
+    """A person has an account from here on. `verified`: the operator or an identity provider vouches that the address
+    is theirs; after a self-registration it is false.
     """
 
     user: str
@@ -43,7 +43,7 @@ class AccountCreated(Event, frozen=True):
 
 
 class AccountRenamed(Event, frozen=True):
-    """The person gave themselves another address, which nobody has verified."""
+    """The person changed their address; the new one is not verified."""
 
     user: str
     email: str
@@ -57,7 +57,7 @@ class AccountAppointed(Event, frozen=True):
 
 
 class AccountDisabled(Event, frozen=True):
-    """Nobody gets in with this account any more; its sessions and keys end."""
+    """The account cannot be used any more; its sessions and keys end."""
 
     user: str
 
@@ -69,9 +69,7 @@ class AccountEnabled(Event, frozen=True):
 
 
 class PasswordSet(Event, frozen=True):
-    """The account has another password; all its sessions end. `temporary`: the person should
-    change it.
-    """
+    """The account has another password; all its sessions end. `temporary`: the person should change it."""
 
     user: str
     hash: str
@@ -83,17 +81,17 @@ class PasswordSet(Event, frozen=True):
 
 
 class SessionEnded(Event, frozen=True):
-    """The person signed out: the token of this session is worth nothing any more."""
+    """The person signed out: the token of this session is invalid from here on."""
 
     user: str
     session: str
     """Its id, which is no secret."""
     expires_at: str
-    """ISO 8601; the token is worth nothing after it, anyway."""
+    """ISO 8601; the token is invalid after it, anyway."""
 
 
 class KeyCreated(Event, frozen=True):
-    """An API key of a user. The key itself is shown once and kept nowhere."""
+    """An API key of a user was created. The key itself is shown once and stored nowhere."""
 
     key: str
     """Its public id, which is part of it."""
@@ -101,7 +99,7 @@ class KeyCreated(Event, frozen=True):
     digest: str
     """SHA-256 of the key's 256 random bits, hexadecimal."""
     scopes: list[str] | None = None
-    """None: all that the user may do."""
+    """None: all permissions of the user."""
     expires_at: str | None = None
     """ISO 8601; None: never."""
 
@@ -113,14 +111,14 @@ class KeyRevoked(Event, frozen=True):
 
 
 class SubjectLinked(Event, frozen=True):
-    """Who is `subject` at the identity provider `issuer` signs in as this user."""
+    """The `subject` of the identity provider `issuer` signs in as this user from here on."""
 
     user: str
     issuer: str
     subject: str
 
 
-# ── what they amount to ──────────────────────────────────────────────────────────────────────────────────────────────
+# ── state ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class Account(msgspec.Struct, frozen=True, kw_only=True):
@@ -130,11 +128,11 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
     created_at: str
     verified: bool = False
     password: Secret | None = None
-    """Its hash; None: signs in elsewhere only."""
+    """Its hash; None: only identity providers sign in."""
     temporary: bool = False
     disabled: bool = False
     version: int = 0
-    """Sessions of an older version are over."""
+    """Sessions of an older version are invalid."""
 
 
 class Key(msgspec.Struct, frozen=True, kw_only=True):
@@ -148,7 +146,7 @@ class Key(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Accounts(msgspec.Struct, frozen=True, kw_only=True):
-    """All accounts and keys. Treat as frozen: only `fold` makes new ones."""
+    """The accounts and keys. Treat as frozen: only `fold` makes new ones."""
 
     by_id: Mapping[str, Account] = {}
     by_email: Mapping[str, str] = {}
@@ -156,34 +154,34 @@ class Accounts(msgspec.Struct, frozen=True, kw_only=True):
     subjects: Mapping[tuple[str, str], str] = {}
     """(issuer, subject) → user."""
     ended: Mapping[str, str] = {}
-    """Sessions that were ended before they expired, and when they do."""
+    """Sessions that were ended before they expired, with the time when they expire."""
 
     @property
     def has_admin(self) -> bool:
         return any(account.role == "admin" and not account.disabled for account in self.by_id.values())
 
     def find(self, name: str) -> Account:
-        """By id or address. Raises `NotFound`."""
-        found = self.by_id.get(name) or self.by_id.get(self.by_email.get(name.strip().lower(), ""))
-        if found is None:
+        """Returns the account with an id or address. Raises `NotFound`."""
+        account = self.by_id.get(name) or self.by_id.get(self.by_email.get(name.strip().lower(), ""))
+        if account is None:
             raise NotFound(f"user {name[:80]!r}: there is no such account")
-        return found
+        return account
 
 
 EMPTY = Accounts()
 
 
 def fold(records: Iterable[Record], start: Accounts = EMPTY) -> Accounts:
-    """The accounts after these records. Pure and total."""
+    """Returns the accounts after these records. Pure and total."""
     by_id, by_email = dict(start.by_id), dict(start.by_email)
     keys, subjects, ended = dict(start.keys), dict(start.subjects), start.ended
     for record in records:
         match record.event:
-            case AccountCreated() as made if made.user not in by_id:
-                by_id[made.user] = Account(
-                    id=made.user, email=made.email, role=made.role, created_at=record.at, verified=made.verified
+            case AccountCreated() as event if event.user not in by_id:
+                by_id[event.user] = Account(
+                    id=event.user, email=event.email, role=event.role, created_at=record.at, verified=event.verified
                 )
-                by_email[made.email] = made.user
+                by_email[event.email] = event.user
             case KeyCreated() as key:
                 keys[key.key] = Key(
                     id=key.key,
@@ -198,7 +196,7 @@ def fold(records: Iterable[Record], start: Accounts = EMPTY) -> Accounts:
             case SubjectLinked() as link:
                 subjects[link.issuer, link.subject] = link.user
             case SessionEnded(session=name, expires_at=until):
-                ended = {one: end for one, end in ended.items() if end > record.at} | {name: until}
+                ended = {session: end for session, end in ended.items() if end > record.at} | {name: until}
             case (
                 AccountRenamed() | AccountAppointed() | AccountDisabled() | AccountEnabled() | PasswordSet() as event
             ) if event.user in by_id:
@@ -232,51 +230,51 @@ def _changed(
 
 
 def email(text: str) -> str:
-    """The address as it is kept: lower case, without spaces around. Raises `Invalid`."""
-    found = text.strip().lower()
-    if len(found) > EMAIL_CHARACTERS or not _EMAIL.fullmatch(found) or not found.isprintable():
+    """Returns the address in its stored form: lower case, without spaces around. Raises `Invalid`."""
+    address = text.strip().lower()
+    if len(address) > EMAIL_CHARACTERS or not _EMAIL.fullmatch(address) or not address.isprintable():
         raise Invalid("email: expected an address like name@example.org")
-    return found
+    return address
 
 
 def scopes(names: Iterable[str]) -> list[str]:
-    """The scopes of a key, sorted. Raises `Invalid` for one that nothing asks for."""
-    found = sorted(set(names))
-    for name in found:
+    """Returns the scopes of a key, sorted. Raises `Invalid` for an unknown scope."""
+    unique = sorted(set(names))
+    for name in unique:
         if not _SCOPE.fullmatch(name) or name.partition(":")[0] not in GRANTABLE:
             raise Invalid(f"scopes: {name[:40]!r} is none; they are about {', '.join(sorted(GRANTABLE))}")
-    if not found:
+    if not unique:
         raise Invalid("scopes: name at least one, or leave them out to grant all that the user may do")
-    return found
+    return unique
 
 
 def create(
-    state: Accounts, user: str, address: str, role: AccountRole, *, verified: bool, hashed: str | None, temporary: bool
+    state: Accounts, user: str, address: str, role: AccountRole, *, verified: bool, digest: str | None, temporary: bool
 ) -> Sequence[Event]:
-    _free(state, address)
+    _require_free(state, address)
     if user in state.by_id:
         raise Refused(f"user {user}: there is such an account already")
-    made = AccountCreated(user=user, email=address, role=role, verified=verified)
-    return [made] if hashed is None else [made, PasswordSet(user=user, hash=hashed, temporary=temporary)]
+    created = AccountCreated(user=user, email=address, role=role, verified=verified)
+    return [created] if digest is None else [created, PasswordSet(user=user, hash=digest, temporary=temporary)]
 
 
-def initialize(state: Accounts, user: str, address: str, hashed: str) -> Sequence[Event]:
+def initialize(state: Accounts, user: str, address: str, digest: str) -> Sequence[Event]:
     if state.has_admin:
         raise Initialized("There is an administrator already")
-    return create(state, user, address, "admin", verified=True, hashed=hashed, temporary=False)
+    return create(state, user, address, "admin", verified=True, digest=digest, temporary=False)
 
 
-def change_password(state: Accounts, checked: Account, hashed: str, address: str | None) -> Sequence[Event]:
-    """Only if the password is still the one that was checked."""
+def change_password(state: Accounts, checked: Account, digest: str, address: str | None) -> Sequence[Event]:
+    """Returns the events of a new password (and address). Raises `Refused` if the account changed since the check."""
     user = checked.id
-    now = state.find(user)
-    if now.version != checked.version or now.disabled:
+    account = state.find(user)
+    if account.version != checked.version or account.disabled:
         raise Refused("The account was changed meanwhile; sign in again")
     renamed: list[Event] = []
-    if address is not None and address != now.email:
-        _free(state, address)
+    if address is not None and address != account.email:
+        _require_free(state, address)
         renamed = [AccountRenamed(user=user, email=address)]
-    return [*renamed, PasswordSet(user=user, hash=hashed)]
+    return [*renamed, PasswordSet(user=user, hash=digest)]
 
 
 def appoint(state: Accounts, name: str, role: AccountRole) -> Sequence[Event]:
@@ -284,7 +282,7 @@ def appoint(state: Accounts, name: str, role: AccountRole) -> Sequence[Event]:
     if account.role == role:
         return []
     if role != "admin":
-        _not_the_last(state, account)
+        _require_another_admin(state, account)
     return [AccountAppointed(user=account.id, role=role)]
 
 
@@ -292,7 +290,7 @@ def disable(state: Accounts, name: str) -> Sequence[Event]:
     account = state.find(name)
     if account.disabled:
         return []
-    _not_the_last(state, account)
+    _require_another_admin(state, account)
     return [AccountDisabled(user=account.id)]
 
 
@@ -317,29 +315,29 @@ def revoke(state: Accounts, key: str) -> Sequence[Event]:
 def link(
     state: Accounts, new_user: str, issuer: str, subject: str, address: str, *, may_create: bool
 ) -> Sequence[Event]:
-    """Whose sign-in at an identity provider this is: known, or of the owner of the address, or somebody new.
+    """Links a sign-in at an identity provider to its user: the linked one, the owner of the address, or a new one.
 
-    An account that its owner made by registering is not given away: nobody has verified that the address was theirs.
+    An account of a self-registration is not linked: its address is not verified.
     """
     if (issuer, subject) in state.subjects:
         return []
-    known = state.by_id.get(state.by_email.get(address, ""))
-    if known is not None:
-        if not known.verified:
+    account = state.by_id.get(state.by_email.get(address, ""))
+    if account is not None:
+        if not account.verified:
             raise EmailTaken("There is an account with this address that was made with a password; sign in with it")
-        return [SubjectLinked(user=known.id, issuer=issuer, subject=subject)]
+        return [SubjectLinked(user=account.id, issuer=issuer, subject=subject)]
     if not may_create:
         raise NotFound("There is no account for this address; ask an administrator for one")
-    made = AccountCreated(user=new_user, email=address, verified=True)
-    return [made, SubjectLinked(user=new_user, issuer=issuer, subject=subject)]
+    created = AccountCreated(user=new_user, email=address, verified=True)
+    return [created, SubjectLinked(user=new_user, issuer=issuer, subject=subject)]
 
 
-def _free(state: Accounts, address: str) -> None:
+def _require_free(state: Accounts, address: str) -> None:
     if address in state.by_email:
         raise EmailTaken("There is an account with this address already")
 
 
-def _not_the_last(state: Accounts, account: Account) -> None:
+def _require_another_admin(state: Accounts, account: Account) -> None:
     others = (other for other in state.by_id.values() if other.id != account.id and not other.disabled)
     if account.role == "admin" and not any(other.role == "admin" for other in others):
         raise Refused("This is the last administrator; appoint another one first")

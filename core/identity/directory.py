@@ -1,4 +1,4 @@
-"""Who is who: accounts made and changed, passwords checked, sessions and keys turned into principals."""
+"""The directory: creates and changes accounts, checks passwords, resolves sessions and keys to principals."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from core.log.repository import Repository
 from core.log.store import EventLog
 
 FRESH_SECONDS = 1.0
-"""How old the accounts may be when a request is let in: what is revoked anywhere ends everywhere within this time."""
+"""Maximum age of the accounts that authenticate a request: a revocation takes effect everywhere within this time."""
 
 
 class Directory:
-    """One per process. `clock` (seconds) is for tests."""
+    """The accounts of the installation. One per process. `clock` (seconds) is for tests."""
 
     def __init__(
         self, log: EventLog, installation: Installation, *, clock: Callable[[], float] = time.monotonic
@@ -40,51 +40,53 @@ class Directory:
         self._read_at = -math.inf
         self._reading = asyncio.Lock()
 
-    # ── who asks ────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── principals ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def accounts(self, *, now: bool = False) -> Accounts:
-        """The accounts as they were at most a second ago; `now`: as they are."""
+        """Returns the accounts, at most `FRESH_SECONDS` old; with `now`, the current ones."""
         needed = self._clock() - (0 if now else FRESH_SECONDS)
         if self._read_at < needed:
             async with self._reading:
-                if self._read_at < needed:  # nobody else has read meanwhile
+                if self._read_at < needed:  # not read meanwhile
                     began = self._clock()
                     self._state, self._read_at = await self._repository.load(ACCOUNTS.id), began
         return self._state
 
     async def of_session(self, token: str) -> tuple[Principal, sessions.Session]:
-        """Raises `Unauthenticated`."""
+        """Returns a session's principal, and the session. Raises `Unauthenticated`."""
         session = sessions.read(token, self.installation.sessions, sessions.Session)
-        return await self._known(lambda state: _of_session(session, state)), session
+        return await self._establish(lambda state: _of_session(session, state)), session
 
     async def of_key(self, text: str) -> Principal:
-        """Raises `Unauthenticated`."""
+        """Returns an API key's principal. Raises `Unauthenticated`."""
         presented = keys.parse(text)
         if presented is None:
             raise Unauthenticated("token_invalid", "The API key is not valid")
-        return await self._known(lambda state: _of_key(presented, state))
+        return await self._establish(lambda state: _of_key(presented, state))
 
-    async def _known(self, judge: Callable[[Accounts], Principal]) -> Principal:
-        """Whoever is unknown may have been made a moment ago, by another process."""
+    async def _establish(self, judge: Callable[[Accounts], Principal]) -> Principal:
+        """Retries a failure with current accounts: another process may have just created the account or key."""
         try:
             return judge(await self.accounts())
         except Unauthenticated:
             return judge(await self.accounts(now=True))
 
     def of_internal(self, token: str, user: str) -> Principal:
-        """A call from a process of ours, for a user. Raises `Unauthenticated`, `Invalid`."""
+        """Returns the principal of a call from the server's own processes, for a user. Raises `Unauthenticated`,
+        `Invalid`.
+        """
         if not hmac.compare_digest(token.encode(errors="replace"), self.installation.internal.reveal().encode()):
             raise Unauthenticated("token_invalid", "The internal token is not valid")
         return Principal(safe_id(user, "X-Sika-User"), "internal")
 
     async def still(self, principal: Principal, session: sessions.Session | None) -> bool:
-        """Whether somebody who was let in would be let in again."""
+        """True if an authenticated principal would be authenticated again."""
         state = await self.accounts()
         try:
             if session is not None:
                 return session.exp > time.time() and _of_session(session, state) == principal
             if principal.key is not None:
-                return _of_kept_key(state.keys[principal.key], state) == principal
+                return _of_stored_key(state.keys[principal.key], state) == principal
         except (Unauthenticated, KeyError):
             return False
         account = state.by_id.get(principal.user)
@@ -103,42 +105,48 @@ class Directory:
         user: str | None = None,
         actor: str = "http",
     ) -> Account:
-        """Raises `EmailTaken`, `Refused`, `Invalid`."""
+        """Creates an account. Raises `EmailTaken`, `Refused`, `Invalid`."""
         address, identity = accounts.email(email), safe_id(user or uuid7(), "id")
-        hashed = None if password is None else await self._passwords.hash(password)
+        digest = None if password is None else await self._passwords.hash(password)
         state = await self._decide(
             lambda now: accounts.create(
-                now, identity, address, role, verified=verified, hashed=hashed, temporary=temporary
+                now, identity, address, role, verified=verified, digest=digest, temporary=temporary
             ),
             actor,
         )
         return state.by_id[identity]
 
     async def initialize(self, email: str, password: str) -> Account:
-        """The first administrator. Raises `Initialized` if there is one, also of two who try at once."""
+        """Creates the first administrator. Raises `Initialized` if there is one, also for the second of two concurrent
+        calls.
+        """
         address, identity = accounts.email(email), uuid7()
         accounts.initialize(await self.accounts(now=True), identity, address, "")  # before the work of hashing
-        hashed = await self._passwords.hash(password)
-        state = await self._decide(lambda now: accounts.initialize(now, identity, address, hashed), "http")
+        digest = await self._passwords.hash(password)
+        state = await self._decide(lambda now: accounts.initialize(now, identity, address, digest), "http")
         return state.by_id[identity]
 
     async def check(self, email: str, password: str) -> Account | None:
-        """The account, if this is its password; takes as long if there is none."""
+        """Returns the account if this is its password. Takes as long for an unknown address."""
         state = await self.accounts(now=True)
         account = state.by_id.get(state.by_email.get(email.strip().lower(), ""))
-        password_set = account.password if account is not None and not account.disabled else None
-        hashed = password_set.reveal() if password_set else None
-        return account if await self._passwords.verify(hashed, password) else None
+        stored = account.password if account is not None and not account.disabled else None
+        digest = stored.reveal() if stored else None
+        return account if await self._passwords.verify(digest, password) else None
 
     async def change_password(self, checked: Account, new: str, email: str | None) -> Account:
-        """Of an account as `check` gave it. All its sessions end. Raises `EmailTaken`, `Invalid`, `Refused`."""
+        """Changes the password (and address) of an account that `check` returned. All its sessions end. Raises
+        `EmailTaken`, `Invalid`, `Refused`.
+        """
         address = None if email is None else accounts.email(email)
-        made = await self._passwords.hash(new)
-        state = await self._decide(lambda now: accounts.change_password(now, checked, made, address), "http")
+        digest = await self._passwords.hash(new)
+        state = await self._decide(lambda now: accounts.change_password(now, checked, digest, address), "http")
         return state.by_id[checked.id]
 
     async def signed_in(self, issuer: str, subject: str, email: str, *, may_create: bool) -> Account:
-        """Whoever an identity provider says it is. Raises `EmailTaken`, `NotFound`, `Unauthenticated`."""
+        """Returns the account of a sign-in at an identity provider, which it links or creates. Raises `EmailTaken`,
+        `NotFound`, `Unauthenticated`.
+        """
         address, identity = accounts.email(email), uuid7()
         state = await self._decide(
             lambda now: accounts.link(now, identity, issuer, subject, address, may_create=may_create), "http"
@@ -149,32 +157,32 @@ class Directory:
         return account
 
     async def set_password(self, name: str, password: str, *, temporary: bool, actor: str) -> Account:
-        """By the operator, who need not know the old one. All sessions end."""
-        hashed = await self._passwords.hash(password)
-        return await self._one(
+        """Sets a password for the operator, without the old one. All sessions end."""
+        digest = await self._passwords.hash(password)
+        return await self._decide_account(
             name,
-            lambda now: [accounts.PasswordSet(user=now.find(name).id, hash=hashed, temporary=temporary)],
+            lambda now: [accounts.PasswordSet(user=now.find(name).id, hash=digest, temporary=temporary)],
             actor,
         )
 
     async def appoint(self, name: str, role: AccountRole, *, actor: str) -> Account:
-        return await self._one(name, lambda now: accounts.appoint(now, name, role), actor)
+        return await self._decide_account(name, lambda now: accounts.appoint(now, name, role), actor)
 
     async def disable(self, name: str, *, actor: str) -> Account:
-        return await self._one(name, lambda now: accounts.disable(now, name), actor)
+        return await self._decide_account(name, lambda now: accounts.disable(now, name), actor)
 
     async def enable(self, name: str, *, actor: str) -> Account:
-        return await self._one(name, lambda now: accounts.enable(now, name), actor)
+        return await self._decide_account(name, lambda now: accounts.enable(now, name), actor)
 
     # ── keys ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def create_key(
         self, name: str, scopes: Sequence[str] | None, expires: datetime | None, *, actor: str
     ) -> tuple[Key, Secret]:
-        """A key of a user, and its text, which nobody can be told again."""
+        """Creates a key. Returns it with its text, which is not stored."""
         if expires is not None and expires <= datetime.now(UTC):
             raise Invalid("expires: lies in the past")
-        granted = None if scopes is None else accounts.scopes(scopes)
+        unique_scopes = None if scopes is None else accounts.scopes(scopes)
         identity, digest, text = keys.make()
         state = await self._decide(
             lambda now: [
@@ -182,7 +190,7 @@ class Directory:
                     key=identity,
                     user=now.find(name).id,
                     digest=digest,
-                    scopes=granted,
+                    scopes=unique_scopes,
                     expires_at=None if expires is None else expires.astimezone(UTC).isoformat(),
                 )
             ],
@@ -195,17 +203,17 @@ class Directory:
 
     # ── sessions ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def session(self, account: Account, seconds: int, *, kept: bool = True) -> str:
-        """The token of a new session."""
-        session = sessions.begin(account.id, account.version, seconds, kept=kept)
+    def session(self, account: Account, seconds: int, *, persistent: bool = True) -> str:
+        """Returns the token of a new session. `persistent`: the browser may keep it."""
+        session = sessions.begin(account.id, account.version, seconds, persistent=persistent)
         return sessions.sign(session, self.installation.sessions)
 
     async def end_session(self, token: str, *, actor: str) -> None:
-        """Its token is worth nothing from now on. Raises `Unauthenticated` if it is worth nothing already."""
+        """Invalidates a session's token. Raises `Unauthenticated` if it is invalid already."""
         _, session = await self.of_session(token)
         await self._decide(lambda now: accounts.end_session(now, session), actor)
 
-    async def _one(self, name: str, decision: Callable[[Accounts], Sequence[Event]], actor: str) -> Account:
+    async def _decide_account(self, name: str, decision: Callable[[Accounts], Sequence[Event]], actor: str) -> Account:
         return (await self._decide(decision, actor)).find(name)
 
     async def _decide(self, decision: Callable[[Accounts], Sequence[Event]], actor: str) -> Accounts:
@@ -232,10 +240,10 @@ def _of_key(presented: keys.Presented, state: Accounts) -> Principal:
     key = state.keys.get(presented.id)
     if not presented.matches(key.digest if key else "") or key is None:
         raise Unauthenticated("token_invalid", "The API key is not valid")
-    return _of_kept_key(key, state)
+    return _of_stored_key(key, state)
 
 
-def _of_kept_key(key: Key, state: Accounts) -> Principal:
+def _of_stored_key(key: Key, state: Accounts) -> Principal:
     account = state.by_id.get(key.user)
     if key.revoked or account is None or account.disabled:
         raise Unauthenticated("token_invalid", "The API key is not valid")

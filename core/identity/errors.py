@@ -1,4 +1,4 @@
-"""Why somebody is not let in, or not yet."""
+"""Errors of authentication and of limits."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ Reason = Literal[
     "not_authenticated",
     "provider_not_found",
 ]
-"""The words of the contract, which web pages act on."""
+"""The contract's codes, which web pages act on."""
 
 
 class Unauthenticated(SikaError):
-    """Nobody knows who asks (HTTP 401). Sign in, then ask again."""
+    """The request has no valid credentials (HTTP 401). Sign in, then retry."""
 
     code = "not_authenticated"
 
@@ -29,7 +29,7 @@ class Unauthenticated(SikaError):
 
 
 class TooMany(SikaError):
-    """More than is granted (HTTP 429). Ask again after `retry_after` seconds."""
+    """A limit is exceeded (HTTP 429). Retry after `retry_after` seconds."""
 
     code = "too_many_requests"
 
@@ -46,12 +46,12 @@ class EmailTaken(Refused):
 
 
 class Initialized(Refused):
-    """There is an administrator. Let them make accounts."""
+    """An administrator exists already, and can create accounts."""
 
     code = "system_already_initialized"
 
 
 class WrongPassword(Invalid):
-    """The current password is another one."""
+    """The current password is wrong."""
 
     code = "invalid_credentials"

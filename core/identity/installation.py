@@ -1,6 +1,6 @@
-"""Secrets of an installation: from the environment, else from a file of the data directory, made when first needed.
+"""Secrets of an installation: from the environment, else from a file of the data directory, created on first use.
 
-Replicas must have the same ones: they share a data directory, or get them from the environment.
+Replicas must have the same secrets: they share a data directory, or get them from the environment.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from core.config.settings import Secret
 from core.errors import Invalid
 
 LEAST = 32
-"""Characters of a secret that somebody chose: HS256 asks for 256 bits (RFC 7518 §3.2)."""
+"""Minimum length of a configured secret in characters: HS256 requires 256 bits (RFC 7518 §3.2)."""
 SESSIONS = ("SIKA_JWT_SECRET", "AUTH_JWT_SECRET")
 INTERNAL = ("SIKA_INTERNAL_TOKEN", "DEER_FLOW_INTERNAL_TOKEN")
 
 
 class Installation:
-    """The secrets of one data directory. Reading them may raise `Invalid`."""
+    """The secrets of a data directory. Reading them may raise `Invalid`."""
 
     def __init__(self, home: Path, environ: Mapping[str, str] | None = None) -> None:
         self._folder = home / "secrets"
@@ -38,16 +38,16 @@ class Installation:
 
     @functools.cached_property
     def internal(self) -> Secret:
-        """Proves that a call is from a process of ours."""
+        """Authenticates calls of the server's own processes."""
         return self._secret("internal_token", INTERNAL)
 
     @functools.cached_property
     def webhooks(self) -> Secret:
-        """Signs what is posted to webhooks, where the configuration has no secret for that."""
+        """Signs posts to webhooks, where the configuration has no secret for that."""
         return self._secret("webhook_secret", ())
 
     def derived(self, purpose: str) -> Secret:
-        """A secret for another purpose: what is signed for one is worth nothing for the other."""
+        """Returns a secret for another purpose: signatures for one are invalid for the other."""
         key = self.sessions.reveal().encode()
         return Secret(hmac.new(key, f"sika {purpose}".encode(), hashlib.sha256).hexdigest())
 
@@ -63,7 +63,9 @@ class Installation:
 
 
 def _read_or_make(file: Path) -> str:
-    """Two processes that start at once agree: the file appears whole, and whoever comes second reads it."""
+    """Returns a file's secret, generated on first use. Concurrent processes agree: the file appears whole, and the
+    second process reads it.
+    """
     if not file.exists():
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         draft = file.with_name(f"{file.name}.{secrets.token_hex(8)}")

@@ -1,4 +1,4 @@
-"""API keys as people see them: `sk-<public id>-<256 random bits>`. Of the random part only a hash is kept."""
+"""API keys as people see them: `sk-<public id>-<256 random bits>`. Only a hash of the random part is stored."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ _KEY = re.compile(r"sk-([0-9a-f]{16})-([A-Za-z0-9_-]{43})")
 
 
 class Presented(NamedTuple):
-    """What somebody sent as a key."""
+    """A key of a request."""
 
     id: str
     secret: Secret
 
     def matches(self, digest: str) -> bool:
-        """Whether it is the key of this digest, in constant time."""
+        """Compares the key with a digest, in constant time."""
         return hmac.compare_digest(_digest(self.secret.reveal()), digest)
 
 
 def make() -> tuple[str, str, Secret]:
-    """A new key: its id, its digest, and the key itself."""
+    """Returns a new key: its id, its digest, and the key itself."""
     identity, secret = secrets.token_hex(8), secrets.token_urlsafe(32)
     return identity, _digest(secret), Secret(f"sk-{identity}-{secret}")
 
 
 def parse(text: str) -> Presented | None:
-    """None if it is no key of ours."""
-    found = _KEY.fullmatch(text)
-    return Presented(found[1], Secret(found[2])) if found else None
+    """Returns a key of this format; None for other text."""
+    match = _KEY.fullmatch(text)
+    return Presented(match[1], Secret(match[2])) if match else None
 
 
 def _digest(secret: str) -> str:

@@ -1,10 +1,9 @@
-"""How much a user may ask for: requests in a minute, runs at a time, tokens in a day.
+"""Limits of a user: requests in a minute, concurrent runs, tokens in a day.
 
-Runs at a time are exact, whoever asks wherever: admissions are facts of an aggregate of the user's, decided under the
-log's guard. Each one states all runs that are admitted and not known to have ended, so the last one says it all. Runs
-are not taken off when they end but when their place is wanted: no run waits for bookkeeping. Tokens are those in the
-user's ledger (`core.thread.ledger`), and a run that was admitted uses what it uses. Requests are counted per process:
-behind N replicas a user may have N times as many.
+The limit of concurrent runs is exact over all replicas: admissions are events of an aggregate of the user's, decided
+under the log's guard. The newest event lists all open runs. Ended runs are removed only when a new run needs the slot:
+no run waits for bookkeeping. Tokens are those in the user's ledger (`core.thread.ledger`); an admitted run may exceed
+the limit. Requests are counted per process: behind N replicas a user may have N times as many.
 """
 
 from __future__ import annotations
@@ -34,13 +33,13 @@ log = structlog.get_logger("sika.identity")
 KIND = "quota"
 MINUTE = 60.0
 RETRY_SECONDS = 5.0
-"""What is told to who has too many runs: nobody knows when one ends."""
+"""`Retry-After` of too many runs: their end cannot be foreseen."""
 REQUESTED_WITHIN = timedelta(seconds=30)
-"""An admission whose run is not in the log after this was never used: its server died, or nobody knows."""
+"""An admission whose run is not in the log after this time was never used, e.g. because its server died."""
 KEPT = 50
-"""Admissions of a user until the older ones, which say nothing any more, are purged."""
+"""Admissions of a user after which the older ones, which are obsolete, are purged."""
 USERS = 10_000
-"""Users whose requests of the last minute are remembered."""
+"""Limit of users whose requests of the last minute are remembered."""
 
 
 class Admission(msgspec.Struct, frozen=True):
@@ -50,13 +49,13 @@ class Admission(msgspec.Struct, frozen=True):
 
 
 class RunAdmitted(Event, frozen=True):
-    """A run of the user's may be asked for; `open` are all that may be, this one last."""
+    """A run of the user's was admitted; `open` are the open admissions, this one last."""
 
     open: list[Admission]
 
 
 class RunRefused(Event, frozen=True):
-    """A run that was admitted was not to be had for another reason; `open` are the others."""
+    """An admitted run was refused for another reason; `open` are the other admissions."""
 
     open: list[Admission]
 
@@ -64,11 +63,11 @@ class RunRefused(Event, frozen=True):
 class Admitted(msgspec.Struct, frozen=True):
     open: tuple[Admission, ...] = ()
     count: int = 0
-    """Of the facts read so far."""
+    """Number of the events read so far."""
 
 
 def fold(records: Iterable[Record], start: Admitted) -> Admitted:
-    """Pure and total."""
+    """Returns the admissions after these records. Pure and total."""
     for record in records:
         if isinstance(record.event, RunAdmitted | RunRefused):
             start = Admitted(tuple(record.event.open), start.count + 1)
@@ -76,7 +75,7 @@ def fold(records: Iterable[Record], start: Admitted) -> Admitted:
 
 
 class Limits:
-    """`clock` (seconds) is for tests."""
+    """The limits of all users. `clock` (seconds) is for tests."""
 
     def __init__(
         self,
@@ -95,9 +94,9 @@ class Limits:
         self._requests: OrderedDict[str, deque[float]] = OrderedDict()
 
     def admit_request(self, principal: Principal) -> None:
-        """Count a request. Raises `TooMany`."""
-        most = self._config().requests_per_minute
-        if most is None or self._exempt(principal):
+        """Counts a request. Raises `TooMany`."""
+        limit = self._config().requests_per_minute
+        if limit is None or self._exempt(principal):
             return
         clock = self._clock()
         times = self._requests.setdefault(principal.user, deque())
@@ -106,16 +105,16 @@ class Limits:
             self._requests.popitem(last=False)
         while times and times[0] <= clock - MINUTE:
             times.popleft()
-        if len(times) >= most:
-            text = f"More than {most} requests in a minute (limits.requests_per_minute)"
+        if len(times) >= limit:
+            text = f"More than {limit} requests in a minute (limits.requests_per_minute)"
             raise TooMany("too_many_requests", text, times[0] + MINUTE - clock)
         times.append(clock)
 
     async def admit_run(
         self, principal: Principal, thread_id: str, run_id: str, *, replaces: bool = False, actor: str = "http"
     ) -> None:
-        """Whether the user may have this run, too; call it right before the run is asked for. `replaces`: the run
-        cancels those of its thread, so they do not count. Raises `TooMany`.
+        """Admits a run; call it right before the run is requested. `replaces`: the run cancels those of its thread, so
+        they do not count. Raises `TooMany`.
         """
         limits = self._config()
         if self._exempt(principal):
@@ -123,26 +122,26 @@ class Limits:
         if limits.tokens_per_day is not None:
             await self._within_budget(principal.user, limits.tokens_per_day)
         if limits.max_concurrent_runs is not None:
-            wanted = Admission(thread_id, run_id, now())
-            await self._take_place(principal.user, wanted, limits.max_concurrent_runs, replaces, actor)
+            admission = Admission(thread_id, run_id, now())
+            await self._take_place(principal.user, admission, limits.max_concurrent_runs, replaces, actor)
 
     @asynccontextmanager
     async def admitted(
         self, principal: Principal, thread_id: str, run_id: str, *, replaces: bool = False, actor: str = "http"
     ) -> AsyncIterator[None]:
-        """As `admit_run`, for a block that asks for the run: if the run is refused, its place is free again at once."""
+        """Like `admit_run`, for a block that requests the run: if the run is refused, its slot is released at once."""
         await self.admit_run(principal, thread_id, run_id, replaces=replaces, actor=actor)
         try:
             yield
         except Unavailable:
             raise  # perhaps it is in the log all the same
         except SikaError:
-            await self._give_back(principal.user, run_id, actor)
+            await self._release(principal.user, run_id, actor)
             raise
 
-    async def _give_back(self, user: str, run_id: str, actor: str) -> None:
+    async def _release(self, user: str, run_id: str, actor: str) -> None:
         def decide(state: Admitted) -> Sequence[Event]:
-            others = [one for one in state.open if one.run != run_id]
+            others = [admission for admission in state.open if admission.run != run_id]
             return [RunRefused(open=others)] if len(others) < len(state.open) else []
 
         try:
@@ -150,36 +149,36 @@ class Limits:
         except SikaError as error:
             log.info("place of a refused run not given back yet", error=str(error))
 
-    async def _within_budget(self, user: str, most: int) -> None:
-        moment = datetime.now(UTC)
-        used = await self._ledgers.used(user, stamp(moment)[:10])
-        if sum(tokens.total for tokens in used.values()) >= most:
-            today = moment.replace(hour=0, minute=0, second=0, microsecond=0)
-            text = f"The runs of today used {most} tokens or more (limits.tokens_per_day); the day ends at 0:00 UTC"
-            raise TooMany("token_budget", text, (today + timedelta(days=1) - moment).total_seconds())
+    async def _within_budget(self, user: str, limit: int) -> None:
+        instant = datetime.now(UTC)
+        used = await self._ledgers.used(user, stamp(instant)[:10])
+        if sum(tokens.total for tokens in used.values()) >= limit:
+            today = instant.replace(hour=0, minute=0, second=0, microsecond=0)
+            text = f"The runs of today used {limit} tokens or more (limits.tokens_per_day); the day ends at 0:00 UTC"
+            raise TooMany("token_budget", text, (today + timedelta(days=1) - instant).total_seconds())
 
-    async def _take_place(self, user: str, wanted: Admission, most: int, replaces: bool, actor: str) -> None:
+    async def _take_place(self, user: str, admission: Admission, limit: int, replaces: bool, actor: str) -> None:
         ended: set[str] = set()
 
         def decide(state: Admitted) -> Sequence[Event]:
-            open_ = [one for one in state.open if one.run not in ended]
-            counted = [one for one in open_ if not (replaces and one.thread == wanted.thread)]
-            if len(counted) >= most:
-                text = f"{most} runs at a time are allowed (limits.max_concurrent_runs)"
+            open_ = [other for other in state.open if other.run not in ended]
+            counted = [other for other in open_ if not (replaces and other.thread == admission.thread)]
+            if len(counted) >= limit:
+                text = f"{limit} runs at a time are allowed (limits.max_concurrent_runs)"
                 raise TooMany("too_many_runs", text, RETRY_SECONDS)
-            return [RunAdmitted(open=[*open_, wanted])]
+            return [RunAdmitted(open=[*open_, admission])]
 
         try:
             state, _ = await self._admitted.decide(user, decide, actor=actor)
         except TooMany:
             before = await self._admitted.load(user)
-            ended |= {one.run for one in before.open if await self._over(one)}
+            ended |= {other.run for other in before.open if await self._has_ended(other)}
             state, _ = await self._admitted.decide(user, decide, actor=actor)
         if state.count % KEPT == 0:
             await self._forget(user)
 
-    async def _over(self, admitted: Admission) -> bool:
-        """Whether a run has ended, or was never asked for."""
+    async def _has_ended(self, admitted: Admission) -> bool:
+        """True if a run has ended, or was never requested."""
         state = await self._threads.load(admitted.thread)
         if (run := state.runs.get(admitted.run)) is not None:
             return not run.open
@@ -188,7 +187,7 @@ class Limits:
     async def _forget(self, user: str) -> None:
         try:
             await self._log.purge(Aggregate(KIND, user))
-        except SikaError as error:  # it only takes room
+        except SikaError as error:  # harmless: they only take space
             log.info("old admissions not purged", error=str(error))
 
     def _exempt(self, principal: Principal) -> bool:

@@ -1,7 +1,7 @@
-"""Guessing passwords does not pay: after some failures, nobody may try for a while. The same on every replica.
+"""Lockout against password guessing: after `FAILURES` failures, sign-ins are locked for a time, on every replica.
 
-Failures are facts of an aggregate of their own, per address and per account that was named (whether it exists or
-not). What locks says all there is to know, so everything before it is purged: no more than five events are ever kept.
+Failures are events of an aggregate of their own, per address and per named account (whether it exists or not). A lock
+makes the events before it obsolete, and they are purged: an aggregate has no more than five events.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ log = structlog.get_logger("sika.identity")
 KIND = "lockout"
 FAILURES = 5
 LOCKED = timedelta(seconds=300)
-"""How long a lock lasts, and how long a failure counts. Both from the contract."""
+"""Duration of a lock, and the time for which a failure counts. Both from the contract."""
 
 
 class SigninFailed(Event, frozen=True):
-    """A password was wrong; of an address's registrations: another account was asked for."""
+    """A password was wrong; in an address's registrations: another account was requested."""
 
 
 class SigninLocked(Event, frozen=True):
-    """That was once too often: until then, none is looked at."""
+    """Too many failures: no password is checked until then."""
 
     until: str
 
@@ -50,7 +50,7 @@ class Tries(msgspec.Struct, frozen=True):
 
 
 def fold(records: Iterable[Record], start: Tries) -> Tries:
-    """Pure and total."""
+    """Returns the attempts after these records. Pure and total."""
     for record in records:
         match record.event:
             case SigninFailed():
@@ -63,21 +63,21 @@ def fold(records: Iterable[Record], start: Tries) -> Tries:
 
 
 class Lockout:
-    """`clock` is for tests."""
+    """The locks of addresses and accounts. `clock` is for tests."""
 
     def __init__(self, log: EventLog, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
         self._tries = Repository(log, KIND, fold, Tries())
         self._clock = clock
 
     async def check(self, *names: str) -> None:
-        """Raises `TooMany` if any of these is locked. Ask before a password is looked at, and again before anything is
-        said about it: many may be tried at once.
+        """Raises `TooMany` if any of these is locked. Call it before a password is checked, and again before the
+        response: attempts may be concurrent.
         """
         for name in names:
             self._unlocked(await self._tries.load(name))
 
     async def failed(self, *names: str) -> None:
-        """Count it; the last failure that is allowed locks. Raises `TooMany` if that was another one meanwhile."""
+        """Counts a failure; the last allowed one locks. Raises `TooMany` if another attempt locked meanwhile."""
         for name in names:
             _, records = await self._tries.decide(name, self._failed, actor="http")
             if any(isinstance(record.event, SigninLocked) for record in records):
@@ -96,7 +96,7 @@ class Lockout:
         return [SigninLocked(until=(now + LOCKED).isoformat())] if len(recent) + 1 >= FAILURES else [SigninFailed()]
 
     def _unlocked(self, tries: Tries) -> datetime:
-        """The current time, if it is not locked then."""
+        """Returns the current time. Raises `TooMany` if it is locked then."""
         now = self._clock()
         if tries.until is not None and tries.until > now:
             left = (tries.until - now).total_seconds()
@@ -106,22 +106,22 @@ class Lockout:
     async def _forget(self, name: str) -> None:
         try:
             await self._tries.log.purge(Aggregate(KIND, name))
-        except SikaError as error:  # it only takes room
+        except SikaError as error:  # harmless: they only take space
             log.info("old failures not purged", error=str(error))
 
 
 def of_address(ip: str) -> str:
-    """The name of an address."""
+    """Returns the name of an address."""
     return _name("ip", network(ip))
 
 
 def of_registration(ip: str) -> str:
-    """The name of an address from which accounts are made."""
+    """Returns the name of an address from which accounts are registered."""
     return _name("registration", network(ip))
 
 
 def network(ip: str) -> str:
-    """What one person gets: an address of IPv4, a network of 64 bits of IPv6."""
+    """Returns the network of a person: the IPv4 address, or the /64 of the IPv6 address."""
     try:
         address = ipaddress.ip_address(ip)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Passwords: which are good enough, and their hashes (argon2id, made and checked in threads, a few at a time)."""
+"""Passwords: their strength, and their hashes (argon2id, computed in threads, `AT_A_TIME` concurrently)."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from core.errors import Invalid, Unavailable
 T = TypeVar("T")
 
 LEAST, MOST = 8, 1024
-"""Characters of a password. Every one costs the same 64 MiB and some 50 ms to check, whatever its length."""
+"""Length of a password in characters. A check costs 64 MiB and some 50 ms, whatever the length."""
 AT_A_TIME = 4
-"""Hashes computed at a time in a process, so that a flood of sign-ins costs neither the memory nor all threads."""
+"""Hashes computed concurrently in a process, so that a flood of sign-ins takes neither the memory nor all threads."""
 WAIT_SECONDS = 10.0
 
 _COMMON = frozenset(
@@ -37,40 +37,40 @@ _COMMON = frozenset(
 
 
 class Passwords:
-    """One per process."""
+    """Hashes and verifies passwords. One per process."""
 
     def __init__(self) -> None:
         self._hasher = PasswordHasher()
-        self._room = anyio.CapacityLimiter(AT_A_TIME)
+        self._limiter = anyio.CapacityLimiter(AT_A_TIME)
 
     async def hash(self, password: str) -> str:
-        """Raises `Invalid` if it is too weak, `Unavailable` if too many are being computed."""
+        """Returns the hash. Raises `Invalid` if the password is too weak, `Unavailable` if too many are in work."""
         strong(password)
         return await self._thread(lambda: self._hasher.hash(password))
 
-    async def verify(self, hashed: str | None, password: str) -> bool:
-        """Whether it is the password. Without a hash it takes as long, so that nobody learns who has an account."""
-        return await self._thread(lambda: self._matches(hashed, password[: MOST + 1]))
+    async def verify(self, password_hash: str | None, password: str) -> bool:
+        """True if it is the password. Takes as long without a hash, which hides whether there is an account."""
+        return await self._thread(lambda: self._matches(password_hash, password[: MOST + 1]))
 
-    def _matches(self, hashed: str | None, password: str) -> bool:
-        nobodys = self._nobodys  # in any case: making it takes time, too
+    def _matches(self, password_hash: str | None, password: str) -> bool:
+        placeholder = self._placeholder  # in any case: computing it takes time, too
         try:
-            return self._hasher.verify(hashed or nobodys, password) and hashed is not None
+            return self._hasher.verify(password_hash or placeholder, password) and password_hash is not None
         except (VerificationError, InvalidHashError):
             return False
 
     @functools.cached_property
-    def _nobodys(self) -> str:
+    def _placeholder(self) -> str:
         return self._hasher.hash(secrets.token_urlsafe(32))
 
     async def _thread(self, work: Callable[[], T]) -> T:
         with anyio.move_on_after(WAIT_SECONDS):
-            return await anyio.to_thread.run_sync(work, limiter=self._room)
+            return await anyio.to_thread.run_sync(work, limiter=self._limiter)
         raise Unavailable("too many people sign in at the moment; try again")
 
 
 def strong(password: str) -> None:
-    """Raises `Invalid`, naming what is missing and never the password."""
+    """Raises `Invalid` for a weak password, with the reason and without the password."""
     if not LEAST <= len(password) <= MOST:
         raise Invalid(f"password: must have {LEAST} to {MOST} characters")
     if password.lower() in _COMMON or len(set(password)) == 1:
@@ -78,5 +78,5 @@ def strong(password: str) -> None:
 
 
 def generate() -> str:
-    """A password for somebody who will change it: about 107 bits."""
+    """Returns a temporary password: about 107 bits."""
     return secrets.token_urlsafe(16)[:18]

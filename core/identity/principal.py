@@ -1,4 +1,4 @@
-"""The one who asks, as every way in establishes it."""
+"""The principal of a request, as every kind of authentication establishes it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Role = Literal["admin", "user", "internal"]
 
 
 class Principal(msgspec.Struct, frozen=True):
-    """Who asks. `user` owns what is made; `scopes` limits a key (None: everything the role may do)."""
+    """The caller. `user` owns the things it creates; `scopes` limits a key (None: all permissions of the role)."""
 
     user: str
     role: Role = "user"
@@ -19,9 +19,9 @@ class Principal(msgspec.Struct, frozen=True):
     """Id of the API key that was used."""
 
     def may(self, scope: str) -> bool:
-        """Whether this needs no more than what was granted. `threads:read` is granted by itself and by `threads`."""
+        """True if the scope is granted. `threads:read` is granted by itself and by `threads`."""
         return not scope or self.scopes is None or scope in self.scopes or scope.partition(":")[0] in self.scopes
 
 
 LOCAL = Principal("default", "admin")
-"""Whoever reaches a server without accounts: it listens on loopback only."""
+"""The principal of all requests to a server without accounts, which listens on loopback only."""

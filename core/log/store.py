@@ -2,42 +2,38 @@
 
 Theory of operation
 -------------------
-One aggregate is one literal subject of one JetStream stream. Three operations are all there is.
+An aggregate is a literal subject of the JetStream stream. There are three operations.
 
 *Append* is guarded: it names the sequence it expects to be the aggregate's last. The server stores it or answers with
-a conflict, so the guard is the lock and the fence. One event is a plain publish (0.2-0.4 ms with fsync); several are
-an atomic batch (about 2.8 ms on one node), for the rare decision that is really several facts. Two things are easy to
-get wrong and are owned here:
+a conflict, so the guard is the lock and the fence. One event is a plain publish (0.2-0.4 ms with fsync). Several are
+an atomic batch (about 2.8 ms on one node), for the rare decision that is really several facts. Two pitfalls:
 
 * A conflict has two codes: 10071 (with the actual sequence) and 10164 (on replicated streams, while another write is
   in flight).
 * A lost acknowledgement is ambiguous, and a retry answers differently on one node (conflict) and on three
-  (duplicate). So after a time-out or a conflict the *leader* is asked for the first message after the expected
-  sequence: if it has our event id, the append succeeded; if there is none, the same bytes are sent again (the guard
-  makes that safe); if it is somebody else's, it is a true conflict.
+  (duplicate). So after a timeout or a conflict the *leader* is asked for the first message after the expected
+  sequence. If it has our event id, the append succeeded. If there is none, the same bytes are sent again (the guard
+  makes that safe). If it has another id, it is a true conflict.
 
 *Read* is batched direct get on the literal subject: no consumer. On a replicated stream any replica may answer, so
-the tip is first read from the leader and the read goes on until it is reached (or `READ_SECONDS` have passed: then
-it is refused).
+the tip is first read from the leader. The read goes on until the tip is reached; after `READ_SECONDS` it fails.
 
-*Follow* uses no consumer either: the stream republishes what it stores to core NATS. One subscription per process
-hears every aggregate's events with their stream sequence, which is contiguous, so a lost message is noticed at the
-next one (or within `IDLE_SECONDS`) and read from the log. Each listener has a bounded buffer; one that is too slow
-loses its buffer, not its place: it goes on by reading the log. A body that lies in the object store is fetched by the
-listener that takes the event, so that one listener's big bodies hold up nobody else. As the process hears everything,
-it mostly knows without reading whether an aggregate has changed (`unchanged_until`; the proof is in
-`core.log.repository`).
+*Follow* uses no consumer either: the stream republishes stored messages to core NATS. A process has one subscription,
+which receives every aggregate's events with their stream sequence. Sequences are contiguous, so a lost message is
+noticed at the next one (or within `IDLE_SECONDS`) and read from the log. Each listener has a bounded buffer; a slow
+listener loses its buffer, not its offset, and goes on by reading the log. The listener that takes an event fetches its
+body from the object store, so that big bodies do not delay the others. As the process receives all events, it mostly
+knows without reading whether an aggregate has changed (`unchanged_until`; the proof is in `core.log.repository`).
 
 Rejected: wildcard subjects per event type (100 times slower to read, and wildcard guards are unsound on replicated
-streams); a consumer per follower (server 2.15 allows 1 000 per stream); a subscription per thread (the process hears
-the events anyway for its projections).
+streams); a consumer per follower (server 2.15 allows 1 000 per stream); a subscription per thread (the process
+receives the events anyway for its projections).
 """
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
-import re
 from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -51,7 +47,8 @@ from nats.aio.subscription import Subscription
 from nats.js.errors import NotFoundError
 from nats.js.object_store import ObjectStore
 
-from core.bus.connection import ASK_SECONDS, MESSAGE_NOT_FOUND, ApiError, Bus
+from core.bus.connection import ApiError, Bus, checked
+from core.bus.streams import Stored, direct_get, find
 from core.cache import ByteCache
 from core.config.redaction import redactor
 from core.errors import Conflict, Invalid, Unavailable
@@ -63,28 +60,28 @@ from core.traces import TRACEPARENT
 log = structlog.get_logger("sika.log")
 
 LABELS = "Sika-Labels"
-"""Header: what was true when an event was appended (`core.lifecycle.labels`), joined by commas."""
+"""Header: the labels of an event when it was appended (`core.lifecycle.labels`), joined by commas."""
 AUDIENCE = "Sika-Audience"
 _LABEL_OF = {"webhooks": WEBHOOK, "janitor": TEMPORARY, "workspace": USED_TOOLS}
 """Instead of labels, older logs name actors in the header `AUDIENCE`."""
 WRONG_LAST_SEQUENCE = frozenset({10071, 10164})
-SEND_AGAIN = frozenset({10201, 10176, 10158, 10008})
-"""Answers that leave open what became of it: an id of the batch is there already; the server that had the beginning of
-the batch is gone; what was sent before waits for a majority; the server is not ready. The leader is asked, and if
-nothing is there, all is sent again.
+UNDECIDED = frozenset({10201, 10176, 10158, 10008})
+"""Errors that leave the outcome open: an id of the batch is there already; the server that had the beginning of the
+batch is lost; an earlier message waits for a majority; the server is not ready. The leader is asked, and if it has no
+message, all are sent again.
 """
 INLINE_BYTES = 64 * 1024
 """Bigger bodies go to the object store, the event holds the reference (claim check). The server's limit is 1 MiB."""
 APPEND_SECONDS = 30.0
-"""How long an append keeps asking what became of it before it gives up as `Unavailable`."""
+"""Timeout of an append whose outcome is open: then it raises `Unavailable`."""
 READ_SECONDS = 30.0
-"""How long a read waits for a replica to catch up with what the leader has."""
-CACHED_BYTES = 32 << 20
-"""Of bodies from the object store that are kept in memory."""
+"""Timeout of a read that waits for a replica to catch up with the leader."""
+CACHE_BYTES = 32 << 20
+"""Limit of the cache of bodies from the object store."""
 PAGE = 256
 """Messages per batched direct get; the server allows 1 024."""
 IDLE_SECONDS = 5.0
-"""How often a silent process checks that it has not missed the last message."""
+"""Interval in which a process that receives nothing checks that it has not missed the last message."""
 BODY_SECONDS = 1.0
 """Pause of a listener that could not fetch a body."""
 BUFFERED = 4096
@@ -103,25 +100,25 @@ class EventLog:
         self._stream = bus.names.stream("log")
         self._ears: dict[Aggregate | None, set[Ear]] = {}
         self._blobs = _Blobs(bus)
-        self._heard = False
+        self._active = False
         self._live: Subscription | None = None
         self._handled = 0
         """Live events that were handled, or dropped and healed since."""
         self._handling = 0
         self._missing = 0
-        """Sequence of the last event that must have been sent, heard or not."""
+        """Sequence of the last event that must have been sent, received or not."""
         self._connection = 0
         """The connection (`Bus.reconnects`) under which the log was read up to its end."""
         self._last: OrderedDict[Aggregate, int] = OrderedDict()
-        """Sequence of the last event that is known of an aggregate, the newest last."""
+        """Last sequences of the aggregates with the newest events, the newest last."""
         self._last_from = 0
-        """Of an aggregate that is not among them no event after this is known."""
-        self._placed = asyncio.Event()
-        """The position is known: what comes live can be put in its place."""
+        """No event after this sequence is known of any other aggregate."""
+        self._positioned = asyncio.Event()
+        """Set once `position` is valid, so that live events can be put in order."""
         self.redact: Callable[[bytes], bytes] = redactor.event
-        """Takes secrets out of an encoded event before it is stored, and is what everybody gets to see."""
+        """Redacts secrets in an encoded event before it is stored."""
         self.refused_at: float | None = None
-        """When an append was not stored, if none was since."""
+        """Time of the last append that was not stored, if none was stored since."""
 
     # ── append ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -137,13 +134,13 @@ class EventLog:
         labels: Collection[str] = (),
         traceparent: str | None = None,
     ) -> list[Record]:
-        """Append all or nothing, if `expected` (0: no event yet) is the aggregate's last sequence. `labels`: what is
-        true of it, for actors that select by it (`Actor.only`). `traceparent`: the trace it is part of, as a header for
-        others on the bus; our own readers find it in the log.
+        """Appends all or nothing, if `expected` (0: no event yet) is the aggregate's last sequence. Returns the records
+        as stored.
 
-        Returns the records as stored. Raises `Invalid` if an event does not fit its own schema (nothing is stored
-        then); `Conflict` if somebody else was first; `Unavailable` if the log did not answer for 30 s (then nobody
-        can say whether it was stored: read before deciding again).
+        Actors select by `labels` (`Actor.only`). `traceparent` becomes a header for other clients of the bus; the
+        server's own readers find the trace in the log. Raises `Invalid` if an event does not fit its own schema
+        (nothing is stored then). Raises `Conflict` if another writer was first. Raises `Unavailable` if the log did not
+        answer for 30 s: the outcome is unknown then, so read before deciding again.
         """
         deadline = asyncio.get_running_loop().time() + APPEND_SECONDS
         fields = {"kind": aggregate.kind, "aggregate_id": aggregate.id, "actor": actor, "run": run, "cause": cause}
@@ -166,17 +163,17 @@ class EventLog:
         return records
 
     def _readable(self, event: Event, fields: Mapping[str, Any]) -> Record:
-        """An event as it will be read: encoded, and decoded again."""
+        """Returns an event as it will be read: encoded, and decoded again."""
         try:
             raw = self.redact(encode(event, written(event, id=uuid7(), at=now(), **fields)))
             record = Record(0, raw)
             record.decoded(decode(record.head, raw))
-        except (TypeError, ValueError, Invalid) as error:  # what JSON cannot say is a TypeError or a ValueError
+        except (TypeError, ValueError, Invalid) as error:  # values without JSON are a TypeError or a ValueError
             raise Invalid(f"{type(event).__name__} does not fit its own schema: {error}") from error
         return record
 
     async def _claim(self, aggregate: Aggregate, record: Record, deadline: float) -> bytes | None:
-        """What is stored instead of a body that is too big; None if it is not."""
+        """Returns the reference that is stored instead of a body that is too big; None for other bodies."""
         if len(record.raw) <= INLINE_BYTES:
             return None
         blob = await self._blobs.put(aggregate, record.raw, deadline)
@@ -190,30 +187,28 @@ class EventLog:
         extra: Mapping[str, str],
         deadline: float,
     ) -> int:
-        """Send until it is known what became of it; the sequence of the last message."""
+        """Sends until the outcome is known; returns the sequence of the last message."""
         loop = asyncio.get_running_loop()
         pause = 0.0
         while True:
             try:
-                last = await (self._publish if len(messages) == 1 else self._publish_batch)(
-                    aggregate, messages, expected, extra
-                )
+                last = await self._publish(aggregate, messages, expected, extra)
                 self.refused_at = None
                 return last
             except ApiError as error:
-                if error.code not in WRONG_LAST_SEQUENCE | SEND_AGAIN:
+                if error.err_code not in WRONG_LAST_SEQUENCE | UNDECIDED:
                     raise Unavailable(f"the log refuses to store: {error}") from error
-                problem: Exception = error
+                problem: Unavailable = error
             except Unavailable as error:
                 problem = error
             try:
-                found = await self._first_after(aggregate, expected)
-                if found and found.id == messages[0][0]:
-                    return found.seq + len(messages) - 1
-                if found:
-                    self._note(aggregate, found.seq)
+                stored = await self._first_after(aggregate, expected)
+                if stored and stored.id == messages[0][0]:
+                    return stored.seq + len(messages) - 1
+                if stored:
+                    self._note(aggregate, stored.seq)
                     raise Conflict(str(aggregate), expected)
-                refused = isinstance(problem, ApiError) and problem.code in WRONG_LAST_SEQUENCE
+                refused = isinstance(problem, ApiError) and problem.err_code in WRONG_LAST_SEQUENCE
                 if refused and await self.tip(aggregate) < expected:
                     raise Conflict(str(aggregate), expected)
             except Unavailable as error:
@@ -234,59 +229,41 @@ class EventLog:
         expected: int,
         extra: Mapping[str, str],
     ) -> int:
-        [(identity, name, body)] = messages
-        headers = {
-            "Nats-Msg-Id": identity,
-            "Nats-Expected-Last-Subject-Sequence": str(expected),
-            "Sika-Type": name,
-            **extra,
-        }
-        return _acknowledged(await self.bus.ask(self.bus.names.log(aggregate), body, headers))
-
-    async def _publish_batch(
-        self,
-        aggregate: Aggregate,
-        messages: Sequence[tuple[str, str, bytes]],
-        expected: int,
-        extra: Mapping[str, str],
-    ) -> int:
-        """ADR-50. The expectation may only be on the first message of a subject; the commit is answered for all."""
-        subject, batch = self.bus.names.log(aggregate), uuid7()
+        """Stores one message plainly, several as an atomic batch (ADR-50). Only the first message of a batch may carry
+        the expectation; the commit is acknowledged for all.
+        """
+        subject, batch, size = self.bus.names.log(aggregate), uuid7(), len(messages)
         for number, (identity, name, body) in enumerate(messages, 1):
-            headers = {
-                "Nats-Msg-Id": identity,
-                "Nats-Batch-Id": batch,
-                "Nats-Batch-Sequence": str(number),
-                "Sika-Type": name,
-                **extra,
-            }
+            headers = {"Nats-Msg-Id": identity, "Sika-Type": name, **extra}
             if number == 1:
                 headers["Nats-Expected-Last-Subject-Sequence"] = str(expected)
-                opened = await self.bus.ask(subject, body, headers)
-                if opened.data:
-                    _acknowledged(opened)
-            elif number < len(messages):
+            if size > 1:
+                headers |= {"Nats-Batch-Id": batch, "Nats-Batch-Sequence": str(number)}
+            if number == size:
+                break
+            if number > 1:
                 await self.bus.publish(subject, body, headers)
-        headers["Nats-Batch-Commit"] = "1"
-        return _acknowledged(await self.bus.ask(subject, body, headers))
+            elif (reply := await self.bus.ask(subject, body, headers)).data:
+                checked(reply)
+        return await self.bus.store(subject, body, headers | ({"Nats-Batch-Commit": "1"} if size > 1 else {}))
 
     # ── read ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def tip(self, aggregate: Aggregate) -> int:
-        """The aggregate's last sequence, from the stream's leader; 0 if it has no events."""
+        """Returns the aggregate's last sequence, from the stream's leader; 0 if it has no events."""
         stored = await self._from_leader({"last_by_subj": self.bus.names.log(aggregate)})
         return stored.seq if stored else 0
 
     async def read(self, aggregate: Aggregate, *, after: int = 0, upto: int | None = None) -> AsyncIterator[Record]:
-        """The aggregate's events after a sequence (and up to one), oldest first, complete as of the call. Raises
-        `Unavailable` if they cannot be had in full.
+        """Yields the aggregate's events after a sequence (up to `upto`), oldest first, complete as of the call. Raises
+        `Unavailable` if some cannot be read.
         """
         async for record in self._heads(aggregate, after, upto):
             self._note(aggregate, record.seq)
             yield await self.whole(record)
 
     async def _heads(self, aggregate: Aggregate, after: int, upto: int | None = None) -> AsyncIterator[Record]:
-        """Like `read`, but leaves bodies where they lie."""
+        """Like `read`, without the bodies in the object store."""
         if upto is not None and upto <= after:
             return
         subject = self.bus.names.log(aggregate)
@@ -310,8 +287,8 @@ class EventLog:
             await asyncio.sleep(0.02)  # a replica that is behind its leader answered
 
     async def between(self, after: int, upto: int, *, bodies: bool = True) -> AsyncIterator[Record]:
-        """All aggregates' events after a stream sequence, up to one, oldest first. Without `bodies`, big ones stay
-        where they lie. Raises `Unavailable` if the events cannot be had in full.
+        """Yields all aggregates' events after a stream sequence, up to `upto`, oldest first. Without `bodies`, those in
+        the object store are not fetched. Raises `Unavailable` if some events cannot be read.
         """
         deadline = asyncio.get_running_loop().time() + READ_SECONDS
         while after < upto:
@@ -334,22 +311,19 @@ class EventLog:
             await asyncio.sleep(0.02)  # a replica that is behind its leader answered
 
     async def last(self) -> int:
-        """The stream's last sequence."""
+        """Returns the stream's last sequence."""
         return int((await self._info())["state"]["last_seq"])
 
     async def identity(self) -> str:
-        """Tells this log from another one under the same name: when the stream was made."""
+        """Returns the creation time of the stream, which tells this log from another one under the same name."""
         return str((await self._info())["created"])
 
     async def _info(self) -> Any:
-        try:
-            return await self.bus.api(f"STREAM.INFO.{self._stream}")
-        except ApiError as error:
-            raise Unavailable(str(error)) from error
+        return await self.bus.api(f"STREAM.INFO.{self._stream}")
 
     async def purge(self, aggregate: Aggregate, *, before: int | None = None) -> None:
-        """Forget an aggregate's events before a sequence (default: all but the last, the tombstone), and their bodies:
-        these first, so that a purge that was cut short finds them again. Repeating it is fine.
+        """Deletes an aggregate's events before a sequence (default: all but the last, the tombstone), and their bodies.
+        The bodies go first, so that a repeated purge finds them after an interrupted one. May be repeated.
         """
         first = await self.tip(aggregate) if before is None else before
         if not first:
@@ -359,54 +333,31 @@ class EventLog:
             if record.head.blob is not None:
                 blobs[record.seq < first].add(record.head.blob.sha256)
         await self._blobs.delete(aggregate, blobs[True] - blobs[False])
-        try:
-            await self.bus.api(f"STREAM.PURGE.{self._stream}", {"filter": self.bus.names.log(aggregate), "seq": first})
-        except ApiError as error:
-            raise Unavailable(str(error)) from error
+        await self.bus.api(f"STREAM.PURGE.{self._stream}", {"filter": self.bus.names.log(aggregate), "seq": first})
 
-    async def _page(self, subject: str, start: int, most: int | None = None) -> tuple[list[Record], bool]:
-        """Up to `most` (default: PAGE) records of a subject (or filter) from a sequence, and whether there are more."""
-        request = msgspec.json.encode({"seq": start, "batch": most or PAGE, "next_by_subj": subject})
-        found: list[Msg] = []
-        async with self.bus.ask_many(f"$JS.API.DIRECT.GET.{self._stream}", request) as replies:
-            while True:
-                try:
-                    async with asyncio.timeout(ASK_SECONDS):
-                        msg = await replies.get()
-                except TimeoutError as error:
-                    raise self.bus.unavailable("the log does not answer") from error
-                status = msg.headers.get("Status") if msg.headers else None
-                if status is None:
-                    found.append(msg)
-                    continue
-                if status == "503":
-                    raise self.bus.unavailable("the log is not available")
-                pending = int((msg.headers or {}).get("Nats-Num-Pending", "0"))
-                return [self._record(m) for m in found], status == "204" and pending > 0
+    async def _page(self, subject: str, start: int, limit: int | None = None) -> tuple[list[Record], bool]:
+        """Returns up to `limit` (default: PAGE) records of a subject (or filter) from a sequence on, and whether there
+        are more.
+        """
+        messages, more = await direct_get(self.bus, "log", subject, start, limit or PAGE)
+        return [self._record(msg) for msg in messages], more
 
     async def _first_after(self, aggregate: Aggregate, seq: int) -> Record | None:
-        """The aggregate's first event after a sequence, from the stream's leader."""
+        """Returns the aggregate's first event after a sequence, from the stream's leader."""
         stored = await self._from_leader({"seq": seq + 1, "next_by_subj": self.bus.names.log(aggregate)})
         return Record(stored.seq, stored.data) if stored else None
 
-    async def _from_leader(self, request: Mapping[str, Any]) -> _Stored | None:
-        """One message, as the stream's leader has it; None if there is no such message."""
-        try:
-            reply = await self.bus.api(f"STREAM.MSG.GET.{self._stream}", request)
-        except ApiError as error:
-            if error.code == MESSAGE_NOT_FOUND:
-                return None
-            raise Unavailable(str(error)) from error
-        return msgspec.convert(reply["message"], _Stored, strict=False)
+    async def _from_leader(self, request: Mapping[str, Any]) -> Stored | None:
+        return await find(self.bus, "log", request)
 
     def _record(self, msg: Msg) -> Record:
-        """The record of a message, as the stream republished it or as direct get returned it."""
+        """Returns the record of a message, as the stream republished it or as direct get returned it."""
         headers = msg.headers
         assert headers
-        return self._stored(int(headers["Nats-Sequence"]), headers["Nats-Subject"], msg.data, _labels(headers))
+        return self._stored(int(headers["Nats-Sequence"]), headers["Nats-Subject"], msg.data, _labels(headers.get))
 
     def _stored(self, seq: int, subject: str, data: bytes, labels: frozenset[str]) -> Record:
-        """What cannot be read as an event must not stop everybody else."""
+        """Returns the record of a message; a placeholder if it is no event, so that it stops no reader."""
         try:
             return Record(seq, data, labels=labels)
         except Invalid as error:
@@ -414,8 +365,8 @@ class EventLog:
             return unreadable(seq, data, self.bus.names.aggregate(subject), str(error))
 
     async def whole(self, record: Record) -> Record:
-        """A record with its body in place of the reference to it. If the body is lost or damaged, the record says so:
-        its event is `Opaque`, with the problem.
+        """Returns a record with its body in place of the reference to it. If the body is lost or damaged, the event is
+        `Opaque`, with the problem.
         """
         if record.head.blob is None:
             return record
@@ -428,25 +379,25 @@ class EventLog:
     # ── follow ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def start(self) -> None:
-        """Begin to listen. Call once, before any `follow`."""
+        """Subscribes to the live events. Call once, before any `follow`."""
         connection = self.bus.reconnects
         self._live = await self.bus.subscribe(self.bus.names.all_live, self._on_live)
         await self.bus.nc.flush()
         self.position = self._last_from = await self.last()
         self._last.clear()
         self._connection = connection
-        self._placed.set()
+        self._positioned.set()
 
     async def watch(self) -> None:
-        """Runs for as long as the process: finds what was lost when nothing came after it."""
+        """Reads lost events that no later event has revealed, until cancelled."""
         reconnected = asyncio.Event()
         with self.bus.on_reconnect(reconnected.set):
             while True:
-                self._heard = False
+                self._active = False
                 with suppress(TimeoutError):
                     async with asyncio.timeout(IDLE_SECONDS):
                         await reconnected.wait()
-                if self._heard and not reconnected.is_set():
+                if self._active and not reconnected.is_set():
                     continue
                 reconnected.clear()
                 try:
@@ -456,8 +407,8 @@ class EventLog:
 
     @contextmanager
     def listen(self, aggregate: Aggregate | None, *, bodies: bool = True) -> Iterator[Ear]:
-        """A buffer that gets every event of an aggregate (None: of all) from `position` on. Without `bodies`, big ones
-        stay where they lie.
+        """Yields a buffer that gets every event of an aggregate (None: of all) from `position` on. Without `bodies`,
+        those in the object store are not fetched.
         """
         ear = Ear(self.whole if bodies else None)
         ears = self._ears.setdefault(aggregate, set())
@@ -470,8 +421,8 @@ class EventLog:
                 del self._ears[aggregate]
 
     async def follow(self, aggregate: Aggregate, *, after: int = 0) -> AsyncIterator[Record]:
-        """The aggregate's events after a sequence, complete and in order, for ever. Never skips, however slow the
-        reader.
+        """Yields the aggregate's events after a sequence, complete and in order, for ever. Never skips, however slow
+        the reader.
         """
         with self.listen(aggregate) as ear:
             behind = True
@@ -487,15 +438,15 @@ class EventLog:
                         yield record
 
     async def unchanged_until(self, aggregate: Aggregate, after: int) -> int | None:
-        """Returns a sequence of the stream, not before `after`, up to which the aggregate has no event after `after`;
-        nor has it any that was acknowledged before the call. None if it has one, or if that cannot be told without
-        reading. Costs a message to ourselves; on a replicated stream, a request. Raises `Unavailable`.
+        """Returns a sequence of the stream, not before `after`, up to which the aggregate has no event after `after`.
+        Nor has it any such event that was acknowledged before the call. Returns None if it has one, or if only a read
+        can tell. Costs an echo; on a replicated stream, a request. Raises `Unavailable`.
         """
         until, connection = max(self.position, after), self.bus.reconnects
         try:
             if self.bus.replicas > 1:
                 return until if await self._first_after(aggregate, after) is None else None
-            if not self._hears_all():
+            if not self._complete():
                 return None
             await self.bus.echo()
         except Unavailable:
@@ -503,16 +454,16 @@ class EventLog:
                 raise  # a read would wait as long
             return None
         last = self._last.get(aggregate, after if after >= self._last_from else after + 1)
-        return max(self.position, after) if self._hears_all() and last <= after else None
+        return max(self.position, after) if self._complete() and last <= after else None
 
-    def _hears_all(self) -> bool:
-        """Whether everything that has arrived was handled, and nothing is known to be missing."""
+    def _complete(self) -> bool:
+        """True if all live events that have arrived were handled, and none is missing."""
         handled = self._live is not None and self._live.delivered == self._handled
         whole = self._connection == self.bus.reconnects and self._missing <= self.position
-        return handled and whole and self._placed.is_set()
+        return handled and whole and self._positioned.is_set()
 
     def _note(self, aggregate: Aggregate, seq: int) -> None:
-        """Remember an event of an aggregate. One that is older than what was forgotten tells nothing."""
+        """Remembers an aggregate's last event. An event older than the evicted entries proves nothing."""
         if seq <= self._last_from and aggregate not in self._last:
             return
         self._last[aggregate] = max(seq, self._last.pop(aggregate, 0))
@@ -522,15 +473,15 @@ class EventLog:
     async def _on_live(self, msg: Msg) -> None:
         self._handling = 1
         try:
-            await self._hear(msg)
+            await self._receive(msg)
         finally:
             self._handling = 0
             self._handled += 1
 
-    async def _hear(self, msg: Msg) -> None:
+    async def _receive(self, msg: Msg) -> None:
         assert msg.headers
         seq = int(msg.headers["Nats-Sequence"])
-        await self._placed.wait()
+        await self._positioned.wait()
         self._missing = max(self._missing, seq - 1)
         if seq > self.position + 1:
             try:
@@ -541,10 +492,10 @@ class EventLog:
         if seq == self.position + 1:
             self._deliver(self._record(msg))
             self.position = seq
-        self._heard = True
+        self._active = True
 
     async def _heal_all(self) -> None:
-        """Read what was not heard up to the stream's end. Raises `Unavailable`."""
+        """Reads the events that were not received up to the stream's end. Raises `Unavailable`."""
         connection, dropped = self.bus.reconnects, 0
         if self._live is not None:
             dropped = self._live.delivered - self._handled - self._handling - self._live.pending_msgs
@@ -553,8 +504,8 @@ class EventLog:
         self._handled += dropped
 
     async def _heal(self, upto: int) -> None:
-        """Read what was not heard. On a replicated stream the leader is asked, one by one: gaps are rare, lagging
-        replicas are not.
+        """Reads the events that were not received. On a replicated stream the leader returns them one by one: gaps are
+        rare, lagging replicas are not.
         """
         if upto <= self.position:
             return
@@ -573,7 +524,7 @@ class EventLog:
             stored = await self._from_leader({"seq": self.position + 1, "next_by_subj": self.bus.names.all_log})
             if stored is None or stored.seq > upto:
                 return
-            record = self._stored(stored.seq, stored.subject, stored.data, stored.labels)
+            record = self._stored(stored.seq, stored.subject, stored.data, _labels(stored.header))
             if record.seq > self.position:
                 self._deliver(record)
                 self.position = record.seq
@@ -588,8 +539,8 @@ class EventLog:
 
 
 class Ear:
-    """A listener's bounded buffer. Overflow drops the buffer, and `take` says so. Who follows a thread may `put` other
-    things between its records, such as previews.
+    """A listener's bounded buffer. Overflow drops the buffer, and `take` reports it. Followers of a thread may `put`
+    other items between its records, such as previews.
     """
 
     def __init__(self, whole: Callable[[Record], Awaitable[Record]] | None = None) -> None:
@@ -606,14 +557,12 @@ class Ear:
         self._ready.set()
 
     async def take(self) -> tuple[list[Record], bool]:
-        """What came since the last call (waiting for something), and whether something was dropped: then read the
-        log.
-        """
+        """Waits for records and returns those since the last call, and whether some were dropped: then read the log."""
         await self._ready.wait()
         return await self.drain()
 
     async def drain(self) -> tuple[list[Record], bool]:
-        """Like `take`, without waiting. If a body cannot be fetched now, that is as if something had been dropped."""
+        """Like `take`, without waiting. If a body cannot be fetched now, the records count as dropped."""
         records, lost = list(self._records), self._lost
         self._records.clear()
         self._lost = False
@@ -621,60 +570,40 @@ class Ear:
         if lost or self._whole is None:
             return ([], True) if lost else (records, False)
         try:
-            return [await self._whole(one) if isinstance(one, Record) else one for one in records], False
+            return [await self._whole(record) if isinstance(record, Record) else record for record in records], False
         except Unavailable as error:
             log.warning("bodies out of reach", error=str(error))
             await asyncio.sleep(BODY_SECONDS)
             return [], True
 
 
-class _Stored(msgspec.Struct):
-    """A message of the stream as `STREAM.MSG.GET` returns it; `data` and `hdrs` are base64 on the wire."""
-
-    seq: int
-    subject: str
-    data: bytes = b""
-    hdrs: bytes = b""
-
-    @property
-    def labels(self) -> frozenset[str]:
-        return _labels(dict(re.findall(r"^([\w-]+): *(.*?)\r$", self.hdrs.decode(), re.MULTILINE)))
-
-
-def _labels(headers: Mapping[str, str]) -> frozenset[str]:
+def _labels(header: Callable[[str], str | None]) -> frozenset[str]:
     """Returns the labels of a stored event."""
-    if labels := headers.get(LABELS):
+    if labels := header(LABELS):
         return frozenset(labels.split(","))
-    audience = headers.get(AUDIENCE, "").split(",")
+    audience = (header(AUDIENCE) or "").split(",")
     return frozenset(_LABEL_OF[name] for name in audience if name in _LABEL_OF)
 
 
-def _acknowledged(reply: Msg) -> int:
-    answer = msgspec.json.decode(reply.data)
-    if error := answer.get("error"):
-        raise ApiError(error.get("err_code", 0), error.get("description", ""))
-    return int(answer["seq"])
-
-
 class _Blobs:
-    """Bodies too big for the log, in JetStream's object store; named by aggregate and hash, so that erasing finds
-    them.
+    """Bodies too big for the log, in JetStream's object store. They are named by aggregate and hash, so that erasing
+    finds them.
     """
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
         self._store: ObjectStore | None = None
-        self._recent: ByteCache[str, bytes] = ByteCache(CACHED_BYTES)
+        self._recent: ByteCache[str, bytes] = ByteCache(CACHE_BYTES)
         self._fetching: dict[str, asyncio.Future[bytes]] = {}
-        """Bodies on their way: several listeners want the same ones."""
+        """Downloads in progress: several listeners fetch the same bodies."""
 
     async def put(self, aggregate: Aggregate, body: bytes, deadline: float) -> Blob:
-        """Store a body, again and again up to a `deadline` of the loop's clock: under its hash that is harmless."""
+        """Stores a body. Retries until a `deadline` of the loop's clock: under its hash that is harmless."""
         blob = Blob(_sha256(body), len(body))
         while True:
             try:
-                with _reaching():
-                    await (await self._open()).put(_blob_name(aggregate, blob), body)
+                with _translated_errors():
+                    await (await self._open()).put(_blob_name(aggregate, blob.sha256), body)
                 return blob
             except Unavailable:
                 if asyncio.get_running_loop().time() > deadline:
@@ -682,9 +611,9 @@ class _Blobs:
             await asyncio.sleep(0.2)
 
     async def get(self, record: Record) -> bytes:
-        """A record's body. Raises `Invalid` if it is lost or damaged, `Unavailable`."""
+        """Returns a record's body. Raises `Invalid` if it is lost or damaged, `Unavailable`."""
         assert record.head.blob
-        name = _blob_name(record.aggregate, record.head.blob)
+        name = _blob_name(record.aggregate, record.head.blob.sha256)
         body = self._recent.get(name)
         while body is None and (fetching := self._fetching.get(name)):
             await asyncio.wait([fetching])
@@ -692,16 +621,16 @@ class _Blobs:
         if body is None:
             self._fetching[name] = asyncio.get_running_loop().create_future()
             try:
-                body = await self._fetched(name, record)
+                body = await self._download(name, record)
                 self._recent.put(name, body, len(body))
             finally:
                 self._fetching.pop(name).cancel()
         return body
 
-    async def _fetched(self, name: str, record: Record) -> bytes:
+    async def _download(self, name: str, record: Record) -> bytes:
         assert record.head.blob
         try:
-            with _reaching():
+            with _translated_errors():
                 async with asyncio.timeout(READ_SECONDS):
                     body = (await (await self._open()).get(name)).data or b""
         except NotFoundError as error:
@@ -711,11 +640,11 @@ class _Blobs:
         return body
 
     async def delete(self, aggregate: Aggregate, hashes: Collection[str]) -> None:
-        """Those of an aggregate's bodies; what is not there is fine."""
+        """Deletes bodies of an aggregate; missing ones are no error."""
         for sha256 in hashes:
-            name = f"{aggregate.kind}.{aggregate.id}.{sha256}"
+            name = _blob_name(aggregate, sha256)
             self._recent.drop(name)
-            with suppress(NotFoundError), _reaching():
+            with suppress(NotFoundError), _translated_errors():
                 await (await self._open()).delete(name)
 
     async def _open(self) -> ObjectStore:
@@ -729,8 +658,8 @@ class _Blobs:
 
 
 @contextmanager
-def _reaching() -> Iterator[None]:
-    """nats-py's errors as ours; that something is not there is for the caller."""
+def _translated_errors() -> Iterator[None]:
+    """Raises nats-py's errors as `Unavailable`, except `NotFoundError`, which is for the caller."""
     try:
         yield
     except NotFoundError:
@@ -743,5 +672,5 @@ def _sha256(body: bytes) -> str:
     return hashlib.sha256(body).hexdigest()
 
 
-def _blob_name(aggregate: Aggregate, blob: Blob) -> str:
-    return f"{aggregate.kind}.{aggregate.id}.{blob.sha256}"
+def _blob_name(aggregate: Aggregate, sha256: str) -> str:
+    return f"{aggregate.kind}.{aggregate.id}.{sha256}"

@@ -1,4 +1,4 @@
-"""What the process says of itself: JSON lines, or lines for people; and what it never says."""
+"""Logging of the process: JSON lines, or lines for people, without secrets."""
 
 from __future__ import annotations
 
@@ -14,9 +14,7 @@ from core.config.settings import Secret
 
 
 def configure(level: str, stream: TextIO) -> None:
-    """Have everything be said on `stream`, from `level` on: for people on a terminal, JSON otherwise. Warnings of
-    libraries, too.
-    """
+    """Logs to `stream`, from `level` on: for people on a terminal, JSON otherwise. Includes warnings of libraries."""
     people = stream.isatty()
     # Never with local variables: they hold secrets.
     console = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
@@ -34,12 +32,12 @@ def configure(level: str, stream: TextIO) -> None:
         cache_logger_on_first_use=True,
     )
     root = logging.getLogger()
-    if not any(isinstance(one, _Libraries) for one in root.handlers):
+    if not any(isinstance(handler, _Libraries) for handler in root.handlers):
         root.addHandler(_Libraries(logging.WARNING))
 
 
 class _Lossy:
-    """A stream whose failures are no errors of the process: its disk may be full, or its reader gone."""
+    """A stream that ignores failures: its disk may be full, or its reader closed."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -54,7 +52,7 @@ class _Lossy:
 
 
 def covered(logger: Any, method: str, line: MutableMapping[str, Any]) -> Mapping[str, Any]:
-    """A processor of structlog: the line without its secrets, in whatever they are."""
+    """Redacts the secrets of a line, at any depth: a processor of structlog."""
     return {key: _value(value, telling(key)) for key, value in line.items()}
 
 
@@ -77,12 +75,12 @@ def _value(value: Any, hidden: bool) -> Any:
 
 
 class _Libraries(logging.Handler):
-    """What libraries say through `logging`, said as we say it."""
+    """Forwards records of `logging` to structlog."""
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
             log = structlog.get_logger(record.name)
-            say = log.error if record.levelno >= logging.ERROR else log.warning
-            say(record.getMessage(), logger=record.name, exc_info=record.exc_info)
+            write = log.error if record.levelno >= logging.ERROR else log.warning
+            write(record.getMessage(), logger=record.name, exc_info=record.exc_info)
         except Exception:
             self.handleError(record)

@@ -1,7 +1,7 @@
-"""The log in numbers: a fold of events to counters and histograms.
+"""Metrics of the log: a fold of events to counters and histograms.
 
-Labels are names out of the configuration and words of ours, never ids or people. Of each label, `MOST` values are told
-apart; all others are `other`. Every process hears the whole log, so every process counts the same.
+Labels are names of the configuration and fixed words, never ids or people. A label has at most `MOST` distinct values;
+the rest count as `other`. Every process reads the whole log, so every process counts the same.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ from core.lifecycle import ENDS, End
 from core.thread.usage import ANSWERED_BY, UNNAMED, tokens_of
 
 MOST = 100
-"""Values of one label that are told apart."""
+"""Limit of distinct values of a label."""
 OTHER = "other"
 KEPT = 10_000
-"""Runs that have begun and not ended, whose times are remembered."""
+"""Limit of open runs whose times are remembered."""
 _NAME = re.compile(r"[\w.:/@+-]{1,100}", re.ASCII)
-"""What a name looks like. Models invent tools, and give them any name."""
+"""The pattern of a name. Models invent tools with arbitrary names."""
 _SECONDS = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0, 7200.0)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Family:
-    """A metric: its name, what it is, and the names of its labels. Histograms are of seconds."""
+    """A metric: its name, its help, and the names of its labels. Histograms are of seconds."""
 
     name: str
     kind: Literal["counter", "gauge", "histogram"]
@@ -90,7 +90,7 @@ WEBHOOKS = _counter("webhook_tries", "Tries to post an outcome; given_up is the 
 
 
 class Histogram:
-    """How many values fell between the bounds of a family's buckets (the last: above all), and their sum."""
+    """Counts of values between the bounds of a family's buckets (the last: above all), and their sum."""
 
     __slots__ = ("counts", "sum")
 
@@ -105,7 +105,7 @@ class Numbers:
     def __init__(self) -> None:
         self.counts: dict[Family, dict[tuple[str, ...], float]] = {}
         self.histograms: dict[Family, dict[tuple[str, ...], Histogram]] = {}
-        self._seen: dict[str, set[str]] = {}
+        self._values: dict[str, set[str]] = {}
 
     def count(self, family: Family, *labels: str, by: float = 1) -> None:
         values = self.counts.setdefault(family, {})
@@ -114,34 +114,35 @@ class Numbers:
         values[labels] = values.get(labels, 0) + by
 
     def observe(self, family: Family, value: float, *labels: str) -> None:
-        found = self.histograms.setdefault(family, {})
-        if labels not in found:
+        histograms = self.histograms.setdefault(family, {})
+        if labels not in histograms:
             labels = self._bounded(family, labels)
-        histogram = found.get(labels) or found.setdefault(labels, Histogram(len(family.buckets)))
+        histogram = histograms.get(labels) or histograms.setdefault(labels, Histogram(len(family.buckets)))
         histogram.counts[bisect_left(family.buckets, value)] += 1
         histogram.sum += value
 
     def _bounded(self, family: Family, labels: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(self._known(name, value) for name, value in zip(family.labels, labels, strict=True))
+        return tuple(self._limited(name, value) for name, value in zip(family.labels, labels, strict=True))
 
-    def _known(self, name: str, value: str) -> str:
-        seen = self._seen.setdefault(name, set())
-        if value not in seen:
-            if len(seen) >= MOST or not _NAME.fullmatch(value):
+    def _limited(self, name: str, value: str) -> str:
+        values = self._values.setdefault(name, set())
+        if value not in values:
+            if len(values) >= MOST or not _NAME.fullmatch(value):
                 return OTHER
-            seen.add(value)
+            values.add(value)
         return value
 
 
 @dataclass(slots=True)
 class _Run:
-    due: float | None = None
+    eligible: float | None = None
+    """The time from which it may start."""
     started: float | None = None
     model: str = UNNAMED
 
 
 class Metrics:
-    """The fold. Of runs that had begun before its first event it counts what happens, and measures nothing."""
+    """The fold. For runs that began before its first event it counts events, and measures no durations."""
 
     def __init__(self) -> None:
         self.numbers = Numbers()
@@ -151,7 +152,7 @@ class Metrics:
         self.numbers.count(EVENTS, record.type)
         try:
             self._fold(record)
-        except (Invalid, ValueError):  # an event or a time that cannot be read: the keeper of the views says so
+        except (Invalid, ValueError):  # an event or a time that cannot be read: the projections log it
             return
 
     def _fold(self, record: Record) -> None:
@@ -163,7 +164,7 @@ class Metrics:
                 self._called(event)
             case RunRequested():
                 numbers.count(REQUESTED)
-                self._run(record).due = max(_time(record.at), _time(event.not_before or record.at))
+                self._run(record).eligible = max(_time(record.at), _time(event.not_before or record.at))
             case RunStarted():
                 self._started(record, event)
             case ModelFailed():
@@ -194,8 +195,8 @@ class Metrics:
         self.numbers.count(ATTEMPTS)
         if event.attempt > 1:
             self.numbers.count(TAKEOVERS)
-        elif run.due is not None and run.started is None:
-            self.numbers.observe(QUEUE_SECONDS, _since(run.due, record))
+        elif run.eligible is not None and run.started is None:
+            self.numbers.observe(QUEUE_SECONDS, _since(run.eligible, record))
             run.started = _time(record.at)
         run.model = event.model or run.model
 
@@ -220,8 +221,8 @@ class Metrics:
                 self.numbers.count(TOKENS, model, kind, by=amount)
 
     def _decided(self, decisions: Iterable[Decision]) -> None:
-        for one in decisions:
-            self.numbers.count(DECISIONS, one.policy, one.action)
+        for decision in decisions:
+            self.numbers.count(DECISIONS, decision.policy, decision.action)
 
     def _called(self, event: ToolCompleted) -> None:
         name = _text(event.message.get("name"), UNNAMED)
@@ -245,10 +246,10 @@ class Metrics:
 
 
 def _stand_in(message: Message) -> str | None:
-    """The model that answered in place of the run's."""
-    said = message.get("response_metadata")
-    other = said.get(ANSWERED_BY) if isinstance(said, dict) else None
-    return _text(other, "") or None
+    """Returns the model that answered in place of the run's."""
+    metadata = message.get("response_metadata")
+    model = metadata.get(ANSWERED_BY) if isinstance(metadata, dict) else None
+    return _text(model, "") or None
 
 
 def _text(value: Any, default: str) -> str:
@@ -256,7 +257,7 @@ def _text(value: Any, default: str) -> str:
 
 
 def _since(moment: float, record: Record) -> float:
-    """Seconds; clocks of several machines may disagree."""
+    """Returns the seconds since then, at least 0: clocks of several machines may disagree."""
     return max(0.0, _time(record.at) - moment)
 
 

@@ -116,7 +116,7 @@ class Dispatcher:
         try:
             found = await self._bus.api(f"STREAM.MSG.GET.{stream}", {"last_by_subj": self._bus.names.place(actor)})
         except ApiError as error:
-            if error.code == MESSAGE_NOT_FOUND:
+            if error.err_code == MESSAGE_NOT_FOUND:
                 return None
             raise Unavailable(str(error)) from error
         stored = msgspec.convert(found["message"].get("data", ""), bytes, strict=False)

@@ -1,4 +1,4 @@
-"""The agents a person has defined, and what they said of themselves: one aggregate per user."""
+"""A user's custom agents and profile: one aggregate per user."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from core.log.store import EventLog
 
 KIND = "agents"
 MOST = 100
-"""Agents of one user."""
+"""Limit of agents of a user."""
 _NAME = re.compile(r"[a-z0-9-]{1,64}")
 
 
 class AgentDefined(Event, frozen=True):
-    """A user's agent is this from here on: all of it, also what did not change."""
+    """A user's agent has this definition from here on, with all its fields."""
 
     name: str
     description: str = ""
@@ -31,23 +31,23 @@ class AgentDefined(Event, frozen=True):
     skills: list[str] | None = None
     """None: all skills that are enabled."""
     soul: str | None = None
-    """Its part of the system prompt."""
+    """The agent's part of the system prompt."""
 
 
 class AgentRemoved(Event, frozen=True):
-    """The user's agent of this name is no more."""
+    """The user's agent of this name was removed."""
 
     name: str
 
 
 class ProfileWritten(Event, frozen=True):
-    """What the user wants every agent to know of them, as Markdown. None: nothing."""
+    """The user's profile for all agents, as Markdown. None: it was removed."""
 
     content: str | None
 
 
 class Definition(msgspec.Struct, frozen=True):
-    """One agent."""
+    """A custom agent."""
 
     name: str
     description: str = ""
@@ -58,7 +58,7 @@ class Definition(msgspec.Struct, frozen=True):
 
 
 class Roster(NamedTuple):
-    """What one user has defined. Agents by name, in the order of their names."""
+    """A user's agents by name, in the order of their names, and their profile."""
 
     agents: Mapping[str, Definition] = {}
     profile: str | None = None
@@ -78,7 +78,7 @@ def fold(records: Iterable[Record], roster: Roster) -> Roster:
 
 
 def aggregates(log: EventLog) -> Repository[Roster]:
-    """The users' rosters, by user."""
+    """Returns the repository of rosters, by user."""
     return Repository(log, KIND, fold, Roster())
 
 
@@ -93,20 +93,20 @@ class Rosters:
         return await self._rosters.load(user)
 
     async def create(self, user: str, definition: Definition) -> None:
-        """Raises `Refused` if there is one of that name, or too many."""
+        """Creates an agent. Raises `Refused` if the name is taken, or if there are too many."""
         await self._rosters.decide(user, lambda roster: create(roster, definition), actor=self._actor)
 
     async def change(self, user: str, name: str, changes: Mapping[str, object]) -> Definition:
-        """Changes only what is in `changes`; returns the agent as it is then. Raises `NotFound`."""
+        """Changes the fields in `changes`, and returns the agent. Raises `NotFound`."""
         roster, _ = await self._rosters.decide(user, lambda roster: change(roster, name, changes), actor=self._actor)
         return known(roster, name)
 
     async def remove(self, user: str, name: str) -> None:
-        """Raises `NotFound`."""
+        """Removes an agent. Raises `NotFound`."""
         await self._rosters.decide(user, lambda roster: remove(roster, name), actor=self._actor)
 
     async def write_profile(self, user: str, content: str | None) -> None:
-        """Writes what the user wants every agent to know of them."""
+        """Replaces the user's profile."""
 
         def decide(roster: Roster) -> Sequence[Event]:
             return [] if roster.profile == content else [ProfileWritten(content=content)]
@@ -115,31 +115,31 @@ class Rosters:
 
 
 def checked(name: str) -> str:
-    """The name of an agent as it is kept, in lower case. Raises `Invalid`."""
+    """Returns the name of an agent in its stored form, lower case. Raises `Invalid`."""
     lower = name.lower()
     if not _NAME.fullmatch(lower):
         raise Invalid(f"name: 1 to 64 of A-Z a-z 0-9 and -, got {name[:40]!r}")
     return lower
 
 
-def create(roster: Roster, wanted: Definition) -> list[Event]:
-    """Raises `Refused` if there is one of that name, or too many."""
-    if wanted.name in roster.agents:
-        raise Refused(f"Agent {wanted.name} already exists")
+def create(roster: Roster, definition: Definition) -> list[Event]:
+    """Returns the events of a new agent. Raises `Refused` if the name is taken, or if there are too many."""
+    if definition.name in roster.agents:
+        raise Refused(f"Agent {definition.name} already exists")
     if len(roster.agents) >= MOST:
         raise Refused(f"there are {MOST} agents already; remove one first")
-    return [_defined(wanted)]
+    return [_defined(definition)]
 
 
 def change(roster: Roster, name: str, changes: Mapping[str, object]) -> list[Event]:
-    """Only what is in `changes`. Raises `NotFound`."""
+    """Returns the events that change the fields in `changes`. Raises `NotFound`."""
     before = known(roster, name)
     after = msgspec.structs.replace(before, **changes)
     return [] if after == before else [_defined(after)]
 
 
 def remove(roster: Roster, name: str) -> list[Event]:
-    """Raises `NotFound`."""
+    """Returns the events that remove an agent. Raises `NotFound`."""
     return [AgentRemoved(name=known(roster, name).name)]
 
 
@@ -149,5 +149,5 @@ def known(roster: Roster, name: str) -> Definition:
     return roster.agents[name]
 
 
-def _defined(one: Definition) -> Event:
-    return AgentDefined(**msgspec.structs.asdict(one))
+def _defined(definition: Definition) -> Event:
+    return AgentDefined(**msgspec.structs.asdict(definition))

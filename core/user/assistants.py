@@ -1,6 +1,6 @@
-"""Assistants: the agent under a name, with the settings its runs begin with; one user's own, as a fold over its facts.
+"""Assistants: an agent under a name, with settings for its runs. A user's own assistants are a fold over their events.
 
-The agents that come with the server are assistants too, everybody's and unchangeable; those are not in the log.
+The server's agents are assistants, too: immutable, common to all users, and not in the log.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ KIND = "assistants"
 DEFAULT = "lead_agent"
 BY_USER: Json = {"created_by": "user"}
 MOST_ASSISTANTS = 1000
-"""Of one user."""
+"""Limit of assistants of a user."""
 MOST_VERSIONS = 100
-"""Of one assistant."""
+"""Limit of versions of an assistant."""
 BUILT_IN_SINCE = "2026-01-01T00:00:00.000000+00:00"
-"""When assistants that are in no log were made: any moment, the same on every replica."""
+"""Creation time of assistants that are in no log: arbitrary, but the same on every replica."""
 NOT_FROM_CLIENTS = frozenset(
     {
         "thread_id",
@@ -38,11 +38,11 @@ NOT_FROM_CLIENTS = frozenset(
         "channel_user_id",
     }
 )
-"""Context keys that say who asks and where: the server's word, never a client's, nor an assistant's."""
+"""Context keys that identify the caller and the thread: only the server sets them, no client and no assistant."""
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a version of an assistant says. `graph_id` names the agent that does its runs."""
+    """A version of an assistant. `graph_id` names the agent of its runs."""
 
     graph_id: str = DEFAULT
     name: str = "Untitled"
@@ -53,28 +53,28 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class AssistantCreated(Event, frozen=True):
-    """A user has an assistant of their own from here on; this is its version 1."""
+    """A user created an assistant; this is its version 1."""
 
     assistant: str
     settings: Settings
 
 
 class AssistantRevised(Event, frozen=True):
-    """The assistant has one version more, and it is the one in force."""
+    """The assistant has a new version, which is in force from here on."""
 
     assistant: str
     settings: Settings
 
 
 class AssistantReverted(Event, frozen=True):
-    """An older version (counted from 1) is in force again, or a newer one is."""
+    """Another version (counted from 1) is in force from here on."""
 
     assistant: str
     number: int
 
 
 class AssistantRemoved(Event, frozen=True):
-    """The assistant is gone, with all its versions. Runs that were asked of it stay as they are."""
+    """The assistant was removed, with all its versions. Its runs stay as they are."""
 
     assistant: str
 
@@ -85,7 +85,7 @@ class Version(msgspec.Struct, frozen=True):
 
 
 class Assistant(msgspec.Struct, frozen=True, kw_only=True):
-    """An assistant as it is now."""
+    """The current state of an assistant."""
 
     id: str
     versions: tuple[Version, ...]
@@ -93,7 +93,7 @@ class Assistant(msgspec.Struct, frozen=True, kw_only=True):
     """The version in force, counted from 1."""
     updated_at: str
     own: bool = True
-    """Whether it is in its user's log, and not the same for everybody."""
+    """True if it is in its user's log, False if it is common to all users."""
 
     @property
     def settings(self) -> Settings:
@@ -113,11 +113,11 @@ class Assistant(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Assistants = Mapping[str, Assistant]
-"""A user's own by id, oldest first."""
+"""A user's own assistants by id, oldest first."""
 
 
 def built_in(settings: Settings) -> Assistant:
-    """An agent without anybody's settings."""
+    """Returns the assistant of an agent that is in no log."""
     return Assistant(
         id=assistant_id(settings.name),
         versions=(Version(settings, BUILT_IN_SINCE),),
@@ -127,33 +127,33 @@ def built_in(settings: Settings) -> Assistant:
 
 
 def fold(records: Iterable[Record], state: Assistants) -> Assistants:
-    """The assistants after these records. Pure and total."""
-    found = dict(state)
+    """Returns the assistants after these records. Pure and total."""
+    by_id = dict(state)
     for record in records:
         match record.event:
-            case AssistantCreated(assistant=one, settings=settings):
-                found[one] = Assistant(id=one, versions=(Version(settings, record.at),), updated_at=record.at)
-            case AssistantRevised(assistant=one, settings=settings) if one in found:
-                versions = (*found[one].versions, Version(settings, record.at))
-                found[one] = msgspec.structs.replace(
-                    found[one], versions=versions, current=len(versions), updated_at=record.at
+            case AssistantCreated(assistant=identity, settings=settings):
+                by_id[identity] = Assistant(id=identity, versions=(Version(settings, record.at),), updated_at=record.at)
+            case AssistantRevised(assistant=identity, settings=settings) if identity in by_id:
+                versions = (*by_id[identity].versions, Version(settings, record.at))
+                by_id[identity] = msgspec.structs.replace(
+                    by_id[identity], versions=versions, current=len(versions), updated_at=record.at
                 )
-            case AssistantReverted(assistant=one, number=number) if one in found:
-                if 1 <= number <= len(found[one].versions):
-                    found[one] = msgspec.structs.replace(found[one], current=number, updated_at=record.at)
-            case AssistantRemoved(assistant=one):
-                found.pop(one, None)
-    return found
+            case AssistantReverted(assistant=identity, number=number) if identity in by_id:
+                if 1 <= number <= len(by_id[identity].versions):
+                    by_id[identity] = msgspec.structs.replace(by_id[identity], current=number, updated_at=record.at)
+            case AssistantRemoved(assistant=identity):
+                by_id.pop(identity, None)
+    return by_id
 
 
 def aggregates(log: EventLog) -> Repository[Assistants]:
-    """The users' assistants, by user."""
+    """Returns the repository of the users' assistants, by user."""
     return Repository(log, KIND, fold, {})
 
 
 class Catalog:
-    """All that runs can be asked of: the server's agents (`described`: name → description), the users' custom agents
-    (while `custom` says so), and their own assistants. `actor` decides on these.
+    """The assistants of runs: the server's agents (`described`: name → description), the users' custom agents (while
+    `custom` returns True), and their own assistants. `actor` decides on these.
     """
 
     def __init__(
@@ -180,17 +180,17 @@ class Catalog:
         return self._by_name[DEFAULT]
 
     def find(self, name: str) -> Assistant | None:
-        """An agent of the server, by name or id."""
+        """Returns an agent of the server, by name or id."""
         return self._by_name.get(name)
 
     async def of_user(self, user: str) -> Sequence[Assistant]:
-        """All that the user has: the server's, the user's custom agents, then the user's own assistants."""
+        """Returns the server's agents, the user's custom agents, then the user's own assistants."""
         own = await self._own.load(user)
         return [*self.built_in, *await self._custom(user), *own.values()]
 
     async def resolve(self, user: str, name: str | None) -> Assistant:
-        """By id (or name, where it is the name of an agent); the default if nothing is named. `My_Agent` is `my-agent`
-        (contract runtime §1).
+        """Returns the assistant with an id, or with the name of an agent; without a name, the default. `My_Agent` is
+        `my-agent` (contract runtime §1).
 
         Raises `NotFound` for an unknown id, `Invalid` for an unknown name.
         """
@@ -205,7 +205,7 @@ class Catalog:
         return own.get(text.lower()) or _unknown(text)
 
     async def create(self, user: str, identity: str, settings: Settings) -> tuple[Assistant, bool]:
-        """Makes the assistant exist. Returns it, and whether it is new. Raises `Refused` if there are too many."""
+        """Creates the assistant if needed. Returns it, and whether it is new. Raises `Refused` at too many."""
         if agent := self.find(identity):
             return agent, False
 
@@ -223,7 +223,7 @@ class Catalog:
         """Adds a version and puts it in force. Raises `NotFound`, and `Refused` if there are too many."""
 
         def decide(own: Assistants) -> Sequence[Event]:
-            assistant = _known(own, identity)
+            assistant = _existing(own, identity)
             if len(assistant.versions) >= MOST_VERSIONS:
                 raise Refused(f"Assistant {identity} has {MOST_VERSIONS} versions already")
             return [AssistantRevised(assistant=identity, settings=change(assistant.settings))]
@@ -234,7 +234,7 @@ class Catalog:
         """Puts a version in force. Raises `NotFound`."""
 
         def decide(own: Assistants) -> Sequence[Event]:
-            assistant = _known(own, identity)
+            assistant = _existing(own, identity)
             if not 1 <= number <= len(assistant.versions):
                 raise NotFound(f"Assistant {identity} has no version {number}")
             return [] if assistant.current == number else [AssistantReverted(assistant=identity, number=number)]
@@ -242,7 +242,7 @@ class Catalog:
         return (await self._own.decide(user, decide, actor=self._actor))[0][identity]
 
     async def remove(self, user: str, identity: str) -> None:
-        """Removes an assistant of the user's; one that is not there is fine too."""
+        """Removes an assistant of the user's, if it exists."""
 
         def decide(own: Assistants) -> Sequence[Event]:
             return [AssistantRemoved(assistant=identity)] if identity in own else []
@@ -250,7 +250,7 @@ class Catalog:
         await self._own.decide(user, decide, actor=self._actor)
 
     async def _custom(self, user: str) -> Sequence[Assistant]:
-        """The user's custom agents: each is an assistant of the lead agent with `agent_name` in its context."""
+        """Returns the user's custom agents as assistants of the lead agent, with `agent_name` in their context."""
         if not self._custom_allowed():
             return ()
         roster = await self._rosters.of(user)
@@ -260,7 +260,7 @@ class Catalog:
         ]
 
 
-def _known(own: Assistants, identity: str) -> Assistant:
+def _existing(own: Assistants, identity: str) -> Assistant:
     if identity not in own:
         raise NotFound(f"Assistant {identity} not found")
     return own[identity]
@@ -275,23 +275,23 @@ def _unknown(name: str) -> Assistant:
 
 
 def applied(assistant: Assistant, request: RunRequested) -> RunRequested:
-    """The request, with what its assistant says wherever the request itself says nothing.
+    """Returns the request with its assistant's settings as defaults.
 
-    Merged are `config` (and `config.configurable`), `context` and `metadata`, key by key. The assistant's
-    `configurable` counts as context, as the request's does.
+    `config` (and `config.configurable`), `context` and `metadata` are merged key by key. The assistant's `configurable`
+    counts as context, as the request's does.
     """
-    said = assistant.settings
-    configurable = _mapping(said.config.get("configurable"))
-    config = {key: value for key, value in said.config.items() if key != "context"} | request.config
+    settings = assistant.settings
+    configurable = _mapping(settings.config.get("configurable"))
+    config = {key: value for key, value in settings.config.items() if key != "context"} | request.config
     if configurable:
         config["configurable"] = {**configurable, **_mapping(request.config.get("configurable"))}
-    context = {**configurable, **_mapping(said.config.get("context")), **said.context}
+    context = {**configurable, **_mapping(settings.config.get("context")), **settings.context}
     return msgspec.structs.replace(
         request,
         assistant=assistant.id if assistant.own else assistant.name,
         config=config,
         context={key: value for key, value in context.items() if key not in NOT_FROM_CLIENTS} | request.context,
-        metadata={key: value for key, value in said.metadata.items() if key != "created_by"} | request.metadata,
+        metadata={key: value for key, value in settings.metadata.items() if key != "created_by"} | request.metadata,
     )
 
 

@@ -1,4 +1,4 @@
-"""Schedules: runs at times that a user set; when the next is due, and what became of the last, as a fold over facts."""
+"""Schedules: a user's plans of runs, with their next due time and their last firings, as a fold over events."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from core.user.assistants import Assistant
 
 KIND = "schedules"
 MOST_SCHEDULES = 1000
-"""Of one user."""
+"""Limit of schedules of a user."""
 MOST_FIRINGS = 100
-"""How many of a schedule's last firings are remembered."""
+"""Limit of remembered firings of a schedule."""
 ALL_FIRINGS = 10_000
-"""How many firings of all schedules of a user are remembered when the log is cut; of each at least `LEAST_FIRINGS`."""
+"""Limit of firings of all schedules of a user when the log is cut; each keeps at least `LEAST_FIRINGS`."""
 LEAST_FIRINGS = 10
 CUT_AFTER = 500
 """Events of a user's after which the log may be cut."""
 MOST_CRON = 200
-"""Characters of a cron expression."""
+"""Limit of characters of a cron expression."""
 YEARS = range(2000, 2201)
-"""In which times that people name may lie."""
+"""The years in which times of users may lie."""
 _SPACE = uuid.UUID("b3f0c9e2-5d0c-4a8e-9a39-3f6f0d6c1f75")
-"""Namespace of the ids that are derived from a schedule and a moment."""
+"""Namespace of the ids that are derived from a schedule and a due time."""
 
 
 Multitask = Literal["reject", "enqueue", "interrupt", "rollback"]
@@ -42,18 +42,18 @@ OnCompletion = Literal["keep", "delete"]
 
 
 class Timing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """When: by `cron` (five fields), or once, `at` a time."""
+    """Due times: by `cron` (five fields), or once, `at` a time."""
 
     cron: str | None = None
     at: str | None = None
     timezone: str = "UTC"
-    """In which `cron` is read, by IANA name."""
+    """IANA name of the time zone of `cron`."""
     end: str | None = None
-    """Nothing is due after it."""
+    """The schedule is not due after it."""
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The run to ask for, checked: `RunRequested` without what only its moment can say. Its messages have no ids."""
+    """The validated run: `RunRequested` without the fields that depend on the due time. Its messages have no ids."""
 
     assistant: str = "lead_agent"
     input: Json | None = None
@@ -71,23 +71,23 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """All that a user says about a schedule."""
+    """A user's input about a schedule."""
 
     timing: Timing
     job: Job
     thread: str | None = None
-    """The thread all runs are on. None: each has its own."""
+    """The thread of all runs. None: each run has its own."""
     assistant: str | None = None
-    """The user's own assistant whose settings a run begins with, as they are when it is due."""
+    """The user's own assistant, whose settings at the due time apply."""
     overlap: Literal["skip", "allow"] = "allow"
-    """`skip`: what comes due while the last run is still going is left out."""
+    """`skip`: due times while the last run is open are skipped."""
     title: str | None = None
     asked: Json = {}
-    """What a client asked for beside the input, as it was: to be shown, and to be changed in part."""
+    """The client's original request without the input: to be shown, and to be changed in part."""
 
 
 class ScheduleCreated(Event, frozen=True):
-    """A user has a schedule from here on."""
+    """A user created a schedule."""
 
     schedule: str
     plan: Plan
@@ -95,28 +95,28 @@ class ScheduleCreated(Event, frozen=True):
 
 
 class ScheduleRevised(Event, frozen=True):
-    """The plan is another one. If its timing is, what the old one would have made due since the last time is not."""
+    """The plan was replaced. If its timing changed, missed due times of the old one are dropped."""
 
     schedule: str
     plan: Plan
 
 
 class SchedulePaused(Event, frozen=True):
-    """Nothing is due until it is resumed. `reason`, if nobody asked for that."""
+    """The schedule is not due until it is resumed. `reason` is set if the server paused it."""
 
     schedule: str
     reason: str | None = None
 
 
 class ScheduleResumed(Event, frozen=True):
-    """Things are due again: those from now on, and a single time that has passed."""
+    """The schedule is due again: at times from now on, or at its single time, even if it has passed."""
 
     schedule: str
 
 
 class ScheduleFired(Event, frozen=True):
-    """It was due at `due`, or somebody pulled the trigger (`manual`): this run on this thread is to be asked for, by
-    whoever reads this. Both ids follow from the schedule and `due`.
+    """The schedule fired at `due`, or was triggered (`manual`): the reader requests this run on this thread. Both ids
+    are derived from the schedule and `due`.
     """
 
     schedule: str
@@ -127,7 +127,7 @@ class ScheduleFired(Event, frozen=True):
 
 
 class ScheduleSkipped(Event, frozen=True):
-    """It was due at `due`, and there is no run for that."""
+    """The schedule was due at `due`, without a run."""
 
     schedule: str
     due: str
@@ -135,13 +135,13 @@ class ScheduleSkipped(Event, frozen=True):
 
 
 class SchedulesFired(Event, frozen=True):
-    """Several were due together: what was decided about each of them, in one fact."""
+    """Several schedules were due together: the decisions about all of them in one event."""
 
     decisions: list[ScheduleFired | ScheduleSkipped]
 
 
 class ScheduleFailed(Event, frozen=True):
-    """The run it was fired for could not be asked for. `reason` is fit for people."""
+    """The run of a firing could not be requested. `reason` is fit for people."""
 
     schedule: str
     run_id: str
@@ -149,13 +149,13 @@ class ScheduleFailed(Event, frozen=True):
 
 
 class ScheduleRemoved(Event, frozen=True):
-    """The schedule is gone, and what is remembered of its firings. Their runs stay as they are."""
+    """The schedule was removed, with its firings. Their runs stay as they are."""
 
     schedule: str
 
 
 class Firing(msgspec.Struct, frozen=True, kw_only=True):
-    """One time that it was due. What became of the run is in its thread."""
+    """A firing of a schedule. The outcome of its run is in its thread."""
 
     id: str
     due: str
@@ -165,11 +165,11 @@ class Firing(msgspec.Struct, frozen=True, kw_only=True):
     thread: str | None = None
     manual: bool = False
     failed: str | None = None
-    """Why there is no run."""
+    """The reason why there is no run."""
 
 
 class Schedule(msgspec.Struct, frozen=True, kw_only=True):
-    """A schedule as it is now. `SchedulesKept` stores it: its fields change as those of events do."""
+    """The current state of a schedule. `SchedulesKept` stores it: its fields change as those of events do."""
 
     id: str
     plan: Plan
@@ -177,29 +177,29 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     created_at: str
     updated_at: str
     since: str
-    """What is due is sought after this time."""
+    """Due times are later than this."""
     spent: bool = False
     """The single time is over."""
     firings: tuple[Firing, ...]
-    """The last ones, oldest first."""
+    """The last firings, oldest first."""
     runs: int = 0
-    """How often it was fired, ever."""
+    """The number of all firings."""
 
     @property
     def next(self) -> datetime | None:
-        """When it is due next, or was due if that has passed. None: never again, or not while it is paused."""
+        """The next due time, which may have passed. None: never again, or not while it is paused."""
         if not self.enabled:
             return None
         timing = self.plan.timing
         if timing.at is not None:
-            found = None if self.spent else _moment(timing.at)
+            time = None if self.spent else _parsed(timing.at)
         else:
-            since = _moment(self.since)
-            # Crons come at whole minutes: so many schedules that fired in the same one have their answer in common.
+            since = _parsed(self.since)
+            # Crons come at whole minutes: schedules that fired in the same minute share the cached result.
             minute = since and since.replace(second=0, microsecond=0)
-            found = minute and next_after(timing.cron or "", timing.timezone, minute)
-        end = _moment(timing.end) if timing.end is not None else None
-        return None if found is None or (end is not None and found > end) else found
+            time = minute and next_after(timing.cron or "", timing.timezone, minute)
+        end = _parsed(timing.end) if timing.end is not None else None
+        return None if time is None or (end is not None and time > end) else time
 
     @property
     def last(self) -> Firing | None:
@@ -210,24 +210,24 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
         return next((firing for firing in reversed(self.firings) if firing.run == run), None)
 
     def is_own(self, firing: Firing) -> bool:
-        """Whether the firing's thread was thought of for it alone."""
+        """True if the thread was created for this firing."""
         return firing.run is not None and firing.thread == derived(self.id, "thread", firing.run)
 
     def fire(self, due: str, *, manual: bool = False) -> ScheduleFired:
-        """The fact that it fires for a moment."""
+        """Returns the event that it fires for a due time."""
         run = derived(self.id, "trigger" if manual else "run", due)
         thread = self.plan.thread or derived(self.id, "thread", run)
         return ScheduleFired(schedule=self.id, due=due, run_id=run, thread_id=thread, manual=manual)
 
 
 class SchedulesKept(Event, frozen=True):
-    """All of the user's schedules as they are, oldest first: what was before may be forgotten."""
+    """Snapshot of the user's schedules, oldest first: the events before it may be purged."""
 
     schedules: list[Schedule]
 
 
 class Schedules(dict[str, Schedule]):
-    """A user's schedules by id, oldest first; and how many events of the log they are read from."""
+    """A user's schedules by id, oldest first, and the number of their events since the last snapshot."""
 
     kept_seq: int = 0
     """Sequence of the last `SchedulesKept`; 0: there is none."""
@@ -240,33 +240,34 @@ class Schedules(dict[str, Schedule]):
         copied.kept_seq, copied.kept_at, copied.since_kept = self.kept_seq, self.kept_at, self.since_kept
         return copied
 
-    def kept(self) -> SchedulesKept:
-        """All of them, with as many of the last firings as there is room for."""
-        most = max(LEAST_FIRINGS, min(MOST_FIRINGS, ALL_FIRINGS // max(1, len(self))))
+    def snapshot(self) -> SchedulesKept:
+        """Returns all schedules, with their last firings up to `ALL_FIRINGS`."""
+        limit = max(LEAST_FIRINGS, min(MOST_FIRINGS, ALL_FIRINGS // max(1, len(self))))
         return SchedulesKept(
-            schedules=[msgspec.structs.replace(one, firings=one.firings[-most:]) for one in self.values()]
+            schedules=[msgspec.structs.replace(each, firings=each.firings[-limit:]) for each in self.values()]
         )
 
     def wants_cut(self) -> bool:
-        """Whether the log is much longer than what it amounts to."""
-        return self.since_kept > CUT_AFTER and self.since_kept > 2 * sum(1 + len(one.firings) for one in self.values())
+        """True if the log is much longer than its snapshot would be."""
+        size = sum(1 + len(schedule.firings) for schedule in self.values())
+        return self.since_kept > max(CUT_AFTER, 2 * size)
 
 
 def fold(records: Iterable[Record], state: Schedules) -> Schedules:
-    """The schedules after these records. Pure and total."""
-    found = state.copy()
+    """Returns the schedules after these records. Pure and total."""
+    schedules = state.copy()
     for record in records:
         event, at = record.event, record.at
-        found.since_kept += len(event.decisions) if isinstance(event, SchedulesFired) else 1
+        schedules.since_kept += len(event.decisions) if isinstance(event, SchedulesFired) else 1
         if isinstance(event, SchedulesFired):
             for decision in event.decisions:
-                if decision.schedule in found:
-                    found[decision.schedule] = _changed(found[decision.schedule], decision, at)
+                if decision.schedule in schedules:
+                    schedules[decision.schedule] = _changed(schedules[decision.schedule], decision, at)
         elif isinstance(event, SchedulesKept):
-            found = Schedules({one.id: one for one in event.schedules})
-            found.kept_seq, found.kept_at = record.seq, at
+            schedules = Schedules({schedule.id: schedule for schedule in event.schedules})
+            schedules.kept_seq, schedules.kept_at = record.seq, at
         elif isinstance(event, ScheduleCreated):
-            found[event.schedule] = Schedule(
+            schedules[event.schedule] = Schedule(
                 id=event.schedule,
                 plan=event.plan,
                 enabled=event.enabled,
@@ -276,65 +277,64 @@ def fold(records: Iterable[Record], state: Schedules) -> Schedules:
                 firings=(),
             )
         elif isinstance(event, ScheduleRemoved):
-            found.pop(event.schedule, None)
-        elif isinstance(event, _CHANGES) and event.schedule in found:
-            found[event.schedule] = _changed(found[event.schedule], event, at)
-    return found
+            schedules.pop(event.schedule, None)
+        elif isinstance(event, _CHANGES) and event.schedule in schedules:
+            schedules[event.schedule] = _changed(schedules[event.schedule], event, at)
+    return schedules
 
 
 _CHANGES = ScheduleRevised | SchedulePaused | ScheduleResumed | ScheduleFired | ScheduleSkipped | ScheduleFailed
 
 
-def _changed(one: Schedule, event: Event, at: str) -> Schedule:
+def _changed(schedule: Schedule, event: Event, at: str) -> Schedule:
     replace = msgspec.structs.replace
     match event:
         case ScheduleRevised(plan=plan):
-            same = plan.timing == one.plan.timing
-            return replace(
-                one, plan=plan, updated_at=at, since=one.since if same else at, spent=one.spent if same else False
-            )
+            same = plan.timing == schedule.plan.timing
+            schedule = replace(schedule, plan=plan, updated_at=at)
+            return schedule if same else replace(schedule, since=at, spent=False)
         case SchedulePaused():
-            return replace(one, enabled=False, updated_at=at)
+            return replace(schedule, enabled=False, updated_at=at)
         case ScheduleResumed():
-            return replace(one, enabled=True, updated_at=at, since=max(one.since, at))
+            return replace(schedule, enabled=True, updated_at=at, since=max(schedule.since, at))
         case ScheduleFired():
             run, thread = event.run_id, event.thread_id
             firing = Firing(id=run, due=event.due, at=at, run=run, thread=thread, manual=event.manual)
-            one = replace(one, firings=_last(one, firing), runs=one.runs + 1)
-            return one if event.manual else replace(one, since=max(event.due, at), spent=True)
+            schedule = replace(schedule, firings=_last(schedule, firing), runs=schedule.runs + 1)
+            return schedule if event.manual else replace(schedule, since=max(event.due, at), spent=True)
         case ScheduleSkipped():
-            identity = derived(one.id, "skipped", event.due)
+            identity = derived(schedule.id, "skipped", event.due)
             firing = Firing(id=identity, due=event.due, at=at, failed=event.reason)
-            return replace(one, firings=_last(one, firing), since=max(event.due, at), spent=True)
+            return replace(schedule, firings=_last(schedule, firing), since=max(event.due, at), spent=True)
         case ScheduleFailed():
-            firings = [replace(f, failed=event.reason) if f.run == event.run_id else f for f in one.firings]
-            return replace(one, firings=tuple(firings))
-    return one
+            firings = [replace(f, failed=event.reason) if f.run == event.run_id else f for f in schedule.firings]
+            return replace(schedule, firings=tuple(firings))
+    return schedule
 
 
-def _last(one: Schedule, firing: Firing) -> tuple[Firing, ...]:
-    return (*one.firings[-MOST_FIRINGS + 1 :], firing)
+def _last(schedule: Schedule, firing: Firing) -> tuple[Firing, ...]:
+    return (*schedule.firings[-MOST_FIRINGS + 1 :], firing)
 
 
 def aggregates(log: EventLog) -> Repository[Schedules]:
-    """The users' schedules, by user."""
+    """Returns the repository of the users' schedules, by user."""
     return Repository(log, KIND, fold, Schedules())
 
 
 def job(run: RunRequested, assistant: Assistant, *, multitask: Multitask, on_completion: OnCompletion) -> Job:
-    """The job of a run that was checked as if it were asked for now, on the default agent.
+    """Returns the job of a run that was validated as a request for the default agent.
 
-    The settings of a user's own assistant come in when it is due, as they are then. A custom agent is named at once.
+    The settings of a user's own assistant apply at the due time. A custom agent is named at once.
     """
     fields = {name: getattr(run, name) for name in Job.__struct_fields__}
     fields["assistant"] = assistant.graph_id if assistant.own else assistant.name
-    fields["input"] = _unnamed(run.input)
+    fields["input"] = _without_ids(run.input)
     fields["context"] = {**({} if assistant.own else assistant.settings.context), **run.context}
     return Job(**{**fields, "multitask": multitask, "on_completion": on_completion})
 
 
-def _unnamed(run_input: Json | None) -> Json | None:
-    """The input with messages without ids: each time they are new ones. What removes a message needs its id."""
+def _without_ids(run_input: Json | None) -> Json | None:
+    """Returns the input without ids of messages, as each run has new ones. A removal keeps the id of its message."""
     if run_input is None or "messages" not in run_input:
         return run_input
     messages: list[Message] = run_input["messages"]
@@ -346,24 +346,24 @@ def _without_id(message: Message) -> Message:
 
 
 def request(schedule: Schedule, firing: Firing) -> RunRequested:
-    """The run of a firing. Its messages get ids of their own, the same however often this is asked."""
+    """Returns the run of a firing. The ids of its messages are derived: the same at every call."""
     job = schedule.plan.job
     run = firing.run or ""
-    given = {name: getattr(job, name) for name in Job.__struct_fields__}
+    fields = {name: getattr(job, name) for name in Job.__struct_fields__}
     if not schedule.is_own(firing):
-        given["on_completion"] = "keep"  # nobody's thread goes with a run but one that was made for it
-    given["metadata"] = {**job.metadata, "schedule_id": schedule.id, "scheduled_for": firing.due}
+        fields["on_completion"] = "keep"  # a run deletes only a thread that was created for it
+    fields["metadata"] = {**job.metadata, "schedule_id": schedule.id, "scheduled_for": firing.due}
     if job.input is not None and "messages" in job.input:
-        given["input"] = {**job.input, "messages": _named(job.input["messages"], run)}
-    return RunRequested(**given)
+        fields["input"] = {**job.input, "messages": _with_ids(job.input["messages"], run)}
+    return RunRequested(**fields)
 
 
 def derived(schedule: str, *parts: str) -> str:
-    """An id that follows from what it is for."""
+    """Returns an id that is derived from a schedule and its purpose."""
     return str(uuid.uuid5(_SPACE, "/".join([schedule, *parts])))
 
 
-def _named(messages: list[Message], run: str) -> list[Message]:
+def _with_ids(messages: list[Message], run: str) -> list[Message]:
     return [{"id": derived(run, "message", str(n)), **message} for n, message in enumerate(messages)]
 
 
@@ -372,24 +372,23 @@ def _named(messages: list[Message], run: str) -> list[Message]:
 
 @lru_cache(maxsize=10_000)
 def next_after(cron: str, timezone: str, after: datetime) -> datetime | None:
-    """The next moment of a cron expression after a time; None if there is none in 50 years, or no such expression.
+    """Returns the next time of a cron expression after a time; None if there is none in 50 years, or if it is invalid.
 
-    As Debian's cron, where the clocks change: what has a fixed hour and minute and would be in the hour that is left
-    out comes at its end, and in the hour that comes twice it comes once, at first. What comes every hour, or at every
-    so many minutes (`*`), follows real time.
+    Behaves as Debian's cron where the clocks change. A fixed hour and minute in the skipped hour comes at its end; in
+    the repeated hour it comes once, at first. Expressions of every hour or of minute steps (`*`) follow real time.
     """
     try:
         moments = CronSim(_five(cron), after.astimezone(zone(timezone)))
         for moment in moments:
-            if (found := moment.astimezone(UTC)) > after:
-                return found
+            if (time := moment.astimezone(UTC)) > after:
+                return time
     except (Invalid, OverflowError):
         pass
     return None
 
 
 def check_cron(cron: str, timezone: str, where: str = "schedule") -> str:
-    """The expression itself, tidied. Raises `Invalid` if it is none, or never comes."""
+    """Returns the expression with single spaces. Raises `Invalid` if it is invalid, or never comes."""
     tidy = " ".join(cron.split())
     if next_after(_five(tidy, where), timezone, datetime.now(UTC)) is None:
         raise Invalid(f"{where}: {tidy!r} never comes")
@@ -411,7 +410,7 @@ def _five(cron: str, where: str = "schedule") -> str:
 
 @lru_cache(maxsize=1000)
 def zone(name: str) -> ZoneInfo:
-    """The time zone. Raises `Invalid`."""
+    """Returns the time zone. Raises `Invalid`."""
     try:
         return ZoneInfo(name)
     except (LookupError, ValueError, OSError):
@@ -419,7 +418,7 @@ def zone(name: str) -> ZoneInfo:
 
 
 def when(text: str, timezone: str, where: str) -> str:
-    """A time that somebody named (ISO 8601; without a zone: in this one), as UTC. Raises `Invalid`."""
+    """Parses a user's time (ISO 8601; `timezone` applies if it has none) and returns it as UTC. Raises `Invalid`."""
     try:
         named = datetime.fromisoformat(text)
         moment = (named if named.tzinfo else named.replace(tzinfo=zone(timezone))).astimezone(UTC)
@@ -430,9 +429,9 @@ def when(text: str, timezone: str, where: str) -> str:
     return stamp(moment)
 
 
-def _moment(text: str) -> datetime | None:
+def _parsed(text: str) -> datetime | None:
     try:
-        found = datetime.fromisoformat(text)
+        time = datetime.fromisoformat(text)
     except ValueError:
         return None
-    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+    return time if time.tzinfo is not None else time.replace(tzinfo=UTC)

@@ -1,7 +1,7 @@
-"""The store: what a user's agents and programs keep beside the threads; namespaces of items, as a fold over its facts.
+"""The store: items of a user's agents and programs beside the threads, in namespaces, as a fold over its events.
 
-A value that was put over stays in the log, as everything does, until the whole aggregate is purged: erasing a user
-purges it (`EventLog.purge`), and with it every value there ever was.
+A replaced value stays in the log until the whole aggregate is purged: erasing a user purges it (`EventLog.purge`), with
+all values it ever had.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from core.log.store import EventLog
 
 KIND = "store"
 MOST_ITEMS = 100_000
-"""Items of one user. Every replica that is asked about them keeps them all in memory."""
+"""Limit of items of a user. A replica that reads them has them all in memory."""
 MOST_BYTES = 64 * 1024 * 1024
-"""Bytes of all the values of one user, as JSON."""
+"""Limit of the bytes of a user's values, as JSON."""
 MOST_VALUE_BYTES = 256 * 1024
 MOST_LABELS = 32
 MOST_CHARACTERS = 512
-"""Of a label, or of a key."""
+"""Limit of characters of a label, or of a key."""
 SWEPT = 100
-"""How many items whose time is over make room for a new one, at most."""
+"""Limit of expired items that are removed for a new one."""
 
 Namespace = tuple[str, ...]
 
@@ -41,11 +41,11 @@ class ItemPut(Event, frozen=True):
     key: str
     value: Json
     expires: str | None = None
-    """When it stops being shown, ISO 8601."""
+    """Time of its expiry, ISO 8601."""
 
 
 class ItemRemoved(Event, frozen=True):
-    """The item is gone: somebody wished so, or its time was over and its place was needed."""
+    """The item was removed: on request, or because it had expired and its space was needed."""
 
     namespace: list[str]
     key: str
@@ -61,7 +61,7 @@ class Item(NamedTuple):
     size: int
     """Bytes of the value as JSON."""
 
-    def shown(self, now: str) -> bool:
+    def alive(self, now: str) -> bool:
         return self.expires is None or self.expires > now
 
 
@@ -73,21 +73,21 @@ class Store(NamedTuple):
     size: int = 0
 
     def get(self, namespace: Sequence[str], key: str, now: str) -> Item | None:
-        """The item, unless its time is over."""
-        found = self.spaces.get(tuple(namespace), {}).get(key)
-        return found if found is not None and found.shown(now) else None
+        """Returns the item, unless it has expired."""
+        item = self.spaces.get(tuple(namespace), {}).get(key)
+        return item if item is not None and item.alive(now) else None
 
     def under(self, prefix: Sequence[str], now: str) -> Iterator[Item]:
-        """The items in a namespace and in those below it."""
-        wanted = tuple(prefix)
+        """Yields the items in a namespace and in those below it."""
+        labels = tuple(prefix)
         for namespace, items in self.spaces.items():
-            if namespace[: len(wanted)] == wanted:
-                yield from (item for item in items.values() if item.shown(now))
+            if namespace[: len(labels)] == labels:
+                yield from (item for item in items.values() if item.alive(now))
 
 
 def fold(records: Iterable[Record], state: Store) -> Store:
-    """The store after these records. Pure and total. Costs what was written, and a copy of the namespaces written to:
-    once, however many records there are.
+    """Returns the store after these records. Pure and total. The cost is proportional to the written items, plus one
+    copy of each namespace written to.
     """
     spaces, total, size = dict(state.spaces), state.total, state.size
     thawed: dict[Namespace, dict[str, Item]] = {}
@@ -104,7 +104,7 @@ def fold(records: Iterable[Record], state: Store) -> Store:
         if old is not None:
             total, size = total - 1, size - old.size
         if isinstance(event, ItemPut):
-            since = old.created_at if old is not None and old.shown(record.at) else record.at
+            since = old.created_at if old is not None and old.alive(record.at) else record.at
             new = Item(namespace, event.key, event.value, since, record.at, event.expires, weight(event.value))
             items[event.key] = new
             total, size = total + 1, size + new.size
@@ -115,7 +115,7 @@ def fold(records: Iterable[Record], state: Store) -> Store:
 
 
 def aggregates(log: EventLog) -> Repository[Store]:
-    """The users' stores, by user. Large ones: few are kept."""
+    """Returns the repository of the users' stores, by user. As stores are large, its cache is bounded by one."""
     return Repository(log, KIND, fold, Store(), kept_bytes=MOST_BYTES)
 
 
@@ -130,11 +130,11 @@ class Stores:
         return await self._stores.load(user)
 
     async def put(self, user: str, item: ItemPut) -> None:
-        """Raises `Refused` if the store is full."""
+        """Puts an item. Raises `Refused` if the store is full."""
         await self._stores.decide(user, lambda store: put(store, item, now()), actor=self._actor)
 
     async def remove(self, user: str, namespace: Sequence[str], key: str) -> None:
-        """Removes an item; one that is not there is fine too."""
+        """Removes an item, if it exists."""
         await self._stores.decide(user, lambda store: remove(store, namespace, key), actor=self._actor)
 
 
@@ -142,14 +142,14 @@ class Stores:
 
 
 def put(store: Store, item: ItemPut, now: str) -> list[Event]:
-    """The events that put an item. If the store is full, items whose time is over go first. Raises `Refused`."""
+    """Returns the events that put an item. If the store is full, expired items go first. Raises `Refused`."""
     size = weight(item.value)
     old = store.spaces.get(tuple(item.namespace), {}).get(item.key)
     count = store.total + (old is None) - MOST_ITEMS
     room = store.size + size - (old.size if old else 0) - MOST_BYTES
     swept: list[Event] = []
     if count > 0 or room > 0:
-        for over in _over(store, now):
+        for over in _expired(store, now):
             if (count <= 0 and room <= 0) or len(swept) == SWEPT:
                 break
             if over is not old:
@@ -161,16 +161,16 @@ def put(store: Store, item: ItemPut, now: str) -> list[Event]:
 
 
 def remove(store: Store, namespace: Sequence[str], key: str) -> list[Event]:
-    known = key in store.spaces.get(tuple(namespace), {})
-    return [ItemRemoved(namespace=list(namespace), key=key)] if known else []
+    exists = key in store.spaces.get(tuple(namespace), {})
+    return [ItemRemoved(namespace=list(namespace), key=key)] if exists else []
 
 
-def _over(store: Store, now: str) -> Iterator[Item]:
-    return (item for items in store.spaces.values() for item in items.values() if not item.shown(now))
+def _expired(store: Store, now: str) -> Iterator[Item]:
+    return (item for items in store.spaces.values() for item in items.values() if not item.alive(now))
 
 
 def checked(namespace: Sequence[str], where: str = "namespace", *, least: int = 1) -> Namespace:
-    """The namespace itself, if it can be one. Raises `Invalid`."""
+    """Returns the namespace if it is valid. Raises `Invalid`."""
     if not least <= len(namespace) <= MOST_LABELS:
         raise Invalid(f"{where}: from {least} to {MOST_LABELS} labels, got {len(namespace)}")
     for place, label in enumerate(namespace):
@@ -184,11 +184,11 @@ def checked(namespace: Sequence[str], where: str = "namespace", *, least: int = 
 
 
 def weight(value: Json) -> int:
-    """Bytes of a value as JSON."""
+    """Returns the bytes of a value as JSON."""
     return len(msgspec.json.encode(value))
 
 
-# ── questions ────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── queries ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 Test = Callable[[Any], bool]
 
@@ -200,45 +200,45 @@ _COMPARE: Mapping[str, Callable[[Any, Any], bool]] = {
 }
 
 
-def matching(wanted: Mapping[str, Any], where: str = "filter") -> Test:
-    """Whether a value has the wanted fields: equal, or by `{"$eq" | "$ne" | "$gt" | "$gte" | "$lt" | "$lte": …}`.
+def matching(fields: Mapping[str, Any], where: str = "filter") -> Test:
+    """Returns a test for a value's fields: by equality, or by `{"$eq" | "$ne" | "$gt" | "$gte" | "$lt" | "$lte": …}`.
 
-    Objects may have more fields than are wanted of them. What cannot be compared does not match. Raises `Invalid` for
-    an unknown operator.
+    Objects may have other fields, too. Values that cannot be compared do not match. Raises `Invalid` for an unknown
+    operator.
     """
-    tests = {field: _test(value, f"{where}.{field[:40]}") for field, value in wanted.items()}
-    return lambda value: all(test(value.get(field)) for field, test in tests.items())
+    tests = {name: _test(value, f"{where}.{name[:40]}") for name, value in fields.items()}
+    return lambda value: all(test(value.get(name)) for name, test in tests.items())
 
 
-def _test(wanted: Any, where: str) -> Test:
-    if not isinstance(wanted, dict):
-        return lambda value: _same(value, wanted)
-    if not any(name.startswith("$") for name in wanted):
-        fields = matching(wanted, where)
+def _test(expected: Any, where: str) -> Test:
+    if not isinstance(expected, dict):
+        return lambda value: _same(value, expected)
+    if not any(name.startswith("$") for name in expected):
+        fields = matching(expected, where)
         return lambda value: isinstance(value, dict) and fields(value)
-    tests = [_operator(name, value, where) for name, value in wanted.items()]
+    tests = [_operator(name, value, where) for name, value in expected.items()]
     return lambda value: all(test(value) for test in tests)
 
 
-def _operator(name: str, wanted: Any, where: str) -> Test:
+def _operator(name: str, expected: Any, where: str) -> Test:
     match name:
         case "$eq":
-            return lambda value: _same(value, wanted)
+            return lambda value: _same(value, expected)
         case "$ne":
-            return lambda value: not _same(value, wanted)
+            return lambda value: not _same(value, expected)
         case "$gt" | "$gte" | "$lt" | "$lte":
             compare = _COMPARE[name]
-            return lambda value: _ordered(value, wanted) and compare(value, wanted)
+            return lambda value: _ordered(value, expected) and compare(value, expected)
     raise Invalid(f"{where}: $eq, $ne, $gt, $gte, $lt or $lte, got {name[:40]!r}")
 
 
-def _same(one: Any, other: Any) -> bool:
-    return isinstance(one, bool) == isinstance(other, bool) and bool(one == other)
+def _same(left: Any, right: Any) -> bool:
+    return isinstance(left, bool) == isinstance(right, bool) and bool(left == right)
 
 
-def _ordered(one: Any, other: Any) -> bool:
-    """Numbers with numbers, strings with strings."""
-    kinds = [str if isinstance(v, str) else float if isinstance(v, int | float) else None for v in (one, other)]
+def _ordered(left: Any, right: Any) -> bool:
+    """True for two numbers, or two strings."""
+    kinds = [str if isinstance(v, str) else float if isinstance(v, int | float) else None for v in (left, right)]
     return kinds[0] is not None and kinds[0] is kinds[1]
 
 
@@ -248,19 +248,20 @@ _WORD = re.compile(r"\w+")
 class Hit(NamedTuple):
     item: Item
     score: float | None
-    """The share of the query's words that the value or the key has; None without a query."""
+    """The share of the query's words in the value or the key; None without a query."""
 
 
 def search(store: Store, prefix: Sequence[str], fits: Test, query: str | None, now: str) -> list[Hit]:
-    """The items below a namespace that fit, newest first; with a query those that have most of its words first, and
-    none that has no word of it. Words are found as parts of text, in any case; there is no search by meaning.
+    """Returns the items below a namespace that fit, newest first. With a query, those with the most of its words come
+    first, and items without any of them are left out. Words match as parts of text, in any case; there is no semantic
+    search.
     """
-    found = [item for item in store.under(prefix, now) if fits(item.value)]
-    found.sort(key=lambda item: (item.updated_at, item.namespace, item.key), reverse=True)
+    items = [item for item in store.under(prefix, now) if fits(item.value)]
+    items.sort(key=lambda item: (item.updated_at, item.namespace, item.key), reverse=True)
     words = list(dict.fromkeys(_WORD.findall((query or "").casefold())))
     if not words:
-        return [Hit(item, None) for item in found]
-    hits = [Hit(item, _share(words, item)) for item in found]
+        return [Hit(item, None) for item in items]
+    hits = [Hit(item, _share(words, item)) for item in items]
     return sorted((hit for hit in hits if hit.score), key=lambda hit: -(hit.score or 0))
 
 
@@ -270,7 +271,7 @@ def _share(words: Sequence[str], item: Item) -> float:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """Everything in a value that can be read: strings, numbers, the names of fields."""
+    """Yields the texts in a value: strings, numbers, the names of fields."""
     match value:
         case str():
             yield value
@@ -288,17 +289,17 @@ def _texts(value: Any) -> Iterator[str]:
 def namespaces(
     store: Store, prefix: Sequence[str], suffix: Sequence[str], depth: int | None, now: str
 ) -> list[Namespace]:
-    """The namespaces that have items, in order, cut to `depth` labels. `*` stands for any one label."""
-    found = {
+    """Returns the namespaces that have items, in order, cut to `depth` labels. `*` matches any label."""
+    unique = {
         namespace[:depth]
         for namespace, items in store.spaces.items()
         if len(namespace) >= max(len(prefix), len(suffix))
         and _fits(prefix, namespace[: len(prefix)])
         and _fits(suffix, namespace[len(namespace) - len(suffix) :])
-        and any(item.shown(now) for item in items.values())
+        and any(item.alive(now) for item in items.values())
     }
-    return sorted(found)
+    return sorted(unique)
 
 
 def _fits(pattern: Sequence[str], labels: Sequence[str]) -> bool:
-    return all(wanted in ("*", label) for wanted, label in zip(pattern, labels, strict=True))
+    return all(expected in ("*", label) for expected, label in zip(pattern, labels, strict=True))

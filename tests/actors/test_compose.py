@@ -98,7 +98,7 @@ def test_one_actor_named_twice_is_one() -> None:
 async def test_a_server_waits_for_its_nats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And says so; other commands do not wait."""
     monkeypatch.setattr("core.bus.connection.CONNECT_SECONDS", 0.2)
-    monkeypatch.setattr("core.bus.connection.WORD_SECONDS", 0.0)
+    monkeypatch.setattr("core.bus.connection.REPORT_SECONDS", 0.0)
 
     async def heal() -> None:
         await eventually(said)

@@ -242,7 +242,7 @@ async def test_junk_questions_are_refused_and_the_loop_goes_on(bus: Bus) -> None
 
 
 async def test_a_question_too_many_is_declined(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calls, "MAX_QUESTIONS", 1)
+    monkeypatch.setattr(calls, "MAX_REQUESTS", 1)
     busy, go = anyio.Event(), anyio.Event()
 
     async def slow(request: Mapping[str, Any], progress: Callable[[str], Awaitable[None]]) -> Any:

@@ -207,7 +207,7 @@ sys.stdin.read()
 
 async def test_a_server_that_reads_a_big_store_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(embedded, "_LAUNCH", SLOW)
-    monkeypatch.setattr(embedded, "WORD_SECONDS", 0.2)
+    monkeypatch.setattr(embedded, "REPORT_SECONDS", 0.2)
     with capture_logs() as lines:
         async with embedded.start(tmp_path) as server:
             assert server.url == "nats://127.0.0.1:1"

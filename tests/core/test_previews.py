@@ -243,7 +243,7 @@ async def stored(bus: Bus) -> int:
     try:
         info = await bus.api(f"STREAM.INFO.{bus.names.stream('tok')}")
     except ApiError as error:
-        if error.code == STREAM_NOT_FOUND:
+        if error.err_code == STREAM_NOT_FOUND:
             return -1
         raise
     return int(info["state"]["messages"])

@@ -78,7 +78,7 @@ async def test_views_that_stay_behind(running: System, monkeypatch: pytest.Monke
 
 async def test_many_who_ask_cost_one_look(running: System) -> None:
     ready = Readiness(running, ConfigSource())
-    before = running.bus._asked
+    before = running.bus._requests
     answers = await asyncio.gather(*(ready.missing() for _ in range(50)))
     assert {len(answer) for answer in answers} == {1}
-    assert running.bus._asked - before <= 3  # beside the system's own
+    assert running.bus._requests - before <= 3  # beside the system's own

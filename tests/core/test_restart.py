@@ -81,7 +81,7 @@ async def test_streams_on_disk_come_back_and_the_one_in_memory_is_made_anew(tmp_
         await eventually(lambda: bus.api("INFO"))
         with pytest.raises(ApiError) as missing:
             await bus.api(f"STREAM.INFO.{bus.names.stream('tok')}")
-        assert missing.value.code == STREAM_NOT_FOUND
+        assert missing.value.err_code == STREAM_NOT_FOUND
         await bus.ensure_previews()
         await bus.ensure_previews()  # harmless
         await bus.api(f"STREAM.INFO.{bus.names.stream('tok')}")

@@ -285,6 +285,6 @@ def test_the_fold_is_total_incremental_and_pure(events: Sequence[Event], cut: in
     whole = fold(records, Schedules())
     for one in whole.values():
         assert one.next is None or one.enabled
-    kept = fold(story((100, whole.kept())), Schedules(unrelated=told(created(plan()))))
+    kept = fold(story((100, whole.snapshot())), Schedules(unrelated=told(created(plan()))))
     assert kept == whole
     assert list(kept) == list(whole)

@@ -30,13 +30,13 @@ def _forget(monkeypatch: pytest.MonkeyPatch) -> None:
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[socket.socket]:
     """All sockets that were made."""
     found: list[socket.socket] = []
-    make = connections._kept_alive
+    make = connections._keepalive_socket
 
     def remembered(address: Any) -> socket.socket:
         found.append(make(address))
         return found[-1]
 
-    monkeypatch.setattr(connections, "_kept_alive", remembered)
+    monkeypatch.setattr(connections, "_keepalive_socket", remembered)
     return found
 
 

@@ -133,7 +133,7 @@ async def test_the_old_switch_of_vllm_means_the_new_one(
 )
 def test_reasoning_of_any_shape_is_kept(reasoning: Any, text: str | None) -> None:
     model = VLLM(model="m", base_url="http://127.0.0.1:1/v1", api_key="k")  # type: ignore[arg-type]
-    kept = model._kept({"reasoning": reasoning})
+    kept = model._extras({"reasoning": reasoning})
     assert kept == {"reasoning": reasoning} | ({"reasoning_content": text} if text else {})
     wire = model._convert(AIMessage("", additional_kwargs=kept))
     assert wire["reasoning"] == reasoning
@@ -142,7 +142,7 @@ def test_reasoning_of_any_shape_is_kept(reasoning: Any, text: str | None) -> Non
 def test_signatures_of_calls_go_back() -> None:
     model = Signed(model="m", base_url="http://127.0.0.1:1/v1", api_key="k")  # type: ignore[arg-type]
     signed = {"id": "a", "extra_content": {"google": {"thought_signature": "s"}}}
-    kept = model._kept({"tool_calls": [signed, {"id": "b"}]})
+    kept = model._extras({"tool_calls": [signed, {"id": "b"}]})
     calls: list[Any] = [{"name": "ls", "args": {}, "id": identity} for identity in ("a", "b")]
     wire = model._convert(AIMessage("", tool_calls=calls, additional_kwargs=kept))
     assert [call.get("extra_content") for call in wire["tool_calls"]] == [signed["extra_content"], None]

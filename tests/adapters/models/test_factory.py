@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 import traceback
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -17,6 +16,7 @@ from adapters.models.demo import DemoChatModel
 from adapters.models.dialects import VLLM, DeepSeek, Signed
 from adapters.models.factory import build
 from adapters.models.openai_compatible import OpenAICompatible
+from core.config.settings import Secret
 from core.errors import Invalid
 
 
@@ -31,14 +31,6 @@ class Recorder(DemoChatModel):
 
 
 USE = f"{__name__}:Recorder"
-
-
-@dataclass(frozen=True)
-class Secret:
-    value: str
-
-    def reveal(self) -> str:
-        return self.value
 
 
 @pytest.fixture(autouse=True)

@@ -191,13 +191,13 @@ async def test_metadata_of_the_agent() -> None:
         "tool_groups": None,
         "available_skills": ["a", "b"],
     }
-    found = callbacks.metadata(Config(), **ABOUT, model="main", made=made, given={"agent_name": "x", "note": "n"})
+    found = callbacks.metadata(Config(), **ABOUT, model="main", options=made, extra={"agent_name": "x", "note": "n"})
     assert {name: found[name] for name in (*made, "model_name", "note")} == {**made, "model_name": "main", "note": "n"}
 
 
 async def test_metadata_of_the_caller() -> None:
     given = {"langfuse_session_id": "mine", "user_id": "somebody", "run_id": "x", "note": "n", "deep": {"a": 1}}
-    found = callbacks.metadata(Config(), **ABOUT, given=given)
+    found = callbacks.metadata(Config(), **ABOUT, extra=given)
     assert (found["langfuse_session_id"], found["note"]) == ("mine", "n")
     assert (found["user_id"], found["run_id"]) == ("u", "r")
     assert (found["langfuse_trace_name"], found["langfuse_tags"]) == ("lead-agent", [])

@@ -15,7 +15,7 @@ from adapters.web.duckduckgo import DuckDuckGo
 from adapters.web.exa import Exa
 from adapters.web.firecrawl import Firecrawl
 from adapters.web.jina import Jina
-from adapters.web.ports import Found, Page, Picture
+from adapters.web.ports import Hit, Page, Picture
 from adapters.web.serper import Serper
 from adapters.web.settings import Settings
 from adapters.web.tavily import Tavily
@@ -36,14 +36,14 @@ def settings(site: Site, **more: Any) -> Settings:
 
 # --- what they are asked, and what they answer
 
-SEARCHES: list[tuple[Any, str, Mapping[str, str], Any, Any, list[Found]]] = [
+SEARCHES: list[tuple[Any, str, Mapping[str, str], Any, Any, list[Hit]]] = [
     (
         Tavily,
         "/search",
         BEARER,
         {"query": "q", "max_results": 3},
         {"results": [{"title": "A", "url": "http://a", "content": "about a", "score": 0.5}, {"url": "http://b"}]},
-        [Found("A", "http://a", "about a"), Found("http://b", "http://b", "")],
+        [Hit("A", "http://a", "about a"), Hit("http://b", "http://b", "")],
     ),
     (
         Serper,
@@ -51,7 +51,7 @@ SEARCHES: list[tuple[Any, str, Mapping[str, str], Any, Any, list[Found]]] = [
         {"X-API-KEY": KEY},
         {"q": "q", "num": 3},
         {"organic": [{"title": "A", "link": "http://a", "snippet": "about a", "position": 1}], "credits": 1},
-        [Found("A", "http://a", "about a")],
+        [Hit("A", "http://a", "about a")],
     ),
     (
         Exa,
@@ -59,7 +59,7 @@ SEARCHES: list[tuple[Any, str, Mapping[str, str], Any, Any, list[Found]]] = [
         {"x-api-key": KEY},
         {"query": "q", "numResults": 3, "type": "auto", "contents": {"text": {"maxCharacters": 1000}}},
         {"results": [{"title": None, "url": "http://a", "text": "about a"}]},
-        [Found("http://a", "http://a", "about a")],
+        [Hit("http://a", "http://a", "about a")],
     ),
     (
         Firecrawl,
@@ -67,14 +67,14 @@ SEARCHES: list[tuple[Any, str, Mapping[str, str], Any, Any, list[Found]]] = [
         BEARER,
         {"query": "q", "limit": 3},
         {"success": True, "data": {"web": [{"title": "A", "url": "http://a", "description": "about a"}]}},
-        [Found("A", "http://a", "about a")],
+        [Hit("A", "http://a", "about a")],
     ),
 ]
 
 
 @pytest.mark.parametrize(("provider", "path", "headers", "asked", "answer", "found"), SEARCHES)
 async def test_search(
-    site: Site, provider: Any, path: str, headers: Mapping[str, str], asked: Any, answer: Any, found: list[Found]
+    site: Site, provider: Any, path: str, headers: Mapping[str, str], asked: Any, answer: Any, found: list[Hit]
 ) -> None:
     site.say(path, answer)
     assert await provider(settings(site)).search("q", 3) == found
@@ -157,7 +157,7 @@ async def test_settings_of_one_provider(site: Site) -> None:
 # --- what goes wrong
 
 
-def searching(site: Site, **more: Any) -> Callable[[], Awaitable[list[Found]]]:
+def searching(site: Site, **more: Any) -> Callable[[], Awaitable[list[Hit]]]:
     return lambda: Tavily(settings(site, **more)).search("q", 3)
 
 
@@ -315,7 +315,7 @@ async def test_duckduckgo(ddgs: Site) -> None:
     ddgs.say("/text", [{"title": "A", "href": "http://a", "body": "about a"}, {"title": None, "href": 5}, "odd"])
     ddgs.say("/images", [{"title": "P", "image": "http://p", "thumbnail": "http://p/s", "width": 5}])
     provider = DuckDuckGo(Settings(region="de-de", safesearch="off", backend="brave"))
-    assert await provider.search("q", 3) == [Found("A", "http://a", "about a"), Found("", "", "")]
+    assert await provider.search("q", 3) == [Hit("A", "http://a", "about a"), Hit("", "", "")]
     assert await provider.pictures("q", 4, {"size": "Large"}) == [Picture("P", "http://p", "http://p/s")]
     shared = {"query": "q", "region": "de-de", "safesearch": "off", "backend": "brave"}
     assert [one.body for one in ddgs.asked] == [

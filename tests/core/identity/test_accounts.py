@@ -112,7 +112,7 @@ LINKED = SubjectLinked(user="root", issuer="i", subject="s")
 
 
 def _create(state: Accounts) -> Sequence[Event]:
-    return accounts.create(state, "new", "ada@x.example", "user", verified=False, hashed="h", temporary=False)
+    return accounts.create(state, "new", "ada@x.example", "user", verified=False, digest="h", temporary=False)
 
 
 def _link(state: Accounts) -> Sequence[Event]:
