@@ -26,7 +26,7 @@ from core.events import (
     StatePatched,
     ThreadCreated,
 )
-from core.thread.approvals import EXPIRE
+from core.thread.approvals import EXPIRE, taken
 from core.thread.state import fold
 from tests.actors.lead.turns import RUN, Kept, tool_call, turn
 from tests.support.records import ai, call, log_of
@@ -74,7 +74,7 @@ def story(*facts: Event, asked: list[Interrupt], answer: Any, context: Json | No
 async def answered(answer: Any, policy: Approvals = POLICY, **more: Any) -> Turn:
     """A turn that goes on with an answer to the call that waits."""
     before = await parked(policy)
-    return on(*story(*facts(before), asked=before.asked, answer=answer, **more))
+    return on(*story(*facts(before), asked=before.questions, answer=answer, **more))
 
 
 MATCH: dict[str, tuple[ApprovalRule, bool]] = {
@@ -99,7 +99,7 @@ MATCH: dict[str, tuple[ApprovalRule, bool]] = {
 async def test_which_calls_wait(rule: ApprovalRule, does: bool) -> None:
     assert applies(rule, "bash", ARGS) is does
     if does:
-        assert (await parked(Approvals([rule]))).asked
+        assert (await parked(Approvals([rule]))).questions
         return
     found = on(*((event, RUN) for event in ASKED_FOR))
     assert (await tool_call(Approvals([rule]), found, "bash", ARGS))[1] == [ARGS]
@@ -108,7 +108,7 @@ async def test_which_calls_wait(rule: ApprovalRule, does: bool) -> None:
 
 async def test_what_is_asked() -> None:
     found = await parked(Approvals([rule(tool="ls"), rule(allowed=("approve",)), rule()]))
-    [event], [question] = facts(found), found.asked
+    [event], [question] = facts(found), found.questions
     assert isinstance(event, ApprovalRequested)
     assert (event.call_id, event.tool, event.args, event.allowed) == ("c1", "bash", ARGS, ["approve"])
     assert (event.text, event.deadline) == ("The agent wants to call bash.", None)
@@ -126,7 +126,7 @@ async def test_parallel_calls_are_asked_apart() -> None:
     found = await parked()
     with pytest.raises(GraphInterrupt):
         await tool_call(POLICY, found, "bash", ARGS, call_id="c2")
-    assert len({one.id for one in found.asked}) == 2
+    assert len({one.id for one in found.questions}) == 2
 
 
 async def test_nobody_is_asked_twice_after_a_crash() -> None:
@@ -134,7 +134,7 @@ async def test_nobody_is_asked_twice_after_a_crash() -> None:
     with pytest.raises(GraphInterrupt):
         await tool_call(POLICY, found, "bash", ARGS)
     assert len(facts(found)) == 1
-    assert found.asked[0] == found.asked[1]
+    assert found.questions[0] == found.questions[1]
 
 
 async def test_without_rules_nothing_waits() -> None:
@@ -189,7 +189,7 @@ async def test_an_answer_that_says_nothing_is_asked_for_again(answer: Any) -> No
     found = await answered(answer)
     with pytest.raises(GraphInterrupt):
         await tool_call(POLICY, found, "bash", ARGS)
-    [question] = found.asked
+    [question] = found.questions
     assert question.value["error"]
     assert facts(found) == []
     again = on(*story(*facts(await parked()), asked=[question], answer=True))
@@ -201,7 +201,7 @@ async def test_what_is_not_allowed_is_asked_for_again() -> None:
     found = await answered(True, policy)
     with pytest.raises(GraphInterrupt):
         await tool_call(policy, found, "bash", ARGS)
-    assert "is not allowed" in found.asked[0].value["error"]
+    assert "is not allowed" in found.questions[0].value["error"]
 
 
 @pytest.mark.parametrize("answer", [EXPIRE, True, "maybe"], ids=str)
@@ -210,7 +210,7 @@ async def test_after_its_deadline_nothing_is_approved(answer: Any) -> None:
     [event] = facts(before)
     assert isinstance(event, ApprovalRequested)
     late = ApprovalRequested(**{name: getattr(event, name) for name in event.__struct_fields__} | {"deadline": PAST})
-    found = on(*story(late, asked=before.asked, answer=answer))
+    found = on(*story(late, asked=before.questions, answer=answer))
     result, made = await tool_call(POLICY, found, "bash", ARGS)
     assert isinstance(result, ToolMessage)
     assert made == []
@@ -231,12 +231,12 @@ async def test_other_arguments_are_another_call() -> None:
     [anew] = facts(found)
     assert isinstance(anew, ApprovalRequested)
     assert anew.args == {"command": "rm -rf /home"}
-    assert found.asked[0].id not in (one.id for one in (await parked()).asked)
+    assert found.questions[0].id not in (one.id for one in (await parked()).questions)
 
 
 async def test_an_answer_for_another_call_says_nothing() -> None:
     first, second = await parked(), await parked(call_id="c2")
-    asked = [*first.asked, *second.asked]
+    asked = [*first.questions, *second.questions]
     found = on(*story(*facts(first), *facts(second), asked=asked, answer={asked[1].id: "approve"}))
     with pytest.raises(GraphInterrupt):
         await tool_call(POLICY, found, "bash", ARGS)
@@ -259,14 +259,14 @@ async def test_the_tools_own_questions_get_their_own_answers() -> None:
     before = await answered("hm")
     with pytest.raises(GraphInterrupt):
         await tool_call(POLICY, before, "bash", ARGS)
-    first = story(*facts(await parked()), asked=before.asked, answer=True)
+    first = story(*facts(await parked()), asked=before.questions, answer=True)
     resolved = await resolution(on(*first))
     own = Interrupt(id="own", value="when?", call_id="c1")
     asks = [(event, "r1" if run == RUN else run) for event, run in first]
     asks += [(resolved, "r1"), (RunPaused(next=["tools"], interrupts=[own]), "r1")]
     found = on(*asks, (RunRequested(resume=Resume(value="May")), RUN), (ASKED_FOR[1], RUN))
     assert (await tool_call(POLICY, found, "bash", ARGS))[1] == [ARGS]
-    assert found.journal.answers("c1")[found.heard("c1") :] == ("May",)
+    assert found.journal.answers("c1")[taken(found.state, RUN, "c1") :] == ("May",)
     assert facts(found) == []
 
 
@@ -277,7 +277,7 @@ async def resolution(of: Turn) -> Event:
 
 async def test_what_was_rolled_back_was_not_approved() -> None:
     before = await parked()
-    first = story(*facts(before), asked=before.asked, answer=True)
+    first = story(*facts(before), asked=before.questions, answer=True)
     resolved = await resolution(on(*first))
     undone = [(event, "r1" if run == RUN else run) for event, run in first]
     undone += [(resolved, "r1"), (RunRolledBack(), "r1")]
@@ -309,7 +309,7 @@ async def test_once(
     rule: ApprovalRule, answer: Any, tool: str, args: Json, same: bool, then: bool, later: bool
 ) -> None:
     before = await parked()
-    first = story(*facts(before), asked=before.asked, answer=answer)
+    first = story(*facts(before), asked=before.questions, answer=answer)
     resolved = await resolution(on(*first))
     events = [*first, (resolved, RUN)]
     if later:
@@ -325,7 +325,7 @@ async def test_once(
 async def test_what_waits_is_not_approved_by_the_other() -> None:
     policy = Approvals([rule(when="once_per_thread")])
     first, second = await parked(policy), await parked(policy, call_id="c2")
-    asked = [*first.asked, *second.asked]
+    asked = [*first.questions, *second.questions]
     found = on(*story(*facts(first), *facts(second), asked=asked, answer={asked[0].id: True}))
     assert (await tool_call(policy, found, "bash", ARGS))[1] == [ARGS]
     with pytest.raises(GraphInterrupt):

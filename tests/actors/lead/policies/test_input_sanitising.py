@@ -125,7 +125,7 @@ def test_what_is_remembered_goes_with_the_message() -> None:
     assert [remembered.of(first, find), remembered.of(first, find), remembered.of(second, find)] == [1, 1, 2]
     del first
     gc.collect()
-    assert len(remembered._known) == 1
+    assert len(remembered._entries) == 1
 
 
 # ── the block about uploads ─────────────────────────────────────────────────────────────────────────────────────────
