@@ -50,7 +50,7 @@ KEPT = 32
 
 
 def as_langchain(tool: Tool) -> BaseTool:
-    """Returns the LangChain tool of one of ours.
+    """Returns the LangChain tool of a tool.
 
     Its arguments are the same without the context, which comes from `tool_context`.
     """

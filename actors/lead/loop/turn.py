@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import anyio
 from langchain.agents.middleware import ModelRequest, ModelResponse
 from langchain_core.language_models import BaseChatModel
-from langchain_core.messages import BaseMessage, HumanMessage, ToolMessage
+from langchain_core.messages import BaseMessage, HumanMessage, ToolCall, ToolMessage
 from langgraph.errors import GraphInterrupt
 from langgraph.prebuilt.tool_node import ToolCallRequest
 from langgraph.types import Command
@@ -210,6 +210,11 @@ async def no_progress(text: str) -> None:
 def hidden(text: str, *, name: str) -> HumanMessage:
     """Returns a message for the model that clients hide from people (contract runtime §4)."""
     return HumanMessage(text, id=f"note-{uuid7()}", name=name, additional_kwargs={"hide_from_ui": True})
+
+
+def error_result(call: ToolCall, text: str) -> ToolMessage:
+    """Returns the result of a call that a policy refuses."""
+    return ToolMessage(f"Error: {text}", tool_call_id=str(call["id"] or ""), name=call["name"], status="error")
 
 
 def message_of(turn: Turn, call_id: str) -> Message | None:

@@ -10,10 +10,10 @@ from typing import Any, cast
 
 import msgspec
 from langchain.agents.middleware import AgentMiddleware
-from langchain_core.messages import ToolCall, ToolMessage
+from langchain_core.messages import ToolCall
 from langgraph.prebuilt.tool_node import ToolCallRequest
 
-from actors.lead.loop.turn import ToolHandler, ToolResult, Turn
+from actors.lead.loop.turn import ToolHandler, ToolResult, Turn, error_result
 from core.config.settings import ApprovalRule
 from core.errors import Invalid
 from core.events import ApprovalRequested, ApprovalResolved, Json
@@ -51,7 +51,7 @@ class Approvals(AgentMiddleware[Any, Turn, Any]):
                 return await handler(request)
             case "edit":
                 return await handler(request.override(tool_call={**call, "args": resolved.args or {}}))
-        return ToolMessage(f"Error: {text}", tool_call_id=approval.call_id, name=approval.tool, status="error")
+        return error_result(call, text)
 
     async def _approval(self, turn: Turn, call: ToolCall) -> ApprovalRequested | None:
         """Returns the approval of a call, requesting it if a rule demands one. None: the call needs none."""
@@ -115,7 +115,7 @@ async def _recorded(turn: Turn, approval: Approval, verdict: Verdict) -> Approva
 
 
 def _decider(turn: Turn) -> str:
-    """Returns the authenticated user that requested this run, whatever the answer claims."""
+    """Returns the authenticated user that requested this run, regardless of the answer's claims."""
     user = turn.state.runs[turn.run].request.context.get("user_id")
     return user if isinstance(user, str) and user else turn.user
 

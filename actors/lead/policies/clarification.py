@@ -9,7 +9,7 @@ from langchain.agents.middleware import AgentMiddleware
 from langchain_core.messages import ToolMessage
 from langgraph.prebuilt.tool_node import ToolCallRequest
 
-from actors.lead.loop.turn import ToolHandler, ToolResult, Turn
+from actors.lead.loop.turn import ToolHandler, ToolResult, Turn, error_result
 from actors.lead.policies.question_form import SOURCE, card, options_of, question_text, type_of
 from core.thread.run import CallRef
 from core.thread.state import CLARIFICATION, ThreadState
@@ -27,7 +27,7 @@ class Clarification(AgentMiddleware[Any, Turn, Any]):
         turn, call_id = cast(Turn, request.runtime.context), str(call["id"] or "")
         question = _text(call["args"].get("question"))
         if not question:
-            return ToolMessage("Error: there is no question.", tool_call_id=call_id, name=SOURCE, status="error")
+            return error_result(call, "there is no question.")
         turn.decide(self.name, "asked", question, call_id=call_id)
         return _question(question, call["args"], turn.call_ref(call_id), turn.state)
 

@@ -9,10 +9,10 @@ from typing import Any, Literal, NamedTuple, cast
 
 import structlog
 from langchain.agents.middleware import AgentMiddleware
-from langchain_core.messages import BaseMessage, ToolMessage
+from langchain_core.messages import BaseMessage
 from langgraph.prebuilt.tool_node import ToolCallRequest
 
-from actors.lead.loop.turn import ToolHandler, ToolResult, Turn
+from actors.lead.loop.turn import ToolHandler, ToolResult, Turn, error_result
 from actors.lead.messages.content import messages_of, with_messages
 
 log = structlog.get_logger("sika.command_audit")
@@ -203,8 +203,7 @@ class CommandAudit(AgentMiddleware[Any, Turn, Any]):
         reasons = "; ".join(verdict.reasons)
         if verdict.level == "block":
             turn.decide(self.name, "blocked", reasons, call_id=call_id)
-            text = f"Error: the command was not run: {reasons}. Find a safer way to do it."
-            return ToolMessage(text, tool_call_id=call_id, name=TOOL, status="error")
+            return error_result(call, f"the command was not run: {reasons}. Find a safer way to do it.")
         turn.decide(self.name, "warned", reasons, call_id=call_id)
         return _warned(await handler(request), reasons)
 

@@ -1,8 +1,8 @@
 """Makes any conversation valid for providers: every tool call is followed at once by its one result.
 
 Only the request to the model changes (contract runtime §5.4). A result belongs to the nearest earlier answer with a
-call of its id, because some models reuse ids in every answer; else to the first later one. A result without a call, or
-a second result of one call, becomes hidden text at its place. Empty answers are left out.
+call of its id, else to the first later one. Some models reuse ids. A result without a call, or a second
+result of one call, becomes hidden text at its place. Empty answers are left out.
 """
 
 from __future__ import annotations

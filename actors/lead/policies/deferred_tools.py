@@ -8,13 +8,13 @@ from typing import Any, NamedTuple, cast
 
 import msgspec
 from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
-from langchain_core.messages import ToolMessage
+from langchain_core.messages import ToolCall, ToolMessage
 from langchain_core.tools import BaseTool, StructuredTool
 from langchain_core.utils.function_calling import convert_to_openai_function
 from langgraph.prebuilt.tool_node import ToolCallRequest
 from langgraph.types import Command
 
-from actors.lead.loop.turn import ModelHandler, ToolHandler, ToolResult, Turn, message_of
+from actors.lead.loop.turn import ModelHandler, ToolHandler, ToolResult, Turn, error_result, message_of
 from core.errors import Invalid
 from core.events import Json
 from core.patterns import Pattern
@@ -58,21 +58,22 @@ class DeferredTools(AgentMiddleware[Any, Turn, Any]):
         return await handler(request)
 
     async def awrap_tool_call(self, request: ToolCallRequest, handler: ToolHandler) -> ToolResult:
-        turn, name = cast(Turn, request.runtime.context), request.tool_call["name"]
-        call_id = str(request.tool_call["id"])
+        turn, call = cast(Turn, request.runtime.context), request.tool_call
+        name, call_id = call["name"], str(call["id"])
         if name == SEARCH:
-            return self._search(turn, call_id, request.tool_call["args"].get("query"))
+            return self._search(turn, call)
         if name in self._names and name not in self._promoted_at(turn, call_id) and not turn.begun(call_id):
             text = f"you do not know the arguments of {name} yet. Call {SEARCH} with the query select:{name} first."
             turn.decide(self.name, "denied", text, call_id=call_id)
-            return _answer(call_id, name, f"Error: {text}", failed=True)
+            return error_result(call, text)
         return await handler(request)
 
-    def _search(self, turn: Turn, call_id: str, query: Any) -> ToolResult:
+    def _search(self, turn: Turn, call: ToolCall) -> ToolResult:
+        query, call_id = call["args"].get("query"), str(call["id"])
         if not isinstance(query, str) or not query.strip() or len(query) > QUERY_CHARACTERS:
-            return _answer(call_id, SEARCH, f"Error: query: 1 to {QUERY_CHARACTERS} characters", failed=True)
+            return error_result(call, f"query: 1 to {QUERY_CHARACTERS} characters")
         hits = matching(query, self._catalogue)
-        message = _answer(call_id, SEARCH, schemas_of(hits))
+        message = ToolMessage(schemas_of(hits), tool_call_id=call_id, name=SEARCH)
         if not hits:
             return message
         names = [tool.name for tool in hits]
@@ -111,7 +112,7 @@ def hash_of(catalogue: Sequence[Deferred]) -> str:
 def matching(query: str, catalogue: Sequence[Deferred]) -> list[Deferred]:
     """Returns the tools that match a query, the best first.
 
-    `select:a,b` selects by name; `+must rest` requires `must` in the name and ranks by `rest`; any other query is a
+    `select:a,b` selects by name. `+must rest` requires `must` in the name and ranks by `rest`. Any other query is a
     regular expression.
     """
     query = query.strip()
@@ -165,7 +166,3 @@ def _search_tool(catalogue: Sequence[Deferred]) -> BaseTool:
         return schemas_of(matching(query, catalogue))
 
     return StructuredTool.from_function(coroutine=tool_search, name=SEARCH)
-
-
-def _answer(call_id: str, name: str, text: str, *, failed: bool = False) -> ToolMessage:
-    return ToolMessage(text, tool_call_id=call_id, name=name, status="error" if failed else "success")

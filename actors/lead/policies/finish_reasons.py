@@ -13,14 +13,14 @@ from actors.lead.model.answer import noted, without_calls
 LENGTH = frozenset(
     ("length", "max_tokens", "max_output_tokens", "model_length", "token_limit", "model_context_window_exceeded")
 )
-"""OpenAI, Anthropic and Gemini, the Responses API, Mistral, watsonx, Anthropic; in small letters."""
+"""OpenAI, Anthropic and Gemini, the Responses API, Mistral, watsonx, Anthropic; in lower case."""
 SAFETY = frozenset(
     (
         *("content_filter", "content_filtered", "refusal", "refused", "safety", "recitation", "blocklist"),
         *("prohibited_content", "spii", "image_safety", "guardrail_intervened", "sensitive"),
     )
 )
-"""OpenAI, Bedrock, Anthropic, Gemini, GLM; in small letters."""
+"""OpenAI, Bedrock, Anthropic, Gemini, GLM; in lower case."""
 
 CUT_OFF = "The answer was cut off at the model's length limit, and the tools it called for were not used."
 CUT_SHORT = "The answer was cut off at the model's length limit."

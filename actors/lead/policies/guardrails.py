@@ -11,11 +11,11 @@ from typing import Any, cast
 import anyio.to_thread
 import structlog
 from langchain.agents.middleware import AgentMiddleware
-from langchain_core.messages import ToolCall, ToolMessage
+from langchain_core.messages import ToolCall
 from langgraph.errors import GraphBubbleUp
 from langgraph.prebuilt.tool_node import ToolCallRequest
 
-from actors.lead.loop.turn import ToolHandler, ToolResult, Turn
+from actors.lead.loop.turn import ToolHandler, ToolResult, Turn, error_result
 from core.config import settings
 from core.ports.guardrails import DENIED, EVALUATOR_ERROR, Decision, Provider, Reason, Request
 
@@ -50,8 +50,7 @@ class Guardrails(AgentMiddleware[Any, Turn, Any]):
         reason = decision.reasons[0] if decision.reasons else Reason(DENIED, "the policy does not allow it")
         rule = f" (policy {decision.policy_id})" if decision.policy_id else ""
         turn.decide(self.name, "denied", f"{reason.code}: {reason.message}{rule}", call_id=call_id)
-        text = f"Error: the tool {call['name']!r} was denied ({reason.code}): {reason.message}"
-        return ToolMessage(text, tool_call_id=call_id, name=call["name"], status="error")
+        return error_result(call, f"the tool {call['name']!r} was denied ({reason.code}): {reason.message}")
 
     def _request(self, turn: Turn, call: ToolCall) -> Request:
         return Request(

@@ -58,9 +58,7 @@ def card(
     fields: Any = None,
     call_id: str = "",
 ) -> Json:
-    """Returns the card of a question: a form if the fields are valid, else a choice if the options are within the
-    limits, else free text.
-    """
+    """Returns the card of a question: a form of valid fields, else a choice of valid options, else free text."""
     form = form_of(fields)
     listed = [] if form else choices(options)
     mode = "form" if form else "choice_with_other" if listed else "free_text"

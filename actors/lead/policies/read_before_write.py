@@ -8,7 +8,7 @@ from langchain.agents.middleware import AgentMiddleware
 from langchain_core.messages import BaseMessage, ToolMessage
 from langgraph.prebuilt.tool_node import ToolCallRequest
 
-from actors.lead.loop.turn import ToolHandler, ToolResult, Turn, no_progress
+from actors.lead.loop.turn import ToolHandler, ToolResult, Turn, error_result, no_progress
 from actors.lead.messages.content import messages_of, with_messages
 from core.errors import Internal, Invalid, Unavailable
 from core.paths import join, parse
@@ -38,8 +38,7 @@ class ReadBeforeWrite(AgentMiddleware[Any, Turn, Any]):
             return _stamped(await handler(request), path, version)
         if problem := await _problem(turn, call_id, path):
             turn.decide(self.name, "blocked", problem, call_id=call_id)
-            text = f"Error: {problem}, then change it."
-            return ToolMessage(text, tool_call_id=call_id, name=call["name"], status="error")
+            return error_result(call, f"{problem}, then change it.")
         result = await handler(request)
         if not any(map(_is_success, messages_of(result))):
             return result

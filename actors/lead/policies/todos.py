@@ -7,10 +7,10 @@ from itertools import takewhile
 from typing import Any, cast
 
 from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse, TodoListMiddleware
-from langchain_core.messages import AIMessage, AnyMessage, SystemMessage, ToolMessage
+from langchain_core.messages import AIMessage, AnyMessage, SystemMessage
 from langgraph.prebuilt.tool_node import ToolCallRequest
 
-from actors.lead.loop.turn import ModelHandler, ToolHandler, ToolResult, Turn, hidden, message_of
+from actors.lead.loop.turn import ModelHandler, ToolHandler, ToolResult, Turn, error_result, hidden, message_of
 from actors.lead.messages.convert import dump
 from core.events import Json, Message
 from core.thread.state import ThreadState
@@ -63,7 +63,7 @@ class Todos(TodoListMiddleware[Any, Turn]):
             message = message_of(turn, call_id) or {}
             if sum(other["name"] == WRITE for other in message.get("tool_calls", ())) > 1:
                 turn.decide(self.name, "denied", _PARALLEL, call_id=call_id)
-                return ToolMessage(f"Error: {_PARALLEL}", tool_call_id=call_id, name=WRITE, status="error")
+                return error_result(call, _PARALLEL)
         return await handler(request)
 
 

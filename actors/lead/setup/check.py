@@ -16,9 +16,7 @@ from core.tools import Tool
 
 
 def check(config: Config, tools: Sequence[Tool], provider: Provider | None) -> None:
-    """Raises `Invalid` for a tool whose arguments cannot be described, for a middleware that cannot be placed in every
-    run, and for an approval rule that no tool matches.
-    """
+    """Raises `Invalid` for tools without a schema, misplaced middlewares, and approval rules that match no tool."""
     for tool in tools:
         try:
             as_langchain(tool)
