@@ -10,7 +10,7 @@ from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResp
 from langchain_core.messages import BaseMessage
 
 from actors.lead.loop.turn import ModelHandler, Turn
-from actors.lead.summary.cut import Cut, compacted, due, plan
+from actors.lead.summary.cut import Cut, compacted, due, plan, window_of
 from actors.lead.summary.write import Models, NoSummary, summarise
 from core.config.settings import Summarization as Settings
 from core.events import ContextCompacted
@@ -71,9 +71,7 @@ class Summarization(AgentMiddleware[Any, Turn, Any]):
 
 
 def _window(turn: Turn) -> int | None:
-    """Returns the context window of the run's model in tokens, None if it is not configured."""
-    name = turn.candidates[0].name
-    return next((model.context_window for model in turn.config.models if model.name == name), None)
+    return window_of(turn.config, turn.candidates[0].name)
 
 
 def _replaced(turn: Turn, cut: Cut, messages: list[Any]) -> list[BaseMessage]:

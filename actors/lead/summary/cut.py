@@ -6,7 +6,7 @@ import posixpath
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from core.config.settings import ContextSize, Summarization
+from core.config.settings import Config, ContextSize, Summarization
 from core.events import ContextCompacted, Json, Message
 from core.thread.messages import REMINDER
 from core.thread.usage import SUMMARY, Size, estimate
@@ -60,7 +60,7 @@ def due(settings: Summarization, window: int | None, now: Size, then: Size) -> s
     """Returns the reason to summarise a conversation of the size `now`, "" if there is none.
 
     `window` is the model's context in tokens; `then` is the size at the last model call. If `then` was over the limit,
-    that summary failed or did not help: the next attempt waits until the size has grown by 10 % of the limit.
+    that summary failed or did not help. The next attempt waits until the size has grown by 10 % of the limit.
     """
     for trigger in settings.trigger:
         kind = "messages" if trigger.type == "messages" else "tokens"
@@ -110,6 +110,11 @@ def compacted(
         tokens_after=estimate([summary.message, *cut.remaining, *later]),
         model=summary.model,
     )
+
+
+def window_of(config: Config, model: str | None) -> int | None:
+    """Returns the context window of a model in tokens, None if it is not configured."""
+    return next((entry.context_window for entry in config.models if entry.name == model), None)
 
 
 def _limit(size: ContextSize, window: int | None) -> float | None:
