@@ -92,7 +92,7 @@ class Effects(AgentMiddleware[Any, Turn, Any]):
         return Answer([load(event.message)], event=event)
 
     def _bind(self, request: ModelRequest[Turn], model: BaseChatModel) -> Ask:
-        """Returns the model bound to the request's tools. Cached: converting schemas costs more than a request."""
+        """Returns the model bound to the request's tools. Cached, because converting schemas is slow."""
         key = (id(model), *(id(tool) for tool in request.tools), hash(str(request.model_settings)))
         if request.tool_choice is not None:
             key = (*key, hash(str(request.tool_choice)))

@@ -57,7 +57,7 @@ async def answered(
         rest = candidates[place + 1 :]
         try:
             visible = [without_images(message) for message in messages] if candidate.blind else messages
-            answer = await _attempts(turn, candidate, bind(candidate.model), visible, last=not rest)
+            answer = await _with_retries(turn, candidate, bind(candidate.model), visible, last=not rest)
         except ModelGaveUp as failure:
             if not rest:
                 raise
@@ -70,7 +70,7 @@ async def answered(
     raise AssertionError("the last candidate answers or raises")
 
 
-async def _attempts(
+async def _with_retries(
     turn: Turn, candidate: Candidate, ask: Ask, messages: Sequence[BaseMessage], *, last: bool
 ) -> ModelCompleted:
     """Returns one model's answer, after retries. Raises `ModelGaveUp`; at once while its circuit is open."""
