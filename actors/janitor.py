@@ -59,7 +59,7 @@ class Janitor(Actor[ThreadExpirySet | ThreadErased | RunEnded]):
     async def _attend(self, state: ThreadState, aggregate: Aggregate, ctx: Context) -> None:
         """Erases or prunes an expired thread, and sets the timer of the next expiry."""
         now = _now(ctx)
-        if _next(state, now) is not None and state.status != "busy":
+        if _expired(state, now) and state.status != "busy":
             state = await self._end(aggregate.id, now, ctx)
         if state.erased:
             await self._intake.erase(aggregate.id, by=state.user, actor=self.name)
@@ -71,21 +71,16 @@ class Janitor(Actor[ThreadExpirySet | ThreadErased | RunEnded]):
         """Erases or prunes the thread, unless a new event has postponed its expiry."""
 
         def decide(state: ThreadState) -> Sequence[Event]:
-            expiry = _next(state, now)
-            erase = expiry is not None and expiry.erase and state.status != "busy"
-            return [ThreadErased(by=state.user)] if erase else []
+            expiry = _expired(state, now)
+            return [ThreadErased(by=state.user)] if expiry and expiry.erase and state.status != "busy" else []
 
         state, _ = await ctx.decide(decide)
-        if (
-            not state.erased
-            and _next(state, now) is not None
-            and await prune(self._threads, thread_id, actor=self.name)
-        ):
+        if not state.erased and _expired(state, now) and await prune(self._threads, thread_id, actor=self.name):
             state = await ctx.load()
         return state
 
 
-def _next(state: ThreadState, now: datetime) -> Expiry | None:
+def _expired(state: ThreadState, now: datetime) -> Expiry | None:
     """Returns an expiry that has passed; erasure before pruning."""
     return max((e for e in _expiries(state) if e.at <= now), key=lambda expiry: expiry.erase, default=None)
 
@@ -105,7 +100,7 @@ def _expiries(state: ThreadState) -> Iterator[Expiry]:
 def _pause(state: ThreadState, now: datetime) -> timedelta:
     """Returns the pause before the next attempt if the thread is busy, or has nothing to prune."""
     idle = state.expiry.minutes * 60 if state.expiry and state.status != "busy" else 0
-    return timedelta(seconds=max(idle, AGAIN_SECONDS)) if _next(state, now) else timedelta()
+    return timedelta(seconds=max(idle, AGAIN_SECONDS)) if _expired(state, now) else timedelta()
 
 
 def _now(ctx: Context) -> datetime:
