@@ -1,6 +1,6 @@
-"""Writes down the agents that people make and change by talking: what the tools `setup_agent` and `update_agent` ask.
+"""Creates and changes custom agents in conversation: serves the tools `setup_agent` and `update_agent`.
 
-Which agent is meant, and whose, is said by the run that asks, not by the model.
+The run determines the agent and its owner, not the model.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from core.user import agents
 from core.user.agents import Definition, Roster
 
 CREATED = "created_agent_name"
-"""Field of the state of a conversation in which an agent was made (contract runtime §6)."""
+"""Field of the state of a conversation that created an agent (contract runtime §6)."""
 DEMO = "demo"
 
 Soul = Annotated[str, msgspec.Meta(max_length=100_000, pattern=r"\S")]
@@ -32,7 +32,7 @@ Names = Annotated[list[Name], msgspec.Meta(max_length=200)]
 
 
 class Setup(msgspec.Struct, frozen=True, tag_field="op", tag="setup"):
-    """Make the agent that the run is about. Answered with its name."""
+    """Creates the agent that the run names. The answer is its name."""
 
     thread: str
     user: str
@@ -43,9 +43,7 @@ class Setup(msgspec.Struct, frozen=True, tag_field="op", tag="setup"):
 
 
 class Update(msgspec.Struct, frozen=True, tag_field="op", tag="update"):
-    """Change the agent that does the run. Answered with the names of the fields that changed; none if all of it was so
-    already.
-    """
+    """Changes the agent of the run. The answer is the names of the fields that changed."""
 
     thread: str
     user: str
@@ -57,12 +55,12 @@ class Update(msgspec.Struct, frozen=True, tag_field="op", tag="update"):
     model: Name | None = None
 
     def changes(self) -> dict[str, Any]:
-        given = {name: getattr(self, name) for name in ("soul", "description", "skills", "tool_groups", "model")}
-        return {name: value for name, value in given.items() if value is not None}
+        fields = ("soul", "description", "skills", "tool_groups", "model")
+        return {name: value for name in fields if (value := getattr(self, name)) is not None}
 
 
 class Agents(Actor[Never]):
-    """An agent is one fact: it is never there in part. Asking the same again changes nothing."""
+    """Records each change of an agent as one event. Repeating a request changes nothing."""
 
     def __init__(self, config: ConfigSource, log: EventLog, threads: Threads) -> None:
         self._config, self._threads = config, threads
@@ -70,33 +68,33 @@ class Agents(Actor[Never]):
 
     async def answer(self, request: Mapping[str, Any], progress: Progress) -> str | list[str]:
         try:
-            asked: Setup | Update = msgspec.convert(dict(request), type=Setup | Update)
+            command: Setup | Update = msgspec.convert(dict(request), type=Setup | Update)
         except msgspec.ValidationError as error:
             raise Invalid(str(error)) from None
-        state = await self._threads.load(asked.thread)
-        if state.user != asked.user or asked.run not in state.runs:
-            raise Invalid(f"Run {asked.run} not found")
-        run = state.runs[asked.run]
-        if isinstance(asked, Setup):
-            return await self._setup(asked, run, state)
-        return await self._update(asked, run)
+        state = await self._threads.load(command.thread)
+        if state.user != command.user or command.run not in state.runs:
+            raise Invalid(f"Run {command.run} not found")
+        run = state.runs[command.run]
+        if isinstance(command, Setup):
+            return await self._setup(command, run, state)
+        return await self._update(command, run)
 
-    async def _setup(self, asked: Setup, run: Run, state: ThreadState) -> str:
-        wanted = options(run.request)
-        name = agents.checked(wanted.agent or "") if wanted.bootstrap else ""
+    async def _setup(self, setup: Setup, run: Run, state: ThreadState) -> str:
+        requested = options(run.request)
+        name = agents.checked(requested.agent or "") if requested.bootstrap else ""
         if not name:
             raise Invalid("Agents are made only in a conversation that was opened for that.")
-        made = Definition(name, asked.description, skills=asked.skills, soul=asked.soul)
+        agent = Definition(name, setup.description, skills=setup.skills, soul=setup.soul)
         own = state.values.get(CREATED) == name
 
         def decide(roster: Roster) -> Sequence[Event]:
-            return made_events(roster, made, own=own)
+            return setup_events(roster, agent, own=own)
 
-        await self._rosters.decide(asked.user, decide, actor=self.name, cause=run.last_id)
+        await self._rosters.decide(setup.user, decide, actor=self.name, cause=run.last_id)
         return name
 
-    async def _update(self, asked: Update, run: Run) -> list[str]:
-        name, changes = _agent(options(run.request)), asked.changes()
+    async def _update(self, update: Update, run: Run) -> list[str]:
+        name, changes = _agent(options(run.request)), update.changes()
         if not changes:
             raise Invalid("Say at least one of soul, description, skills, tool_groups and model.")
         if "model" in changes:
@@ -108,29 +106,29 @@ class Agents(Actor[Never]):
             changed[:] = [field for field, value in changes.items() if getattr(before, field) != value]
             return agents.change(roster, name, changes)
 
-        await self._rosters.decide(asked.user, decide, actor=self.name, cause=run.last_id)
+        await self._rosters.decide(update.user, decide, actor=self.name, cause=run.last_id)
         return changed
 
 
-def made_events(roster: Roster, wanted: Definition, *, own: bool) -> list[Event]:
-    """What makes the agent. One that is there stays as it is, unless it is this conversation's `own`, or the same.
+def setup_events(roster: Roster, agent: Definition, *, own: bool) -> list[Event]:
+    """Returns the events that create the agent, or change it if it is this conversation's `own` or equal.
 
-    Raises `Refused`.
+    Raises `Refused` if another agent has the name.
     """
-    there = roster.agents.get(wanted.name)
-    said = {"description": wanted.description, "skills": wanted.skills, "soul": wanted.soul}
-    if there and (own or all(getattr(there, field) == value for field, value in said.items())):
-        return agents.change(roster, wanted.name, said)
-    return agents.create(roster, wanted)
+    before = roster.agents.get(agent.name)
+    fields = {"description": agent.description, "skills": agent.skills, "soul": agent.soul}
+    if before and (own or all(getattr(before, field) == value for field, value in fields.items())):
+        return agents.change(roster, agent.name, fields)
+    return agents.create(roster, agent)
 
 
-def _agent(wanted: Options) -> str:
-    if wanted.agent is None or wanted.bootstrap:
+def _agent(options: Options) -> str:
+    if options.agent is None or options.bootstrap:
         raise Invalid("Only an agent that a person defined can change itself.")
-    return agents.checked(wanted.agent)
+    return agents.checked(options.agent)
 
 
-def _check_model(config: Config, wanted: str) -> None:
-    names = [model.name for model in config.models] or [DEMO]
-    if wanted not in names:
-        raise Invalid(f"model: {wanted!r} is not configured; there are: {', '.join(names)}")
+def _check_model(config: Config, model: str) -> None:
+    names = [entry.name for entry in config.models] or [DEMO]
+    if model not in names:
+        raise Invalid(f"model: {model!r} is not configured; there are: {', '.join(names)}")

@@ -1,4 +1,4 @@
-"""Decides when nobody has decided: approvals whose deadline is over are answered by time."""
+"""Expires approvals whose deadline is over."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from core.thread.state import ThreadState
 log = structlog.get_logger("sika.approvals")
 
 GRAIN = timedelta(milliseconds=1)
-"""Timers are cut to this: a timer is set so much later that it is never early."""
+"""Resolution of timers: a timer is set this much later, so that it is never early."""
 AGAIN = timedelta(seconds=5)
-"""When a thread is looked at again where something was due and a run was at work."""
+"""Interval of checks while an expired approval waits for the end of a run."""
 
 
 class Approvals(Actor[ApprovalRequested]):
-    """One timer for each approval with a deadline. If it comes early, or too late to matter, it costs a look."""
+    """Sets one timer for each approval with a deadline. Early and obsolete timers are harmless."""
 
     def __init__(self, intake: Intake) -> None:
         self._intake = intake
@@ -32,7 +32,7 @@ class Approvals(Actor[ApprovalRequested]):
             await ctx.wake_at(datetime.fromisoformat(event.deadline) + GRAIN, event.approval)
 
     async def wake(self, aggregate: Aggregate, ctx: Context) -> None:
-        """Have the thread go on, if it is paused at what is over; then see to what is still ahead."""
+        """Expires overdue approvals, and sets the timer of the next deadline."""
         state = await ctx.load()
         if expired := approvals.expired(state, ctx.now()):
             state = await self._expire(state, expired, aggregate.id, ctx)
@@ -41,10 +41,10 @@ class Approvals(Actor[ApprovalRequested]):
             await ctx.wake_at(max(moment + GRAIN, datetime.fromisoformat(ctx.now()) + AGAIN), nearest)
 
     async def _expire(self, state: ThreadState, expired: list[str], thread_id: str, ctx: Context) -> ThreadState:
-        """All at once: while a run is at work nobody else could be told."""
+        """Expires all overdue approvals with one run: a second one could not start before its end."""
         request = approvals.resuming(state, dict.fromkeys(expired, approvals.EXPIRE))
         try:
             await self._intake.request_run(thread_id, approvals.expiry_id(state, expired[0]), request, actor=self.name)
-        except Refused as reason:  # somebody was quicker
+        except Refused as reason:  # another run was faster
             log.info("not expired", thread=thread_id, reason=str(reason))
         return await ctx.load()

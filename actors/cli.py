@@ -25,13 +25,13 @@ Command = Callable[[argparse.Namespace], Awaitable[int]]
 
 OK, FAILED, WRONG, INTERRUPTED = 0, 1, 2, 130
 GRACE_SECONDS = 25.0
-"""How long a server may drain after SIGTERM: orchestrators kill after 30."""
+"""Limit of a server's drain after SIGTERM: orchestrators kill after 30 seconds."""
 LEAVE_SECONDS = 2.0
-"""How long what is left of it may take after that."""
+"""Limit of the process's remaining life after that."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; its exit code. What is wrong from outside is one line on stderr, never a traceback."""
+    """Runs a command, and returns its exit code. Expected errors are one line on stderr, never a traceback."""
     top = parser()
     options = top.parse_args(arguments)
     if options.command is None:
@@ -53,12 +53,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (BrokenPipeError, BaseExceptionGroup) as error:
         if isinstance(error, BaseExceptionGroup) and error.split(BrokenPipeError)[1] is not None:
             raise
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # `sika log show … | head`: nobody reads any more
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # `sika log show … | head`: the reader is gone
         return OK
 
 
 def _hear_interrupts() -> None:
-    """Lets Ctrl-C end the command where somebody can press it, also if a script that started it ignores SIGINT."""
+    """Restores Ctrl-C on a terminal, also if a script that started the command ignores SIGINT."""
     import signal
 
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN and sys.stdin is not None and sys.stdin.isatty():
@@ -66,7 +66,7 @@ def _hear_interrupts() -> None:
 
 
 async def _quietly(options: argparse.Namespace) -> int:
-    """Our log goes to stderr; commands that are not servers only say what went wrong."""
+    """Runs a command with the log on stderr: of servers from `info`, of other commands only errors."""
     _log_to_stderr("info" if options.command is _serve else "error")
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
@@ -77,7 +77,7 @@ async def _quietly(options: argparse.Namespace) -> int:
 
 
 class _Version(argparse.Action):
-    """Looks the version up when it is asked for: that takes longer than `--help` may."""
+    """Reads the version only on `--version`: that takes longer than `--help` may."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         from importlib.metadata import version
@@ -102,9 +102,9 @@ def parser() -> argparse.ArgumentParser:
         text: str,
         to: argparse._SubParsersAction[argparse.ArgumentParser] = commands,
     ) -> argparse.ArgumentParser:
-        made = to.add_parser(name, help=text, description=text, parents=[common] if command else [])
-        made.set_defaults(command=command)
-        return made
+        subparser = to.add_parser(name, help=text, description=text, parents=[common] if command else [])
+        subparser.set_defaults(command=command)
+        return subparser
 
     serve = add("serve", _serve, "run a server")
     serve.add_argument("--host", help="address to listen on (default: 127.0.0.1)")
@@ -144,18 +144,18 @@ def parser() -> argparse.ArgumentParser:
         ("verify", _log_verify, "check that the log is sound"),
         ("replay", _log_replay, "execute the recorded runs again and compare"),
     ):
-        made = add(name, command, text, log)
-        made.add_argument("thread", nargs="?" if name == "verify" else None)
+        subparser = add(name, command, text, log)
+        subparser.add_argument("thread", nargs="?" if name == "verify" else None)
         if name == "verify":
-            made.add_argument("--all", action="store_true", help="every thread of the log")
+            subparser.add_argument("--all", action="store_true", help="every thread of the log")
         if name in ("show", "tail", "state"):
-            made.add_argument("--json", action="store_true")
+            subparser.add_argument("--json", action="store_true")
         if name == "show":
-            made.add_argument("--brief", action="store_true", help="what went as usual on one line per stretch")
+            subparser.add_argument("--brief", action="store_true", help="what went as usual on one line per stretch")
         if name in ("show", "tail"):
-            made.add_argument("--after", type=_count, default=0, metavar="SEQ", help="only events after this one")
+            subparser.add_argument("--after", type=_count, default=0, metavar="SEQ", help="only events after this one")
         if name == "replay":
-            made.add_argument("--until", type=_count, metavar="SEQ", help="only events up to this one")
+            subparser.add_argument("--until", type=_count, metavar="SEQ", help="only events up to this one")
 
     dlq = add("dlq", None, "dead letters: what could not be processed").add_subparsers(required=True, metavar="WHAT")
     add("list", _dlq_list, "the letters and their reasons", dlq)
@@ -163,43 +163,43 @@ def parser() -> argparse.ArgumentParser:
     again.add_argument("letters", nargs="*", type=_count, metavar="SEQ", help="only these (default: all)")
 
     users = add("user", None, "accounts of people").add_subparsers(required=True, metavar="WHAT")
-    made = add("create", _user_create, "make an account; prints a password to be changed if none is given", users)
-    made.add_argument("email")
-    made.add_argument("--role", choices=("user", "admin"), default="user")
-    made.add_argument("--id", help="give it the things of this user, as `default`: those made without accounts")
-    made.add_argument("--password-stdin", action="store_true", help="read the password from standard input")
+    subparser = add("create", _user_create, "make an account; prints a password to be changed if none is given", users)
+    subparser.add_argument("email")
+    subparser.add_argument("--role", choices=("user", "admin"), default="user")
+    subparser.add_argument("--id", help="give it the things of this user, as `default`: those made without accounts")
+    subparser.add_argument("--password-stdin", action="store_true", help="read the password from standard input")
     add("list", _user_list, "the accounts", users)
-    made = add("password", _user_password, "set another password; all sessions end", users)
-    made.add_argument("user", help="address or id")
-    made.add_argument("--password-stdin", action="store_true", help="read the password from standard input")
-    made = add("role", _user_role, "make somebody an administrator, or no longer", users)
-    made.add_argument("user", help="address or id")
-    made.add_argument("role", choices=("user", "admin"))
-    made = add("disable", _user_disable, "end their sessions and keys, and let them in no more", users)
-    made.add_argument("user", help="address or id")
-    made = add("enable", _user_enable, "let them in again", users)
-    made.add_argument("user", help="address or id")
+    subparser = add("password", _user_password, "set another password; all sessions end", users)
+    subparser.add_argument("user", help="address or id")
+    subparser.add_argument("--password-stdin", action="store_true", help="read the password from standard input")
+    subparser = add("role", _user_role, "make somebody an administrator, or no longer", users)
+    subparser.add_argument("user", help="address or id")
+    subparser.add_argument("role", choices=("user", "admin"))
+    subparser = add("disable", _user_disable, "end their sessions and keys, and let them in no more", users)
+    subparser.add_argument("user", help="address or id")
+    subparser = add("enable", _user_enable, "let them in again", users)
+    subparser.add_argument("user", help="address or id")
 
     keys = add("key", None, "API keys").add_subparsers(required=True, metavar="WHAT")
-    made = add("create", _key_create, "make a key; it is shown once", keys)
-    made.add_argument("--user", required=True, help="address or id")
-    made.add_argument(
+    subparser = add("create", _key_create, "make a key; it is shown once", keys)
+    subparser.add_argument("--user", required=True, help="address or id")
+    subparser.add_argument(
         "--scopes", type=_names, metavar="A,B", help="as threads:read,runs (default: all the user may do)"
     )
-    made.add_argument("--expires", metavar="WHEN", help="as 30d, 12h, or 2027-01-31 (default: never)")
-    made = add("list", _key_list, "the keys", keys)
-    made.add_argument("--user", help="address or id: only theirs")
+    subparser.add_argument("--expires", metavar="WHEN", help="as 30d, 12h, or 2027-01-31 (default: never)")
+    subparser = add("list", _key_list, "the keys", keys)
+    subparser.add_argument("--user", help="address or id: only theirs")
     add("revoke", _key_revoke, "make a key worthless", keys).add_argument("key", help="its id")
 
     views = add("projections", None, "the read models").add_subparsers(required=True, metavar="WHAT")
     add("rebuild", _projections_rebuild, "let the running server build them again from the log", views)
 
     prompts = add("prompt", None, "the system prompt").add_subparsers(required=True, metavar="WHAT")
-    made = add("show", _prompt_show, "what a run would get, and on standard error its hash", prompts)
-    made.add_argument("--agent", metavar="NAME", help="of this custom agent")
-    made.add_argument("--user", default="default", metavar="ID", help="whose agent that is (default: default)")
-    made.add_argument("--bootstrap", action="store_true", help="of the agent that makes agents")
-    made.add_argument("--plan", action="store_true", help="with a list of steps")
+    subparser = add("show", _prompt_show, "what a run would get, and on standard error its hash", prompts)
+    subparser.add_argument("--agent", metavar="NAME", help="of this custom agent")
+    subparser.add_argument("--user", default="default", metavar="ID", help="whose agent that is (default: default)")
+    subparser.add_argument("--bootstrap", action="store_true", help="of the agent that makes agents")
+    subparser.add_argument("--plan", action="store_true", help="with a list of steps")
 
     config = add("config", None, "the configuration file").add_subparsers(required=True, metavar="WHAT")
     add("check", _config_check, "look for mistakes", config)
@@ -229,7 +229,7 @@ async def _serve(arguments: argparse.Namespace) -> int:
 
 
 def _end_within(seconds: float, code: int, reason: str) -> None:
-    """Ends the process hard if it still lives then, whatever its libraries' threads are doing."""
+    """Kills the process after this time, even if threads of libraries still run."""
     import threading
     import time
 
@@ -245,7 +245,7 @@ def _end_within(seconds: float, code: int, reason: str) -> None:
 
 
 def _on_signals(starting: anyio.CancelScope) -> anyio.Event:
-    """The first SIGINT or SIGTERM gives up the start, or sets the event; the second one ends the process at once."""
+    """Handles signals: the first SIGINT or SIGTERM cancels the start or sets the event, the second ends the process."""
     import asyncio
     import signal
 
@@ -364,7 +364,7 @@ async def _init(arguments: argparse.Namespace) -> int:
 
 
 async def _try(text: str, variable: str, key: str) -> int:
-    """One call of the model of a configuration that is not written yet."""
+    """Tries one call of the model of a configuration that is not written yet."""
     from functools import partial
 
     from adapters.models.configured import build
@@ -401,7 +401,7 @@ async def _doctor(arguments: argparse.Namespace) -> int:
         checks.append(("server", partial(doctor.server, running)))
     try:
         config = load(options.config)
-    except Invalid:  # the check says so; what depends on the configuration cannot be checked
+    except Invalid:  # reported by the check; checks that need the configuration are impossible
         return await doctor.examine(checks, print, style_of(sys.stdout))
     checks.append(("loading", partial(doctor.loading, partial(compose.problems, config))))
     external = options.nats or config.nats.url
@@ -430,18 +430,18 @@ async def _cluster(options: Options, config: Config) -> list[Finding]:
 
 
 async def _sandbox(options: Options, config: Config) -> list[Finding]:
-    """The provider that will be used, and whether it works."""
+    """Checks the sandbox provider that a server would use."""
     import msgspec
 
     from actors import compose
     from channels.terminal.doctor import Finding
     from core.errors import Unavailable
 
-    wanted = config.sandbox
-    if wanted.provider == "auto":
-        wanted = msgspec.structs.replace(wanted, provider="bubblewrap")
+    settings = config.sandbox
+    if settings.provider == "auto":
+        settings = msgspec.structs.replace(settings, provider="bubblewrap")
     try:
-        provider = await compose.sandbox_provider(options.home, msgspec.structs.replace(config, sandbox=wanted))
+        provider = await compose.sandbox_provider(options.home, msgspec.structs.replace(config, sandbox=settings))
         problem = await provider.check()
     except Unavailable as error:
         if config.sandbox.provider == "auto":
@@ -450,10 +450,10 @@ async def _sandbox(options: Options, config: Config) -> list[Finding]:
         return [Finding("sandbox", "fail", str(error))]
     if problem:
         return [Finding("sandbox", "fail", f"{provider.name} does not work", problem)]
-    if provider.name == "host" and wanted.allow_host_bash:
+    if provider.name == "host" and settings.allow_host_bash:
         text = "host: commands run unconfined as this user"
         return [Finding("sandbox", "warn", text, "choose sandbox.provider: bubblewrap unless you trust every prompt")]
-    return [Finding("sandbox", "ok", provider.name if wanted.provider != "host" else "host, file tools only")]
+    return [Finding("sandbox", "ok", provider.name if settings.provider != "host" else "host, file tools only")]
 
 
 def _models(options: Options, config: Config, call: bool) -> list[tuple[str, Check]]:
@@ -498,14 +498,14 @@ async def _prompt_show(arguments: argparse.Namespace) -> int:
     from actors.lead.setup.prompt import short_hash
     from core.events import RunRequested
 
-    wanted = {
+    context = {
         "agent_name": arguments.agent,
         "is_bootstrap": arguments.bootstrap,
         "is_plan_mode": arguments.plan,
     }
     options = _options(arguments)
     async with compose.attach(options) as system:
-        plan = await compose.plan(system, RunRequested(context=wanted), arguments.user, options)
+        plan = await compose.plan(system, RunRequested(context=context), arguments.user, options)
     prompt = "\n\n".join([plan.prompt, *([Todos().system_prompt] if plan.todos else [])])
     print(prompt)
     print(f"hash: {short_hash(prompt)}", file=sys.stderr)
@@ -647,27 +647,27 @@ async def _directory(arguments: argparse.Namespace) -> AsyncIterator[Directory]:
         yield Directory(system.log, Installation(options.home))
 
 
-def _given_password(arguments: argparse.Namespace) -> str | None:
+def _read_password(arguments: argparse.Namespace) -> str | None:
     return sys.stdin.readline().rstrip("\r\n") if arguments.password_stdin else None
 
 
-def _show_password(made: str | None) -> None:
-    """A password that was made, alone on standard output; what it is stands on the other one."""
-    if made is not None:
+def _show_password(generated: str | None) -> None:
+    """Prints a generated password, alone on standard output; the explanation goes to stderr."""
+    if generated is not None:
         print("password, to be changed when signing in; it is not shown again:", file=sys.stderr)
-        print(made)
+        print(generated)
 
 
 async def _user_create(arguments: argparse.Namespace) -> int:
     from channels.terminal import accounts
 
-    password = _given_password(arguments)
+    password = _read_password(arguments)
     async with _directory(arguments) as directory:
-        account, made = await accounts.create(
+        account, generated = await accounts.create(
             directory, arguments.email, password, role=arguments.role, user=arguments.id
         )
     print(f"{account.id}  {account.role}  {account.email}", file=sys.stderr)
-    _show_password(made)
+    _show_password(generated)
     return OK
 
 
@@ -683,11 +683,11 @@ async def _user_list(arguments: argparse.Namespace) -> int:
 async def _user_password(arguments: argparse.Namespace) -> int:
     from channels.terminal import accounts
 
-    password = _given_password(arguments)
+    password = _read_password(arguments)
     async with _directory(arguments) as directory:
-        account, made = await accounts.set_password(directory, arguments.user, password)
+        account, generated = await accounts.set_password(directory, arguments.user, password)
     print(f"{account.email}: all sessions have ended", file=sys.stderr)
-    _show_password(made)
+    _show_password(generated)
     return OK
 
 
@@ -799,7 +799,7 @@ def _count(text: str) -> int:
 
 
 def _names(text: str) -> tuple[str, ...]:
-    found = tuple(name.strip() for name in text.split(",") if name.strip())
-    if not found:
+    names = tuple(name.strip() for name in text.split(",") if name.strip())
+    if not names:
         raise argparse.ArgumentTypeError("name at least one actor")
-    return found
+    return names

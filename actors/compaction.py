@@ -1,4 +1,4 @@
-"""Answers those who want a conversation summarised now (contract http §8.5)."""
+"""Summarises a conversation on request (contract http §8.5)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 from langchain_core.language_models import BaseChatModel
 
 from actors.lead.setup.plan import Models
-from actors.lead.summary.cut import Cut, compacted, due, plan
+from actors.lead.summary.cut import Cut, compacted, due, plan, window_of
 from actors.lead.summary.write import NoSummary, chosen, summarise
 from core.actor import Actor, Progress
 from core.config.load import Config, ConfigSource
@@ -25,14 +25,14 @@ from core.thread.usage import Size, in_context
 from core.user.agents import aggregates
 
 TRIES = 3
-"""How often a conversation is summarised again because it was changed meanwhile."""
+"""Limit of attempts while the conversation changes."""
 SHORT = "nothing_to_summarize"
 BELOW = "below_trigger"
-"""Why nothing was done."""
+"""Reasons of an `Outcome` without a summary."""
 
 
 class Compact(msgspec.Struct, frozen=True, tag_field="op", tag="compact"):
-    """Answered with an `Outcome`. `force`: whatever its size. `keep`: instead of the configured."""
+    """Requests a summary; the answer is an `Outcome`. `force` ignores the trigger; `keep` overrides the configured."""
 
     thread: str
     user: str
@@ -43,7 +43,7 @@ class Compact(msgspec.Struct, frozen=True, tag_field="op", tag="compact"):
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What came of it. `total_tokens`: of the conversation as it is now."""
+    """The result of a request. `total_tokens` is the current size of the conversation."""
 
     thread_id: str
     compacted: bool
@@ -52,12 +52,12 @@ class Outcome(msgspec.Struct, frozen=True):
     summary_updated: bool
     total_tokens: int
     reason: str | None = None
-    """Why not."""
+    """The reason if nothing was compacted."""
     checkpoint_id: str | None = None
 
 
 class Compaction(Actor[Never]):
-    """Summarises outside of runs. Answers `NotFound`, `Refused` (a run is active) or `NoSummary` where it cannot."""
+    """Summarises outside of runs. Raises `NotFound`, `Refused` (a run is active) or `NoSummary`."""
 
     name = "compaction"
 
@@ -74,69 +74,67 @@ class Compaction(Actor[Never]):
             raise Invalid(f"compaction: {error}") from error
         return await self._compact(compact)
 
-    async def _compact(self, asked: Compact) -> Outcome:
+    async def _compact(self, request: Compact) -> Outcome:
         config = self._config.current()
         settings = config.summarization
-        if asked.keep is not None:
-            settings = msgspec.structs.replace(settings, keep=asked.keep)
+        if request.keep is not None:
+            settings = msgspec.structs.replace(settings, keep=request.keep)
         for _ in range(TRIES):
-            state = await self._threads.load(asked.thread)
-            _at_rest(asked, state)
+            state = await self._threads.load(request.thread)
+            _at_rest(request, state)
             window = _window(config, state)
             now = Size(len(state.messages), in_context(state))
-            if not asked.force and not due(settings, window, now, Size()):
-                return _nothing(asked, state, BELOW)
-            made = plan(state.messages, settings, window, config.skills.container_path)
-            if made is None:
-                return _nothing(asked, state, SHORT)
-            if outcome := await self._compacted(asked, made, settings, now):
+            if not request.force and not due(settings, window, now, Size()):
+                return _nothing(request, state, BELOW)
+            cut = plan(state.messages, settings, window, config.skills.container_path)
+            if cut is None:
+                return _nothing(request, state, SHORT)
+            if outcome := await self._compacted(request, cut, settings, now):
                 return outcome
-        raise NoSummary(f"thread {asked.thread}: the conversation changes all the time")
+        raise NoSummary(f"thread {request.thread}: the conversation changes all the time")
 
-    async def _compacted(self, asked: Compact, made: Cut, settings: Summarization, now: Size) -> Outcome | None:
-        """What came of a plan; None if the conversation is another one by now."""
-        names = await self._names(asked)
-        summary = await summarise(made.summarised, made.reminder, settings, lambda: self._chats(names))
+    async def _compacted(self, request: Compact, cut: Cut, settings: Summarization, now: Size) -> Outcome | None:
+        """Executes a plan; returns None if the conversation changed meanwhile."""
+        names = await self._names(request)
+        summary = await summarise(cut.summarised, cut.reminder, settings, lambda: self._chats(names))
 
         def decide(state: ThreadState) -> Sequence[ContextCompacted]:
-            _at_rest(asked, state)
-            event = compacted(made, summary, state.messages, reason="asked for", before=now.tokens)
+            _at_rest(request, state)
+            event = compacted(cut, summary, state.messages, reason="asked for", before=now.tokens)
             return [event] if event else []
 
-        state, records = await self._threads.decide(asked.thread, decide, actor=self.name)
-        return _done(asked, made, state, records[0].seq) if records else None
+        state, records = await self._threads.decide(request.thread, decide, actor=self.name)
+        return _done(request, cut, state, records[0].seq) if records else None
 
-    async def _names(self, asked: Compact) -> list[str]:
-        """Of the models to ask. The demo model writes no summaries."""
-        roster = await self._rosters.load(asked.user) if asked.agent else None
-        agent = roster.agents.get(asked.agent.lower()) if roster and asked.agent else None
-        return chosen(self._config.current(), asked.model, agent.model if agent else None)
+    async def _names(self, request: Compact) -> list[str]:
+        """Returns the models to ask. The demo model writes no summaries."""
+        roster = await self._rosters.load(request.user) if request.agent else None
+        agent = roster.agents.get(request.agent.lower()) if roster and request.agent else None
+        return chosen(self._config.current(), request.model, agent.model if agent else None)
 
     def _chats(self, names: Sequence[str]) -> list[tuple[str, BaseChatModel]]:
         return [(name, self._models.get(name, thinking=False, reasoning_effort=None)) for name in names]
 
 
-def _at_rest(asked: Compact, state: ThreadState) -> None:
-    owned(state, asked.thread, asked.user)
+def _at_rest(request: Compact, state: ThreadState) -> None:
+    owned(state, request.thread, request.user)
     if state.status == "busy":
-        raise Refused(f"Thread {asked.thread} has an active run; wait for its end")
+        raise Refused(f"Thread {request.thread} has an active run; wait for its end")
 
 
 def _window(config: Config, state: ThreadState) -> int | None:
-    """Tokens that fit the model of the newest run, if the configuration says."""
-    name = next((run.model for run in reversed(state.runs.values()) if run.model), None)
-    return next((model.context_window for model in config.models if model.name == name), None)
+    return window_of(config, next((run.model for run in reversed(state.runs.values()) if run.model), None))
 
 
-def _nothing(asked: Compact, state: ThreadState, reason: str) -> Outcome:
-    return Outcome(asked.thread, False, 0, len(state.messages), False, in_context(state), reason=reason)
+def _nothing(request: Compact, state: ThreadState, reason: str) -> Outcome:
+    return Outcome(request.thread, False, 0, len(state.messages), False, in_context(state), reason=reason)
 
 
-def _done(asked: Compact, made: Cut, state: ThreadState, seq: int) -> Outcome:
+def _done(request: Compact, cut: Cut, state: ThreadState, seq: int) -> Outcome:
     return Outcome(
-        thread_id=asked.thread,
+        thread_id=request.thread,
         compacted=True,
-        removed_message_count=len(made.messages) - len(made.kept),
+        removed_message_count=len(cut.messages) - len(cut.kept),
         preserved_message_count=len(state.messages) - 1,
         summary_updated=True,
         total_tokens=in_context(state),

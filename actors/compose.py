@@ -67,7 +67,7 @@ ENTRY_POINTS = "sika.actors"
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the command line says; None means: as configured."""
+    """The options of the command line. None means as configured."""
 
     home: Path
     config: Path | None = None
@@ -76,11 +76,11 @@ class Options:
     port: int | None = None
     actors: tuple[str, ...] | None = None
     own_process: bool = False
-    """The process is nothing but this server, so its garbage collector may be tuned for it."""
+    """Tune the garbage collector: the process runs nothing but this server."""
 
 
 class Parts(TypedDict):
-    """What an actor may be given: parameters of its `__init__`, by name."""
+    """The values that parameters of an actor's `__init__` get, by name."""
 
     config: ConfigSource
     models: Configured
@@ -104,8 +104,9 @@ class Parts(TypedDict):
 
 @asynccontextmanager
 async def serve(options: Options) -> AsyncIterator[str]:
-    """A whole server; the URL when it takes runs. Raises `Invalid` before anything is started if the configuration
-    names what cannot be loaded.
+    """Starts a whole server, and yields its URL when it accepts runs.
+
+    Raises `Invalid` before it starts anything if a part of the configuration cannot be loaded.
     """
     source = ConfigSource(options.config)
     for warning in source.current().warnings:
@@ -159,7 +160,7 @@ async def _server(options: Options, source: ConfigSource) -> AsyncIterator[str]:
 
 @asynccontextmanager
 async def _outside_closed() -> AsyncIterator[None]:
-    """Connections to models end with the event loop they belong to; traces are sent as far as there is time."""
+    """Closes connections to models, which belong to this event loop, and sends remaining traces; with deadlines."""
     try:
         yield
     finally:
@@ -188,7 +189,7 @@ async def attach(options: Options) -> AsyncIterator[System]:
 
 
 async def replay(running: System, thread_id: str, until: int | None, options: Options) -> Report:
-    """Execute a thread's recorded runs again on their recorded outcomes, with no network."""
+    """Executes a thread's recorded runs again on their recorded outcomes, without network."""
     from actors.lead.actor import Lead
     from adapters.models.configured import Silent
     from core.thread.replay import replay as execute
@@ -199,7 +200,7 @@ async def replay(running: System, thread_id: str, until: int | None, options: Op
 
 
 async def plan(running: System, request: RunRequested, user: str, options: Options) -> RunSetup:
-    """How a run would be done. Raises `Invalid` and `NotFound` where its agent is not there."""
+    """Plans a run without executing it. Raises `Invalid`, and `NotFound` for an unknown agent."""
     from actors.lead.setup.plan import Planner
     from adapters.models.configured import Silent
     from core.user.agents import aggregates
@@ -210,7 +211,7 @@ async def plan(running: System, request: RunRequested, user: str, options: Optio
 
 
 def running_server(home: Path) -> Address | None:
-    """A server of a data directory whose process lives."""
+    """Returns the address of a live server of the data directory, or None."""
     return next(iter(announced(home)), None)
 
 
@@ -219,7 +220,7 @@ def running_server(home: Path) -> Address | None:
 
 @asynccontextmanager
 async def endpoint(options: Options, config: Config) -> AsyncIterator[Endpoint]:
-    """The configured NATS, or a child of ours."""
+    """Yields the configured NATS, or an embedded nats-server."""
     nats = config.nats
     url = options.nats or nats.url
     if url is None:
@@ -249,7 +250,7 @@ async def endpoint(options: Options, config: Config) -> AsyncIterator[Endpoint]:
 
 @asynccontextmanager
 async def _system(options: Options, config: Config, endpoint: Endpoint) -> AsyncIterator[tuple[System, int]]:
-    """The system, and which of the processes on this data directory it is. Waits for a NATS that is not there yet."""
+    """Starts the system; yields it and its number among the data directory's processes. Waits for NATS."""
     endpoint = replace(endpoint, patience=config.nats.start_seconds)
     with own_file(options.home) as (views, number):
         async with system.start(
@@ -260,7 +261,7 @@ async def _system(options: Options, config: Config, endpoint: Endpoint) -> Async
 
 @asynccontextmanager
 async def _reader(options: Options, config: Config, endpoint: Endpoint) -> AsyncIterator[System]:
-    """Without loops: nothing is worked on, no views are kept."""
+    """Starts a system without loops: it executes nothing, and keeps no views."""
     lease, slots = config.runs.lease_seconds, config.runs.max_concurrent
     async with system.start(
         endpoint, options.home / "views.db", lease_seconds=lease, slots=slots, loops=False
@@ -269,18 +270,17 @@ async def _reader(options: Options, config: Config, endpoint: Endpoint) -> Async
 
 
 def _limits(config: Config) -> Limits:
-    wanted = config.sandbox
+    sandbox = config.sandbox
     return Limits(
-        bash_timeout=wanted.timeout_seconds,
-        bash_output_max_chars=wanted.bash_output_max_chars,
-        read_file_output_max_chars=wanted.read_file_output_max_chars,
-        ls_output_max_chars=wanted.ls_output_max_chars,
+        bash_timeout=sandbox.timeout_seconds,
+        bash_output_max_chars=sandbox.bash_output_max_chars,
+        read_file_output_max_chars=sandbox.read_file_output_max_chars,
+        ls_output_max_chars=sandbox.ls_output_max_chars,
     )
 
 
 def problems(config: Config) -> list[str]:
-    """Returns a text for each part of the configuration that cannot be loaded, naming its key; `serve` refuses to
-    start with any of them.
+    """Returns an error with its key for each part of the configuration that cannot be loaded. `serve` refuses them.
 
     Imports tools, actors, middlewares, guardrails and models, which takes seconds: a server calls it in a thread.
     """
@@ -288,22 +288,22 @@ def problems(config: Config) -> list[str]:
     from actors.lead.setup.check import check
     from adapters import guardrails
 
-    found = []
+    errors = []
     for load in _loads(config):
         try:
             load()
         except Invalid as error:
-            found.append(str(error))
-    if not found:
+            errors.append(str(error))
+    if not errors:
         try:
             check(config, load_tools(config.tools, config.tools_exclusive), guardrails.load(config.guardrails))
         except Invalid as error:
-            found.append(str(error))
-    return found
+            errors.append(str(error))
+    return errors
 
 
 def _loads(config: Config) -> Iterator[Callable[[], object]]:
-    """What the configuration names besides values, each to be loaded by itself."""
+    """Yields a loader for each thing that the configuration names."""
     from actors.lead.loop import chain
     from adapters import guardrails
     from adapters.models import configured
@@ -395,8 +395,9 @@ class Toolset:
 
 
 def load_tools(entries: Sequence[ToolEntry] = (), exclusive: bool | None = None) -> list[Tool]:
-    """The tools in `adapters/tools/`, and what `tools:` in the configuration makes of them. A file that cannot be
-    imported is an error, not a tool less.
+    """Returns the tools in `adapters/tools/`, as `tools:` in the configuration selects and changes them.
+
+    Raises an error for a file that cannot be imported.
     """
     values = [value for module in _modules(adapters.tools) for value in vars(module).values()]
     found = {id(value): value for value in values if isinstance(value, Tool)}
@@ -404,7 +405,7 @@ def load_tools(entries: Sequence[ToolEntry] = (), exclusive: bool | None = None)
 
 
 def actor_classes(configured: Sequence[str]) -> dict[str, type[Actor[Any]]]:
-    """The actors by name. Raises `Invalid`, naming both, if two have the same name: wake-ups are addressed by it."""
+    """Returns the actors by name. Raises `Invalid` if two have the same name, which is the address of wake-ups."""
     classes: dict[str, type[Actor[Any]]] = {}
     for cls in find_actors(configured):
         if classes.setdefault(cls.name, cls) is not cls:
@@ -435,7 +436,7 @@ def find_actors(configured: Sequence[str]) -> Iterator[type[Actor[Any]]]:
 
 
 def construct(cls: type[Actor[Any]], parts: Mapping[str, Any]) -> Actor[Any]:
-    """An actor, with the parts that its `__init__` names."""
+    """Builds an actor with the parts that its `__init__` names."""
     return cls(**{name: parts[name] for name in _dependencies(cls)})
 
 
@@ -444,7 +445,7 @@ def _dependencies(cls: type[Actor[Any]]) -> list[str]:
 
 
 async def sandbox_provider(home: Path, config: Config) -> SandboxProvider:
-    """The configured sandbox provider; `auto` is bubblewrap where it works, else file tools without commands."""
+    """Returns the configured sandbox provider; `auto` is bubblewrap if it works, else file tools without commands."""
     from adapters.sandboxes.bubblewrap import Bubblewrap
     from adapters.sandboxes.host import Host
     from core.paths import Mount
@@ -484,7 +485,7 @@ async def sandbox_provider(home: Path, config: Config) -> SandboxProvider:
 
 
 def _loaded(load: Callable[[], object], place: str) -> type[Actor[Any]]:
-    """The actor class that `load` imports. Raises `Invalid`, beginning with `place`."""
+    """Returns the actor class that `load` imports. Raises `Invalid`, beginning with `place`."""
     try:
         cls = load()
     except (ImportError, AttributeError, ValueError, Invalid) as error:

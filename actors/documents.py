@@ -1,4 +1,4 @@
-"""Has uploaded documents converted to Markdown: all of them, if so configured, or the one that is asked for."""
+"""Converts uploaded documents to Markdown: every upload if configured, and single files on request."""
 
 from __future__ import annotations
 
@@ -39,72 +39,72 @@ class Documents(Actor[FileUploaded]):
         if not self._config.current().uploads.auto_convert_documents or suffix not in (*KINDS, *OLD):
             return
         thread_id = ctx.record.aggregate.id
-        known = (await ctx.load(self._uploads)).files.get(event.name)
-        if known is None or known.sha256 != event.sha256:
-            return  # it was removed meanwhile, or replaced: then there is another event
+        upload = (await ctx.load(self._uploads)).files.get(event.name)
+        if upload is None or upload.sha256 != event.sha256:
+            return  # removed, or replaced, which has an event of its own
         try:
-            await self._settle(thread_id, event.name, known, _silent, ctx.record.id)
+            await self._settle(thread_id, event.name, upload, _silent, ctx.record.id)
         except (Invalid, NotFound) as error:
             log.info("document not converted", thread=thread_id, reason=str(error))
 
     async def answer(self, request: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
         try:
-            asked = msgspec.convert(dict(request), Convert)
+            convert = msgspec.convert(dict(request), Convert)
         except msgspec.ValidationError as error:
             raise Invalid(f"documents: {error}") from None
-        owned(await self._threads.load(asked.thread), asked.thread, asked.user)
-        known = (await self._uploads.load(asked.thread)).files.get(asked.name)
-        found = await self._settle(asked.thread, asked.name, known, progress)
-        if found.markdown is None:
-            raise Invalid(f"{asked.name} {found.reason}")
-        return {"markdown": found.markdown, "pages": found.pages}
+        owned(await self._threads.load(convert.thread), convert.thread, convert.user)
+        upload = (await self._uploads.load(convert.thread)).files.get(convert.name)
+        settled = await self._settle(convert.thread, convert.name, upload, progress)
+        if settled.markdown is None:
+            raise Invalid(f"{convert.name} {settled.reason}")
+        return {"markdown": settled.markdown, "pages": settled.pages}
 
     async def _settle(
-        self, thread_id: str, name: str, known: Upload | None, progress: Progress, cause: str | None = None
+        self, thread_id: str, name: str, upload: Upload | None, progress: Progress, cause: str | None = None
     ) -> Upload:
-        """Convert a file unless that was done; what the log says of it then."""
-        if known is not None and known.settled and known.reason != UNCONFINED:
-            return known
+        """Converts a file unless that was done. Returns its recorded state. Raises `NotFound` if it was removed."""
+        if upload is not None and upload.settled and upload.reason != UNCONFINED:
+            return upload
         user = (await self._threads.existing(thread_id)).user
-        own = known.markdown if known else None
-        made = await self._documents.convert(user, thread_id, name, own, progress)
-        now = await self._written(thread_id, name, made, cause, new=known is None)
-        text = made.markdown if isinstance(made, Converted) else None
-        for unused in {text, own} - {None, now.markdown if now else None}:
-            await self._documents.discard(user, thread_id, str(unused))  # another one was faster, or it is outdated
+        before = upload.markdown if upload else None
+        outcome = await self._documents.convert(user, thread_id, name, before, progress)
+        now = await self._recorded(thread_id, name, outcome, cause, new=upload is None)
+        text = outcome.markdown if isinstance(outcome, Converted) else None
+        for unused in {text, before} - {None, now.markdown if now else None}:
+            await self._documents.discard(user, thread_id, str(unused))  # superseded by a later or parallel conversion
         if now is None:
             raise NotFound(f"{name}: not found")
         return now
 
-    async def _written(
-        self, thread_id: str, name: str, made: Outcome, cause: str | None, *, new: bool
+    async def _recorded(
+        self, thread_id: str, name: str, outcome: Outcome, cause: str | None, *, new: bool
     ) -> Upload | None:
-        """Write down what came of a file, unless somebody did; what the log says then. None: it was removed.
+        """Records the outcome unless the log has one. Returns the file's recorded state, None if it was removed.
 
-        `new`: the log did not know of the file before.
+        `new` means that the log did not have the file before.
         """
 
         def decide(state: KnownUploads) -> Sequence[Event]:
-            known = state.files.get(name)
+            upload = state.files.get(name)
             if not state.exists:
                 raise missing(thread_id)
-            if known is None:
-                return [_fact(name, made)] if new else []
-            return [] if known.of == made.sha256 and not _better(made, known) else [_fact(name, made)]
+            if upload is None:
+                return [_fact(name, outcome)] if new else []
+            return [] if upload.of == outcome.sha256 and not _better(outcome, upload) else [_fact(name, outcome)]
 
         state, _ = await self._uploads.decide(thread_id, decide, actor=self.name, cause=cause)
         return state.files.get(name)
 
 
-def _better(made: Outcome, known: Upload) -> bool:
-    """Whether a file that the server could not convert once can be by now."""
-    return known.reason == UNCONFINED and (isinstance(made, Converted) or made.reason != UNCONFINED)
+def _better(outcome: Outcome, upload: Upload) -> bool:
+    """Tells whether the server can now convert a file that it once could not."""
+    return upload.reason == UNCONFINED and (isinstance(outcome, Converted) or outcome.reason != UNCONFINED)
 
 
-def _fact(name: str, made: Outcome) -> Event:
-    if isinstance(made, Converted):
-        return FileConverted(name=name, markdown=made.markdown, source_sha256=made.sha256, pages=made.pages)
-    return FileRejected(name=name, reason=made.reason, source_sha256=made.sha256)
+def _fact(name: str, outcome: Outcome) -> Event:
+    if isinstance(outcome, Converted):
+        return FileConverted(name=name, markdown=outcome.markdown, source_sha256=outcome.sha256, pages=outcome.pages)
+    return FileRejected(name=name, reason=outcome.reason, source_sha256=outcome.sha256)
 
 
 async def _silent(_: str) -> None: ...

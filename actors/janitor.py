@@ -1,6 +1,4 @@
-"""Decides which threads go by themselves: those that nobody touched for long enough, and those of runs that had none of
-their own. Removes the files of every thread that is erased.
-"""
+"""Erases or prunes expired threads, erases temporary ones, and removes the files of erased threads."""
 
 from __future__ import annotations
 
@@ -24,19 +22,19 @@ from core.thread.state import ThreadState
 from core.thread.threads import Threads
 
 TEMPORARY_SECONDS = 60.0
-"""How long the thread of a run without one stays after the run: who joins right after the end still sees it."""
+"""Lifetime of a temporary thread after its run, so that late clients can still read it."""
 PAUSED_SECONDS = 86400
-"""The same, while it waits for a person."""
+"""Lifetime of a temporary thread that waits for a person."""
 SWEEP_SECONDS = 60.0
-"""When the files of an erased thread are looked for again: a command that was running may have written more."""
+"""Delay of the second removal of an erased thread's files: a running command may have written more."""
 AGAIN_SECONDS = 60.0
-"""When a thread is looked at again that was due and could not go: it was busy, or had no past to forget."""
+"""Interval of attempts to erase or prune a thread that is busy, or has nothing to prune."""
 KEY = "due"
-"""Of the one timer a thread has here: for whatever comes first."""
+"""Key of a thread's only timer."""
 
 
-class Due(NamedTuple):
-    """When something is to happen to a thread. `erase`: all of it goes, not only its past."""
+class Expiry(NamedTuple):
+    """The time at which a thread is erased or, without `erase`, pruned."""
 
     at: datetime
     erase: bool
@@ -59,55 +57,50 @@ class Janitor(Actor[ThreadExpirySet | ThreadErased | RunEnded]):
         await self._attend(await ctx.load(), aggregate, ctx)
 
     async def _attend(self, state: ThreadState, aggregate: Aggregate, ctx: Context) -> None:
-        """Do what is due, and have the timer set to what is due next."""
+        """Erases or prunes an expired thread, and sets the timer of the next expiry."""
         now = _now(ctx)
-        if _next(state, now) is not None and state.status != "busy":
+        if _expired(state, now) and state.status != "busy":
             state = await self._end(aggregate.id, now, ctx)
         if state.erased:
             await self._intake.erase(aggregate.id, by=state.user, actor=self.name)
             await anyio.to_thread.run_sync(remove_files, self._home, state.user, aggregate.id)
-        elif moments := list(_moments(state)):
-            await ctx.wake_at(max(min(due.at for due in moments), now + _pause(state, now)), KEY)
+        elif expiries := list(_expiries(state)):
+            await ctx.wake_at(max(min(expiry.at for expiry in expiries), now + _pause(state, now)), KEY)
 
     async def _end(self, thread_id: str, now: datetime, ctx: Context) -> ThreadState:
-        """Erase or prune the thread, if it is still due when that is decided: somebody may just have come back."""
+        """Erases or prunes the thread, unless a new event has postponed its expiry."""
 
         def decide(state: ThreadState) -> Sequence[Event]:
-            due = _next(state, now)
-            over = due is not None and due.erase and state.status != "busy"
-            return [ThreadErased(by=state.user)] if over else []
+            expiry = _expired(state, now)
+            return [ThreadErased(by=state.user)] if expiry and expiry.erase and state.status != "busy" else []
 
         state, _ = await ctx.decide(decide)
-        if (
-            not state.erased
-            and _next(state, now) is not None
-            and await prune(self._threads, thread_id, actor=self.name)
-        ):
+        if not state.erased and _expired(state, now) and await prune(self._threads, thread_id, actor=self.name):
             state = await ctx.load()
         return state
 
 
-def _next(state: ThreadState, now: datetime) -> Due | None:
-    """What is due by now; erasing before pruning."""
-    return max((due for due in _moments(state) if due.at <= now), key=lambda due: due.erase, default=None)
+def _expired(state: ThreadState, now: datetime) -> Expiry | None:
+    """Returns an expiry that has passed; erasure before pruning."""
+    return max((e for e in _expiries(state) if e.at <= now), key=lambda expiry: expiry.erase, default=None)
 
 
-def _moments(state: ThreadState) -> Iterator[Due]:
+def _expiries(state: ThreadState) -> Iterator[Expiry]:
     if not state.exists:
         return
     temporary = PAUSED_SECONDS if state.paused else TEMPORARY_SECONDS
     for run in state.runs.values():
         if run.request.on_completion == "delete" and not run.open:
-            yield Due(datetime.fromisoformat(run.updated_at) + timedelta(seconds=temporary), erase=True)
+            yield Expiry(datetime.fromisoformat(run.updated_at) + timedelta(seconds=temporary), erase=True)
     if state.expiry is not None:
         idle = timedelta(minutes=state.expiry.minutes)
-        yield Due(datetime.fromisoformat(state.updated_at) + idle, erase=state.expiry.strategy == "delete")
+        yield Expiry(datetime.fromisoformat(state.updated_at) + idle, erase=state.expiry.strategy == "delete")
 
 
 def _pause(state: ThreadState, now: datetime) -> timedelta:
-    """What is still due could not be done: the thread was busy, or has no past that it could forget."""
+    """Returns the pause before the next attempt if the thread is busy, or has nothing to prune."""
     idle = state.expiry.minutes * 60 if state.expiry and state.status != "busy" else 0
-    return timedelta(seconds=max(idle, AGAIN_SECONDS)) if _next(state, now) else timedelta()
+    return timedelta(seconds=max(idle, AGAIN_SECONDS)) if _expired(state, now) else timedelta()
 
 
 def _now(ctx: Context) -> datetime:
@@ -118,8 +111,9 @@ def _now(ctx: Context) -> datetime:
 
 
 def remove_files(home: Path, user: str, thread_id: str) -> None:
-    """Remove what a thread has on disk; that nothing is there is fine. Commands of the thread may still be running:
-    whatever they do to the tree meanwhile, nothing outside of it is touched. Raises `OSError`: then try again.
+    """Removes the files of a thread, if there are any. Raises `OSError`: then try again.
+
+    Running commands of the thread cannot make it touch anything outside of the thread's directory.
     """
     root = thread_root(home, user, thread_id)
     with suppress(FileNotFoundError):
@@ -129,8 +123,9 @@ def remove_files(home: Path, user: str, thread_id: str) -> None:
 
 
 def _remove_tree(root: Path) -> None:
-    """Each directory is first moved to the top, where no command can reach it by name. So trees of any depth can be
-    removed, and a directory that is exchanged for a link cannot lead us anywhere.
+    """Removes a tree of any depth. Moves each directory to the top first, where no command can reach it by name.
+
+    So a directory that is replaced by a link does not lead outside.
     """
     pending = [root]
     while pending:
@@ -152,7 +147,7 @@ def _remove_tree(root: Path) -> None:
 
 
 def _make_accessible(directory: Path) -> None:
-    """So that its owner, that is us, may look into it and move it. Never follows a link."""
+    """Lets the owner, this process, read and move the directory. Never follows a link."""
     with suppress(OSError):
         descriptor = os.open(directory, getattr(os, "O_PATH", os.O_RDONLY) | os.O_NOFOLLOW | os.O_DIRECTORY)
         try:

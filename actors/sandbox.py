@@ -1,4 +1,4 @@
-"""Answers what the sandbox tools ask: runs it in the thread's sandbox and puts the result into words for the model."""
+"""Serves the sandbox tools: executes requests in the thread's sandbox, and formats results for the model."""
 
 from __future__ import annotations
 
@@ -17,12 +17,11 @@ from core.ports.sandbox import ExecResult, SandboxProvider, result_path
 from core.ports.sandbox import Sandbox as Port
 
 GLOB_CAP, GREP_CAP = 1000, 500
-"""Most results of one search, whatever was asked or configured (contract §6)."""
+"""Upper limits of the results of one search (contract §6)."""
 MOST_OUTPUT = 100_000
-"""Characters of a command's output that are answered: they fit a message of the bus, however they are escaped."""
+"""Limit of a command's output, in characters: it fits a message of the bus even if all are escaped."""
 MAX_ERROR = 2000
-"""Characters of a refusal (contract §6, write_file)."""
-
+"""Limit of an error's text, in characters (contract §6, write_file)."""
 
 FIRST_ONLY = (
     "OK, but the text was in {} places and only the first was replaced. If another was meant, undo it and give more "
@@ -31,7 +30,7 @@ FIRST_ONLY = (
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """The configurable ones, with the names and defaults of the contract. 0 characters means no limit."""
+    """The configurable limits, with the names and defaults of the contract. 0 characters means no limit."""
 
     bash_timeout: float = 600
     bash_output_max_chars: int = 20_000
@@ -47,7 +46,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, tag_field="op", forbid_
 
 
 class Call(Request, frozen=True, kw_only=True):
-    """One that is recorded. Call ids are unique per run only."""
+    """A request with a record in the sandbox. Call ids are unique only within a run."""
 
     run: str
     call_id: str
@@ -62,7 +61,7 @@ class Exec(Call, frozen=True, kw_only=True, tag="exec"):
 
 
 class Kill(Call, frozen=True, kw_only=True, tag="kill"):
-    """A person cancelled the run. Plain cancellation of the question leaves the command running."""
+    """Kills the command of a cancelled run. Cancelling the request itself leaves the command running."""
 
 
 class Write(Call, frozen=True, kw_only=True, tag="write"):
@@ -109,13 +108,13 @@ class View(Request, frozen=True, kw_only=True, tag="image"):
 
 
 class Find(Request, frozen=True, kw_only=True, tag="files"):
-    """Whether these are files, and no links to some."""
+    """Checks that the paths are regular files, not links."""
 
     paths: list[str]
 
 
 class Version(Request, frozen=True, kw_only=True, tag="version"):
-    """The SHA-256 of a file, None if there is none."""
+    """Requests the SHA-256 of a file, None if there is none."""
 
     path: str
 
@@ -132,94 +131,94 @@ class Sandbox(Actor[Never]):
 
     async def answer(self, request: Mapping[str, Any], progress: Progress) -> Answer:
         try:
-            asked: AnyRequest = msgspec.convert(dict(request), type=AnyRequest)
-            return await self._do(asked, await self._provider.acquire(asked.user, asked.thread), progress)
+            parsed: AnyRequest = msgspec.convert(dict(request), type=AnyRequest)
+            return await self._do(parsed, await self._provider.acquire(parsed.user, parsed.thread), progress)
         except msgspec.ValidationError as error:
             raise Invalid(f"sandbox: {error}") from error
         except Invalid as error:
             raise Invalid(cut_middle(str(error), MAX_ERROR)) from error
 
-    async def _do(self, asked: AnyRequest, sandbox: Port, progress: Progress) -> Answer:
-        match asked:
+    async def _do(self, request: AnyRequest, sandbox: Port, progress: Progress) -> Answer:
+        match request:
             case Exec():
-                return await self._exec(asked, sandbox, progress)
+                return await self._exec(request, sandbox, progress)
             case Kill():
-                await sandbox.kill(asked.key)
+                await sandbox.kill(request.key)
             case Write(path=path, content=content, append=append):
-                await sandbox.write(path, content, append=append, call_id=asked.key)
+                await sandbox.write(path, content, append=append, call_id=request.key)
             case Replace(path=path, old=old, new=new, every=every):
-                places = await sandbox.replace(path, old, new, every=every, call_id=asked.key)
+                places = await sandbox.replace(path, old, new, every=every, call_id=request.key)
                 return "OK" if every or places < 2 else FIRST_ONLY.format(places)
             case List(path=path):
                 return cut_tail("\n".join(await sandbox.list(path)) or "(empty)", self._limits.ls_output_max_chars)
             case Read(path=path):
-                return self._read(asked, await sandbox.read(path))
+                return self._read(request, await sandbox.read(path))
             case Glob(path=path, pattern=pattern):
-                limit = clamp(asked.max_results, self._limits.glob_max_results, GLOB_CAP)
-                found, more = await sandbox.glob(path, pattern, dirs=asked.include_dirs, limit=limit)
-                return numbered(found, more, f"paths under {path}")
+                limit = clamp(request.max_results, self._limits.glob_max_results, GLOB_CAP)
+                paths, more = await sandbox.glob(path, pattern, dirs=request.include_dirs, limit=limit)
+                return numbered(paths, more, f"paths under {path}")
             case Grep(path=path, pattern=pattern):
-                limit = clamp(asked.max_results, self._limits.grep_max_results, GREP_CAP)
-                found, more = await sandbox.grep(
+                limit = clamp(request.max_results, self._limits.grep_max_results, GREP_CAP)
+                lines, more = await sandbox.grep(
                     path,
                     pattern,
-                    glob=asked.glob,
-                    literal=asked.literal,
-                    case_sensitive=asked.case_sensitive,
+                    glob=request.glob,
+                    literal=request.literal,
+                    case_sensitive=request.case_sensitive,
                     limit=limit,
                 )
-                return matches(found, more, path)
+                return matches(lines, more, path)
             case View(path=path):
                 place = place_of(path)
                 image = await to_thread.run_sync(image_of, place, await sandbox.read(place))
                 return msgspec.structs.asdict(image)
             case Find(paths=paths):
                 for path in paths:
-                    found, _ = await sandbox.glob(path, "*", dirs=False, limit=1)
-                    if found != [path]:
+                    hits, _ = await sandbox.glob(path, "*", dirs=False, limit=1)
+                    if hits != [path]:
                         raise Invalid(f"{path}: is not a file")
             case Version(path=path):
                 return await sandbox.version(path)
         return "OK"
 
-    async def _exec(self, asked: Exec, sandbox: Port, progress: Progress) -> Answer:
+    async def _exec(self, request: Exec, sandbox: Port, progress: Progress) -> Answer:
         timeout = self._limits.bash_timeout
-        result = await shown(
-            progress, lambda show: sandbox.exec(asked.key, asked.command, timeout=timeout, on_output=show)
+        result = await streamed(
+            progress, lambda show: sandbox.exec(request.key, request.command, timeout=timeout, on_output=show)
         )
         text, limit = outcome(result, timeout), min(self._limits.bash_output_max_chars or MOST_OUTPUT, MOST_OUTPUT)
         if len(text) > limit:
-            text = cut_middle(text, limit, await self._kept(asked, sandbox, text))
+            text = cut_middle(text, limit, await self._saved(request, sandbox, text))
         return text if result.ended == "exited" else {"error": text}
 
-    async def _kept(self, asked: Exec, sandbox: Port, text: str) -> str:
-        """Puts a whole output into a file where the model can read it. Returns what to say of that."""
-        path = result_path("bash", asked.call_id)
+    async def _saved(self, request: Exec, sandbox: Port, text: str) -> str:
+        """Writes a whole output to a file for the model. Returns a note about it."""
+        path = result_path("bash", request.call_id)
         try:
             await sandbox.write(path, text)
         except Invalid as error:
             return f"; the whole output could not be kept: {cut_middle(str(error), MAX_ERROR // 4)}"
         return f"; the whole output is in {path}"
 
-    def _read(self, asked: Read, content: bytes) -> str:
+    def _read(self, request: Read, content: bytes) -> str:
         text = content.decode("utf-8", "replace")
-        if text and asked.start_line is not None and asked.end_line is not None:
-            text = "\n".join(text.splitlines()[max(asked.start_line, 1) - 1 : max(asked.end_line, 0)])
+        if text and request.start_line is not None and request.end_line is not None:
+            text = "\n".join(text.splitlines()[max(request.start_line, 1) - 1 : max(request.end_line, 0)])
         hint = "use start_line and end_line to read a part"
         return cut_tail(text, self._limits.read_file_output_max_chars, hint) or "(empty)"
 
 
-async def shown(progress: Progress, work: Callable[[Callable[[str], None]], Awaitable[ExecResult]]) -> ExecResult:
-    """Do the work and pass on what it shows, in pieces as large as the other side's pace makes them."""
+async def streamed(progress: Progress, work: Callable[[Callable[[str], None]], Awaitable[ExecResult]]) -> ExecResult:
+    """Does the work and passes on its output; the slower the receiver, the larger the chunks."""
     send, receive = anyio.create_memory_object_stream[str](math.inf)
 
     async def pass_on() -> None:
         with receive:
             async for text in receive:
-                pieces = [text]
+                chunks = [text]
                 while receive.statistics().current_buffer_used:
-                    pieces.append(receive.receive_nowait())
-                await progress("".join(pieces))
+                    chunks.append(receive.receive_nowait())
+                await progress("".join(chunks))
 
     with ungrouped():
         async with anyio.create_task_group() as tasks:
@@ -244,21 +243,21 @@ def outcome(result: ExecResult, timeout: float) -> str:
     return "\n".join(lines) or "(no output)"
 
 
-def clamp(asked: int, configured: int, cap: int) -> int:
-    return max(1, min(asked, configured, cap))
+def clamp(requested: int, configured: int, cap: int) -> int:
+    return max(1, min(requested, configured, cap))
 
 
-def numbered(found: list[str], more: bool, what: str) -> str:
-    if not found:
-        return f"Found no {what}."
-    lines = [f"Found {len(found)} {what}:", *(f"{number}. {path}" for number, path in enumerate(found, 1))]
+def numbered(paths: list[str], more: bool, noun: str) -> str:
+    if not paths:
+        return f"Found no {noun}."
+    lines = [f"Found {len(paths)} {noun}:", *(f"{number}. {path}" for number, path in enumerate(paths, 1))]
     return "\n".join([*lines, *truncated(more)])
 
 
-def matches(found: list[str], more: bool, path: str) -> str:
-    if not found:
+def matches(lines: list[str], more: bool, path: str) -> str:
+    if not lines:
         return f"Found no matches under {path}."
-    return "\n".join([f"Found {len(found)} matches under {path}:", *found, *truncated(more)])
+    return "\n".join([f"Found {len(lines)} matches under {path}:", *lines, *truncated(more)])
 
 
 def truncated(more: bool) -> list[str]:
@@ -266,7 +265,7 @@ def truncated(more: bool) -> list[str]:
 
 
 def cut_middle(text: str, limit: int, note: str = "") -> str:
-    """Head and tail in equal parts, and how much lies between. Never longer than `limit`; 0 is no limit."""
+    """Returns equal head and tail, with the length of the gap. At most `limit` characters; 0 means no limit."""
     if limit <= 0 or len(text) <= limit:
         return text
     room = limit - len(_skipped(len(text), note))
@@ -281,7 +280,7 @@ def _skipped(count: int, note: str) -> str:
 
 
 def cut_tail(text: str, limit: int, hint: str = "") -> str:
-    """The head, and how much follows. Never longer than `limit`; 0 is no limit."""
+    """Returns the head, with the length of the text. At most `limit` characters; 0 means no limit."""
     if limit <= 0 or len(text) <= limit:
         return text
     note = f"\n... [only the first characters of {len(text)} are shown{'; ' + hint if hint else ''}]"

@@ -1,4 +1,4 @@
-"""Decides when a schedule is due: keeps a timer for each, fires what is due, and asks for the runs."""
+"""Fires schedules when they are due: keeps their timers, and requests their runs."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from core.user.launch import Launch
 from core.user.schedules import ScheduleCreated, ScheduleFired, ScheduleResumed, ScheduleRevised, SchedulesFired
 
 GRAIN = timedelta(milliseconds=1)
-"""Timers are cut to this: a timer is set so much later that it is never early."""
+"""Resolution of timers: a timer is set this much later, so that it is never early."""
 SOON = timedelta(milliseconds=250)
-"""How long to wait for what is nearly due, if the clock of the timers is ahead of ours."""
+"""Least delay of the next timer, because the clock of the timers may be ahead."""
 
 
 class Scheduler(Actor[ScheduleCreated | ScheduleRevised | ScheduleResumed | ScheduleFired | SchedulesFired]):
-    """The timer of a schedule is set by the fact that changed when it is due next. A user's schedules that are due at
-    the same time share a timer, so that they fire in one fact, whatever their number. At every wake-up the nearest
-    timer of the user is set again, so that one that came early, or twice, costs nothing, and none is missing.
+    """Sets the timer of a schedule after each event that changes its next time. Schedules of a user with the same time
+    share a timer, and fire in one event. Each wake-up sets the user's next timer again, so that early, repeated and
+    lost timers are harmless.
     """
 
     name = "scheduler"
@@ -36,24 +36,24 @@ class Scheduler(Actor[ScheduleCreated | ScheduleRevised | ScheduleResumed | Sche
     ) -> None:
         user = ctx.record.aggregate.id
         match event:
-            case ScheduleFired():  # its next timer is set by the wake-up that it was fired at
+            case ScheduleFired():  # the wake-up that fired it sets its next timer
                 await self._launch.launch(user, event.schedule, event.run_id)
             case SchedulesFired():
-                await self._launch.launch_all(user, [one for one in event.decisions if isinstance(one, ScheduleFired)])
+                await self._launch.launch_all(user, [d for d in event.decisions if isinstance(d, ScheduleFired)])
             case _:
-                one = (await self._launch.schedules.load(user)).get(event.schedule)
-                if one is not None and (due := one.next) is not None:
-                    await ctx.wake_at(due + GRAIN, _key(due))
+                schedule = (await self._launch.schedules.load(user)).get(event.schedule)
+                if schedule is not None and (moment := schedule.next) is not None:
+                    await ctx.wake_at(moment + GRAIN, _key(moment))
 
     async def wake(self, aggregate: Aggregate, ctx: Context) -> None:
         user, now = aggregate.id, datetime.fromisoformat(ctx.now())
         state = await self._launch.fire(user, now)
-        if ahead := [due for one in state.values() if (due := one.next)]:
+        if ahead := [schedule.next for schedule in state.values() if schedule.next]:
             nearest = min(ahead)
             await ctx.wake_at(max(nearest, now + SOON) + GRAIN, _key(nearest))
         await self._launch.cut(user, state)
 
 
-def _key(due: datetime) -> str:
-    """Of the timer of all that is due then."""
-    return due.strftime("%Y%m%dT%H%M%S%f")
+def _key(moment: datetime) -> str:
+    """Returns the key of the timer of a moment."""
+    return moment.strftime("%Y%m%dT%H%M%S%f")

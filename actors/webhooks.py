@@ -1,8 +1,8 @@
-"""Posts the outcome of a run to its webhook: until it is taken, or for a quarter of a day.
+"""Posts the outcome of a run to its webhook, with retries over about five hours.
 
-Every try is in the log, so the next one is known whoever makes it. The receiver can tell a repeated delivery (after a
-crash between the answer and its record) by the `webhook-id`, and a forged one by the signature: both as the Standard
-Webhooks specification has them (https://www.standardwebhooks.com, version 1).
+Every attempt is in the log, so any process can make the next one. A crash between the response and its record repeats
+a delivery. The receiver recognises it by the `webhook-id`, and forgeries by the signature, as in the Standard Webhooks
+specification (https://www.standardwebhooks.com, version 1).
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from core.thread.runs import end_of, outcome
 from core.thread.state import Run, ThreadState
 
 PAUSES = (5, 30, 120, 600, 3600, 14400)
-"""Seconds between the tries."""
+"""Seconds between the attempts."""
 
 
 class Poster(Protocol):
-    """Sends; `adapters.egress` is one."""
+    """Sends HTTP requests; `adapters.egress` implements it."""
 
     async def post(
         self, url: str, body: bytes, headers: Mapping[str, str], *, seconds: float, private: bool
@@ -43,7 +43,7 @@ class Poster(Protocol):
 
 
 class Webhooks(Actor[RunEnded]):
-    """Each ended run that has a webhook is delivered once."""
+    """Delivers the outcome of each ended run that has a webhook."""
 
     only = (WEBHOOK,)
 
@@ -68,7 +68,7 @@ class Webhooks(Actor[RunEnded]):
     async def _try(self, run: Run, state: ThreadState, aggregate: Aggregate, ctx: Context) -> None:
         attempt = 1 + (run.webhook.attempt if run.webhook else 0)
         result = await self._post(run, await self._body(run, state, aggregate, ctx), attempt)
-        if isinstance(result, WebhookFailed) and result.again_at:  # first: with the fact the event is dealt with
+        if isinstance(result, WebhookFailed) and result.again_at:  # before the fact that settles the event
             await ctx.wake_at(datetime.fromisoformat(result.again_at), f"{run.id}-{attempt}")
         await ctx.decide(
             lambda state: [result] if _open(state, run.id, attempt) else [],
@@ -77,7 +77,7 @@ class Webhooks(Actor[RunEnded]):
         )
 
     async def _body(self, run: Run, state: ThreadState, aggregate: Aggregate, ctx: Context) -> Json:
-        """The run with the values at its end, whatever was done in the thread since."""
+        """Returns the run with the values at its end, without later changes of the thread."""
         seq = run.started_seq
         started = await ctx.read(after=seq - 1, upto=seq) if seq is not None else []
         at = started[0].at if started else None
@@ -107,7 +107,7 @@ class Webhooks(Actor[RunEnded]):
 
 
 def signed(identity: str, body: bytes, secret: str, moment: int) -> dict[str, str]:
-    """The headers that go with a body: `v1,` and the base64 of HMAC-SHA256 over `<id>.<unix seconds>.<body>`."""
+    """Returns the headers of a body. Signs with base64 of HMAC-SHA256 over `<id>.<unix seconds>.<body>`."""
     content = f"{identity}.{moment}.".encode() + body
     signature = base64.b64encode(hmac.new(secret.encode(), content, hashlib.sha256).digest()).decode()
     return {
@@ -120,13 +120,13 @@ def signed(identity: str, body: bytes, secret: str, moment: int) -> dict[str, st
 
 
 def _trace(run: Run) -> dict[str, str]:
-    """The header that lets the receiver join the run's trace."""
-    found = traces.header(run.request)
-    return {traces.TRACEPARENT: found} if found else {}
+    """Returns the header by which the receiver joins the run's trace."""
+    header = traces.header(run.request)
+    return {traces.TRACEPARENT: header} if header else {}
 
 
 def _own(home: Path) -> str:
-    """The installation's secret."""
+    """Returns the installation's secret. Blocks: call it in a thread."""
     return Installation(home).webhooks.reveal()
 
 

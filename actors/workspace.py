@@ -1,4 +1,4 @@
-"""Looks at a thread's files when a run of it ends, and writes down what the run did to them."""
+"""Scans a thread's files at the end of a run, and records the run's changes to them."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from core.thread.workspace import Workspace as Port
 
 
 class Workspace(Actor[RunEnded | ThreadErased]):
-    """There is no scan when a run begins: it could come too late. What a run did is told by the times of the files, by
-    the scan after the run before, and by what people did in between, which the log knows.
+    """Records the changes of runs to files.
+
+    There is no scan at the start of a run, which could come too late. The changes follow from the files' times, the
+    scan after the previous run, and people's changes in the log.
     """
 
     only = (USED_TOOLS, ThreadErased)
@@ -43,13 +45,13 @@ class Workspace(Actor[RunEnded | ThreadErased]):
         records = await ctx.read(after=after)
         began = next((record.at for record in records if record.seq == run.started_seq), run.created_at)
         before = with_people(last.files, records)
-        found = await self._workspace.scan(
+        scan = await self._workspace.scan(
             state.user, thread_id, last.files, before, _seconds(began), _seconds(ctx.record.at)
         )
-        if not last.files and not found.seen:
+        if not last.files and not scan.seen:
             return
         scanned = WorkspaceScanned(
-            upto=ctx.record.seq, seen=found.seen, gone=found.gone, changes=found.changes, truncated=found.truncated
+            upto=ctx.record.seq, seen=scan.seen, gone=scan.gone, changes=scan.changes, truncated=scan.truncated
         )
         await ctx.decide(lambda now: [] if scanned.upto in now.done else [scanned], self._scans)
 

@@ -1,1 +1,1 @@
-"""The lead agent. Reading order: `actor`, `plan`, `agent`, `chain`, `turn`, `recorder`, `effects`, `policies`."""
+"""The lead agent. Reading order: see the README of `actors`."""

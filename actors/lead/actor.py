@@ -1,4 +1,4 @@
-"""The lead agent: works through the runs of a thread with LangChain's agent loop, recorded."""
+"""The lead agent: executes the runs of a thread with LangChain's agent loop, and records them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from actors.lead.loop.breakpoints import Breakpoints
 from actors.lead.loop.chain import Policy, Ports, arranged, middlewares, policies
 from actors.lead.loop.graph import Agent, CompiledAgents, as_langchain, untracked
 from actors.lead.loop.recorder import Ended, adopt
-from actors.lead.loop.turn import Call, Candidate, Count, Turn, VisibleFailure, uncounted, unseen
+from actors.lead.loop.turn import Call, Candidate, Count, Turn, VisibleFailure, no_progress, uncounted
 from actors.lead.messages.convert import MessageCache
 from actors.lead.model.failures import Breaker
 from actors.lead.policies.budgets import counts_days, limited
@@ -44,21 +44,21 @@ from core.user import agents
 log = structlog.get_logger("sika.lead")
 
 KEPT_TOOLS = 1024
-"""LangChain's objects of tools. Each change of the configuration makes new ones."""
+"""Size of the cache of LangChain tools. Each change of the configuration makes new ones."""
 LoadGuardrails = Callable[[Guardrails], Provider | None]
-"""The provider that the settings name. Raises `Invalid`."""
+"""Returns the provider that the settings name. Raises `Invalid`."""
 POLICIES_EFFECTS: dict[str, Effect] = {"write_todos": "pure", "tool_search": "pure"}
-"""Of the tools that policies bring along."""
+"""Effects of the tools that policies add."""
 
 
 class TooManySteps(SikaError):
-    """The agent did not come to an end within `recursion_limit`."""
+    """The agent did not finish within `recursion_limit`."""
 
     code = "too_many_steps"
 
 
 class Traced(Protocol):
-    """What an invocation's configuration has besides, so that it can be traced: callbacks and how it is found."""
+    """Returns the part of an invocation's configuration that traces it: callbacks, tags and metadata."""
 
     def __call__(self, **about: Any) -> RunnableConfig: ...
 
@@ -72,7 +72,7 @@ def _unguarded(settings: Guardrails) -> Provider | None:
 
 
 class Lead(RunActor):
-    """Does runs. Stateless: whatever it needs to know about a run is in the log."""
+    """Executes runs. Keeps no state of them beside the log, only caches."""
 
     name = "lead"
 
@@ -127,7 +127,7 @@ class Lead(RunActor):
         return await self._ledgers.post(journal.state, run, everybody=limited(config.budgets.day))
 
     async def execute(self, journal: Journal, call: Call) -> None:
-        """Does a run on any journal, as the configuration is now: for replays, which count nowhere."""
+        """Executes a run on any journal with the current configuration: for replays, whose usage is not counted."""
         setup = await self._setup(journal)
         await self._work(self._turn(setup, journal, call), setup)
 
@@ -147,8 +147,8 @@ class Lead(RunActor):
             raise Failed(failure.error, str(failure), failure.message()) from failure
         finally:
             await turn.end()
-        if turn.asked:
-            raise Paused(["tools"], turn.asked)
+        if turn.questions:
+            raise Paused(["tools"], turn.questions)
 
     def _turn(self, setup: RunSetup, journal: Journal, call: Call, today: Count = uncounted) -> Turn:
         return Turn(
@@ -164,7 +164,7 @@ class Lead(RunActor):
         )
 
     async def _loop(self, setup: RunSetup, turn: Turn) -> None:
-        """LangChain's loop, from the folded state on."""
+        """Runs LangChain's loop from the folded state."""
         request = turn.state.runs[turn.run].request
         agent = await self._agent(setup, turn)
         turn.untracked = untracked(agent)
@@ -178,62 +178,64 @@ class Lead(RunActor):
             user=turn.user,
             assistant=request.assistant,
             model=setup.model,
+<<<<<<< HEAD
             extra=request.metadata,
             options=_made(setup),
+=======
+            given=request.metadata,
+            made=_traced_options(setup),
+>>>>>>> words1
         )
         try:
             final = await agent.ainvoke(seed, config={"recursion_limit": steps, **traced}, context=turn)
-            if setup.config.middlewares and not turn.asked:
+            if setup.config.middlewares and not turn.questions:
                 await adopt(turn, final)
         except GraphRecursionError as error:
             raise TooManySteps(f"The agent had not finished at its recursion limit of {steps} steps.") from error
 
     async def _agent(self, setup: RunSetup, turn: Turn) -> Agent:
-        """The compiled agent of a plan: the same for runs that are done in the same way."""
+        """Returns the compiled agent of a setup; equal setups share it."""
         chat, tools = turn.candidates[0].model, [self._langchain(tool) for tool in setup.tools]
         names = {tool.name for tool in setup.deferred}
         key = (id(chat), id(setup.config), setup.prompt, setup.todos, setup.vision, *map(id, tools))
 
         def chain() -> list[Policy]:
-            found = policies(setup, self._ports(setup), [tool for tool in tools if tool.name in names])
-            return middlewares(arranged(found, setup.config.middlewares))
+            built_in = policies(setup, self._ports(setup), [tool for tool in tools if tool.name in names])
+            return middlewares(arranged(built_in, setup.config.middlewares))
 
         return await self._compiled.get(key, chat, tools, setup.prompt, chain)
 
     def _ports(self, setup: RunSetup) -> Ports:
         def summaries() -> list[tuple[str, BaseChatModel]]:
-            wanted = (setup.config.summarization.model_name, *setup.config.model_roles.get("summarization", ()))
-            names = chosen(setup.config, *wanted, setup.model)
+            preferred = (setup.config.summarization.model_name, *setup.config.model_roles.get("summarization", ()))
+            names = chosen(setup.config, *preferred, setup.model)
             return [(name, self._models.get(name, thinking=False, reasoning_effort=None)) for name in names]
 
         return Ports(self._images, self._guardrails(setup.config.guardrails), summaries)
 
     def _candidate(self, name: str, setup: RunSetup) -> Candidate:
-        wanted = setup.options
-        chat = self._models.get(name, thinking=wanted.thinking is not False, reasoning_effort=wanted.effort)
+        options = setup.options
+        chat = self._models.get(name, thinking=options.thinking is not False, reasoning_effort=options.effort)
         return Candidate(name, chat, self._breaker(name, setup.config), blind=name in setup.blind)
 
     def _langchain(self, tool: Tool) -> BaseTool:
-        """The same object for the same tool: models are bound to their tools once."""
+        """Returns the same object for the same tool, so that models are bound to their tools once."""
         if id(tool) not in self._as_langchain:
-            self._as_langchain[id(tool)] = (tool, as_langchain(tool))  # kept alive: the id stays its own
+            self._as_langchain[id(tool)] = (tool, as_langchain(tool))  # a reference to the tool reserves its id
         self._as_langchain.move_to_end(id(tool))
-        found = self._as_langchain[id(tool)][1]
         while len(self._as_langchain) > KEPT_TOOLS:
             self._as_langchain.popitem(last=False)
-        return found
+        return self._as_langchain[id(tool)][1]
 
     def _breaker(self, model: str, config: Config) -> Breaker:
-        """The circuit to a model, shared by the runs of this process."""
+        """Returns the circuit breaker of a model, shared by the runs of this process."""
         limits = config.circuit_breaker
         breaker = self._breakers.setdefault(model, Breaker())
         breaker.threshold, breaker.recovery_seconds = limits.failure_threshold, limits.recovery_timeout_sec
         return breaker
 
     def _seed(self, thread_id: str, journal: Journal) -> list[BaseMessage]:
-        """The messages to start from. An answer with open tool calls is left out: the first model call gives it
-        again.
-        """
+        """Returns the messages to start from, without an answer with open calls: the first model call repeats it."""
         messages = journal.state.messages
         if unanswered(messages):
             cut = max(n for n, message in enumerate(messages) if message["type"] == "ai")
@@ -241,7 +243,7 @@ class Lead(RunActor):
         return self._cache.load(thread_id, messages)
 
     async def stopped(self, run: OwnedRun, open_calls: list[Json]) -> None:
-        """A command of a stopped run must not go on."""
+        """Kills the commands of a stopped run."""
         for call in open_calls:
             request = {
                 "op": "kill",
@@ -251,20 +253,20 @@ class Lead(RunActor):
                 "call_id": CallRef.of(run, call["id"]).key,
             }
             try:
-                await self._call("sandbox", request, unseen)
+                await self._call("sandbox", request, no_progress)
             except SikaError as error:
                 log.warning("command not stopped", call=call["id"], error=str(error))
 
 
-def _made(setup: RunSetup) -> Json:
-    """What a trace says of how the run is done (contract runtime §1.1)."""
-    agent, wanted = setup.agent, setup.options
+def _traced_options(setup: RunSetup) -> Json:
+    """Returns the options of a run for its trace (contract runtime §1.1)."""
+    agent, options = setup.agent, setup.options
     return {
         "agent_name": agent.name if agent else "default",
-        "thinking_enabled": wanted.thinking is not False,
-        "reasoning_effort": wanted.effort,
+        "thinking_enabled": options.thinking is not False,
+        "reasoning_effort": options.effort,
         "is_plan_mode": setup.todos,
-        "subagent_enabled": wanted.subagents,
+        "subagent_enabled": options.subagents,
         "tool_groups": list(agent.tool_groups) if agent and agent.tool_groups is not None else None,
         "available_skills": sorted(agent.skills) if agent and agent.skills is not None else None,
     }

@@ -66,8 +66,8 @@ async def facts(system: System) -> int:
 async def test_an_agent_is_made_and_changes_itself(system: System, agents: Agents) -> None:
     new = await asking(system, {"is_bootstrap": True, "agent_name": "Nurse"})
     assert await agents.answer(new | SETUP | {"skills": ["otters"]}, silent) == "nurse"
-    made = Definition("nurse", "Kind.", skills=["otters"], soul="Be kind.")
-    assert await defined(system) == {"nurse": made}
+    agent = Definition("nurse", "Kind.", skills=["otters"], soul="Be kind.")
+    assert await defined(system) == {"nurse": agent}
     assert await defined(system, "bob") == {}
 
     own = await asking(system, {"agent_name": "nurse"})

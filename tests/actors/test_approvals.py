@@ -81,8 +81,8 @@ class Story:
     async def park(self, *questions: ApprovalRequested, pause: bool = True) -> None:
         await self.system.intake.create_thread(THREAD, user="ada")
         request = RunRequested(input={"messages": [human("h")]}, context={"model_name": "m"})
-        said = ModelCompleted(message=ai("m", calls=[call(one.call_id) for one in questions]))
-        await self.say("r1", request, STARTED, said, *questions)
+        answer = ModelCompleted(message=ai("m", calls=[call(parked.call_id) for parked in questions]))
+        await self.say("r1", request, STARTED, answer, *questions)
         if pause:
             await self.say("r1", paused(*questions))
 
@@ -93,8 +93,8 @@ class Story:
         """The newest run by which time tells, once there are so many."""
 
         async def probe() -> list[Run]:
-            found = [run for run in (await self.state()).runs.values() if _tells(run)]
-            return found if len(found) >= count else []
+            runs = [run for run in (await self.state()).runs.values() if _tells(run)]
+            return runs if len(runs) >= count else []
 
         return (await eventually(probe))[-1]
 
@@ -130,7 +130,7 @@ def asked(identity: str = "A", *, seconds: float | None) -> ApprovalRequested:
 
 
 def paused(*questions: ApprovalRequested) -> RunPaused:
-    return RunPaused(next=["tools"], interrupts=[approvals.question(one) for one in questions])
+    return RunPaused(next=["tools"], interrupts=[approvals.question(request) for request in questions])
 
 
 def resolved(identity: str = "A") -> ApprovalResolved:

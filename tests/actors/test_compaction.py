@@ -71,18 +71,18 @@ async def site(home: Path, *messages: Message, **sections: Any) -> AsyncIterator
             services = Services.of(running, source.current, home)
             async with serve(services, "127.0.0.1", 0) as port, aiohttp.ClientSession() as session:
                 api = Api(session, f"http://127.0.0.1:{port}")
-                found = Site(api, models, running, actor, await api.thread())
-                await found.say(*(messages or TALK))
-                yield found
+                place = Site(api, models, running, actor, await api.thread())
+                await place.say(*(messages or TALK))
+                yield place
             answering.cancel()
 
 
 async def test_on_demand(tmp_path: Path) -> None:
     async with site(tmp_path) as here:
-        found = await here.compact()
+        outcome = await here.compact()
         [event] = await here.facts()
         head = await here.api.ask("GET", f"/threads/{here.thread}/state")
-        assert found == {
+        assert outcome == {
             "thread_id": here.thread,
             "compacted": True,
             "reason": None,
@@ -116,19 +116,19 @@ async def test_on_demand(tmp_path: Path) -> None:
     ids=range(5),
 )
 async def test_what_is_kept(tmp_path: Path, body: Any, summarization: Any, kept: int | None) -> None:
-    given = {"keep": {"type": "messages", "value": 2}, **summarization}
-    async with site(tmp_path, summarization=given) as here:
-        found = await here.compact(body)
-        assert found["compacted"] is (kept is not None)
-        assert found["preserved_message_count"] == (4 if kept is None else kept)
-        assert found["reason"] == ("below_trigger" if kept is None else None)
-        assert found["summary_updated"] is (kept is not None)
+    config = {"keep": {"type": "messages", "value": 2}, **summarization}
+    async with site(tmp_path, summarization=config) as here:
+        outcome = await here.compact(body)
+        assert outcome["compacted"] is (kept is not None)
+        assert outcome["preserved_message_count"] == (4 if kept is None else kept)
+        assert outcome["reason"] == ("below_trigger" if kept is None else None)
+        assert outcome["summary_updated"] is (kept is not None)
 
 
 async def test_the_next_model_is_asked_if_one_fails(tmp_path: Path) -> None:
     async with site(tmp_path) as here:
         assert (await here.compact({"model_name": "broken"}))["compacted"]
-        assert [one.model for one in here.models.requests] == ["broken", "good"]
+        assert [request.model for request in here.models.requests] == ["broken", "good"]
 
 
 async def test_the_model_of_an_agent(tmp_path: Path) -> None:
@@ -144,43 +144,43 @@ async def test_no_model_no_summary(tmp_path: Path, names: list[str]) -> None:
     async with site(tmp_path) as here:
         entries = [{"name": name, "model": name, "base_url": here.models.url, "api_key": "none"} for name in names]
         (tmp_path / "config.yaml").write_text(json.dumps({"models": entries}))
-        found = await here.compact({"keep": 1}, status=503)
-        assert found["code"] == "no_summary"
-        assert [one.model for one in here.models.requests] == names
+        outcome = await here.compact({"keep": 1}, status=503)
+        assert outcome["code"] == "no_summary"
+        assert [request.model for request in here.models.requests] == names
         assert [message["id"] for message in await here.messages()] == ["h1", "a1", "h2", "a2"]
 
 
 async def test_not_while_a_run_is_active(tmp_path: Path) -> None:
     async with site(tmp_path) as here:
-        asked = asyncio.create_task(here.compact({"model_name": "slow"}, status=409))
+        task = asyncio.create_task(here.compact({"model_name": "slow"}, status=409))
         await here.models.reached("slow")
         request = RunRequested(input={"messages": [human("h3")]}, not_before="2999-01-01T00:00:00+00:00")
         await here.running.intake.request_run(here.thread, "run-1", request)
         assert (await here.compact(status=409))["code"] == "conflict"
         here.models.release("slow")
-        assert (await asked)["code"] == "conflict"
+        assert (await task)["code"] == "conflict"
         assert await here.facts() == []
 
 
 async def test_what_is_said_meanwhile_is_kept(tmp_path: Path) -> None:
     async with site(tmp_path) as here:
-        asked = asyncio.create_task(here.compact({"model_name": "slow"}))
+        task = asyncio.create_task(here.compact({"model_name": "slow"}))
         await here.models.reached("slow")
         await here.say(human("h3"))
         here.models.release("slow")
-        assert (await asked)["preserved_message_count"] == 3
+        assert (await task)["preserved_message_count"] == 3
         assert [message["id"] for message in await here.messages()][1:] == ["h2", "a2", "h3"]
 
 
 async def test_another_conversation_is_summarised_again(tmp_path: Path) -> None:
     async with site(tmp_path) as here:
-        asked = asyncio.create_task(here.compact({"model_name": "slow"}))
+        task = asyncio.create_task(here.compact({"model_name": "slow"}))
         await here.models.reached("slow")
         await here.say({"type": "remove", "id": "h1"}, ai("a3", "", [call("c1")]))
         here.models.release("slow")
-        assert (await asked)["removed_message_count"] == 2
+        assert (await task)["removed_message_count"] == 2
         assert [message["id"] for message in await here.messages()][1:] == ["a2", "a3"]
-        assert [one.model for one in here.models.requests] == ["slow", "slow"]
+        assert [each.model for each in here.models.requests] == ["slow", "slow"]
 
 
 async def test_only_ones_own_threads(tmp_path: Path) -> None:

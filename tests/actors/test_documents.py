@@ -118,16 +118,16 @@ async def test_an_upload_is_converted_once(system: System, config: ConfigSource)
         await write(system, uploaded("a.pdf", "3"))
         await eventually(lambda: _settled(system, "a.pdf"))
     assert sorted(shelf.asked) == ["a.pdf", "a.pdf", "b.pdf"]
-    found = await known(system)
-    assert found["a.pdf"] == Upload("3", "a.pdf-1.md", "3", 1)
-    assert found["b.pdf"] == Upload("bad", None, "bad", None, "is damaged")
-    assert not found["c.txt"].settled
+    uploads = await known(system)
+    assert uploads["a.pdf"] == Upload("3", "a.pdf-1.md", "3", 1)
+    assert uploads["b.pdf"] == Upload("bad", None, "bad", None, "is damaged")
+    assert not uploads["c.txt"].settled
     assert len(await written(system)) == 3
 
 
 async def _settled(system: System, *names: str) -> bool:
-    found = await known(system)
-    return all(name in found and found[name].settled for name in names)
+    uploads = await known(system)
+    return all(name in uploads and uploads[name].settled for name in names)
 
 
 async def test_what_the_server_could_not_convert_is_converted_when_it_can(system: System, config: ConfigSource) -> None:
@@ -157,15 +157,15 @@ async def test_what_was_uploaded_while_nobody_was_there(system: System, config: 
 async def test_only_on_demand_if_so_configured(system: System, tmp_path: Path) -> None:
     (tmp_path / "other.yaml").write_text("uploads: {auto_convert_documents: false}")
     shelf = Shelf(**{"a.pdf": "1", "b.pdf": "bad"})
-    said: list[str] = []
+    texts: list[str] = []
 
     async def progress(text: str) -> None:
-        said.append(text)
+        texts.append(text)
 
     async with served(system, ConfigSource(tmp_path / "other.yaml"), shelf):
         await write(system, uploaded("a.pdf", "1"))
-        found = await system.call("documents", ask("a.pdf"), progress)
-        assert (found, said) == ({"markdown": "a.pdf-1.md", "pages": 1}, ["a.pdf: page 1 of 1\n"])
+        answer = await system.call("documents", ask("a.pdf"), progress)
+        assert (answer, texts) == ({"markdown": "a.pdf-1.md", "pages": 1}, ["a.pdf: page 1 of 1\n"])
         with pytest.raises(Invalid, match=r"b\.pdf is damaged"):
             await system.call("documents", ask("b.pdf"))
     assert shelf.asked == ["a.pdf", "b.pdf"]

@@ -213,12 +213,12 @@ async def test_a_busy_thread_waits(system: System) -> None:
 async def test_whoever_erases_the_files_go_too(system: System, tmp_path: Path) -> None:
     """Also those that a command wrote which was still running."""
     name, other = await made(system), await made(system)
-    path, kept = file_of(tmp_path, name), file_of(tmp_path, other)
+    path, survivor = file_of(tmp_path, name), file_of(tmp_path, other)
     await system.intake.erase(name, by="ada")
     await eventually(lambda: vanished(path))
     file_of(tmp_path, name)
     await eventually(lambda: vanished(path))
-    assert kept.exists()
+    assert survivor.exists()
     await write(system, name, ThreadErased(by="ada"))
     assert [entry.name for entry in path.parents[3].iterdir()] == [other]
 

@@ -99,7 +99,7 @@ class Person:
     async def facts(self, kind: type[Event]) -> list[Any]:
         records = [record async for record in self.system.log.read(Aggregate(KIND, self.user))]
         events = [record.event for record in records]
-        events += [one for event in events if isinstance(event, SchedulesFired) for one in event.decisions]
+        events += [decision for event in events if isinstance(event, SchedulesFired) for decision in event.decisions]
         return [event for event in events if isinstance(event, kind)]
 
     async def fired(self, count: int = 1) -> list[ScheduleFired]:
@@ -109,8 +109,8 @@ class Person:
         return (await eventually(partial(self._at_least, kind, 1)))[0]
 
     async def _at_least(self, kind: type[Event], count: int) -> list[Any]:
-        found = await self.facts(kind)
-        return found if len(found) >= count else []
+        facts = await self.facts(kind)
+        return facts if len(facts) >= count else []
 
     async def run(self, event: ScheduleFired) -> Record:
         """The request of the run, once it is there. There is never a second."""
@@ -192,22 +192,22 @@ async def test_a_thousand_that_are_due_at_once(endpoint: Endpoint, tmp_path: Pat
     """They fire in few facts, and all their runs are asked for, each once, within the minute."""
     async with system.start(endpoint, tmp_path / "views.db", lease_seconds=2, slots=4) as outside:
         person, names = Person(outside), [f"s{n}" for n in range(1000)]
-        due = datetime.now(UTC)
-        plan = Plan(timing=Timing(at=stamp(due)), job=Job(input=INPUT))
+        moment = datetime.now(UTC)
+        plan = Plan(timing=Timing(at=stamp(moment)), job=Job(input=INPUT))
         for start in range(0, 1000, 200):
             made = [ScheduleCreated(schedule=name, plan=plan) for name in names[start : start + 200]]
             await person.launch.schedules.decide(USER, lambda _, made=made: made, actor="http")  # type: ignore[misc]
     async with process(endpoint, tmp_path) as running:
         with running.log.listen(None) as ear:
             await Person(running).create(-1, identity="last")
-            asked: list[Record] = []
+            requested: list[Record] = []
             with anyio.fail_after(60):
-                while len(asked) < 1001:
+                while len(requested) < 1001:
                     records, lost = await ear.take()
                     assert not lost
-                    asked += [record for record in records if record.type == "run.requested"]
-        assert len({record.run for record in asked}) == 1001
-        assert (datetime.fromisoformat(asked[-1].at) - due).total_seconds() < 60
+                    requested += [record for record in records if record.type == "run.requested"]
+        assert len({record.run for record in requested}) == 1001
+        assert (datetime.fromisoformat(requested[-1].at) - moment).total_seconds() < 60
         fired = [event.schedule for event in await Person(running).facts(ScheduleFired)]
         assert sorted(fired) == ["last", *sorted(names)]
         assert len(await Person(running).facts(SchedulesFired)) == 1000 // launching.BATCH
@@ -252,11 +252,11 @@ async def test_the_log_is_cut(endpoint: Endpoint, tmp_path: Path, monkeypatch: p
 
 async def test_two_schedulers_fire_once(endpoint: Endpoint, tmp_path: Path) -> None:
     """Both get every fact and every timer at the same time."""
-    async with process(endpoint, tmp_path) as one, process(endpoint, tmp_path) as other:
-        person = Person(one)
+    async with process(endpoint, tmp_path) as first, process(endpoint, tmp_path) as second:
+        person = Person(first)
         for n in range(5):
             await person.create(-1, identity=f"s{n}", enabled=False)
-        schedulers = [Launch(s.log, s.threads, s.intake) for s in (one, other, one, other)]
+        schedulers = [Launch(s.log, s.threads, s.intake) for s in (first, second, first, second)]
         await person.say(*(ScheduleResumed(schedule=f"s{n}") for n in range(5)))
         async with anyio.create_task_group() as tasks:
             for launch in schedulers:
@@ -487,9 +487,9 @@ async def test_the_assistant_as_it_is_when_it_comes(endpoint: Endpoint, tmp_path
         person = Person(running)
         own = assistants.aggregates(running.log)
         name = str(uuid.uuid4())
-        said = Settings(config={"recursion_limit": 7}, context={"model_name": "m", "tone": "dry", "user_id": "eve"})
-        made = AssistantCreated(assistant=name, settings=said)
-        await own.decide(USER, lambda _: [made], actor="http")
+        settings = Settings(config={"recursion_limit": 7}, context={"model_name": "m", "tone": "dry", "user_id": "eve"})
+        created = AssistantCreated(assistant=name, settings=settings)
+        await own.decide(USER, lambda _: [created], actor="http")
         job = Job(input=INPUT, context={"user_id": USER, "tone": "warm"})
         await person.create(0.2, job=job, assistant=name)
         request = (await person.run((await person.fired())[0])).event
@@ -514,5 +514,5 @@ async def test_a_run_that_went_with_its_thread_is_not_made_again(endpoint: Endpo
 
 def test_what_it_listens_to() -> None:
     """Whatever a person changes about when it is due next; and what a run follows from."""
-    wanted: Sequence[type[Event]] = (ScheduleCreated, ScheduleRevised, ScheduleResumed, ScheduleFired, SchedulesFired)
-    assert set(Scheduler.subscription) == set(wanted)
+    kinds: Sequence[type[Event]] = (ScheduleCreated, ScheduleRevised, ScheduleResumed, ScheduleFired, SchedulesFired)
+    assert set(Scheduler.subscription) == set(kinds)

@@ -87,11 +87,11 @@ async def test_what_to_ask_next(tmp_path: Path) -> None:
     async with server(tmp_path, suggestions={"timeout_seconds": 3, "max_suggestions": 2}) as (api, models, thread):
         path = f"/threads/{thread}/suggestions"
         assert await api.ask("GET", "/suggestions/config") == {"enabled": True, "max_suggestions": 2}
-        found = await api.ask("POST", path, {"messages": TALK, "n": 5})
-        assert found == {"suggestions": ["Where do they live?", "What do they eat?"]}
-        [asked] = models.requests
-        assert "exactly 2" in asked.body["messages"][0]["content"]
-        assert "user: What is an otter?\n\nassistant: An animal." in asked.body["messages"][1]["content"]
+        body = await api.ask("POST", path, {"messages": TALK, "n": 5})
+        assert body == {"suggestions": ["Where do they live?", "What do they eat?"]}
+        [sent] = models.requests
+        assert "exactly 2" in sent.body["messages"][0]["content"]
+        assert "user: What is an otter?\n\nassistant: An animal." in sent.body["messages"][1]["content"]
         assert await api.ask("POST", path, {"messages": TALK, "n": 1}) == {"suggestions": ["Where do they live?"]}
         for model in ("chatty", "broken", "silent"):
             assert await api.ask("POST", path, {"messages": TALK, "model_name": model}) == {"suggestions": []}
@@ -107,34 +107,34 @@ async def test_what_to_ask_next(tmp_path: Path) -> None:
 async def test_another_model_stands_in(tmp_path: Path) -> None:
     roles = {"suggestions": ["broken", "good"]}
     async with server(tmp_path, model_roles=roles, suggestions={"max_suggestions": 1}) as (api, models, thread):
-        found = await api.ask("POST", f"/threads/{thread}/suggestions", {"messages": TALK})
-    assert found == {"suggestions": ["Where do they live?"]}
+        body = await api.ask("POST", f"/threads/{thread}/suggestions", {"messages": TALK})
+    assert body == {"suggestions": ["Where do they live?"]}
     assert list(dict.fromkeys(request.model for request in models.requests)) == ["broken", "good"]
 
 
 async def test_a_clearer_wording(tmp_path: Path) -> None:
     async with server(tmp_path, suggestions={"timeout_seconds": 3, "model_name": "polish"}) as (api, models, _):
-        found = await api.ask("POST", "/input-polish", {"text": "wher otter live", "locale": "en-GB"})
-        assert found == {"rewritten_text": "Where do otters live?", "changed": True}
+        body = await api.ask("POST", "/input-polish", {"text": "wher otter live", "locale": "en-GB"})
+        assert body == {"rewritten_text": "Where do otters live?", "changed": True}
         assert "en-GB" in models.requests[-1].body["messages"][0]["content"]
         assert "wher otter live" in models.requests[-1].body["messages"][1]["content"]
         configure(tmp_path / "config.yaml", models, suggestions={"model_name": "broken"})
-        found = await api.ask("POST", "/input-polish", {"text": "wher otter live"})
-        assert found == {"rewritten_text": "wher otter live", "changed": False}
+        body = await api.ask("POST", "/input-polish", {"text": "wher otter live"})
+        assert body == {"rewritten_text": "wher otter live", "changed": False}
         assert models.requests[-1].model == "broken"
 
 
 async def test_settings_of_the_wording(tmp_path: Path) -> None:
     polish = {"model_name": "polish", "max_chars": 20}
     async with server(tmp_path, suggestions={"model_name": "broken"}, input_polish=polish) as (api, models, _):
-        found = await api.ask("POST", "/input-polish", {"text": "wher otter live"})
-        assert found == {"rewritten_text": "Where do otters live?", "changed": True}
+        body = await api.ask("POST", "/input-polish", {"text": "wher otter live"})
+        assert body == {"rewritten_text": "Where do otters live?", "changed": True}
         refused = await api.ask("POST", "/input-polish", {"text": "x" * 21}, status=422)
         assert refused["detail"] == "text: at most 20 characters (input_polish.max_chars), got 21"
         configure(tmp_path / "config.yaml", models, input_polish={"enabled": False})
         before = len(models.requests)
-        found = await api.ask("POST", "/input-polish", {"text": "wher otter live"})
-        assert found == {"rewritten_text": "wher otter live", "changed": False}
+        body = await api.ask("POST", "/input-polish", {"text": "wher otter live"})
+        assert body == {"rewritten_text": "wher otter live", "changed": False}
         assert len(models.requests) == before
 
 

@@ -55,15 +55,15 @@ class Receiver:
 
 @asynccontextmanager
 async def receiver(*statuses: int) -> AsyncIterator[Receiver]:
-    found = Receiver(list(statuses))
+    server = Receiver(list(statuses))
     app = web.Application()
-    app.router.add_post("/hook", found.handle)
+    app.router.add_post("/hook", server.handle)
     runner = web.AppRunner(app)
     await runner.setup()
     try:
         await web.TCPSite(runner, "127.0.0.1", 0).start()
-        found.url = f"http://127.0.0.1:{runner.addresses[0][1]}/hook"
-        yield found
+        server.url = f"http://127.0.0.1:{runner.addresses[0][1]}/hook"
+        yield server
     finally:
         await runner.cleanup()
 

@@ -86,10 +86,10 @@ async def test_power_cut(place: Place, last: int, mode: Literal["unheard", "late
         facts = [await Client(system).records("t1", kind) for kind in (ApprovalRequested, ApprovalResolved)]
     assert [run.status for run in state.runs.values()] == ["success", "success"]
     assert [len(records) for records in facts] == [1, 1]
-    made = sorted(str(message["content"]) for message in state.messages if message["type"] == "tool")
+    results = sorted(str(message["content"]) for message in state.messages if message["type"] == "tool")
     mailed = "mailed al" if answer is EDIT else "Error: the user (ada) rejected this call of mail"
-    assert len(made) == 2
-    assert made[1] == "rang Oslo"
-    assert made[0].startswith(mailed)
+    assert len(results) == 2
+    assert results[1] == "rang Oslo"
+    assert results[0].startswith(mailed)
     assert state.messages[-1]["content"] == "Done."
     assert len(set(place.models.answered("script"))) == 2

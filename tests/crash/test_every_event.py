@@ -93,9 +93,9 @@ def plain(messages: list[Message]) -> list[Message]:
     group = 0
     for message in messages:
         group += message["type"] != "tool"
-        kept = {key: value for key, value in message.items() if key != "id"}
-        named.append((group, str(kept.get("tool_call_id", "")), kept))
-    return [kept for _, _, kept in sorted(named, key=lambda entry: entry[:2])]
+        fields = {key: value for key, value in message.items() if key != "id"}
+        named.append((group, str(fields.get("tool_call_id", "")), fields))
+    return [fields for _, _, fields in sorted(named, key=lambda entry: entry[:2])]
 
 
 async def reference(place: Place, ledger: Ledger) -> tuple[list[str], list[Message]]:
@@ -120,14 +120,14 @@ EXPECTED: list[Message] = [
 async def test_without_a_crash(place: Place, ledger: Ledger) -> None:
     events, messages = await reference(place, ledger)
     assert sorted(events) == sorted(EVENTS)
-    assert [subset(message, wanted) for message, wanted in zip(messages, EXPECTED, strict=True)] == EXPECTED
+    assert [subset(message, expected) for message, expected in zip(messages, EXPECTED, strict=True)] == EXPECTED
     assert len(ledger.signed()) == 1
     assert counted(place) == ["run"]
     assert place.models.answered("script") == [0, 1, 2]
 
 
-def subset(message: Message, wanted: Mapping[str, Any]) -> Message:
-    return {key: message.get(key) for key in wanted}
+def subset(message: Message, expected: Mapping[str, Any]) -> Message:
+    return {key: message.get(key) for key in expected}
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -149,14 +149,14 @@ async def test_power_cut(place: Place, ledger: Ledger, last: int, mode: Literal[
     assert [record.type for record in records].count("run.completed") == 1
     assert after.status == "idle"
     hidden = [intent.event.name for run in before.runs.values() for intent in run.intents.values()]
-    told = [UNKNOWN in str(message["content"]) for message in after.messages].count(True)
-    assert told == hidden.count("sign")
+    unknown = [UNKNOWN in str(message["content"]) for message in after.messages].count(True)
+    assert unknown == hidden.count("sign")
     messages = [outcome_known(message) for message in plain(after.messages)]
-    assert [subset(message, wanted) for message, wanted in zip(messages, EXPECTED, strict=True)] == EXPECTED
+    assert [subset(message, expected) for message, expected in zip(messages, EXPECTED, strict=True)] == EXPECTED
 
     assert len(ledger.signed()) <= 1
     assert signed == len(ledger.signed()) or "sign" not in requested(before), "repeated after its intent"
-    assert len(ledger.signed()) == 1 or told, "never done, and the model was not told"
+    assert len(ledger.signed()) == 1 or unknown, "never done, and the model was not told"
     assert counted(place) == ["run"]
     for position, times in Counter(place.models.answered("script")).items():
         recorded = position < answers(before)

@@ -68,9 +68,9 @@ def _counted(system: System) -> list[Any]:
     """Every append of the process from here on."""
     append, appended = system.log.append, list[Any]()
 
-    async def counting(*given: Any, **options: Any) -> Any:
-        appended.append(given)
-        return await append(*given, **options)
+    async def counting(*arguments: Any, **options: Any) -> Any:
+        appended.append(arguments)
+        return await append(*arguments, **options)
 
     system.log.append = counting  # type: ignore[method-assign]
     return appended

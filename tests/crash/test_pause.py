@@ -80,8 +80,8 @@ async def test_power_cut(place: Place, last: int, mode: Literal["unheard", "late
         await person(system)
         state = await settled(system)
     assert [run.status for run in state.runs.values()] == ["success", "success"]
-    said = [str(m["content"]) for m in state.messages if m["type"] != "tool"]
-    assert sorted(said) == ["", "Booked.", "By train.", "Go on."] or sorted(said)[-2:] == ["By train.", "Go on."]
-    assert said.count("By train.") == 1
+    texts = [str(m["content"]) for m in state.messages if m["type"] != "tool"]
+    assert sorted(texts) == ["", "Booked.", "By train.", "Go on."] or sorted(texts)[-2:] == ["By train.", "Go on."]
+    assert texts.count("By train.") == 1
     assert sorted(str(m["content"]) for m in state.messages if m["type"] == "tool") == ["Rome in May", "rang Oslo"]
     assert len(set(place.models.answered("script"))) == len([m for m in state.messages if m["type"] == "ai"])

@@ -44,8 +44,8 @@ async def person(system: System, texts: Sequence[str], context: Json) -> ThreadS
     for number, text in enumerate(texts):
         message: Message = {"type": "human", "id": f"h{number}", "content": text}
         with suppress(Refused):  # it is there already
-            wanted = RunRequested(input={"messages": [message]}, context=context)
-            await system.intake.request_run("t1", f"run{number}", wanted)
+            request = RunRequested(input={"messages": [message]}, context=context)
+            await system.intake.request_run("t1", f"run{number}", request)
         await client.ended("t1", f"run{number}")
     return await client.state("t1")
 

@@ -1,9 +1,8 @@
-"""Which policies a run is held to, in which order: outermost first. Built once per configuration and kind of run.
+"""Builds the chain of policies of a run, outermost first; once per configuration and kind of run.
 
-The recorder lies around all of them, the effects within. On the way in a policy sees what the outer ones made of the
-request; on the way out, what the inner ones made of the answer or the result. The order matters and is fixed, but for
-middlewares of the configuration, which are placed by name, else innermost but for the repair of the conversation.
-Clarification is always the last.
+The recorder is outermost, the effects are innermost. A policy gets the request as the outer policies changed it, and
+the answer or result as the inner ones changed it. The order is fixed. Middlewares of the configuration are placed by
+name, by default right before the repair of the conversation. Clarification is always the last policy.
 """
 
 from __future__ import annotations
@@ -61,13 +60,13 @@ Policy = AgentMiddleware[Any, Turn, Any]
 
 LAST = "clarification"
 REPAIR = "dangling_calls"
-"""Makes what goes to the provider valid, whatever was done to it before."""
+"""The policy that makes requests valid for the provider, after all other changes to them."""
 WRAPS = ("wrap_model_call", "awrap_model_call", "wrap_tool_call", "awrap_tool_call")
 HOOKS = ("before_agent", "before_model", "after_model", "after_agent")
 
 
 class Ports(NamedTuple):
-    """What policies ask of the outside."""
+    """The outside services that policies use."""
 
     images: Images | None = None
     guardrails: Provider | None = None
@@ -75,10 +74,10 @@ class Ports(NamedTuple):
 
 
 def policies(setup: RunSetup, ports: Ports, deferred: Sequence[BaseTool] = ()) -> list[Policy]:
-    """What a run that is done so is held to. `deferred`: the tools of the plan that have to be looked up."""
+    """Returns the built-in policies of a run. `deferred` are the tools that the model must look up."""
     config = setup.config
     provider, images = ports.guardrails, ports.images
-    found: list[Policy | None] = [
+    chain: list[Policy | None] = [
         TokenUsage() if config.token_usage.enabled else None,
         Budgets(config) if _has_budgets(config) else None,
         Summarization(config.summarization, ports.summaries) if config.summarization.enabled else None,
@@ -101,7 +100,7 @@ def policies(setup: RunSetup, ports: Ports, deferred: Sequence[BaseTool] = ()) -
         DanglingCalls(),
         Clarification(),
     ]
-    return [policy for policy in found if policy is not None]
+    return [policy for policy in chain if policy is not None]
 
 
 def _has_budgets(config: Config) -> bool:
@@ -109,8 +108,9 @@ def _has_budgets(config: Config) -> bool:
 
 
 class Chain(AgentMiddleware[Any, Turn, Any]):
-    """Policies as one middleware. LangChain's own way to put them around each other traces every layer of every call,
-    which costs more than most policies do.
+    """Policies as one middleware.
+
+    LangChain's own composition traces every layer of every call, which costs more than most policies do.
     """
 
     name = "chain"
@@ -140,8 +140,10 @@ async def _call(wrap: Any, handler: Any, request: Any) -> Any:
 
 
 def _normal(policy: Policy) -> Any:
-    """Returns what wraps a model call. Other people's may answer with a message, or with a command besides (which is
-    recorded); what they make of an answer keeps the event of the newest answer that they got.
+    """Returns the policy's wrapper of model calls. Third-party ones are adapted to return an `Answer`.
+
+    They may return a bare message, or add a command, which is recorded. Their answer keeps the event of the newest
+    answer that they received.
     """
     if type(policy).__module__.startswith("actors.lead."):
         return policy.awrap_model_call
@@ -168,12 +170,12 @@ def _normal(policy: Policy) -> Any:
 
 
 def middlewares(policies: Sequence[Policy]) -> list[Policy]:
-    """What LangChain is given: the chain, and the hooks of those that have any, which it makes nodes of."""
+    """Returns the middlewares for LangChain: the chain, and the hooks of policies, which become graph nodes."""
     return [*(_hooks_of(policy) for policy in policies if has_hooks(policy)), Chain(policies)]
 
 
 def _hooks_of(policy: Policy) -> Policy:
-    """The same middleware without what it wraps."""
+    """Returns the middleware without its wrappers of calls."""
     cls = type(policy)
     wraps = {name: getattr(AgentMiddleware, name) for name in WRAPS}
     hooks = copy.copy(policy)
@@ -182,22 +184,22 @@ def _hooks_of(policy: Policy) -> Policy:
 
 
 def arranged(policies: Sequence[Policy], entries: Sequence[MiddlewareEntry]) -> list[Policy]:
-    """The whole chain: the policies with those of the configuration between them. Raises `Invalid`."""
-    found = list(policies)
+    """Returns the whole chain: the policies and the middlewares of the configuration. Raises `Invalid`."""
+    chain = list(policies)
     for place, entry in enumerate(entries):
         where = f"middlewares[{place}]"
-        found.insert(_position(found, entry, where), made(entry, where))
-    found.sort(key=lambda policy: policy.name == LAST)
+        chain.insert(_position(chain, entry, where), made(entry, where))
+    chain.sort(key=lambda policy: policy.name == LAST)
     owners: dict[str, Policy] = {}
-    for policy in found:
+    for policy in chain:
         if owners.setdefault(policy.name, policy) is not policy:
             both = " and ".join(f"{type(p).__module__}:{type(p).__name__}" for p in (owners[policy.name], policy))
             raise Invalid(f"middlewares: {both} are both named {policy.name}")
-    return [Recorder(watched=any(map(has_hooks, found))), *found, Effects()]
+    return [Recorder(watched=any(map(has_hooks, chain))), *chain, Effects()]
 
 
 def made(entry: MiddlewareEntry, where: str) -> Policy:
-    """A middleware of the configuration. Raises `Invalid`."""
+    """Builds a middleware of the configuration. Raises `Invalid`."""
     module, _, name = entry.use.partition(":")
     try:
         cls = getattr(importlib.import_module(module), name)
@@ -211,8 +213,8 @@ def made(entry: MiddlewareEntry, where: str) -> Policy:
     try:
         middleware: Policy = cls(**arguments)
     except Exception as error:
-        shown = f": {error}" if arguments == entry.config else ""  # else it might show a secret
-        raise Invalid(f"{where}.config: {type(error).__name__}{shown}") from None
+        detail = f": {error}" if arguments == entry.config else ""  # else it might show a secret
+        raise Invalid(f"{where}.config: {type(error).__name__}{detail}") from None
     for name in ("wrap_model_call", "wrap_tool_call"):
         if _wraps(middleware, name) and not _wraps(middleware, f"a{name}"):
             raise Invalid(f"{where}.use: {entry.use} has {name} but no a{name}: the server is asynchronous")
@@ -230,7 +232,7 @@ def _position(policies: Sequence[Policy], entry: MiddlewareEntry, where: str) ->
 
 
 def has_hooks(policy: Policy) -> bool:
-    """Whether a middleware may change the graph's state beside the calls it wraps."""
+    """Tells whether a middleware may change the graph's state beside the calls it wraps."""
     return any(_wraps(policy, f"{a}{hook}") for hook in HOOKS for a in ("", "a"))
 
 

@@ -1,4 +1,4 @@
-"""The innermost middleware: what reaches the outside. Asks models; makes tool calls once their intent is recorded."""
+"""The innermost middleware: asks models, and makes tool calls after their intent is recorded."""
 
 from __future__ import annotations
 
@@ -26,20 +26,21 @@ from core.bus.rpc import Silent
 from core.config.redaction import Stream, redactor
 from core.errors import SikaError
 from core.events import Interrupt, ToolCompleted
+from core.thread.approvals import taken
 from core.thread.run import CallRef
 
 SCRATCHPAD = "__pregel_scratchpad"
-"""Where `interrupt()` looks for answers in the configuration of a task (langgraph's `CONFIG_KEY_SCRATCHPAD`)."""
+"""Key of the answers for `interrupt()` in a task's configuration (langgraph's `CONFIG_KEY_SCRATCHPAD`)."""
 TOOL_SECONDS = 7200.0
-"""Deadline of one tool call: longer than that of any question to an actor."""
+"""Deadline of one tool call: longer than that of any request to an actor."""
 ERROR_CHARACTERS = 500
-"""How much of an exception's text the model is shown (contract runtime §5.8)."""
+"""Limit of an exception's text for the model (contract runtime §5.8)."""
 BOUND = 64
-"""Models with their tools that are kept."""
+"""Size of the cache of models bound to tools."""
 
 
 class Settled(GraphBubbleUp):
-    """The outcome of a call is known: it is not made (again), and no policy changes what came of it."""
+    """The outcome of a call is recorded: the call is not made again, and no policy changes the outcome."""
 
     def __init__(self, outcome: ToolCompleted) -> None:
         super().__init__()
@@ -48,7 +49,7 @@ class Settled(GraphBubbleUp):
 
 @dataclass(frozen=True, slots=True)
 class CallContext:
-    """See `core.tools.ToolContext`."""
+    """Implements `core.tools.ToolContext`."""
 
     thread: str
     user: str
@@ -72,7 +73,7 @@ tool_context: ContextVar[CallContext] = ContextVar("tool_context")
 
 
 class Effects(AgentMiddleware[Any, Turn, Any]):
-    """Every policy lies around it: what it is asked for is done."""
+    """Executes requests as the policies around it left them."""
 
     name = "effects"
 
@@ -91,7 +92,7 @@ class Effects(AgentMiddleware[Any, Turn, Any]):
         return Answer([load(event.message)], event=event)
 
     def _bind(self, request: ModelRequest[Turn], model: BaseChatModel) -> Ask:
-        """A model with the request's tools. Converting their schemas takes longer than most requests: done once."""
+        """Returns the model bound to the request's tools. Cached, because converting schemas is slow."""
         key = (id(model), *(id(tool) for tool in request.tools), hash(str(request.model_settings)))
         if request.tool_choice is not None:
             key = (*key, hash(str(request.tool_choice)))
@@ -120,16 +121,16 @@ class Effects(AgentMiddleware[Any, Turn, Any]):
 
 
 def _candidates(turn: Turn, request: ModelRequest[Turn]) -> Sequence[Candidate]:
-    """The run's; unless a policy wants another model."""
+    """Returns the run's candidates, unless a policy chose another model."""
     if request.model is turn.candidates[0].model:
         return turn.candidates
     first = turn.candidates[0]
-    known = next((one for one in turn.candidates if one.model is request.model), None)
-    return [known or Candidate(first.name, request.model, first.breaker)]
+    configured = next((candidate for candidate in turn.candidates if candidate.model is request.model), None)
+    return [configured or Candidate(first.name, request.model, first.breaker)]
 
 
 def _asking(bound: Any) -> Ask:
-    """Streams from a model with its arguments; without the detour through the configuration of a binding."""
+    """Returns the model's stream function, bypassing the slow configuration of a binding."""
     if isinstance(bound, RunnableBinding) and isinstance(bound.bound, BaseChatModel) and not bound.config:
         return partial(bound.bound.astream, **bound.kwargs)
     stream: Ask = bound.astream
@@ -137,10 +138,10 @@ def _asking(bound: Any) -> Ask:
 
 
 def _context(turn: Turn, call_id: str, name: str) -> CallContext:
-    shown = Stream(redactor)
+    stream = Stream(redactor)
 
     async def progress(text: str) -> None:
-        if text := shown.feed(text):
+        if text := stream.feed(text):
             await turn.journal.progress(call_id, name, text)
 
     async def ask(actor: str, request: Mapping[str, Any]) -> Any:
@@ -150,25 +151,26 @@ def _context(turn: Turn, call_id: str, name: str) -> CallContext:
 
 
 async def _asking_people(turn: Turn, request: ToolCallRequest, handler: ToolHandler) -> ToolResult:
-    """Make the call of a tool that may ask people (LangGraph's `interrupt()`): it is begun again for each answer, and
-    gets those that were given. What it asks that has no answer yet pauses the run.
+    """Makes the call of a tool that may ask people (LangGraph's `interrupt()`).
+
+    It is repeated for each answer with all answers so far. An open question pauses the run.
     """
     call = turn.call_ref(str(request.tool_call["id"]))
     answers = turn.journal.answers(call.id)
-    if own := answers[turn.heard(call.id) :]:
+    if own := answers[taken(turn.state, turn.run, call.id) :]:
         get_config()["configurable"][SCRATCHPAD].resume.extend(own)
     try:
         return await _outcome(request, handler)
-    except GraphInterrupt as asked:
-        for number, one in enumerate(asked.args[0] if asked.args else ()):
+    except GraphInterrupt as pause:
+        for number, interrupt in enumerate(pause.args[0] if pause.args else ()):
             identity = hashlib.blake2b(f"{call.key}-{len(answers) + number}".encode(), digest_size=16).hexdigest()
-            value = msgspec.to_builtins(one.value, str_keys=True, enc_hook=str)
-            turn.asked.append(Interrupt(id=identity, value=value, call_id=call.id))
+            value = msgspec.to_builtins(interrupt.value, str_keys=True, enc_hook=str)
+            turn.questions.append(Interrupt(id=identity, value=value, call_id=call.id))
         raise
 
 
 def _redacted(result: ToolResult) -> ToolResult:
-    """The result without the secrets in force: policies may put it where nobody redacts it any more."""
+    """Redacts a result: policies may put it into places that are not redacted again."""
     messages = [result] if isinstance(result, ToolMessage) else (result.update or {}).get("messages", ())
     for message in messages:
         if isinstance(message, ToolMessage):
@@ -177,12 +179,12 @@ def _redacted(result: ToolResult) -> ToolResult:
 
 
 async def _outcome(request: ToolCallRequest, handler: ToolHandler) -> ToolResult:
-    """Make the call. Errors are for the model (contract runtime §5.8)."""
+    """Makes the call. Errors become results for the model (contract runtime §5.8)."""
     call_id, name = str(request.tool_call["id"]), request.tool_call["name"]
     try:
         async with asyncio.timeout(TOOL_SECONDS) as deadline:
             return _redacted(await handler(request))
-    except (GraphBubbleUp, Silent):  # of a question that may have been taken nobody knows the outcome: the run waits
+    except (GraphBubbleUp, Silent):  # `Silent`: the outcome of the request is unknown, so the run waits
         raise
     except TimeoutError as error:
         late = f"Tool '{name}' had not finished after {TOOL_SECONDS:g} seconds"

@@ -33,9 +33,9 @@ from core.tools import Result, Tool
 async def _trace(
     elsewhere: Callable[..., Awaitable[Any]], context: Context, step: Callable[..., Any], *arguments: Any, **named: Any
 ) -> Any:
-    """LangSmith's preparation and end of a span around a policy's hook: in a thread if there is tracing, else here.
+    """Begins or ends LangSmith's span around a policy's hook: in a thread if tracing is on, else in place.
 
-    By default it always switches to a thread, twice for each hook, which costs more than the hook.
+    LangSmith's default always uses a thread, twice for each hook, which costs more than the hook.
     """
     if tracing_is_enabled():
         return await elsewhere(context, step, *arguments, **named)
@@ -50,8 +50,9 @@ KEPT = 32
 
 
 def as_langchain(tool: Tool) -> BaseTool:
-    """The LangChain tool of one of ours: the same arguments without the context, which comes from the call being
-    made.
+    """Returns the LangChain tool of a tool.
+
+    Its arguments are the same without the context, which comes from `tool_context`.
     """
 
     async def run(**arguments: Any) -> Any:
@@ -74,24 +75,22 @@ def _command(result: Result, call_id: str, name: str) -> Command[Any]:
 
 
 def untracked(agent: Agent) -> frozenset[str]:
-    """Fields of an agent's state that no checkpoint has."""
+    """Returns the fields of an agent's state that no checkpoint contains."""
     return frozenset(name for name, channel in agent.channels.items() if isinstance(channel, UntrackedValue))
 
 
 class CompiledAgents:
-    """Compiled agents by what they are made of."""
+    """A cache of compiled agents by their parts, at most `KEPT`."""
 
     def __init__(self) -> None:
         self._compiled: OrderedDict[Hashable, tuple[Agent, Chain]] = OrderedDict()
-        """With what keeps the parts alive that keys name by their ids."""
+        """Keys contain ids of parts; the chains keep those parts alive."""
         self._compiling = asyncio.Lock()
 
     async def get(
         self, key: Hashable, model: BaseChatModel, tools: Sequence[BaseTool], prompt: str, chain: Chain
     ) -> Agent:
-        """The agent of a `key`, compiled in a thread if there is none: equal keys stand for the same parts. Those used
-        last are kept.
-        """
+        """Returns the agent of a key; compiles it in a thread on a miss. Equal keys mean the same parts."""
         if key not in self._compiled:
             async with self._compiling:
                 if key not in self._compiled:

@@ -1,8 +1,8 @@
-"""The outermost middleware: records what the model said and what came of tool calls, as the policies left it.
+"""The outermost middleware: records the model's answers and the results of tool calls, as the policies left them.
 
-On a resumed run the first model call answers with the recorded message whose tool calls are still open, and tool
-calls answer with their recorded outcomes: the loop needs no other way to go on than to start. The conversation comes
-from the folded log before every call: the graph's own state only follows it.
+On a resumed run the first model call returns the recorded message with open tool calls, and tool calls return their
+recorded outcomes. So resuming the loop is the same as starting it. The conversation is read from the folded log before
+every call; the graph's own state only follows it.
 """
 
 from __future__ import annotations
@@ -28,18 +28,19 @@ from core.thread.run import outcome_of, tool_message
 from core.thread.state import COMPACTED, REMOVE_ALL, asks_person, unanswered
 
 GRAPH_ONLY = ("messages", "jump_to", "structured_response", "remaining_steps")
-"""What of the graph's state is not the thread's."""
+"""Fields of the graph's state that are not part of the thread's."""
 HOOKS = "hooks"
-"""The node of what before- and after-hooks changed."""
+"""The node of changes by before- and after-hooks."""
 
 
 class Ended(Exception):
-    """The agent has asked the person something: the run is over, and the next message goes on."""
+    """The agent asked the person a question: the run ends, and the next message continues the thread."""
 
 
 class Recorder(AgentMiddleware[Any, Turn, Any]):
-    """Records into the journal of the run in the graph's context. `watched`: there are middlewares whose hooks may
-    change the graph's state, and what they change is recorded too.
+    """Records into the journal of the run in the graph's context.
+
+    With `watched`, it also records the changes that hooks of middlewares make to the graph's state.
     """
 
     name = "recorder"
@@ -55,15 +56,15 @@ class Recorder(AgentMiddleware[Any, Turn, Any]):
         with turn.at_work():
             if self._watched:
                 await adopt(turn, cast(Mapping[str, Any], request.state))
-            begun, said = len(turn.state.commits), list[BaseMessage]()
-            while not said or turn.state.runs[turn.run].again:
-                said += await self._step(turn, request, handler)
+            begun, messages = len(turn.state.commits), list[BaseMessage]()
+            while not messages or turn.state.runs[turn.run].again:
+                messages += await self._step(turn, request, handler)
             if _compacted_since(turn, begun):
                 return ModelResponse(result=[RemoveMessage(id=REMOVE_ALL), *turn.conversation()])
-            return ModelResponse(result=said)
+            return ModelResponse(result=messages)
 
     async def _step(self, turn: Turn, request: ModelRequest[Turn], handler: ModelHandler) -> list[BaseMessage]:
-        """One answer: as recorded, or made now; after what people told the agent meanwhile."""
+        """Returns one answer, recorded or new, after the messages that steered the agent meanwhile."""
         messages = turn.state.messages
         if asks_person(messages):
             raise Ended
@@ -73,12 +74,12 @@ class Recorder(AgentMiddleware[Any, Turn, Any]):
         else:
             turn.breakpoints.before_model(after_tools=bool(messages) and messages[-1]["type"] == "tool")
         steered = [load(message) for message in await turn.journal.steered()]
-        said = await self._said(turn, request, handler)
-        if said.get("tool_calls") and not opened:
+        answer = await self._answer(turn, request, handler)
+        if answer.get("tool_calls") and not opened:
             turn.breakpoints.after_model()
-        return [*steered, load(said)]
+        return [*steered, load(answer)]
 
-    async def _said(self, turn: Turn, request: ModelRequest[Turn], handler: ModelHandler) -> Message:
+    async def _answer(self, turn: Turn, request: ModelRequest[Turn], handler: ModelHandler) -> Message:
         turn.request = self._key(turn)
         recorded = await turn.journal.model_recorded(turn.request)
         if recorded is not None:
@@ -92,7 +93,7 @@ class Recorder(AgentMiddleware[Any, Turn, Any]):
         return event.message
 
     def _key(self, turn: Turn) -> str:
-        """Of the model call that is to be made."""
+        """Returns the key of the next model call."""
         conversation, notes = turn.conversation(), turn.notes()
         return turn.cache.hashes.of(turn.thread, [*conversation, *notes] if notes else conversation)
 
@@ -113,7 +114,7 @@ def _compacted_since(turn: Turn, begun: int) -> bool:
 
 
 async def _called(turn: Turn, request: ToolCallRequest, handler: ToolHandler) -> ToolCompleted:
-    """Make a call, and record what came of it."""
+    """Makes a call, and records its outcome."""
     call, name, started = turn.call_ref(str(request.tool_call["id"])), request.tool_call["name"], time.monotonic()
     try:
         message, update = await _result(turn, await _as_begun(turn, request), handler)
@@ -135,8 +136,9 @@ async def _called(turn: Turn, request: ToolCallRequest, handler: ToolHandler) ->
 
 
 async def _as_begun(turn: Turn, request: ToolCallRequest) -> ToolCallRequest:
-    """A call that was begun before a crash, with the arguments it was begun with. Raises `Settled` if it must not be
-    made again: before any policy can refuse what may have happened.
+    """Returns the request with the arguments of the recorded intent, if the call was begun before a crash.
+
+    Raises `Settled` if the call must not be repeated, before any policy can refuse what may have happened.
     """
     call = request.tool_call
     intent = turn.begun(str(call["id"]))
@@ -151,9 +153,9 @@ async def _as_begun(turn: Turn, request: ToolCallRequest) -> ToolCallRequest:
 
 
 async def _result(turn: Turn, request: ToolCallRequest, handler: ToolHandler) -> tuple[Message, Json]:
-    """The tool message to record, and what else the call changes in the state."""
+    """Returns the tool message to record, and the other changes of the call to the state."""
     call, name = turn.call_ref(str(request.tool_call["id"])), request.tool_call["name"]
-    broken = next((one.get("error") for one in unanswered(turn.state.messages) if one["id"] == call.id), None)
+    broken = next((other.get("error") for other in unanswered(turn.state.messages) if other["id"] == call.id), None)
     if broken:
         return tool_message(call, name, f"Error: {broken}", "error"), {}
     result = await handler(request)
@@ -166,7 +168,7 @@ async def _result(turn: Turn, request: ToolCallRequest, handler: ToolHandler) ->
 
 
 def _completed(turn: Turn, response: ModelResponse[Any]) -> ModelCompleted:
-    """Returns what is recorded of an answer: what the model said, or what the policies made of it."""
+    """Returns the event of an answer, as the policies left it."""
     event, message = response.event if isinstance(response, Answer) else None, response.result[-1]
     assert isinstance(message, AIMessage)
     decisions = turn.decided()
@@ -178,7 +180,7 @@ def _completed(turn: Turn, response: ModelResponse[Any]) -> ModelCompleted:
 
 
 def _revised(event: ModelCompleted, message: Message) -> ModelCompleted:
-    """Returns the event of an answer that policies made another message of."""
+    """Returns the event of an answer with the message that policies changed."""
     if calls := message.get("tool_calls"):
         errors = {call["id"]: call["error"] for call in event.message.get("tool_calls", ()) if "error" in call}
         message["tool_calls"] = [
@@ -187,12 +189,12 @@ def _revised(event: ModelCompleted, message: Message) -> ModelCompleted:
     texts = {call["id"]: event.call_texts[call["id"]] for call in calls or () if call["id"] in event.call_texts}
     order, line = event.order, line_of(event.message, event.call_texts, event.order)
     if line_of(message, texts, order) != line:
-        order = [(piece.part, piece.index, len(piece.text)) for piece in line]  # clients saw it come so
+        order = [(piece.part, piece.index, len(piece.text)) for piece in line]  # the order in which clients saw it
     return msgspec.structs.replace(event, message=message, call_texts=texts, order=order)
 
 
 async def adopt(turn: Turn, state: Mapping[str, Any]) -> None:
-    """Record what the hooks of middlewares changed in the graph's state since the last step."""
+    """Records the changes that hooks of middlewares made to the graph's state since the last step."""
     values = turn.state.values
     patch: Json = {
         name: value
@@ -206,7 +208,7 @@ async def adopt(turn: Turn, state: Mapping[str, Any]) -> None:
 
 
 async def patched(turn: Turn, patch: Json) -> None:
-    """Record what a middleware changed in the state."""
+    """Records the changes that a middleware made to the state."""
 
     async def make() -> StatePatched:
         return StatePatched(values=msgspec.to_builtins(patch, enc_hook=str), as_node=HOOKS, source="loop")
@@ -214,9 +216,9 @@ async def patched(turn: Turn, patch: Json) -> None:
     await turn.journal.fact(StatePatched, "", make)
 
 
-def _changed(known: Sequence[BaseMessage], given: Sequence[BaseMessage]) -> list[Message]:
-    """The messages to write so that what is known becomes what is given."""
-    if [message.id for message in known] == [message.id for message in given[: len(known)]]:
-        same = {message.id: message for message in known}
-        return [dump(message) for message in given if same.get(message.id) != message]
-    return [{"type": "remove", "id": REMOVE_ALL}, *(dump(message) for message in given)]
+def _changed(before: Sequence[BaseMessage], after: Sequence[BaseMessage]) -> list[Message]:
+    """Returns the messages to write so that the conversation `before` becomes `after`."""
+    if [message.id for message in before] == [message.id for message in after[: len(before)]]:
+        same = {message.id: message for message in before}
+        return [dump(message) for message in after if same.get(message.id) != message]
+    return [{"type": "remove", "id": REMOVE_ALL}, *(dump(message) for message in after)]

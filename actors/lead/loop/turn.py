@@ -1,4 +1,4 @@
-"""What the agent's loop knows of the run it is doing: what every policy gets as `request.runtime.context`."""
+"""The context of one attempt at a run: policies get it as `request.runtime.context`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import anyio
 from langchain.agents.middleware import ModelRequest, ModelResponse
 from langchain_core.language_models import BaseChatModel
-from langchain_core.messages import BaseMessage, HumanMessage, ToolMessage
+from langchain_core.messages import BaseMessage, HumanMessage, ToolCall, ToolMessage
 from langgraph.errors import GraphInterrupt
 from langgraph.prebuilt.tool_node import ToolCallRequest
 from langgraph.types import Command
@@ -22,7 +22,7 @@ from actors.lead.model.failures import Breaker
 from actors.lead.setup.options import Options
 from core.config.load import Config
 from core.errors import SikaError
-from core.events import Decision, Interrupt, Json, Message, ModelCompleted
+from core.events import Decision, Interrupt, Message, ModelCompleted
 from core.ids import uuid7
 from core.thread.ledger import Today
 from core.thread.run import CallRef, Journal
@@ -33,17 +33,16 @@ from core.tools import Effect
 ModelHandler = Callable[[ModelRequest["Turn"]], Awaitable[ModelResponse[Any]]]
 ToolResult = ToolMessage | Command[Any]
 ToolHandler = Callable[[ToolCallRequest], Awaitable[ToolResult]]
-"""What a policy lies around."""
 Call = Callable[[str, Mapping[str, Any], Callable[[str], Awaitable[None]]], Awaitable[Any]]
 Count = Callable[[], Awaitable[Today]]
-"""Enters what a run has used so far into the ledgers of its day. Returns what was used today."""
+"""Enters the usage of a run into the ledgers of its day. Returns the usage of today."""
 
 END_SECONDS = 10.0
 
 
 @dataclass
 class Answer(ModelResponse[Any]):
-    """A model's answer on its way out through the policies, with what is to be recorded of it as the model gave it."""
+    """A model's answer on its way out through the policies, with the event that records it."""
 
     event: ModelCompleted | None = None
     """None if a policy answered instead of the model."""
@@ -55,25 +54,25 @@ def revised(response: ModelResponse[Any], message: BaseMessage) -> ModelResponse
 
 
 async def uncounted() -> Today:
-    """A replay uses nothing, and is held to the budget of no day."""
+    """Counts nothing: a replay has no budget of the day."""
     return Today()
 
 
 class VisibleFailure(SikaError):
-    """The run fails, and the person is told so in the conversation: `said`. `reason` is a word for programs."""
+    """The run fails with an `apology` in the conversation. `reason` is for programs."""
 
     code = "run_failed"
 
-    def __init__(self, text: str, *, error: str, said: str, reason: str) -> None:
+    def __init__(self, text: str, *, error: str, apology: str, reason: str) -> None:
         super().__init__(text)
         self.error = error
-        self.said = said
+        self.apology = apology
         self.reason = reason
 
     def message(self) -> Message:
-        """What the person is told."""
+        """Returns the message that tells the person."""
         extra = {APOLOGY: True, "error_reason": self.reason}
-        return {"type": "ai", "id": f"error-{uuid7()}", "content": self.said, "additional_kwargs": extra}
+        return {"type": "ai", "id": f"error-{uuid7()}", "content": self.apology, "additional_kwargs": extra}
 
 
 class Candidate(NamedTuple):
@@ -83,34 +82,33 @@ class Candidate(NamedTuple):
     model: BaseChatModel
     breaker: Breaker
     blind: bool = False
-    """Stands in for a model that sees images, and sees none."""
+    """The run's model sees images, and this fallback does not."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Turn:
-    """One attempt at a run. What must outlast it is in the log: read `state`, and record what you decide."""
+    """One attempt at a run. It does not outlast a crash: read `state`, and record decisions."""
 
     journal: Journal
     call: Call
     config: Config
     options: Options
     candidates: Sequence[Candidate]
-    """The run's model, and those that stand in for it, in order."""
+    """The run's model and its fallbacks, in order."""
     effects: Mapping[str, Effect]
     breakpoints: Breakpoints
     cache: MessageCache
     today: Count = uncounted
     untracked: frozenset[str] = frozenset()
-    """Fields of the graph's state that middlewares forget with the run."""
-    asked: list[Interrupt] = field(default_factory=list)
-    """Questions that wait for a person: they pause the run."""
+    """Fields of the graph's state that end with the run."""
+    questions: list[Interrupt] = field(default_factory=list)
+    """Open questions to a person: they pause the run."""
     request: str = ""
     """The key of the model call being made (see `messages.ConversationHashes`)."""
     working: set[asyncio.Task[Any]] = field(default_factory=set)
-    """Tasks of model and tool calls. LangGraph does not end them all when the run is cancelled: `end` does."""
+    """Tasks of model and tool calls. LangGraph does not cancel them all with the run: `end` does."""
     _decisions: dict[str, list[Decision]] = field(default_factory=dict)
-    _heard: dict[str, int] = field(default_factory=dict)
-    _known: tuple[list[Message] | None, list[BaseMessage]] = (None, [])
+    _loaded: tuple[list[Message] | None, list[BaseMessage]] = (None, [])
 
     @property
     def thread(self) -> str:
@@ -126,27 +124,28 @@ class Turn:
 
     @property
     def state(self) -> ThreadState:
-        """The thread as of now: the only truth."""
+        """The current state of the thread."""
         return self.journal.state
 
     def conversation(self) -> list[BaseMessage]:
-        """The messages of the thread, as of now. Do not change them."""
+        """Returns the current messages of the thread. Do not change them."""
         messages = self.state.messages
-        if self._known[0] is not messages:
-            self._known = (messages, self.cache.load(self.thread, messages))
-        return self._known[1]
+        if self._loaded[0] is not messages:
+            self._loaded = (messages, self.cache.load(self.thread, messages))
+        return self._loaded[1]
 
     def notes(self) -> list[BaseMessage]:
-        """What policies have to tell the model at its next call."""
+        """Returns the notes of policies for the next model call."""
         return [load(note) for note in self.state.runs[self.run].notes]
 
     def call_ref(self, call_id: str) -> CallRef:
-        """Returns the call of that id that the newest answer made."""
+        """Returns the reference of a call of the newest answer."""
         return CallRef.of(self.journal, call_id)
 
     def begun(self, call_id: str) -> Intent | None:
-        """The recorded beginning of a call that has no outcome: a crash was between. What gates a call lets it pass: it
-        may have happened already.
+        """Returns the intent of a call that a crash left without an outcome.
+
+        The call may have taken effect, so policies must not refuse it.
         """
         return self.state.runs[self.run].intents.get(call_id)
 
@@ -163,36 +162,23 @@ class Turn:
         name: str = "",
         again: bool = False,
     ) -> None:
-        """Say what a policy does about the answer, or the tool call, that is being made: recorded with it.
+        """Notes a policy's decision about the current answer or tool call; it is recorded with it.
 
-        `note`: what the model is told at its next call, in a message with this `name`. `again`: there is a next call,
-        although the model was done.
+        The next model call gets `note` in a message with this `name`. `again` makes another call after a final answer.
         """
-        told = dump(hidden(note, name=name or policy)) if note else None
-        decision = Decision(policy=policy, action=action, text=text, note=told, again=again)
+        message = dump(hidden(note, name=name or policy)) if note else None
+        decision = Decision(policy=policy, action=action, text=text, note=message, again=again)
         self._decisions.setdefault(call_id, []).append(decision)
 
     def decided(self, call_id: str = "") -> list[Decision]:
-        """What was decided about an answer, or a call; asked for once."""
+        """Removes and returns the decisions about the current answer, or about a call."""
         return self._decisions.pop(call_id, [])
 
     # ── questions to people ─────────────────────────────────────────────────────────────────────────────────────────
 
-    def hear(self, call_id: str) -> Json | Any | None:
-        """The next answer of a person to a question about a tool call, None if there is none (yet)."""
-        answers, heard = self.journal.answers(call_id), self._heard.get(call_id, 0)
-        if heard >= len(answers):
-            return None
-        self._heard[call_id] = heard + 1
-        return answers[heard]
-
-    def heard(self, call_id: str) -> int:
-        """How many answers to questions about a call have been taken."""
-        return self._heard.get(call_id, 0)
-
     def ask(self, question: Interrupt) -> GraphInterrupt:
-        """Pause the run at this question: raise what this returns."""
-        self.asked.append(question)
+        """Adds a question. Returns the exception that pauses the run, for the caller to raise."""
+        self.questions.append(question)
         return GraphInterrupt(())
 
     # ── tasks ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -208,7 +194,7 @@ class Turn:
             self.working.discard(task)
 
     async def end(self) -> None:
-        """Cancel what is still at work, and wait for it: it must not append after the run's last event."""
+        """Cancels the remaining tasks and waits for them: they must not append after the run's last event."""
         tasks = set(self.working)
         for task in tasks:
             task.cancel()
@@ -217,17 +203,22 @@ class Turn:
                 await asyncio.wait(tasks, timeout=END_SECONDS)
 
 
-async def unseen(text: str) -> None:
-    """For the progress of a question that nobody watches."""
+async def no_progress(text: str) -> None:
+    """Discards the progress of a request."""
 
 
 def hidden(text: str, *, name: str) -> HumanMessage:
-    """A message to the model that people are not shown (contract runtime §4)."""
+    """Returns a message for the model that clients hide from people (contract runtime §4)."""
     return HumanMessage(text, id=f"note-{uuid7()}", name=name, additional_kwargs={"hide_from_ui": True})
 
 
+def error_result(call: ToolCall, text: str) -> ToolMessage:
+    """Returns the result of a call that a policy refuses."""
+    return ToolMessage(f"Error: {text}", tool_call_id=str(call["id"] or ""), name=call["name"], status="error")
+
+
 def message_of(turn: Turn, call_id: str) -> Message | None:
-    """The assistant message that made a call."""
+    """Returns the newest assistant message if it made the call."""
     for message in reversed(turn.state.messages):
         if message["type"] == "ai":
             return message if any(call["id"] == call_id for call in message.get("tool_calls", ())) else None

@@ -1,4 +1,4 @@
-"""The texts of messages and of what tools give, wherever they are in them."""
+"""Reads and rewrites the texts in messages and in results of tools."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from langchain_core.messages import BaseMessage, ToolMessage
 from langgraph.types import Command
 
 Content = str | list[str | dict[Any, Any]]
-"""Of a message: a text, or blocks."""
+"""Content of a message: text, or blocks."""
 IMAGES = ("image", "image_url")
-"""Types of blocks: LangChain's own, and OpenAI's."""
+"""Types of image blocks: LangChain's, and OpenAI's."""
 UNSEEN = {"type": "text", "text": "[an image, which you cannot see]"}
 DEPTH = 3
-"""Blocks within blocks that are looked into; no provider takes more."""
+"""Depth of nested blocks that is searched; no provider accepts more."""
 _THOUGHTS = re.compile(r"<think>.*?(</think>|\Z)", re.DOTALL)
 
 
 def without_thoughts(text: str) -> str:
-    """A text without what a model thought in it, also where the thought does not end."""
+    """Removes `<think>` sections, also one that does not end."""
     return _THOUGHTS.sub("", text)
 
 
 def rewritten(content: Content, change: Callable[[str], str], depth: int = DEPTH) -> Content:
-    """The content with its texts changed; the same object if no text does."""
+    """Returns the content with its texts changed; the same object if no text changes."""
     if isinstance(content, str):
         return change(content)
     blocks = [_block(block, change, depth) for block in content]
@@ -46,8 +46,9 @@ def _block(block: str | dict[Any, Any], change: Callable[[str], str], depth: int
 
 
 def text_by_line(content: Content) -> str:
-    """Returns all text of the content, each block on a line of its own: for what reads it, or cuts it. People are
-    shown blocks without a break between them (`core.thread.previews.text_of`).
+    """Returns the text of the content for models and excerpts, one line for each block.
+
+    Clients show blocks without a break between them (`core.thread.previews.text_of`).
     """
     if isinstance(content, str):
         return content
@@ -56,7 +57,7 @@ def text_by_line(content: Content) -> str:
 
 
 def with_text(content: Content, text: str) -> Content:
-    """The content with this instead of all its text; what is no text stays."""
+    """Returns the content with its text replaced; other blocks stay."""
     if isinstance(content, str):
         return text
     others = [block for block in content if isinstance(block, dict) and not isinstance(block.get("text"), str)]
@@ -64,25 +65,25 @@ def with_text(content: Content, text: str) -> Content:
 
 
 def without_images(message: BaseMessage) -> BaseMessage:
-    """The message with a remark in the place of each image; the same object if it has none."""
+    """Returns the message with a placeholder for each image; the same object if it has none."""
     if isinstance(message.content, str):
         return message
-    blocks = [UNSEEN if isinstance(one, dict) and one.get("type") in IMAGES else one for one in message.content]
+    blocks = [UNSEEN if isinstance(b, dict) and b.get("type") in IMAGES else b for b in message.content]
     return message.model_copy(update={"content": blocks}) if UNSEEN in blocks else message
 
 
 def messages_of(result: ToolMessage | Command[Any]) -> list[BaseMessage]:
-    """The messages in what a tool call gave."""
+    """Returns the messages in the result of a tool call."""
     if isinstance(result, ToolMessage):
         return [result]
-    found = result.update.get("messages") if isinstance(result.update, dict) else None
-    return [one for one in found if isinstance(one, BaseMessage)] if isinstance(found, list | tuple) else []
+    messages = result.update.get("messages") if isinstance(result.update, dict) else None
+    return [m for m in messages if isinstance(m, BaseMessage)] if isinstance(messages, list | tuple) else []
 
 
 def with_messages(
     result: ToolMessage | Command[Any], old: Sequence[BaseMessage], new: Sequence[BaseMessage]
 ) -> ToolMessage | Command[Any]:
-    """The result with its messages, which are `old`, replaced one by one; the same object if none is another."""
+    """Returns the result with each of its `old` messages replaced by the `new` one; the same object if none changed."""
     instead = {id(before): after for before, after in zip(old, new, strict=True) if before is not after}
     if not instead:
         return result
@@ -91,5 +92,5 @@ def with_messages(
         assert isinstance(changed, ToolMessage)
         return changed
     assert isinstance(result.update, dict)
-    messages = [instead.get(id(one), one) for one in result.update["messages"]]
+    messages = [instead.get(id(message), message) for message in result.update["messages"]]
     return dataclasses.replace(result, update={**result.update, "messages": messages})

@@ -1,4 +1,4 @@
-"""What a long text is, in a few words, and its head and tail: what the model gets instead of it."""
+"""Describes a long text and cuts its head and tail, for the model."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ import msgspec
 from core.control import neutralised
 
 MAX_PARSED = 4 << 20
-"""Characters of a text that is parsed to say what it is."""
+"""Characters; longer texts are not parsed as JSON."""
 MAX_NAMES, MAX_NAME = 12, 40
-"""Keys and columns that are named, and how many characters of each."""
+"""Limits of keys and columns in a description, and of the characters of each."""
 LOOKED_AT = 50
-"""Lines that tell what a text is."""
+"""Lines that are examined to classify a text."""
 LONG_LINE = 2000
-"""Characters; longer ones are no use to a search, and to reading by lines."""
+"""Characters; longer lines cannot be read or searched by lines."""
 _TIME = re.compile(r"\[?(\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d)?|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d)")
 _LEVEL = re.compile(r"\[?(?:TRACE|DEBUG|INFO|NOTICE|WARN(?:ING)?|ERROR|FATAL|CRITICAL)\b")
 
 
 class Ends(NamedTuple):
-    """How much is shown of a text, in characters."""
+    """Lengths of a text's head and tail, in characters."""
 
     head: int
     tail: int
 
     def within(self, most: int) -> Ends:
-        """The same; together not more than so many."""
+        """Returns lengths that together are at most `most`."""
         if self.head + self.tail <= most:
             return self
         head = min(self.head, most - min(self.tail, most // 3))
@@ -38,13 +38,13 @@ class Ends(NamedTuple):
 
 
 def shortened(text: str, ends: Ends, between: str) -> str:
-    """Head and tail of a text, and between them a line about what is left out."""
+    """Returns head and tail of a text with a line about the omission between them."""
     tail = text[len(text) - ends.tail :] if ends.tail else ""
     return f"{text[: ends.head]}\n\n... [{between}] ...\n\n{tail}"
 
 
 def kind_of(text: str) -> str:
-    """What kind of content a text is. Names in it come from the text itself, without control tags."""
+    """Describes the kind of a text. The names in it come from the text, without control tags."""
     lines = text[: LOOKED_AT * LONG_LINE].splitlines()[:LOOKED_AT]
     return neutralised(_json(text) or _json_lines(text, lines) or _log(lines) or _table(text, lines) or "text")
 
@@ -59,7 +59,7 @@ def line_count(text: str) -> int:
 
 
 def how_to_read(text: str) -> str:
-    """How to get at parts of a file with this text."""
+    """Returns advice on reading parts of a file with this text."""
     if len(text) > LONG_LINE * line_count(text) // 4:
         return "Its lines are long: look at parts of it with bash (head -c, cut -c, jq, python3)."
     return "Read parts of it with read_file (start_line and end_line), or search it with grep."
@@ -89,10 +89,10 @@ def _json_lines(text: str, lines: Sequence[str]) -> str:
 
 
 def _log(lines: Sequence[str]) -> str:
-    said = [line for line in lines if line.strip()]
-    times = [found[1] for line in said if (found := _TIME.match(line))]
-    marked = [line for line in said if _TIME.match(line) or _LEVEL.match(line)]
-    if len(said) < 3 or 2 * len(marked) < len(said):
+    filled = [line for line in lines if line.strip()]
+    times = [time[1] for line in filled if (time := _TIME.match(line))]
+    marked = [line for line in filled if _TIME.match(line) or _LEVEL.match(line)]
+    if len(filled) < 3 or 2 * len(marked) < len(filled):
         return ""
     return f"log lines, the first of {times[0]}" if times else "log lines"
 
@@ -107,8 +107,8 @@ def _table(text: str, lines: Sequence[str]) -> str:
 
 
 def _names(names: Sequence[Any]) -> str:
-    shown = [" ".join(str(name).split())[:MAX_NAME] for name in names[:MAX_NAMES]]
-    return ", ".join(shown) + (f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else "")
+    listed = [" ".join(str(name).split())[:MAX_NAME] for name in names[:MAX_NAMES]]
+    return ", ".join(listed) + (f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else "")
 
 
 def _decoded(text: str) -> Any:

@@ -1,4 +1,4 @@
-"""What is recorded of a model's answer: one message of its chunks, its calls made safe to execute."""
+"""Turns the chunks of a model's answer into the event that records it; its calls are safe to execute."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def completed(
     *,
     stopped: bool = False,
 ) -> ModelCompleted:
-    """What is recorded of an answer."""
+    """Returns the event of an answer."""
     texts = {str(part["id"]): part["args"] or "" for part in merged.tool_call_chunks}
     merged.additional_kwargs.pop("tool_calls", None)
     message = dump(merged)
@@ -56,8 +56,9 @@ def completed(
 
 
 def redacted(event: ModelCompleted) -> ModelCompleted:
-    """The answer without the secrets in force. A call that had one among its arguments is not made: `***` means other
-    files to a shell.
+    """Redacts an answer. A call with a secret in its arguments gets an `error` and is not made.
+
+    A shell would expand `***` to names of files.
     """
     clean = redactor.struct(event)
     if clean is not event:
@@ -68,7 +69,7 @@ def redacted(event: ModelCompleted) -> ModelCompleted:
 
 
 def without_calls(message: AIMessage, note: str) -> AIMessage:
-    """The same message as a last word: no tool calls of any form, and a note to the person at its end."""
+    """Returns the message as a final answer: without tool calls of any form, with a note for the person at its end."""
     extra = {
         key: value for key, value in message.additional_kwargs.items() if key not in ("tool_calls", "function_call")
     }
@@ -80,29 +81,28 @@ def without_calls(message: AIMessage, note: str) -> AIMessage:
 
 
 def noted(content: Any, note: str) -> Any:
-    """A message's content with a note at its end: a string stays one, a list gets a block."""
+    """Returns the content with a note at its end: text stays text, a list gets a block."""
     if isinstance(content, list):
         return [*content, {"type": "text", "text": note}]
     return f"{content}\n\n{note}" if content else note
 
 
 def _calls(message: Message, texts: Mapping[str, str], identity: str) -> list[Json]:
-    """The calls of an answer, each with an id of its own.
+    """Returns the calls of an answer, with unique ids.
 
-    One whose arguments are no JSON has an `error` instead of them: it is answered with that; the model can try again.
+    A call whose arguments are not a JSON object gets an `error`, which becomes its result: the model can try again.
     """
     calls: list[Json] = message.pop("tool_calls", [])
     calls += [{**call, "args": {}, "error": UNREADABLE} for call in message.pop("invalid_tool_calls", [])]
     for call in calls:
-        if not _is_object(
-            texts.get(str(call.get("id"))) or "{}"
-        ):  # LangChain repairs what was cut off, and would run it
+        # LangChain repairs truncated arguments, and would make the call.
+        if not _is_object(texts.get(str(call.get("id"))) or "{}"):
             call |= {"args": {}, "error": UNREADABLE}
-    seen: set[str] = set()
+    ids: set[str] = set()
     for place, call in enumerate(calls):
-        if not call.get("id") or call["id"] in seen:
+        if not call.get("id") or call["id"] in ids:
             call["id"] = f"call_{identity[-12:]}_{place}"
-        seen.add(call["id"])
+        ids.add(call["id"])
     return calls
 
 

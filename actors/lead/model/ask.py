@@ -1,6 +1,4 @@
-"""Asks a model until there is an answer: as often as is worth it, and the next candidate if it is not (contract runtime
-§5.5). Shows the answer while it comes.
-"""
+"""Asks models for an answer, with retries and fallbacks (contract runtime §5.5), and streams it as previews."""
 
 from __future__ import annotations
 
@@ -30,7 +28,7 @@ Ask = Callable[[Sequence[BaseMessage]], AsyncIterator[AIMessage]]
 Bind = Callable[[BaseChatModel], Ask]
 
 MOST_TEXT = 2000
-"""Characters of what an error says."""
+"""Limit of an error's text, in characters."""
 _APOLOGIES = {
     "quota": "The model's provider says that the quota is used up. Please check the provider's plan and billing.",
     "auth": "The model's provider did not accept the server's credentials. Please check the model's API key.",
@@ -42,24 +40,24 @@ _APOLOGIES = {
 
 
 class ModelGaveUp(VisibleFailure):
-    """No candidate answered. `error` is the class of what the last one said, `reason` as in `model.failed`."""
+    """No candidate answered. `error` is the class of the last error, `reason` as in `model.failed`."""
 
     code = "model_failed"
 
     def __init__(self, error: str, text: str, reason: str) -> None:
-        said = _APOLOGIES.get(reason, _APOLOGIES["generic"])
-        super().__init__(text, error=error, said=said, reason=reason)
+        apology = _APOLOGIES.get(reason, _APOLOGIES["generic"])
+        super().__init__(text, error=error, apology=apology, reason=reason)
 
 
 async def answered(
     turn: Turn, candidates: Sequence[Candidate], bind: Bind, messages: Sequence[BaseMessage]
 ) -> ModelCompleted:
-    """Returns the first candidate's answer, or that of the first that stands in. Raises `ModelGaveUp`."""
+    """Returns the answer of the first candidate that gives one. Raises `ModelGaveUp` if none does."""
     for place, candidate in enumerate(candidates):
         rest = candidates[place + 1 :]
         try:
-            told = [without_images(one) for one in messages] if candidate.blind else messages
-            answer = await _one(turn, candidate, bind(candidate.model), told, last=not rest)
+            visible = [without_images(message) for message in messages] if candidate.blind else messages
+            answer = await _with_retries(turn, candidate, bind(candidate.model), visible, last=not rest)
         except ModelGaveUp as failure:
             if not rest:
                 raise
@@ -72,10 +70,10 @@ async def answered(
     raise AssertionError("the last candidate answers or raises")
 
 
-async def _one(
+async def _with_retries(
     turn: Turn, candidate: Candidate, ask: Ask, messages: Sequence[BaseMessage], *, last: bool
 ) -> ModelCompleted:
-    """One model's answer, after as many tries as are worth it; none while it is known to be down."""
+    """Returns one model's answer, after retries. Raises `ModelGaveUp`; at once while its circuit is open."""
     breaker, attempts = candidate.breaker, turn.config.runs.max_model_attempts
     admitted = breaker.admit(time.monotonic())
     if admitted is None:
@@ -87,7 +85,7 @@ async def _one(
             except (SikaError, GraphBubbleUp):
                 raise
             except Exception as error:
-                if isinstance(error.__cause__, SikaError):  # of `BEFORE_REQUEST`, as the provider's SDK wraps it
+                if isinstance(error.__cause__, SikaError):  # from `BEFORE_REQUEST`, wrapped by the provider's SDK
                     raise error.__cause__ from None
                 reason, retriable = classify(error)
                 failed = _failure(candidate, error, reason, attempt, attempts, again=retriable and attempt < attempts)
@@ -107,11 +105,11 @@ async def _one(
 def _failure(
     candidate: Candidate, error: Exception, reason: str, attempt: int, attempts: int, *, again: bool
 ) -> ModelFailed:
-    """What a try came to, and at which model; without `wait_ms` if there is no other."""
+    """Returns the event of a failed attempt; without `wait_ms` if there is no other attempt."""
     where = address(error, candidate.model)
     return ModelFailed(
         error=type(error).__name__,
-        text=f"{redactor.text(_said(error))[:MOST_TEXT]} (model {candidate.name}{f': {where}' if where else ''})",
+        text=f"{redactor.text(_text(error))[:MOST_TEXT]} (model {candidate.name}{f': {where}' if where else ''})",
         attempt=attempt,
         max_attempts=attempts,
         reason=reason,
@@ -119,8 +117,8 @@ def _failure(
     )
 
 
-def _said(error: Exception) -> str:
-    """What an error says; the SDK's "Connection error." does not say which connection, nor what became of it."""
+def _text(error: Exception) -> str:
+    """Returns the text of an error with its OS error: the SDK's "Connection error." does not name the cause."""
     text, cause = str(error) or type(error).__name__, error.__cause__
     while cause is not None and not isinstance(cause, OSError):
         cause = cause.__cause__
@@ -134,7 +132,7 @@ def _down(breaker: Breaker) -> ModelFailed:
 
 
 async def _given_up(turn: Turn, candidate: Candidate, failed: ModelFailed, *, last: bool) -> ModelGaveUp:
-    """Record that a model is given up; unless it was the last, the next one is asked at once."""
+    """Records the failure of a candidate. Unless it was the last, the next one follows without a pause."""
     await _record(turn, candidate, failed if last else msgspec.structs.replace(failed, wait_ms=0))
     return ModelGaveUp(failed.error, failed.text, failed.reason)
 
@@ -145,10 +143,8 @@ async def _record(turn: Turn, candidate: Candidate, failed: ModelFailed) -> None
 
 
 async def _ask(turn: Turn, ask: Ask, messages: Sequence[BaseMessage]) -> ModelCompleted:
-    """One request to the model, shown while it is answered. If a person stops the run meanwhile, what was said is
-    kept.
-    """
-    await turn.journal.confirm()  # for adapters that do not look themselves
+    """Sends one request, and previews the answer. If a person stops the run, records the partial answer."""
+    await turn.journal.confirm()  # for adapters that do not call `BEFORE_REQUEST`
     BEFORE_REQUEST.set(turn.journal.confirm)
     started = time.monotonic()
     identity = f"lc_run--{uuid7()}"

@@ -1,6 +1,4 @@
-"""What a failed model call means: worth another try, after which pause, and when to leave a provider alone for a while
-(contract runtime §5.5).
-"""
+"""Classifies failed model calls, computes pauses before retries, and breaks circuits (contract runtime §5.5)."""
 
 from __future__ import annotations
 
@@ -17,7 +15,7 @@ RETRIABLE_CLASSES = frozenset(
     {"APITimeoutError", "APIConnectionError", "InternalServerError", "ReadError", "RemoteProtocolError"}
     | {"ReadTimeout", "ConnectError", "ConnectTimeout", "StreamChunkTimeoutError"}
 )
-"""The first line is the contract's; the second is what other clients raise for the same."""
+"""The first line is the contract's; the second has the equivalents of other clients."""
 QUOTA_WORDS = (
     *("insufficient_quota", "quota exceeded", "exceeded your current quota", "billing", "insufficient balance"),
     *("insufficient credit", "payment required", "余额不足", "额度", "欠费", "超出限额"),
@@ -33,11 +31,11 @@ BUSY_WORDS = (
 BASE_MS = 1000
 CAP_MS = 8000
 LONGEST_MS = 120_000
-"""A provider's own wish is followed up to this."""
+"""Limit of a pause that a provider requests."""
 
 
 def classify(error: BaseException) -> tuple[str, bool]:
-    """`quota`, `auth`, `transient`, `busy` or `generic`, and whether another try may help."""
+    """Returns `quota`, `auth`, `transient`, `busy` or `generic`, and whether a retry may help."""
     text = _text(error)
     if any(word in text for word in QUOTA_WORDS):
         return "quota", False
@@ -49,26 +47,26 @@ def classify(error: BaseException) -> tuple[str, bool]:
 
 
 def address(error: BaseException, model: object) -> str:
-    """The model as its provider calls it, and the address it was asked at, without what may be secret in it."""
+    """Returns the provider's name of the model, and the URL of the request without credentials and query."""
     named = (getattr(model, name, None) for name in ("model_name", "model"))
-    found = next((text for text in named if isinstance(text, str) and text), "")
+    name = next((text for text in named if isinstance(text, str) and text), "")
     requests = (getattr(error, "request", None), getattr(getattr(error, "response", None), "request", None))
     urls = (
         *(getattr(request, "url", None) for request in requests),
         *(getattr(model, name, None) for name in ("openai_api_base", "anthropic_api_url", "base_url")),
     )
     url = urlsplit(next((str(url) for url in urls if url), ""))
-    asked_at = f"{url.scheme}://{url.netloc.rpartition('@')[2]}{url.path}" if url.netloc else ""
-    return " at ".join(part for part in (found, asked_at) if part)
+    origin = f"{url.scheme}://{url.netloc.rpartition('@')[2]}{url.path}" if url.netloc else ""
+    return " at ".join(part for part in (name, origin) if part)
 
 
 def pause_ms(error: BaseException, attempt: int) -> int:
-    """The pause before the next try: what the provider asks for, else doubling from one second to eight."""
+    """Returns the pause before the next attempt: as the provider requests, else 1, 2, 4, then 8 seconds."""
     headers = getattr(getattr(error, "response", None), "headers", None) or {}
-    given = {str(name).lower(): str(value) for name, value in headers.items()} if isinstance(headers, Mapping) else {}
-    wished = _wished_ms(given.get("retry-after-ms"), given.get("retry-after"))
-    if wished is not None and not math.isnan(wished):
-        return int(min(max(wished, 0), LONGEST_MS))
+    values = {str(name).lower(): str(value) for name, value in headers.items()} if isinstance(headers, Mapping) else {}
+    requested = _requested_ms(values.get("retry-after-ms"), values.get("retry-after"))
+    if requested is not None and not math.isnan(requested):
+        return int(min(max(requested, 0), LONGEST_MS))
     return int(min(BASE_MS * 2 ** (attempt - 1), CAP_MS))
 
 
@@ -77,10 +75,10 @@ Admission = Literal["call", "probe"]
 
 @dataclass(slots=True)
 class Breaker:
-    """The circuit to one model. Times are seconds of any clock that never goes back.
+    """The circuit breaker of one model. Times are seconds of a monotonic clock.
 
-    Closed, it lets everybody pass; open, nobody; then, half-open, one call at a time until one succeeds or fails.
-    Whoever was admitted says how it went, with the admission: `succeeded`, `failed`, or `freed`.
+    Closed, it admits every call; open, none; then, half-open, one call at a time until one succeeds or fails. Each
+    admitted call ends with `succeeded`, `failed` or `freed`.
     """
 
     threshold: int = 5
@@ -95,7 +93,7 @@ class Breaker:
         return "open" if now < self.opened_at + self.recovery_seconds else "half-open"
 
     def admit(self, now: float) -> Admission | None:
-        """May a call begin? None: not now. A `probe` has the one slot of a half-open circuit."""
+        """Admits a call, or returns None. A `probe` takes the only slot of a half-open circuit."""
         match self.state(now):
             case "closed":
                 return "call"
@@ -106,17 +104,17 @@ class Breaker:
                 return None
 
     def wait_seconds(self, now: float) -> float:
-        """Until the next call may be admitted; 0 if the time is over."""
+        """Returns the seconds until the next call may be admitted."""
         return 0.0 if self.opened_at is None else max(0.0, self.opened_at + self.recovery_seconds - now)
 
     def succeeded(self, admission: Admission) -> None:
-        """The model works, whoever found out."""
+        """Closes the circuit."""
         self.failures, self.opened_at, self.probing = 0, None, False
 
     def failed(self, admission: Admission, now: float, *, retriable: bool) -> None:
-        """A call gave up, after all its tries. What another try could not help does not tell that the model is down.
+        """Counts a call that failed after all its attempts, and opens the circuit at the threshold.
 
-        A call that began before the circuit opened has nothing new to say.
+        Errors that are not retriable do not count, nor calls that began before the circuit opened.
         """
         if not retriable:
             self.freed(admission)
@@ -128,19 +126,19 @@ class Breaker:
                 self.opened_at = now
 
     def freed(self, admission: Admission) -> None:
-        """A call ended without an outcome: cancelled, paused, or not the model's fault."""
+        """Returns the slot of a call without an outcome: cancelled, paused, or failed through no fault of the model."""
         if admission == "probe":
             self.probing = False
 
 
 def _text(error: BaseException) -> str:
-    """What an error says, with the codes that providers' clients keep beside the message, in lower case."""
+    """Returns an error's text and codes in lower case."""
     codes = (getattr(error, name, None) for name in ("message", "code", "error_code", "type"))
     return " ".join([str(error), *(code for code in codes if isinstance(code, str))]).lower()
 
 
 def _status(error: BaseException) -> int | None:
-    """The HTTP status: of the answer, or of an error in the middle of a stream."""
+    """Returns the HTTP status of the response, or of an error within a stream."""
     response = getattr(error, "response", None)
     named: tuple[Any, ...] = (
         *(getattr(error, name, None) for name in ("status_code", "status")),
@@ -150,11 +148,11 @@ def _status(error: BaseException) -> int | None:
     return next((int(value) for value in named if isinstance(value, int) and not isinstance(value, bool)), None)
 
 
-def _wished_ms(milliseconds: str | None, after: str | None) -> float | None:
-    """`retry-after-ms`, or `retry-after` in seconds or as an HTTP date (RFC 9110 §10.2.3)."""
-    wished = _number(milliseconds)
-    if wished is not None:
-        return wished
+def _requested_ms(milliseconds: str | None, after: str | None) -> float | None:
+    """Reads `retry-after-ms`, or `retry-after` in seconds or as an HTTP date (RFC 9110 §10.2.3)."""
+    requested = _number(milliseconds)
+    if requested is not None:
+        return requested
     seconds = _number(after)
     return _until_ms(after) if seconds is None else seconds * 1000
 

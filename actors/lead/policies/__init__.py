@@ -1,1 +1,1 @@
-"""What the agent is held to: one policy a file, each an ordinary LangChain `AgentMiddleware` (see `..chain`)."""
+"""Policies of the agent, one in each file: ordinary LangChain `AgentMiddleware`s (see `actors.lead.loop.chain`)."""

@@ -1,4 +1,4 @@
-"""Parks tool calls until a person has approved, edited or rejected them, or their deadline is over (`approvals`)."""
+"""Parks tool calls until a person approves, edits or rejects them, or their deadline is over (`approvals`)."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any, cast
 
 import msgspec
 from langchain.agents.middleware import AgentMiddleware
-from langchain_core.messages import ToolCall, ToolMessage
+from langchain_core.messages import ToolCall
 from langgraph.prebuilt.tool_node import ToolCallRequest
 
-from actors.lead.loop.turn import ToolHandler, ToolResult, Turn
+from actors.lead.loop.turn import ToolHandler, ToolResult, Turn, error_result
 from core.config.settings import ApprovalRule
 from core.errors import Invalid
 from core.events import ApprovalRequested, ApprovalResolved, Json
@@ -24,8 +24,9 @@ from core.thread.state import Approval, ThreadState
 
 
 class Approvals(AgentMiddleware[Any, Turn, Any]):
-    """A call that was parked stays parked until somebody decides, also if the rules change meanwhile. An answer that
-    cannot be read, or is not allowed, decides nothing: the question is asked again, and says what was wrong.
+    """Parks calls that match a rule. A parked call waits for its decision even if the rules change.
+
+    An unreadable or forbidden answer decides nothing: the question is repeated with the error.
     """
 
     name = "approvals"
@@ -37,31 +38,27 @@ class Approvals(AgentMiddleware[Any, Turn, Any]):
     async def awrap_tool_call(self, request: ToolCallRequest, handler: ToolHandler) -> ToolResult:
         turn = cast(Turn, request.runtime.context)
         call = request.tool_call
-        if not self._rules and not turn.state.approvals:
+        if (not self._rules and not turn.state.approvals) or turn.begun(str(call["id"])):
             return await handler(request)
-        if turn.begun(str(call["id"])):
-            _pass_over(turn, str(call["id"]))
+        approval = await self._approval(turn, call)
+        if approval is None:
             return await handler(request)
-        asked = await self._asked(turn, call)
-        resolved = await _resolved(turn, asked) if asked is not None else None
-        _pass_over(turn, str(call["id"]))
-        if asked is None or resolved is None:
-            return await handler(request)
-        turn.decide(self.name, approvals.STATUS[resolved.decision], _told(asked, resolved), **_noted(asked, resolved))
+        resolved = await _resolved(turn, approval)
+        text = _outcome(approval, resolved)
+        turn.decide(self.name, approvals.STATUS[resolved.decision], text, **_noted(approval, resolved))
         match resolved.decision:
             case "approve":
                 return await handler(request)
             case "edit":
                 return await handler(request.override(tool_call={**call, "args": resolved.args or {}}))
-        text = f"Error: {_told(asked, resolved)}"
-        return ToolMessage(text, tool_call_id=asked.call_id, name=asked.tool, status="error")
+        return error_result(call, text)
 
-    async def _asked(self, turn: Turn, call: ToolCall) -> ApprovalRequested | None:
-        """The approval that a call waits, or waited, for: asked for now if a rule wants one. None: none is needed."""
+    async def _approval(self, turn: Turn, call: ToolCall) -> ApprovalRequested | None:
+        """Returns the approval of a call, requesting it if a rule demands one. None: the call needs none."""
         digest, call_id = approvals.digest(call["name"], call["args"]), str(call["id"])
         identity = approvals.approval_id(turn.call_ref(call_id).key, digest)
-        if (known := turn.state.approvals.get(identity)) is not None:
-            return known.request
+        if (approval := turn.state.approvals.get(identity)) is not None:
+            return approval.request
         rule = next((rule for rule in self._rules if wants(rule, call["name"], call["args"], turn)), None)
         if rule is None:
             return None
@@ -81,52 +78,46 @@ class Approvals(AgentMiddleware[Any, Turn, Any]):
         return await turn.journal.fact(ApprovalRequested, call_id, make)
 
 
-async def _resolved(turn: Turn, asked: ApprovalRequested) -> ApprovalResolved:
-    """What was decided about a call. Pauses the run if nothing is."""
-    state, identity = turn.state, asked.approval
-    run, known = state.runs[turn.run], state.approvals[identity]
+async def _resolved(turn: Turn, request: ApprovalRequested) -> ApprovalResolved:
+    """Returns the decision about a call. Raises the pause of the run if there is none."""
+    state, identity = turn.state, request.approval
+    run, approval = state.runs[turn.run], state.approvals[identity]
     answer = approvals.answer_in(run, identity, state)
     if answer is approvals.NO_ANSWER:
-        if (settled := approvals.settled(state, known)) is not None:
+        if (settled := approvals.settled(state, approval)) is not None:
             return settled
-        raise turn.ask(approvals.question(asked))
+        raise turn.ask(approvals.question(request))
     try:
-        late = approvals.over(asked, run.created_at)
-        verdict = Verdict("expire") if late else approvals.read(answer, asked)
+        late = approvals.over(request, run.created_at)
+        verdict = Verdict("expire") if late else approvals.read(answer, request)
     except Invalid as error:
-        raise turn.ask(approvals.question(asked, str(error))) from None
-    return await _recorded(turn, known, verdict)
+        raise turn.ask(approvals.question(request, str(error))) from None
+    return await _recorded(turn, approval, verdict)
 
 
-async def _recorded(turn: Turn, known: Approval, verdict: Verdict) -> ApprovalResolved:
-    """The decision as a fact; once, also if a crash came between the fact and its consequence."""
-    asked, before = known.request, known.resolved
+async def _recorded(turn: Turn, approval: Approval, verdict: Verdict) -> ApprovalResolved:
+    """Records the decision once, also if a crash came between the fact and its consequence."""
+    request, before = approval.request, approval.resolved
     if before is not None and Verdict(before.decision, before.args, before.message) == verdict:
         return before
 
     async def make() -> ApprovalResolved:
         return ApprovalResolved(
-            approval=asked.approval,
-            call_id=asked.call_id,
+            approval=request.approval,
+            call_id=request.call_id,
             decision=verdict.decision,
             by=None if verdict.decision == "expire" else _decider(turn),
             args=verdict.args,
             message=verdict.message,
         )
 
-    return await turn.journal.fact(ApprovalResolved, asked.call_id, make)
+    return await turn.journal.fact(ApprovalResolved, request.call_id, make)
 
 
 def _decider(turn: Turn) -> str:
-    """Who asked for this run, as the server knows them; not what the answer claims."""
+    """Returns the authenticated user that requested this run, regardless of the answer's claims."""
     user = turn.state.runs[turn.run].request.context.get("user_id")
     return user if isinstance(user, str) and user else turn.user
-
-
-def _pass_over(turn: Turn, call_id: str) -> None:
-    """Answers to approvals are not for the tool's own questions."""
-    while turn.heard(call_id) < approvals.taken(turn.state, turn.run, call_id):
-        turn.hear(call_id)
 
 
 def _deadline(rule: ApprovalRule) -> str | None:
@@ -139,28 +130,26 @@ def _deadline(rule: ApprovalRule) -> str | None:
 
 
 def wants(rule: ApprovalRule, tool: str, args: Json, turn: Turn) -> bool:
-    """Whether a rule has a call wait for a person."""
-    return applies(rule, tool, args) and not _had(rule, tool, turn)
+    """Tells whether a rule makes a call wait for a person."""
+    return applies(rule, tool, args) and not _approved_before(rule, tool, turn)
 
 
 def applies(rule: ApprovalRule, tool: str, args: Json) -> bool:
-    """Whether a rule is about a call: by the tool's name, and what is in the arguments. Of several arguments, all must
-    match.
-    """
+    """Tells whether a rule matches a call: the tool's name, and all of the arguments that it names."""
     if not fnmatchcase(tool, rule.tool):
         return False
     if rule.match is None:
         return True
-    wanted = rule.match if isinstance(rule.match, Mapping) else {None: rule.match}
-    return all(_found(expression, args if name is None else args.get(name)) for name, expression in wanted.items())
+    expressions = rule.match if isinstance(rule.match, Mapping) else {None: rule.match}
+    return all(_matches(pattern, args if name is None else args.get(name)) for name, pattern in expressions.items())
 
 
-def _found(expression: str, value: Any) -> bool:
+def _matches(expression: str, value: Any) -> bool:
     return any(re.search(expression, text) for text in _texts(value))
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """Every text in a value, however deep; numbers and booleans as in JSON."""
+    """Yields all texts in a nested value; numbers and booleans as JSON."""
     match value:
         case None:
             return
@@ -176,17 +165,18 @@ def _texts(value: Any) -> Iterator[str]:
             yield msgspec.json.encode(value).decode()
 
 
-def _had(rule: ApprovalRule, tool: str, turn: Turn) -> bool:
-    """Whether a person has approved such a call before, where once is enough. Such: of the same tool, and one that the
-    rule is about too.
-    """
+def _approved_before(rule: ApprovalRule, tool: str, turn: Turn) -> bool:
+    """Tells whether an earlier approval suffices: of a call of the same tool that matches the rule too."""
     if rule.when == "always":
         return False
     state = turn.state
     runs = {run.id for run in approvals.chain(state, turn.run)} if rule.when == "once_per_run" else state.runs.keys()
     return any(
-        one.run in runs and one.request.tool == tool and applies(rule, tool, one.request.args) and _approved(state, one)
-        for one in state.approvals.values()
+        past.run in runs
+        and past.request.tool == tool
+        and applies(rule, tool, past.request.args)
+        and _approved(state, past)
+        for past in state.approvals.values()
     )
 
 
@@ -195,15 +185,15 @@ def _approved(state: ThreadState, approval: Approval) -> bool:
     return resolved is not None and resolved.decision == "approve"
 
 
-# ── what is said about it ────────────────────────────────────────────────────────────────────────────────────────────
+# ── texts ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _told(asked: ApprovalRequested, resolved: ApprovalResolved) -> str:
-    """What happened, for people and for the model."""
-    tool, why = asked.tool, f" They said: {resolved.message}" if resolved.message else ""
+def _outcome(request: ApprovalRequested, resolved: ApprovalResolved) -> str:
+    """Describes the decision for people and for the model."""
+    tool, why = request.tool, f" They said: {resolved.message}" if resolved.message else ""
     match resolved.decision:
         case "expire":
-            return f"nobody approved this call of {tool} by {asked.deadline}, so it was not made."
+            return f"nobody approved this call of {tool} by {request.deadline}, so it was not made."
         case "reject":
             advice = why or " Do not make it again unless you are asked to."
             return f"the user ({resolved.by}) rejected this call of {tool}, so it was not made.{advice}"
@@ -212,10 +202,10 @@ def _told(asked: ApprovalRequested, resolved: ApprovalResolved) -> str:
     return f"the user ({resolved.by}) approved this call of {tool}.{why}"
 
 
-def _noted(asked: ApprovalRequested, resolved: ApprovalResolved) -> dict[str, Any]:
-    """How the decision is recorded: with the call, and the model is told what it cannot see in the result."""
+def _noted(request: ApprovalRequested, resolved: ApprovalResolved) -> dict[str, Any]:
+    """Returns the arguments that record the decision; of edited calls a note tells the model the new arguments."""
     if resolved.decision != "edit":
-        return {"call_id": asked.call_id}
+        return {"call_id": request.call_id}
     args = msgspec.json.encode(resolved.args).decode()
-    note = f"{_told(asked, resolved)} It was made on purpose, not with yours, but with these: {args}"
-    return {"call_id": asked.call_id, "note": note}
+    note = f"{_outcome(request, resolved)} It was made on purpose, not with yours, but with these: {args}"
+    return {"call_id": request.call_id, "note": note}

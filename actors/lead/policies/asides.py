@@ -1,4 +1,4 @@
-"""What only one side is told: the model gets the notes of policies, and not what the server said in its place."""
+"""Adds the notes of policies to the model's messages, and removes the server's apologies from them."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from core.thread.usage import APOLOGY
 
 
 class Asides(AgentMiddleware[Any, Turn, Any]):
-    """Notes come after everything else: they are about what was done last."""
+    """Places notes last: they are about the newest answer."""
 
     name = "asides"
 
     async def awrap_model_call(self, request: ModelRequest[Turn], handler: ModelHandler) -> ModelResponse[Any]:
         notes = request.runtime.context.notes()
         if notes or any(map(_is_apology, request.messages)):
-            heard = [message for message in request.messages if not _is_apology(message)]
-            request = request.override(messages=[*heard, *notes])  # type: ignore[list-item]
+            messages = [message for message in request.messages if not _is_apology(message)]
+            request = request.override(messages=[*messages, *notes])  # type: ignore[list-item]
         return await handler(request)
 
 

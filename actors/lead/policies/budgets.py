@@ -1,4 +1,4 @@
-"""How much may be used: stops a run before the model call that would go over, and tells the agent in time."""
+"""Enforces budgets: stops a run before the model call that would exceed one, and warns the agent in time."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from core.thread.usage import Tokens, by_model, price, tokens_of, tokens_of_thre
 
 
 class Spent(NamedTuple):
-    """Tokens, and what they cost (None where that is not known)."""
+    """Tokens and their cost, None if it is unknown."""
 
     tokens: int = 0
     cost: float | None = None
 
 
 class BudgetSpent(VisibleFailure):
-    """What may be used is used up."""
+    """A budget is used up."""
 
     code = "budget_spent"
 
     def __init__(self, text: str) -> None:
-        super().__init__(text, error="BudgetSpent", said=text, reason=self.code)
+        super().__init__(text, error="BudgetSpent", apology=text, reason=self.code)
 
 
 class Budgets(AgentMiddleware[Any, Turn, Any]):
-    """Of the run, the thread, the user's day, and everybody's day: what was used is read from facts."""
+    """Checks the budgets of the run, the thread, the user's day and everybody's day. Usage is read from facts."""
 
     name = "budgets"
 
@@ -50,21 +50,21 @@ class Budgets(AgentMiddleware[Any, Turn, Any]):
         return self._judged(turn, await handler(request))
 
     async def _check(self, turn: Turn) -> None:
-        """Raises `BudgetSpent` if there is nothing left of a budget."""
-        wanted, state = self._budgets, turn.state
-        if limited(wanted.run):
-            _spend(wanted.run, spent_by_run(state, turn.run, self._prices), "this run", "budgets.run")
-        if limited(wanted.thread):
-            _spend(wanted.thread, spent_by_thread(state, self._prices), "this thread", "budgets.thread")
+        """Raises `BudgetSpent` if a budget is used up."""
+        budgets, state = self._budgets, turn.state
+        if limited(budgets.run):
+            _spend(budgets.run, spent_by_run(state, turn.run, self._prices), "this run", "budgets.run")
+        if limited(budgets.thread):
+            _spend(budgets.thread, spent_by_thread(state, self._prices), "this thread", "budgets.thread")
         today = await turn.today() if self._counts_days else Today()
-        if limited(wanted.user_per_day):
+        if limited(budgets.user_per_day):
             spent = _spent(today.user, self._prices)
-            _spend(wanted.user_per_day, spent, "your runs of today", "budgets.user_per_day")
-        if limited(wanted.day):
-            _spend(wanted.day, _spent(today.everybody, self._prices), "everybody's runs of today", "budgets.day")
+            _spend(budgets.user_per_day, spent, "your runs of today", "budgets.user_per_day")
+        if limited(budgets.day):
+            _spend(budgets.day, _spent(today.everybody, self._prices), "everybody's runs of today", "budgets.day")
 
     def _judged(self, turn: Turn, response: ModelResponse[Any]) -> ModelResponse[Any]:
-        """Warn when the answer goes over a threshold; at the end of a token budget it is the last one."""
+        """Warns if the answer crosses a threshold; at the end of a token budget it becomes the final answer."""
         event, answer = response.event if isinstance(response, Answer) else None, response.result[-1]
         if event is None or not isinstance(answer, AIMessage) or not (self._last_words or limited(self._budgets.run)):
             return response
@@ -82,10 +82,10 @@ class Budgets(AgentMiddleware[Any, Turn, Any]):
         return response
 
     def _thresholds(self) -> list[tuple[int, float]]:
-        found = [(self._budgets.run.tokens, self._budgets.warn)] if self._budgets.run.tokens else []
+        thresholds = [(self._budgets.run.tokens, self._budgets.warn)] if self._budgets.run.tokens else []
         if self._last_words:
-            found.append((self._last_words.max_tokens, self._last_words.warn_threshold))
-        return found
+            thresholds.append((self._last_words.max_tokens, self._last_words.warn_threshold))
+        return thresholds
 
 
 def spent_by_run(state: ThreadState, run: str, prices: Mapping[str, Pricing]) -> Spent:
@@ -93,7 +93,7 @@ def spent_by_run(state: ThreadState, run: str, prices: Mapping[str, Pricing]) ->
 
 
 def spent_by_thread(state: ThreadState, prices: Mapping[str, Pricing]) -> Spent:
-    """By everything that was ever asked in the thread, also what was rolled back or summarised."""
+    """Counts all model calls of the thread, also those that were rolled back or summarised."""
     return _spent(tokens_of_thread(state), prices)
 
 
@@ -102,7 +102,7 @@ def _spent(used: Mapping[str, Tokens], prices: Mapping[str, Pricing]) -> Spent:
 
 
 def counts_days(config: Config) -> bool:
-    """Whether anything limits what a day may cost: otherwise no ledger is kept."""
+    """Tells whether a budget of the day exists: otherwise no ledger is kept."""
     daily = config.budgets.user_per_day, config.budgets.day
     return config.limits.tokens_per_day is not None or any(map(limited, daily))
 

@@ -1,4 +1,4 @@
-"""The agent asks the person something: the question takes the place of the call, and the run ends with it."""
+"""Turns a call of `ask_clarification` into a question to the person, which ends the run."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from langchain.agents.middleware import AgentMiddleware
 from langchain_core.messages import ToolMessage
 from langgraph.prebuilt.tool_node import ToolCallRequest
 
-from actors.lead.loop.turn import ToolHandler, ToolResult, Turn
+from actors.lead.loop.turn import ToolHandler, ToolResult, Turn, error_result
 from actors.lead.policies.question_form import SOURCE, card, options_of, question_text, type_of
 from core.thread.run import CallRef
 from core.thread.state import CLARIFICATION, ThreadState
 
 
 class Clarification(AgentMiddleware[Any, Turn, Any]):
-    """Contract runtime §5.19. The recorder knows a question by its id, and ends the run before the next model call."""
+    """Contract runtime §5.19. The recorder recognises a question by its id, and ends the run before the next call."""
 
     name = "clarification"
 
@@ -27,28 +27,24 @@ class Clarification(AgentMiddleware[Any, Turn, Any]):
         turn, call_id = cast(Turn, request.runtime.context), str(call["id"] or "")
         question = _text(call["args"].get("question"))
         if not question:
-            return ToolMessage("Error: there is no question.", tool_call_id=call_id, name=SOURCE, status="error")
-        asked = _asked(question, call["args"], turn.call_ref(call_id), turn.state)
+            return error_result(call, "there is no question.")
         turn.decide(self.name, "asked", question, call_id=call_id)
-        return asked
+        return _question(question, call["args"], turn.call_ref(call_id), turn.state)
 
 
-def _asked(question: str, args: dict[str, Any], call: CallRef, state: ThreadState) -> ToolMessage:
-    kind, context, options = (
-        type_of(args.get("clarification_type")),
-        _text(args.get("context")),
-        options_of(args.get("options")),
-    )
+def _question(question: str, args: dict[str, Any], call: CallRef, state: ThreadState) -> ToolMessage:
+    kind, context = type_of(args.get("clarification_type")), _text(args.get("context"))
+    options = options_of(args.get("options"))
     text = question_text(kind, question, context, options)
     identity = message_id(call.id, text)
     if identity in state.places:  # some models repeat the ids of their calls
         identity = f"{identity}:{call.answer}"
-    shown = card(identity, kind, question, context=context, options=options, fields=args.get("fields"), call_id=call.id)
-    return ToolMessage(text, id=identity, tool_call_id=call.id, name=SOURCE, artifact={"human_input": shown})
+    form = card(identity, kind, question, context=context, options=options, fields=args.get("fields"), call_id=call.id)
+    return ToolMessage(text, id=identity, tool_call_id=call.id, name=SOURCE, artifact={"human_input": form})
 
 
 def message_id(call_id: str, text: str) -> str:
-    """The id of a question: the same whenever the same call is made again."""
+    """Returns the id of a question: the same if the call is repeated."""
     return CLARIFICATION + (call_id or hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:16])
 
 

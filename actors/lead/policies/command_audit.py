@@ -1,4 +1,4 @@
-"""Which commands the agent may run: some are refused, some run with a warning. It catches mistakes; it is no wall."""
+"""Judges shell commands: some are refused, some run with a warning. It catches mistakes; it is no security boundary."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from typing import Any, Literal, NamedTuple, cast
 
 import structlog
 from langchain.agents.middleware import AgentMiddleware
-from langchain_core.messages import BaseMessage, ToolMessage
+from langchain_core.messages import BaseMessage
 from langgraph.prebuilt.tool_node import ToolCallRequest
 
-from actors.lead.loop.turn import ToolHandler, ToolResult, Turn
+from actors.lead.loop.turn import ToolHandler, ToolResult, Turn, error_result
 from actors.lead.messages.content import messages_of, with_messages
 
 log = structlog.get_logger("sika.command_audit")
 
 TOOL = "bash"
 MAX_CHARACTERS = 10_000
-"""Of a command that is looked at (contract runtime §5.7)."""
+"""Limit of a command's length (contract runtime §5.7)."""
 LOGGED_CHARACTERS = 200
-"""Of a rejected command (contract runtime §5.7)."""
+"""Limit of a rejected command in the log (contract runtime §5.7)."""
 
 
 class Verdict(NamedTuple):
-    """`reasons`: the families found. `rejected`: not even looked at."""
+    """The judgement of a command. `reasons` names the matching families; `rejected` means not examined."""
 
     level: Literal["pass", "warn", "block"]
     reasons: tuple[str, ...] = ()
@@ -33,21 +33,20 @@ class Verdict(NamedTuple):
 
 
 class Family(NamedTuple):
-    """Commands that are dangerous in the same way. `pattern` is for normalised text."""
+    """Commands that are dangerous in the same way. `pattern` matches normalised text."""
 
     name: str
     pattern: re.Pattern[str]
 
 
 # ── the families ────────────────────────────────────────────────────────────────────────────────────────────────────
-# Every search takes a time proportional to the text: patterns begin at a separator or a rare word, and what they skip
-# ends there at the latest.
+# Every search takes linear time: patterns begin at a separator or a rare word, and skip no further than the next one.
 
 _WITHIN = r"[^;&|\n]"
 _ALONE = r"(?![\w.-])"
 _SHELL = r"(?:ba|z|da|k|a|c|tc)?sh"
 _LED = r"(?:(?:sudo|env|exec|nohup|command|time|-{1,2}[\w-]+|\w+=[^\s;&|`(]*) )*+(?:[\w./-]*/)?"
-"""What may stand before the name of a program: other programs that run it, assignments, its directory."""
+"""Prefixes of a program's name: programs that run it, assignments, its directory."""
 _INTO = r"(?:>{1,2}\|?|(?<![\w.-])tee(?: -{1,2}[\w-]+)*+)\s?[\"']?"
 _DOTFILES = r"\.(?:bashrc|bash_profile|bash_login|bash_logout|bash_aliases|profile|zshrc|zprofile|zshenv|zlogin)"
 _HOMES = r"(?:~|\$\{?HOME\}?|/home|/root)/*"
@@ -56,7 +55,7 @@ _COMMAND_BEGINS = r"(?:\A|[;&|(\n`]\s?|(?<![\w.-])(?:then|do|else|if|while|until
 
 
 def _command(word: str, *parts: str) -> str:
-    """A simple command with this word, and after it, in any order, all of these parts."""
+    """Returns the pattern of a simple command with this word, followed by all of these parts in any order."""
     after = "".join(f"(?={_WITHIN}*?{part})" for part in parts)
     return rf"(?:\A|[;&|\n])(?>{_WITHIN}*?(?<![\w.-])(?:{word}){_ALONE}){after}"
 
@@ -103,7 +102,7 @@ MEDIUM = _families(
 
 
 def judge(command: str) -> Verdict:
-    """The command as a whole, each command it consists of, and the words of each as the shell would see them."""
+    """Judges a command as a whole, its simple commands, and the words of each as the shell would split them."""
     if reason := _rejected(command):
         return Verdict("block", (reason,), rejected=True)
     parts = split(command)
@@ -112,9 +111,9 @@ def judge(command: str) -> Verdict:
     except ValueError as error:
         return Verdict("block", (f"not to be read as a command: {str(error).lower()}",))
     texts = list(dict.fromkeys(map(normalised, [command, *parts, *words])))
-    if high := tuple(_found(HIGH, texts)):
+    if high := tuple(_matching(HIGH, texts)):
         return Verdict("block", high)
-    if medium := tuple(_found(MEDIUM, texts)):
+    if medium := tuple(_matching(MEDIUM, texts)):
         return Verdict("warn", medium)
     return Verdict("pass")
 
@@ -127,7 +126,7 @@ def _rejected(command: str) -> str | None:
     return "the command contains a NUL byte" if "\0" in command else None
 
 
-def _found(families: Iterable[Family], texts: Sequence[str]) -> Iterator[str]:
+def _matching(families: Iterable[Family], texts: Sequence[str]) -> Iterator[str]:
     return (family.name for family in families if any(family.pattern.search(text) for text in texts))
 
 
@@ -136,7 +135,7 @@ _NEWLINES = re.compile(r" ?\n[ \n]*")
 
 
 def normalised(text: str) -> str:
-    """One space for each run of them, one newline for each run of lines."""
+    """Collapses runs of spaces into one space, and runs of newlines into one newline."""
     return _NEWLINES.sub("\n", _SPACES.sub(" ", text.replace("\\\n", " "))).strip()
 
 
@@ -151,9 +150,7 @@ _MARK = re.compile(
 
 
 def split(command: str) -> list[str]:
-    """The commands that a command consists of, without comments and the texts of here-documents; the whole if a quote
-    is not closed.
-    """
+    """Splits a command into simple commands, without comments and here-documents. An open quote prevents splitting."""
     parts: list[str] = []
     marks: list[str] = []
     part, position = "", 0
@@ -175,7 +172,7 @@ def split(command: str) -> list[str]:
 
 
 def _after(command: str, position: int, marks: Sequence[str]) -> int:
-    """Where the texts of the here-documents with these marks, which begin at a position, have ended."""
+    """Returns the position after the here-documents with these marks, which begin at `position`."""
     for mark in marks:
         line = None
         while line != mark and position < len(command):
@@ -189,7 +186,7 @@ def _after(command: str, position: int, marks: Sequence[str]) -> int:
 
 
 class CommandAudit(AgentMiddleware[Any, Turn, Any]):
-    """Commands of the tool `bash` are judged before they run (contract runtime §5.7)."""
+    """Judges commands of the tool `bash` before they run (contract runtime §5.7)."""
 
     name = "command_audit"
 
@@ -206,16 +203,15 @@ class CommandAudit(AgentMiddleware[Any, Turn, Any]):
         reasons = "; ".join(verdict.reasons)
         if verdict.level == "block":
             turn.decide(self.name, "blocked", reasons, call_id=call_id)
-            text = f"Error: the command was not run: {reasons}. Find a safer way to do it."
-            return ToolMessage(text, tool_call_id=call_id, name=TOOL, status="error")
+            return error_result(call, f"the command was not run: {reasons}. Find a safer way to do it.")
         turn.decide(self.name, "warned", reasons, call_id=call_id)
         return _warned(await handler(request), reasons)
 
 
 def _log(turn: Turn, command: str, verdict: Verdict) -> None:
-    shown = command[:LOGGED_CHARACTERS] if verdict.rejected else command
-    say = log.info if verdict.level == "pass" else log.warning
-    say("command", thread=turn.thread, run=turn.run, command=shown, verdict=verdict.level, reasons=verdict.reasons)
+    text = command[:LOGGED_CHARACTERS] if verdict.rejected else command
+    write = log.info if verdict.level == "pass" else log.warning
+    write("command", thread=turn.thread, run=turn.run, command=text, verdict=verdict.level, reasons=verdict.reasons)
 
 
 def _warned(result: ToolResult, reasons: str) -> ToolResult:

@@ -1,9 +1,8 @@
-"""Makes any conversation one that a provider takes: every tool call is followed at once by its one result.
+"""Makes any conversation valid for providers: every tool call is followed at once by its one result.
 
-Only what the model is sent changes (contract runtime §5.4). A result belongs to the nearest answer before it that made
-a call of that id (some models use the same ids in every answer), else to the first one after it. What is left over (a
-result of no call, or a second one of the same) may not be sent as a result: it is told, at its place, as hidden text.
-Answers that neither say nor call anything are left out.
+Only the request to the model changes (contract runtime §5.4). A result belongs to the nearest earlier answer with a
+call of its id, else to the first later one. Some models reuse ids. A result without a call, or a second
+result of one call, becomes hidden text at its place. Empty answers are left out.
 """
 
 from __future__ import annotations
@@ -26,33 +25,31 @@ INTERRUPTED = "Error: interrupted before this call had a result."
 INVALID = "Error: the arguments of this call were invalid, and nothing was done: "
 ERROR_CHARACTERS = 500
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
-"""What OpenAI takes as the name of a function."""
+"""OpenAI's pattern of function names."""
 
 
 class DanglingCalls(AgentMiddleware[Any, Turn, Any]):
-    """Repairs what the model is sent, and says so in the answer."""
+    """Repairs the request, and records that with the answer."""
 
     name = "dangling_calls"
 
     async def awrap_model_call(self, request: ModelRequest[Turn], handler: ModelHandler) -> ModelResponse[Any]:
         if is_valid(request.messages):
             return await handler(request)
-        messages, wrong = _mended(request.messages)
+        messages, defects = _mended(request.messages)
         response = await handler(request.override(messages=cast(Any, messages)))
-        text = ", ".join(f"{count} {what}" for what, count in wrong.items())
+        text = ", ".join(f"{count} {defect}" for defect, count in defects.items())
         request.runtime.context.decide(self.name, "repaired", text)
         return response
 
 
 def repaired(messages: Sequence[BaseMessage]) -> Sequence[BaseMessage]:
-    """The conversation as a provider takes it; the same object if it is one already."""
+    """Returns a valid conversation; the same object if it is valid already."""
     return messages if is_valid(messages) else _mended(messages)[0]
 
 
 def is_valid(messages: Sequence[BaseMessage]) -> bool:
-    """Whether every answer can be sent, and has one result right after it for each of its calls, and nothing else is a
-    result.
-    """
+    """Tells whether every answer can be sent, and every call has exactly one result, right after its answer."""
     waiting: set[str] = set()
     for message in messages:
         if isinstance(message, ToolMessage):
@@ -62,15 +59,15 @@ def is_valid(messages: Sequence[BaseMessage]) -> bool:
         elif waiting:
             return False
         elif isinstance(message, AIMessage):
-            asked = _asked(message)
-            if asked is None or not (asked or _speaks(message)):
+            ids = _sendable_ids(message)
+            if ids is None or not (ids or _speaks(message)):
                 return False
-            waiting = asked
+            waiting = ids
     return not waiting
 
 
 class _Call(NamedTuple):
-    """A call of any form. `args` is a text where it is no JSON object; `error`: why it could not be made."""
+    """A call of any form. `args` is text unless it is a JSON object. `error` says why it could not be made."""
 
     id: str
     name: str
@@ -79,22 +76,22 @@ class _Call(NamedTuple):
 
 
 def _calls(message: AIMessage) -> list[_Call]:
-    """The calls of an answer: raw ones count only if there are no structured ones (contract runtime §5.4)."""
-    found = [_Call(call["id"] or "", call["name"], call["args"]) for call in message.tool_calls]
+    """Returns the calls of an answer; raw ones only if there are no structured ones (contract runtime §5.4)."""
+    calls = [_Call(call["id"] or "", call["name"], call["args"]) for call in message.tool_calls]
     for call in message.invalid_tool_calls:
-        found.append(_Call(call["id"] or "", call["name"] or "", call["args"], call["error"] or "they are not JSON"))
+        calls.append(_Call(call["id"] or "", call["name"] or "", call["args"], call["error"] or "they are not JSON"))
     raw = message.additional_kwargs.get("tool_calls")
     if isinstance(raw, list) and not message.tool_calls:
-        known = {call.id for call in found}
-        found += [call for call in map(_parsed, raw) if call.id not in known]
-    return found
+        ids = {call.id for call in calls}
+        calls += [call for call in map(_parsed, raw) if call.id not in ids]
+    return calls
 
 
 def _parsed(raw: Any) -> _Call:
-    given = raw if isinstance(raw, dict) else {}
-    function = given.get("function")
+    call = raw if isinstance(raw, dict) else {}
+    function = call.get("function")
     function = function if isinstance(function, dict) else {}
-    identity, name = given.get("id"), function.get("name")
+    identity, name = call.get("id"), function.get("name")
     return _Call(
         identity if isinstance(identity, str) else "",
         name if isinstance(name, str) else "",
@@ -102,8 +99,8 @@ def _parsed(raw: Any) -> _Call:
     )
 
 
-def _asked(message: AIMessage) -> set[str] | None:
-    """Ids of the calls of an answer; None if it cannot be sent as it is."""
+def _sendable_ids(message: AIMessage) -> set[str] | None:
+    """Returns the ids of an answer's calls; None if it cannot be sent unchanged."""
     structured, invalid = message.tool_calls, message.invalid_tool_calls
     ids: set[str] = set()
     for call in structured:
@@ -114,9 +111,9 @@ def _asked(message: AIMessage) -> set[str] | None:
         return ids if len(ids) == len(structured) else None
     calls = _calls(message)
     texts = calls[len(structured) :]
-    if not all(one.id and _is_name(one.name) and isinstance(one.args, str) for one in texts):
+    if not all(call.id and _is_name(call.name) and isinstance(call.args, str) for call in texts):
         return None
-    ids.update(one.id for one in texts)
+    ids.update(call.id for call in texts)
     raw = len(texts) > len(invalid)
     if len(ids) < len(calls) or not calls or (raw and not _is_sent_raw(message)):
         return None
@@ -124,7 +121,7 @@ def _asked(message: AIMessage) -> set[str] | None:
 
 
 def _is_sent_raw(message: AIMessage) -> bool:
-    """Whether raw calls are sent as they are: beside others, they would not be sent at all."""
+    """Tells whether LangChain sends the raw calls; it drops them beside invalid ones."""
     raw = message.additional_kwargs["tool_calls"]
     return not message.invalid_tool_calls and all(call.get("type") == "function" for call in raw)
 
@@ -143,37 +140,37 @@ def _speaks(message: AIMessage) -> bool:
 
 
 def _mended(messages: Sequence[BaseMessage]) -> tuple[list[BaseMessage], Counter[str]]:
-    """The conversation in order, and how often what was wrong with it."""
-    wrong: Counter[str] = Counter()
+    """Returns a valid conversation, and the counts of its defects."""
+    defects: Counter[str] = Counter()
     answers = {place: message for place, message in enumerate(messages) if isinstance(message, AIMessage)}
-    calls = {place: found for place, message in answers.items() if (found := _calls(message))}
+    calls = {place: parsed for place, message in answers.items() if (parsed := _calls(message))}
     results = _results(messages, calls)
-    used = {result for found in results.values() for result in found}
+    used = {result for places in results.values() for result in places}
     mended: list[BaseMessage] = []
     for place, message in enumerate(messages):
         if place in calls:
-            said, own = _said(answers[place], calls[place], place)
-            wrong["rewritten"] += said is not message
-            wrong["missing"] += results[place].count(None)
-            wrong["moved"] += sum(r is not None and not place < r <= place + len(own) for r in results[place])
+            answer, own = _sendable(answers[place], calls[place], place)
+            defects["rewritten"] += answer is not message
+            defects["missing"] += results[place].count(None)
+            defects["moved"] += sum(r is not None and not place < r <= place + len(own) for r in results[place])
             outcomes = [None if result is None else messages[result] for result in results[place]]
-            mended += [said, *map(_result, own, cast("list[ToolMessage | None]", outcomes))]
+            mended += [answer, *map(_result, own, cast("list[ToolMessage | None]", outcomes))]
         elif isinstance(message, ToolMessage):
             if place not in used:
-                wrong["orphaned"] += 1
-                mended.append(_told(message))
+                defects["orphaned"] += 1
+                mended.append(_as_text(message))
         elif place in answers and not _speaks(answers[place]):
-            wrong["empty"] += 1
+            defects["empty"] += 1
         elif place in answers and "tool_calls" in message.additional_kwargs:
-            wrong["rewritten"] += 1
+            defects["rewritten"] += 1
             mended.append(_rewritten(answers[place], []))
         else:
             mended.append(message)
-    return mended, +wrong
+    return mended, +defects
 
 
 def _results(messages: Sequence[BaseMessage], calls: Mapping[int, Sequence[_Call]]) -> dict[int, list[int | None]]:
-    """Where the results are of the calls of every answer that has some."""
+    """Returns for each answer with calls the places of their results."""
     waiting: dict[int, dict[str, deque[int]]] = {}
     latest: dict[str, deque[int]] = {}
     early: dict[str, deque[int]] = {}
@@ -191,16 +188,16 @@ def _results(messages: Sequence[BaseMessage], calls: Mapping[int, Sequence[_Call
     }
 
 
-def _said(message: AIMessage, calls: Sequence[_Call], place: int) -> tuple[AIMessage, Sequence[_Call]]:
-    """An answer and its calls as they can be sent."""
-    if _asked(message) is not None:
+def _sendable(message: AIMessage, calls: Sequence[_Call], place: int) -> tuple[AIMessage, Sequence[_Call]]:
+    """Returns an answer and its calls in a form that can be sent."""
+    if _sendable_ids(message) is not None:
         return message, calls
     calls = _named(calls, place)
     return _rewritten(message, calls), calls
 
 
 def _result(call: _Call, result: ToolMessage | None) -> ToolMessage:
-    """What came of a call."""
+    """Returns the result of a call, or an error in its place."""
     if result is None:
         text = INTERRUPTED if call.error is None else f"{INVALID}{call.error[:ERROR_CHARACTERS]}"
         return ToolMessage(text, tool_call_id=call.id, name=call.name, status="error")
@@ -208,24 +205,24 @@ def _result(call: _Call, result: ToolMessage | None) -> ToolMessage:
 
 
 def _named(calls: Sequence[_Call], place: int) -> list[_Call]:
-    """The calls, each with an id of its own and a name that can be sent."""
-    known, seen = {call.id for call in calls}, set[str]()
-    found = []
+    """Returns the calls with unique ids, and names that can be sent."""
+    taken, used = {call.id for call in calls}, set[str]()
+    named = []
     for number, call in enumerate(calls):
         identity = call.id
-        if not identity or identity in seen:
+        if not identity or identity in used:
             identity = f"call_{place}_{number}"
-            while identity in known:
+            while identity in taken:
                 identity += "_"
-        seen.add(identity)
-        known.add(identity)
+        used.add(identity)
+        taken.add(identity)
         name = re.sub(r"[^a-zA-Z0-9_-]", "_", call.name)[:64] or "unknown"
-        found.append(call._replace(id=identity, name=name))
-    return found
+        named.append(call._replace(id=identity, name=name))
+    return named
 
 
 def _rewritten(message: AIMessage, calls: Sequence[_Call]) -> AIMessage:
-    """The answer with these calls and no others."""
+    """Returns the answer with only these calls."""
     extra = {name: value for name, value in message.additional_kwargs.items() if name != "tool_calls"}
     good = [
         {"type": "tool_call", "id": call.id, "name": call.name, "args": call.args}
@@ -246,8 +243,8 @@ def _text(args: Any) -> str:
     return msgspec.json.encode(args, enc_hook=str).decode()
 
 
-def _told(result: ToolMessage) -> HumanMessage:
-    """A result of no call, as text that people are not shown."""
+def _as_text(result: ToolMessage) -> HumanMessage:
+    """Returns a result without a call as hidden text."""
     named = f" of {result.name}" if result.name else ""
     text = f"A result{named}, whose call is not in this conversation:\n{text_of(result.content)}"
     return HumanMessage(text, id=result.id, additional_kwargs={"hide_from_ui": True})

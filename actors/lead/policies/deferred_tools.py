@@ -1,4 +1,4 @@
-"""Keeps the schemas of many tools from the model until it looks for them."""
+"""Hides the schemas of many tools from the model until it searches for them."""
 
 from __future__ import annotations
 
@@ -8,95 +8,90 @@ from typing import Any, NamedTuple, cast
 
 import msgspec
 from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
-from langchain_core.messages import ToolMessage
+from langchain_core.messages import ToolCall, ToolMessage
 from langchain_core.tools import BaseTool, StructuredTool
 from langchain_core.utils.function_calling import convert_to_openai_function
 from langgraph.prebuilt.tool_node import ToolCallRequest
 from langgraph.types import Command
 
-from actors.lead.loop.turn import ModelHandler, ToolHandler, ToolResult, Turn, message_of
+from actors.lead.loop.turn import ModelHandler, ToolHandler, ToolResult, Turn, error_result, message_of
 from core.errors import Invalid
 from core.events import Json
 from core.patterns import Pattern
 
 SEARCH = "tool_search"
 MOST_FOUND = 5
-"""Schemas of one search (contract runtime §6)."""
+"""Limit of the schemas of one search (contract runtime §6)."""
 QUERY_CHARACTERS = 500
 DESCRIPTION_CHARACTERS = 2000
-"""Of each description, how much is searched."""
+"""Length of each description that is searched."""
 _NAME_HIT, _DESCRIPTION_HIT = 2, 1
 
 
 class Deferred(NamedTuple):
-    """A tool that the model knows by its name only, until it was promoted."""
+    """A tool that the model knows only by name until it is promoted."""
 
     name: str
     description: str
     schema: Json
-    """As OpenAI writes a function."""
+    """The function in OpenAI's format."""
 
 
 class DeferredTools(AgentMiddleware[Any, Turn, Any]):
-    """The deferred tools have to be among the agent's tools all the same: those that were promoted are called as every
-    other.
-    """
+    """Hides deferred tools until they are promoted. They must be among the agent's tools, to be called then."""
 
     name = "deferred_tools"
 
     def __init__(self, deferred: Iterable[BaseTool]) -> None:
         super().__init__()
-        found = {
-            tool.name: Deferred(tool.name, tool.description, convert_to_openai_function(tool)) for tool in deferred
-        }
-        self._catalogue = [found[name] for name in sorted(found)]
-        self._names = frozenset(found)
+        tools = [Deferred(tool.name, tool.description, convert_to_openai_function(tool)) for tool in deferred]
+        self._catalogue = sorted(tools, key=lambda tool: tool.name)
+        self._names = frozenset(tool.name for tool in tools)
         self.catalog_hash = hash_of(self._catalogue)
         self.tools = [_search_tool(self._catalogue)]
 
     async def awrap_model_call(self, request: ModelRequest[Turn], handler: ModelHandler) -> ModelResponse[Any]:
-        unknown = self._names - self._promoted(request.runtime.context.state.values)
-        shown = [tool for tool in request.tools if not isinstance(tool, BaseTool) or tool.name not in unknown]
-        if len(shown) < len(request.tools):
-            request = request.override(tools=shown)
+        hidden = self._names - self._promoted(request.runtime.context.state.values)
+        visible = [tool for tool in request.tools if not isinstance(tool, BaseTool) or tool.name not in hidden]
+        if len(visible) < len(request.tools):
+            request = request.override(tools=visible)
         return await handler(request)
 
     async def awrap_tool_call(self, request: ToolCallRequest, handler: ToolHandler) -> ToolResult:
-        turn, name = cast(Turn, request.runtime.context), request.tool_call["name"]
-        call_id = str(request.tool_call["id"])
+        turn, call = cast(Turn, request.runtime.context), request.tool_call
+        name, call_id = call["name"], str(call["id"])
         if name == SEARCH:
-            return self._search(turn, call_id, request.tool_call["args"].get("query"))
-        if name in self._names and name not in self._known(turn, call_id) and not turn.begun(call_id):
+            return self._search(turn, call)
+        if name in self._names and name not in self._promoted_at(turn, call_id) and not turn.begun(call_id):
             text = f"you do not know the arguments of {name} yet. Call {SEARCH} with the query select:{name} first."
             turn.decide(self.name, "denied", text, call_id=call_id)
-            return _answer(call_id, name, f"Error: {text}", failed=True)
+            return error_result(call, text)
         return await handler(request)
 
-    def _search(self, turn: Turn, call_id: str, query: Any) -> ToolResult:
+    def _search(self, turn: Turn, call: ToolCall) -> ToolResult:
+        query, call_id = call["args"].get("query"), str(call["id"])
         if not isinstance(query, str) or not query.strip() or len(query) > QUERY_CHARACTERS:
-            return _answer(call_id, SEARCH, f"Error: query: 1 to {QUERY_CHARACTERS} characters", failed=True)
-        found = matching(query, self._catalogue)
-        message = _answer(call_id, SEARCH, found_text(found))
-        if not found:
+            return error_result(call, f"query: 1 to {QUERY_CHARACTERS} characters")
+        hits = matching(query, self._catalogue)
+        message = ToolMessage(schemas_of(hits), tool_call_id=call_id, name=SEARCH)
+        if not hits:
             return message
-        names = [one.name for one in found]
+        names = [tool.name for tool in hits]
         turn.decide(self.name, "promoted", ", ".join(names), call_id=call_id)
         before = self._promoted(turn.state.values)
         promoted = {"catalog_hash": self.catalog_hash, "names": sorted(before.union(names))}
         return Command(update={"promoted": promoted, "messages": [message]})
 
     def _promoted(self, values: Mapping[str, Any]) -> frozenset[str]:
-        """The names that count: of a catalogue that has changed, none."""
-        found = values.get("promoted")
-        if not isinstance(found, dict) or found.get("catalog_hash") != self.catalog_hash:
+        """Returns the promoted names; none if the catalogue has changed."""
+        promoted = values.get("promoted")
+        if not isinstance(promoted, dict) or promoted.get("catalog_hash") != self.catalog_hash:
             return frozenset()
-        names = found.get("names")
+        names = promoted.get("names")
         return self._names.intersection(name for name in names if isinstance(name, str)) if names else frozenset()
 
-    def _known(self, turn: Turn, call_id: str) -> frozenset[str]:
-        """What had been promoted when the model made this call: a search in the same answer came too late for it,
-        whichever of them is done first.
-        """
+    def _promoted_at(self, turn: Turn, call_id: str) -> frozenset[str]:
+        """Returns the names promoted before the answer with this call; searches of the same answer do not count."""
         state, message = turn.state, message_of(turn, call_id) or {}
         if any(call["name"] == SEARCH for call in message.get("tool_calls", ())):
             return self._promoted(state.values_at(state.commit_at(state.said_seq())))
@@ -104,57 +99,59 @@ class DeferredTools(AgentMiddleware[Any, Turn, Any]):
 
 
 def block(names: Iterable[str]) -> str:
-    """What the system prompt says of deferred tools (contract runtime §3), empty if there are none."""
+    """Returns the system prompt's list of deferred tools (contract runtime §3), "" if there are none."""
     listed = "\n".join(sorted(names))
     return f"<available-deferred-tools>\n{listed}\n</available-deferred-tools>" if listed else ""
 
 
 def hash_of(catalogue: Sequence[Deferred]) -> str:
-    """Short hash of what the model can be told of the tools."""
-    return hashlib.blake2b(msgspec.json.encode([one.schema for one in catalogue]), digest_size=8).hexdigest()
+    """Returns a short hash of the tools' schemas."""
+    return hashlib.blake2b(msgspec.json.encode([tool.schema for tool in catalogue]), digest_size=8).hexdigest()
 
 
 def matching(query: str, catalogue: Sequence[Deferred]) -> list[Deferred]:
-    """The tools that a query finds, the best first: `select:a,b` by name, `+must rest` those with `must` in their name
-    ordered by `rest`, anything else as a regular expression.
+    """Returns the tools that match a query, the best first.
+
+    `select:a,b` selects by name. `+must rest` requires `must` in the name and ranks by `rest`. Any other query is a
+    regular expression.
     """
     query = query.strip()
     if query.startswith("select:"):
-        by_name = {one.name: one for one in catalogue}
-        wanted = dict.fromkeys(name.strip() for name in query.removeprefix("select:").split(","))
-        return [by_name[name] for name in wanted if name in by_name][:MOST_FOUND]
+        by_name = {tool.name: tool for tool in catalogue}
+        names = dict.fromkeys(name.strip() for name in query.removeprefix("select:").split(","))
+        return [by_name[name] for name in names if name in by_name][:MOST_FOUND]
     if query.startswith("+"):
         must, _, rest = query[1:].strip().partition(" ")
-        candidates = [one for one in catalogue if must.lower() in one.name.lower()]
+        candidates = [tool for tool in catalogue if must.lower() in tool.name.lower()]
         return _ranked(candidates, _scores(rest.strip(), candidates), least=0)
     return _ranked(catalogue, _scores(query, catalogue), least=_DESCRIPTION_HIT)
 
 
-def found_text(found: Sequence[Deferred]) -> str:
-    """What the model is told: a JSON array of function schemas."""
-    if not found:
+def schemas_of(hits: Sequence[Deferred]) -> str:
+    """Returns the result of a search: a JSON array of function schemas."""
+    if not hits:
         return "No tool was found. Try other words, or the names in <available-deferred-tools>."
-    return msgspec.json.encode([one.schema for one in found]).decode()
+    return msgspec.json.encode([tool.schema for tool in hits]).decode()
 
 
 def _ranked(catalogue: Sequence[Deferred], scores: Sequence[int], *, least: int) -> list[Deferred]:
-    found = [(score, one) for score, one in zip(scores, catalogue, strict=True) if score >= least]
-    return [one for _, one in sorted(found, key=lambda pair: -pair[0])][:MOST_FOUND]
+    hits = [(score, tool) for score, tool in zip(scores, catalogue, strict=True) if score >= least]
+    return [tool for _, tool in sorted(hits, key=lambda pair: -pair[0])][:MOST_FOUND]
 
 
 def _scores(query: str, catalogue: Sequence[Deferred]) -> list[int]:
-    """How well each tool fits. What is no expression is looked for as it is."""
+    """Returns a score for each tool. A query that is not a valid expression is searched literally."""
     try:
         hit = Pattern(query).found_in
     except Invalid:
-        return [_score(lambda text: query.lower() in text.lower(), one) for one in catalogue]
-    return [_score(hit, one) for one in catalogue]
+        return [_score(lambda text: query.lower() in text.lower(), tool) for tool in catalogue]
+    return [_score(hit, tool) for tool in catalogue]
 
 
-def _score(hit: Callable[[str], bool], one: Deferred) -> int:
-    if hit(one.name):
+def _score(hit: Callable[[str], bool], tool: Deferred) -> int:
+    if hit(tool.name):
         return _NAME_HIT
-    return _DESCRIPTION_HIT if hit(f"{one.name} {one.description[:DESCRIPTION_CHARACTERS]}") else 0
+    return _DESCRIPTION_HIT if hit(f"{tool.name} {tool.description[:DESCRIPTION_CHARACTERS]}") else 0
 
 
 def _search_tool(catalogue: Sequence[Deferred]) -> BaseTool:
@@ -166,10 +163,6 @@ def _search_tool(catalogue: Sequence[Deferred]) -> BaseTool:
             query: `select:name,other_name` for tools by name; a regular expression for names and descriptions, such as
                 `slack|mail`; or `+slack send`: tools with slack in the name, those about send first.
         """
-        return found_text(matching(query, catalogue))
+        return schemas_of(matching(query, catalogue))
 
     return StructuredTool.from_function(coroutine=tool_search, name=SEARCH)
-
-
-def _answer(call_id: str, name: str, text: str, *, failed: bool = False) -> ToolMessage:
-    return ToolMessage(text, tool_call_id=call_id, name=name, status="error" if failed else "success")

@@ -1,4 +1,4 @@
-"""Tells the model what day it is, and what is known of the person: right before the message that it came with."""
+"""Inserts the date and other reminders for the model, each right before its message."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ KEPT = 1024
 
 
 class DynamicContext(AgentMiddleware[Any, Turn, Any]):
-    """Reminders ride on messages of the thread; only the model sees them as messages (decision 11)."""
+    """Expands reminders, which are fields of the thread's messages, into messages for the model (decision 11)."""
 
     name = "dynamic_context"
 
@@ -26,18 +26,18 @@ class DynamicContext(AgentMiddleware[Any, Turn, Any]):
 
 
 def expanded(messages: list[AnyMessage]) -> list[AnyMessage]:
-    """The conversation with its reminders; the same list if it has none."""
+    """Returns the conversation with its reminders; the same list if it has none."""
     places = [n for n, message in enumerate(messages) if REMINDER in message.additional_kwargs]
-    found = messages
+    result = messages
     for place in reversed(places):
         message = messages[place]
         text = message.additional_kwargs[REMINDER]
         if isinstance(message, HumanMessage) and isinstance(text, str):
-            found = [*found[:place], _reminder(f"{message.id}__reminder", text), *found[place:]]
-    return found
+            result = [*result[:place], _reminder(f"{message.id}__reminder", text), *result[place:]]
+    return result
 
 
 @lru_cache(KEPT)
 def _reminder(identity: str, text: str) -> HumanMessage:
-    """The same object for the same reminder: what is made of it for a provider is made once."""
+    """Returns the same object for the same reminder, so that its conversion for the provider is cached."""
     return HumanMessage(text, id=identity, additional_kwargs=dict(FLAGS))

@@ -1,4 +1,4 @@
-"""Why the model stopped: what was cut off or refused is not acted upon, and the person is told why."""
+"""Drops the tool calls of truncated and refused answers, and tells the person the reason."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from actors.lead.model.answer import noted, without_calls
 LENGTH = frozenset(
     ("length", "max_tokens", "max_output_tokens", "model_length", "token_limit", "model_context_window_exceeded")
 )
-"""OpenAI, Anthropic and Gemini, the Responses API, Mistral, watsonx, Anthropic; in small letters."""
+"""OpenAI, Anthropic and Gemini, the Responses API, Mistral, watsonx, Anthropic; in lower case."""
 SAFETY = frozenset(
     (
         *("content_filter", "content_filtered", "refusal", "refused", "safety", "recitation", "blocklist"),
         *("prohibited_content", "spii", "image_safety", "guardrail_intervened", "sensitive"),
     )
 )
-"""OpenAI, Bedrock, Anthropic, Gemini, GLM; in small letters."""
+"""OpenAI, Bedrock, Anthropic, Gemini, GLM; in lower case."""
 
 CUT_OFF = "The answer was cut off at the model's length limit, and the tools it called for were not used."
 CUT_SHORT = "The answer was cut off at the model's length limit."
@@ -28,9 +28,7 @@ REFUSED = "The model or its provider declined to answer this ({reason}). No tool
 
 
 class LengthFinish(AgentMiddleware[Any, Turn, Any]):
-    """The calls of a truncated answer may be cut off themselves: they are not made (contract runtime §23.1). The person
-    is told in any case.
-    """
+    """Drops the calls of a truncated answer, which may be truncated too, and adds a note (contract runtime §23.1)."""
 
     name = "length_finish"
 
@@ -50,7 +48,7 @@ class LengthFinish(AgentMiddleware[Any, Turn, Any]):
 
 
 class SafetyFinish(AgentMiddleware[Any, Turn, Any]):
-    """A refused answer calls no tools, and says that it is one (contract runtime §23.1)."""
+    """Drops the calls of a refused answer, and adds a note (contract runtime §23.1)."""
 
     name = "safety_finish"
 
@@ -64,7 +62,7 @@ class SafetyFinish(AgentMiddleware[Any, Turn, Any]):
 
 
 def finish_reason(message: AIMessage) -> str:
-    """Why the model stopped, in small letters, as its provider calls it; empty if it did not say."""
+    """Returns the provider's reason in lower case, "" if there is none."""
     about = message.response_metadata
     details = about.get("incomplete_details")
     reason = details.get("reason") if isinstance(details, dict) else None
@@ -73,7 +71,7 @@ def finish_reason(message: AIMessage) -> str:
 
 
 def has_calls(message: AIMessage) -> bool:
-    """Whether an answer calls anything, in whatever form."""
+    """Tells whether an answer calls tools, in any form."""
     extra = message.additional_kwargs
     return bool(
         message.tool_calls or message.invalid_tool_calls or extra.get("tool_calls") or extra.get("function_call")

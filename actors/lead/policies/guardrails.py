@@ -1,4 +1,4 @@
-"""Whether a tool call may be made: as a provider says, and without its word not (contract runtime §5.6)."""
+"""Asks a provider whether a tool call may be made; without its answer, the call is denied (contract runtime §5.6)."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from typing import Any, cast
 import anyio.to_thread
 import structlog
 from langchain.agents.middleware import AgentMiddleware
-from langchain_core.messages import ToolCall, ToolMessage
+from langchain_core.messages import ToolCall
 from langgraph.errors import GraphBubbleUp
 from langgraph.prebuilt.tool_node import ToolCallRequest
 
-from actors.lead.loop.turn import ToolHandler, ToolResult, Turn
+from actors.lead.loop.turn import ToolHandler, ToolResult, Turn, error_result
 from core.config import settings
 from core.ports.guardrails import DENIED, EVALUATOR_ERROR, Decision, Provider, Reason, Request
 
 log = structlog.get_logger("sika.guardrails")
 
 DEADLINE_SECONDS = 10.0
-"""For the word on one call."""
+"""Timeout of the decision on one call."""
 
 
 class Guardrails(AgentMiddleware[Any, Turn, Any]):
-    """Asks the provider before each call that was not begun already; fails closed, unless configured otherwise."""
+    """Asks the provider before each call, except a call begun before a crash. Fails closed unless configured open."""
 
     name = "guardrails"
 
-    def __init__(self, wanted: settings.Guardrails, provider: Provider) -> None:
+    def __init__(self, config: settings.Guardrails, provider: Provider) -> None:
         self._provider = provider
-        self._passport, self._fail_closed = wanted.passport, wanted.fail_closed
+        self._passport, self._fail_closed = config.passport, config.fail_closed
 
     async def awrap_tool_call(self, request: ToolCallRequest, handler: ToolHandler) -> ToolResult:
         turn, call = cast(Turn, request.runtime.context), request.tool_call
@@ -50,8 +50,7 @@ class Guardrails(AgentMiddleware[Any, Turn, Any]):
         reason = decision.reasons[0] if decision.reasons else Reason(DENIED, "the policy does not allow it")
         rule = f" (policy {decision.policy_id})" if decision.policy_id else ""
         turn.decide(self.name, "denied", f"{reason.code}: {reason.message}{rule}", call_id=call_id)
-        text = f"Error: the tool {call['name']!r} was denied ({reason.code}): {reason.message}"
-        return ToolMessage(text, tool_call_id=call_id, name=call["name"], status="error")
+        return error_result(call, f"the tool {call['name']!r} was denied ({reason.code}): {reason.message}")
 
     def _request(self, turn: Turn, call: ToolCall) -> Request:
         return Request(
@@ -89,15 +88,15 @@ async def _evaluated(provider: Provider, request: Request) -> Any:
 
 
 def _checked(answer: Any) -> Decision:
-    """Ours of what a provider says in whatever classes it has. Raises `TypeError` if it says neither yes nor no."""
+    """Converts a provider's answer from its own classes. Raises `TypeError` if `allow` is not a boolean."""
     if not isinstance(answer.allow, bool):
         raise TypeError(f"allow: expected true or false, got {type(answer.allow).__name__}")
-    reasons = [_reason(one) for one in getattr(answer, "reasons", None) or ()]
+    reasons = [_reason(reason) for reason in getattr(answer, "reasons", None) or ()]
     return Decision(answer.allow, reasons, getattr(answer, "policy_id", None))
 
 
-def _reason(given: Any) -> Reason:
+def _reason(reason: Any) -> Reason:
     code, message = (
-        given.get(key) if isinstance(given, Mapping) else getattr(given, key, None) for key in ("code", "message")
+        reason.get(key) if isinstance(reason, Mapping) else getattr(reason, key, None) for key in ("code", "message")
     )
     return Reason(str(code or DENIED), str(message or "the policy does not allow it"))

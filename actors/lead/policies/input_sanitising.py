@@ -1,15 +1,15 @@
-"""What people and programs say is not what the server says: control tags in it are harmless when the model reads it.
+"""Neutralises control tags in the text of people and programs, so that it cannot pass for the server's.
 
 Theory of operation
 -------------------
-The state keeps what was said; only the request to the model is changed. A client can write every field of a message, so
-no flag, name or id tells who wrote it: the log does. A note is among the facts of the run and not in the conversation;
-a question came out of a tool call. Reminders ride on messages (decision 11), and come after this policy. A summary is
-a model's text about what people said: no exception. Of the server's block about uploads, which is part of a person's
-message, `uploads_block` tells the length, and only a well-formed block of that length stays as it is.
+The state keeps the original text; only the request to the model changes. A client can write every field of a message,
+so flags, names and ids prove nothing about its author: only the log does. A note is a fact of the run and not part of
+the conversation; a question is the result of a tool call. Reminders are expanded after this policy (decision 11).
+Summaries are sanitised too. The block about uploads begins a person's message. Its first `uploads_block` characters
+stay unchanged only if they form a valid block.
 
-An answer to a question stays as it is where it is one of the question's options, which are the model's words. In words
-of their own people can say anything, here too.
+An answer to a question stays unchanged if it is one of the question's options, which the model wrote. Free answers are
+sanitised.
 """
 
 from __future__ import annotations
@@ -33,8 +33,9 @@ T = TypeVar("T")
 
 
 class InputSanitising(AgentMiddleware[Any, Turn, Any]):
-    """Of people's messages, and of tool messages: a client can send those too. What tools really gave was sanitised
-    before it was recorded. What it remembers is a cache.
+    """Sanitises messages of people, and tool messages, which a client can send too; with a cache.
+
+    Real results of tools were sanitised before they were recorded.
     """
 
     name = "input_sanitising"
@@ -51,15 +52,15 @@ class InputSanitising(AgentMiddleware[Any, Turn, Any]):
         return await handler(request)
 
     def _changed(self, turn: Turn, messages: Sequence[AnyMessage]) -> dict[int, Any]:
-        found: dict[int, Any] = {}
+        changed: dict[int, Any] = {}
         for place, message in enumerate(messages):
             plain = isinstance(message.content, str) and not suspect(message.content)
             if plain or not isinstance(message, HumanMessage | ToolMessage):
                 continue
             harmless = self._harmless.of(message, partial(_harmless, message))
             if harmless is not None and not _exempt(turn, messages, place):
-                found[place] = harmless
-        return found
+                changed[place] = harmless
+        return changed
 
 
 def _exempt(turn: Turn, messages: Sequence[AnyMessage], place: int) -> bool:
@@ -72,13 +73,13 @@ def _exempt(turn: Turn, messages: Sequence[AnyMessage], place: int) -> bool:
 
 
 def is_note(turn: Turn, message: BaseMessage) -> bool:
-    """Whether a message is what a policy has to tell the model now: such are never part of the conversation."""
+    """Tells whether a message is a current note of a policy; notes are never part of the conversation."""
     notes = turn.state.runs[turn.run].notes
     return message.id not in turn.state.places and any(note.get("id") == message.id for note in notes)
 
 
 def _is_option(turn: Turn, messages: Sequence[AnyMessage], place: int, response: Any) -> bool:
-    """Whether a message is an option of a question that was open when it came."""
+    """Tells whether a message is an option of the question that was open before it."""
     for earlier in reversed(messages[:place]):
         if not isinstance(earlier, ToolMessage):
             return False
@@ -89,35 +90,35 @@ def _is_option(turn: Turn, messages: Sequence[AnyMessage], place: int, response:
 
 
 def from_call(state: ThreadState, identity: str) -> bool:
-    """Whether the message of that id, as it stands in the conversation, came out of a tool call."""
+    """Tells whether the current version of a message is the result of a tool call."""
     for index in state.chain(state.head):
         commit = state.commits[index]
         messages = commit.patch.get("messages")
         if commit.source == "loop" and commit.node == COMPACTED:
-            continue  # what it kept came before
-        if isinstance(messages, list) and any(isinstance(one, dict) and one.get("id") == identity for one in messages):
+            continue  # a compaction only keeps messages of earlier commits
+        if isinstance(messages, list) and any(isinstance(m, dict) and m.get("id") == identity for m in messages):
             return commit.source == "loop" and commit.node == "tools"
     return False
 
 
 class Remembered(Generic[T]):
-    """What is known about message objects, as long as they live."""
+    """A cache of values by message object, as long as the objects live."""
 
     def __init__(self) -> None:
-        self._known: dict[int, tuple[weakref.ref[BaseMessage], T]] = {}
+        self._entries: dict[int, tuple[weakref.ref[BaseMessage], T]] = {}
 
-    def of(self, message: BaseMessage, find: Callable[[], T]) -> T:
+    def of(self, message: BaseMessage, compute: Callable[[], T]) -> T:
         key = id(message)
-        known = self._known.get(key)
-        if known is not None and known[0]() is message:
-            return known[1]
-        found = find()
-        self._known[key] = (weakref.ref(message, lambda _: self._known.pop(key, None)), found)
-        return found
+        entry = self._entries.get(key)
+        if entry is not None and entry[0]() is message:
+            return entry[1]
+        value = compute()
+        self._entries[key] = (weakref.ref(message, lambda _: self._entries.pop(key, None)), value)
+        return value
 
 
 def _harmless(message: BaseMessage) -> BaseMessage | None:
-    """The message as the model may see it; None: as it is."""
+    """Returns the message without control tags, None if it has none."""
     content, size = message.content, message.additional_kwargs.get(UPLOADS_BLOCK)
     if isinstance(size, int) and size > 0 and isinstance(message, HumanMessage):
         first = rewritten(content if isinstance(content, str) else content[:1], lambda text: _after(text, size))
@@ -128,7 +129,7 @@ def _harmless(message: BaseMessage) -> BaseMessage | None:
 
 
 def _after(text: str, size: int) -> str:
-    """A text that begins with the server's block about uploads: the block stays, if it is one."""
+    """Neutralises a text that begins with the server's block about uploads; a valid block stays."""
     block = text[:size].rstrip()
     inner = block.removeprefix("<uploaded_files>").removesuffix("</uploaded_files>")
     if len(block) - len(inner) != len("<uploaded_files></uploaded_files>") or neutralised(inner) is not inner:

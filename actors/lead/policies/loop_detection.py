@@ -1,10 +1,10 @@
-"""Notices an agent that goes in circles: warns it, then stops it.
+"""Detects an agent in a loop: warns it, then stops it.
 
-What it knows is the log: the answers of this run with tool calls, and the last `window_size` such answers before them.
-*The same calls*: counted among the last `window_size` answers of the thread. So many warn, once for as long as the set
-of calls is in the window; to stop, this run must have made them so often: what was fine in the runs before (the same
-command every morning) does not end a later one. *The same tool*, whatever its arguments: counted over the run, so that
-a long thread has no old counts; warned of once for each tool. The first rule, if it has something to say, comes first.
+The input is the log: the answers of this run with tool calls, and the last `window_size` such answers before them.
+*The same calls* are counted among the last `window_size` answers of the thread. The warning comes once for as long as
+the set of calls stays in the window. The hard limit counts only this run: the same command every morning does not stop
+a later run. *The same tool*, with any arguments, is counted over the run; its warning comes once for each tool. The
+first rule takes precedence.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from core.thread.usage import answer_in
 NOTE = "loop_warning"
 """Name of the hidden message (contract runtime §4)."""
 WARNINGS = 4
-"""The most at once (contract runtime §5.18)."""
+"""Limit of warnings in one note (contract runtime §5.18)."""
 BUCKET_LINES = 200
 WHOLE = ("write_file", "str_replace")
-"""Tools of which every argument counts."""
+"""Tools whose arguments all count."""
 SALIENT = ("path", "url", "query", "command", "pattern", "glob", "cmd")
-"""Of other tools, these arguments, if there are any."""
+"""Arguments that count for other tools, if they have any of them."""
 
 
 class LoopDetection(AgentMiddleware[Any, Turn, Any]):
@@ -61,32 +61,32 @@ class LoopDetection(AgentMiddleware[Any, Turn, Any]):
 
 
 class Step(NamedTuple):
-    """The calls of one answer. `own`: of this run."""
+    """The calls of one answer. `own` means of this run."""
 
     calls: Sequence[Mapping[str, Any]]
     own: bool = True
 
 
 class Verdict(NamedTuple):
-    """`text` is for the model, or for the person if this is the end."""
+    """The judgement. `text` is for the model, or with `stop` for the person."""
 
     stop: bool
     text: str
 
 
 def judged(history: Sequence[Step], limits: settings.LoopDetection) -> Verdict | None:
-    """What to do about the first step, given those before it, newest first."""
+    """Judges the first step by the steps before it, newest first."""
     return _repeated(history, limits) or _overused(history, limits)
 
 
 def fingerprint(calls: Sequence[Mapping[str, Any]]) -> str:
-    """12 hex digits that tell sets of calls apart, whatever their order (contract runtime §5.18)."""
+    """Returns 12 hex digits that identify a set of calls (contract runtime §5.18)."""
     keys = sorted(f"{call['name']}:{key_of(call['name'], call['args'])}" for call in calls)
     return hashlib.md5(json.dumps(keys).encode(), usedforsecurity=False).hexdigest()[:12]
 
 
 def key_of(name: str, args: Any) -> str:
-    """What makes a call of a tool the same call."""
+    """Returns the key of a call: calls with equal keys count as the same."""
     args = _parsed(args)
     if not isinstance(args, dict):
         return _text(args)
@@ -99,14 +99,14 @@ def key_of(name: str, args: Any) -> str:
 
 
 def _history(turn: Turn, answer: AIMessage, window: int) -> list[Step]:
-    """The answers with calls, newest first: those of the run, and `window` before it."""
+    """Returns the answers with calls, newest first: those of the run, and `window` before it."""
     steps, before = [Step(answer.tool_calls)], 0
     state = turn.state
     index = state.head
     while index >= 0 and before < window:
         commit = state.commits[index]
         index = commit.parent
-        if commit.node == "model" and (said := answer_in(commit)) and (calls := said.get("tool_calls")):
+        if commit.node == "model" and (past := answer_in(commit)) and (calls := past.get("tool_calls")):
             own = commit.run == turn.run
             before += not own
             steps.append(Step(calls, own))
@@ -133,10 +133,10 @@ def _repeated(history: Sequence[Step], limits: settings.LoopDetection) -> Verdic
 
 
 def _alike(history: Sequence[Step]) -> list[int]:
-    """Places of the steps that make the same calls as the first one."""
+    """Returns the places of the steps with the same calls as the first one."""
     names = _names(history[0])
-    wanted = fingerprint(history[0].calls)
-    return [n for n, step in enumerate(history) if _names(step) == names and fingerprint(step.calls) == wanted]
+    target = fingerprint(history[0].calls)
+    return [n for n, step in enumerate(history) if _names(step) == names and fingerprint(step.calls) == target]
 
 
 def _names(step: Step) -> list[str]:
@@ -144,7 +144,7 @@ def _names(step: Step) -> list[str]:
 
 
 def _was_warned(places: Sequence[int], window: int, threshold: int) -> bool:
-    """Whether there were that many in a window before, and the calls have been in the window ever since."""
+    """Tells whether an earlier window reached the threshold, and the calls have been in the window ever since."""
     for n in range(1, len(places)):
         if places[n] - places[n - 1] > window:
             return False
@@ -165,7 +165,7 @@ def _overused(history: Sequence[Step], limits: settings.LoopDetection) -> Verdic
     texts = [
         f"You have used {name} {counts[name]} times in this run. Come to an end with it, or try another way."
         for name in used
-        if counts[name] >= _limits(name, limits)[0] and not _was_told(name, history, limits)
+        if counts[name] >= _limits(name, limits)[0] and not _was_warned_of(name, history, limits)
     ]
     return Verdict(False, "\n\n".join(texts[:WARNINGS])) if texts else None
 
@@ -179,8 +179,8 @@ def _limits(name: str, limits: settings.LoopDetection) -> tuple[int, int]:
     return (own.warn, own.hard_limit) if own else (limits.tool_freq_warn, limits.tool_freq_hard_limit)
 
 
-def _was_told(name: str, history: Sequence[Step], limits: settings.LoopDetection) -> bool:
-    """Whether an earlier answer of the run was over the threshold, and the first rule had nothing to say about it."""
+def _was_warned_of(name: str, history: Sequence[Step], limits: settings.LoopDetection) -> bool:
+    """Tells whether an earlier answer of the run passed the threshold, and the first rule did not apply to it."""
     for n in range(1, len(history)):
         before = history[n:]
         if _counts(before)[name] < _limits(name, limits)[0]:
@@ -206,9 +206,9 @@ def _text(value: Any) -> str:
     return json.dumps(value, sort_keys=True, default=str)
 
 
-def _line(given: Any) -> int:
-    """A line counted from 0; the first one if it is no number."""
+def _line(number: Any) -> int:
+    """Returns the line counted from 0; the first line if the argument is not a number."""
     try:
-        return max(int(given), 1) - 1
+        return max(int(number), 1) - 1
     except (TypeError, ValueError, OverflowError):
         return 0

@@ -1,4 +1,4 @@
-"""How much of a tool's result the model gets: a longer one goes to a file, and the model is told what is where."""
+"""Limits results of tools: a longer one goes to a file, and the model gets its head, tail and a description."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from langchain.agents.middleware import AgentMiddleware
 from langchain_core.messages import BaseMessage, ToolMessage
 from langgraph.prebuilt.tool_node import ToolCallRequest
 
-from actors.lead.loop.turn import ToolHandler, ToolResult, Turn, unseen
+from actors.lead.loop.turn import ToolHandler, ToolResult, Turn, no_progress
 from actors.lead.messages.content import messages_of, text_by_line, with_messages, with_text
 from actors.lead.messages.excerpt import Ends, how_to_read, kind_of, shortened, size_of
 from core.config.settings import ToolOutput
@@ -17,13 +17,13 @@ from core.ports.sandbox import result_path
 from core.thread.run import CallRef
 
 PIECE = 100_000
-"""Characters that are written at once: they fit a message of the bus, however they are escaped."""
+"""Characters in one write: they fit a message of the bus even if all are escaped."""
 AROUND = 1500
-"""What is said between head and tail has fewer characters than this."""
+"""Upper bound of the characters between head and tail."""
 
 
 class OutputBudget(AgentMiddleware[Any, Turn, Any]):
-    """Contract runtime §23.1 (ToolOutputBudget). What names the call's own file is in it already."""
+    """Contract runtime §23.1 (ToolOutputBudget). A result that names the call's own file is in that file already."""
 
     name = "output_budget"
 
@@ -45,7 +45,7 @@ class OutputBudget(AgentMiddleware[Any, Turn, Any]):
         return with_messages(result, messages, fit)
 
     def _least(self, tool: str) -> int:
-        """From how many characters on a tool's result is shortened; 0: never."""
+        """Returns the length from which a tool's result is shortened; 0 means never."""
         settings = self._settings
         if not settings.enabled or tool in settings.exempt_tools:
             return 0
@@ -80,13 +80,13 @@ class OutputBudget(AgentMiddleware[Any, Turn, Any]):
 
 
 async def _write(turn: Turn, call: CallRef, path: str, text: str) -> None:
-    """Write a text, however long it is. Repeating it changes nothing."""
+    """Writes a text of any length. Repeating it changes nothing."""
     whole = text.encode("utf-8", "replace").decode()
     pieces = [whole[start : start + PIECE] for start in range(0, len(whole), PIECE)]
-    asked = {"op": "write", "user": turn.user, "thread": turn.thread, "run": call.run, "path": path}
+    common = {"op": "write", "user": turn.user, "thread": turn.thread, "run": call.run, "path": path}
     for number, piece in enumerate(pieces):
-        one = {"call_id": f"{call.key}-result-{number}", "content": piece, "append": len(pieces) > 1}
-        await turn.call("sandbox", asked | one, unseen)
+        request = {"call_id": f"{call.key}-result-{number}", "content": piece, "append": len(pieces) > 1}
+        await turn.call("sandbox", common | request, no_progress)
 
 
 def _about(text: str, ends: Ends, path: str) -> str:

@@ -1,4 +1,4 @@
-"""A question to a person: in words, and as a card that programs can show (contract http §8.4)."""
+"""Builds a question to a person: its text, and a card for clients (contract http §8.4)."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ MAX_FORM_BYTES = 16_384
 
 
 def type_of(value: Any) -> str:
-    """The type of a question; what is no such counts as `missing_info`."""
+    """Returns the type of a question; unknown types count as `missing_info`."""
     return value if isinstance(value, str) and value in ICONS else USUAL
 
 
 def options_of(value: Any) -> list[str]:
-    """The options, in whatever form a model gives them: a list, one value, either of them as JSON text, or nothing."""
+    """Returns the options that a model sent as a list, a single value, either of them as JSON text, or nothing."""
     if isinstance(value, str):
         value = _decoded(value)
-    given = value if isinstance(value, list | tuple) else [value]
-    return [text for text in map(_spoken, given) if text]
+    options = value if isinstance(value, list | tuple) else [value]
+    return [text for text in map(_option_text, options) if text]
 
 
 def question_text(kind: str, question: str, context: str = "", options: Sequence[str] = ()) -> str:
-    """What people and the model read."""
+    """Returns the question as text, for people and the model."""
     first = [f"{ICONS[kind]} {context}", "", question] if context else [f"{ICONS[kind]} {question}"]
     numbered = ["", *(f"  {number}. {option}" for number, option in enumerate(options, 1))] if options else []
     return "\n".join([*first, *numbered])
@@ -58,13 +58,11 @@ def card(
     fields: Any = None,
     call_id: str = "",
 ) -> Json:
-    """The question as a program shows it: with a form if there are fields without fault, else with the options if they
-    keep the limits, else for an answer in words.
-    """
+    """Returns the card of a question: a form of valid fields, else a choice of valid options, else free text."""
     form = form_of(fields)
-    shown = [] if form else choices(options)
-    mode = "form" if form else "choice_with_other" if shown else "free_text"
-    found: Json = {
+    listed = [] if form else choices(options)
+    mode = "form" if form else "choice_with_other" if listed else "free_text"
+    fixed: Json = {
         "version": 2 if form else 1,
         "kind": "human_input_request",
         "source": SOURCE,
@@ -73,57 +71,57 @@ def card(
         "question": question,
         "input_mode": mode,
     }
-    more = {"tool_call_id": call_id, "context": context, "options": shown, "fields": form}
-    return found | {name: value for name, value in more.items() if value}
+    more = {"tool_call_id": call_id, "context": context, "options": listed, "fields": form}
+    return fixed | {name: value for name, value in more.items() if value}
 
 
 def choices(options: Sequence[str]) -> list[Json]:
-    """Options as a card has them; none if one of them is too long, or there are too many."""
+    """Returns the options of a card; none if one of them is too long, or there are too many."""
     if len(options) > MAX_OPTIONS or not all(map(_is_text, options)):
         return []
     return [{"id": f"option-{n}", "label": option, "value": option} for n, option in enumerate(options, 1)]
 
 
 def form_of(value: Any) -> list[Json]:
-    """The fields of a form; none at all if anything about one of them is wrong."""
-    given = _decoded(value) if isinstance(value, str) else value
-    if not isinstance(given, list) or len(given) > MAX_FIELDS:
+    """Returns the fields of a form; none if one of them is invalid."""
+    entries = _decoded(value) if isinstance(value, str) else value
+    if not isinstance(entries, list) or len(entries) > MAX_FIELDS:
         return []
-    found = [field for field in map(_field, given) if field is not None]
-    names = {field["name"] for field in found}
-    if len(names) < len(given) or len(msgspec.json.encode(found)) > MAX_FORM_BYTES:
+    fields = [field for field in map(_field, entries) if field is not None]
+    names = {field["name"] for field in fields}
+    if len(names) < len(entries) or len(msgspec.json.encode(fields)) > MAX_FORM_BYTES:
         return []
-    return found
+    return fields
 
 
 def chosen(card: Any, response: Any, text: str) -> bool:
-    """Whether a response (`human_input_response`) takes an option of a card, and the message says nothing else."""
+    """Tells whether a response (`human_input_response`) is an option of a card, and the message only its text."""
     if not isinstance(card, Mapping) or not isinstance(response, Mapping):
         return False
     expected = {"version": 1, "kind": "human_input_response", "response_kind": "option", "source": card.get("source")}
     expected |= {"request_id": card.get("request_id"), "value": text}
-    given = (response.get("option_id"), text)
+    choice = (response.get("option_id"), text)
     options = card.get("options")
     listed = [option for option in options if isinstance(option, Mapping)] if isinstance(options, list) else []
-    return all(response.get(name) == wanted for name, wanted in expected.items()) and any(
-        given == (option.get("id"), option.get("value")) for option in listed
+    return all(response.get(name) == value for name, value in expected.items()) and any(
+        choice == (option.get("id"), option.get("value")) for option in listed
     )
 
 
-def _field(given: Any) -> Json | None:
-    """One field as a card has it; None if something about it is wrong."""
-    if not isinstance(given, Mapping):
+def _field(entry: Any) -> Json | None:
+    """Returns a field of a card; None if the entry is invalid."""
+    if not isinstance(entry, Mapping):
         return None
-    name, label, kind = given.get("name"), given.get("label"), given.get("type")
-    required, placeholder = given.get("required") or False, given.get("placeholder") or ""
+    name, label, kind = entry.get("name"), entry.get("label"), entry.get("type")
+    required, placeholder = entry.get("required") or False, entry.get("placeholder") or ""
     if not (_is_text(name) and _is_text(label) and isinstance(required, bool)):
         return None
     if kind not in FIELD_TYPES or not (placeholder == "" or _is_text(placeholder)):
         return None
-    given_options = given.get("options") or []
-    strings = isinstance(given_options, list) and all(map(_is_text, given_options))
-    options = choices(given_options) if strings and len(set(given_options)) == len(given_options) else []
-    if bool(options) != (kind in CHOICES) or len(options) != len(given_options):
+    texts = entry.get("options") or []
+    valid = isinstance(texts, list) and all(map(_is_text, texts)) and len(set(texts)) == len(texts)
+    options = choices(texts) if valid else []
+    if bool(options) != (kind in CHOICES) or len(options) != len(texts):
         return None
     field = {"name": name, "label": label, "type": kind, "required": required}
     more = {"options": options, "placeholder": placeholder}
@@ -135,7 +133,7 @@ def _is_text(value: Any) -> bool:
 
 
 def _decoded(text: str) -> Any:
-    """What a text is as JSON; itself if it is none, or an object."""
+    """Returns the JSON value of a text; the text itself if it is not JSON, or an object."""
     try:
         value = msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
@@ -143,14 +141,14 @@ def _decoded(text: str) -> Any:
     return text if isinstance(value, dict) else value
 
 
-def _spoken(option: Any) -> str:
-    """One option in words; "" for none."""
+def _option_text(option: Any) -> str:
+    """Returns the text of an option, "" for null."""
     if isinstance(option, str):
         return option.strip()
     if option is None:
         return ""
     if isinstance(option, Mapping):
         for name in ("label", "value", "text"):
-            if isinstance(said := option.get(name), str):
-                return said.strip()
+            if isinstance(text := option.get(name), str):
+                return text.strip()
     return msgspec.json.encode(option, enc_hook=str).decode()

@@ -1,4 +1,4 @@
-"""Puts a summary in the place of the older part of a conversation that has become too long (contract runtime §5.10)."""
+"""Replaces the older part of a long conversation by a summary (contract runtime §5.10)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResp
 from langchain_core.messages import BaseMessage
 
 from actors.lead.loop.turn import ModelHandler, Turn
-from actors.lead.summary.cut import Cut, compacted, due, plan
+from actors.lead.summary.cut import Cut, compacted, due, plan, window_of
 from actors.lead.summary.write import Models, NoSummary, summarise
 from core.config.settings import Summarization as Settings
 from core.events import ContextCompacted
@@ -20,17 +20,17 @@ log = structlog.get_logger("sika.lead")
 
 
 class Summarization(AgentMiddleware[Any, Turn, Any]):
-    """Lies outside of all that change what the model sees. If nobody writes the summary the conversation stays as it
-    is, and the run goes on.
+    """Lies outside of all policies that change the model's messages. If no model writes the summary, the run goes on
+    with the whole conversation.
 
-    Not LangChain's own: that changes the graph's state, and here the log is the conversation; it also loses skills, and
-    an earlier summary where that is older than what the summarising model sees.
+    LangChain's own middleware changes the graph's state, and here the log is the conversation. It also loses skills,
+    and earlier summaries that the summarising model does not get.
     """
 
     name = "summarization"
 
     def __init__(self, settings: Settings, models: Models) -> None:
-        """`models`: who writes the summary, the next if one does not; without thinking."""
+        """`models` are the models to ask in order, without thinking."""
         super().__init__()
         self._settings = settings
         self._models = models
@@ -39,10 +39,10 @@ class Summarization(AgentMiddleware[Any, Turn, Any]):
         turn = request.runtime.context
         if not self._settings.trigger or not (reason := self._reason(turn)):
             return await handler(request)
-        made = plan(turn.state.messages, self._settings, _window(turn), turn.config.skills.container_path)
-        if made is None or not await self._compacted(turn, made, reason):
+        cut = plan(turn.state.messages, self._settings, _window(turn), turn.config.skills.container_path)
+        if cut is None or not await self._compacted(turn, cut, reason):
             return await handler(request)
-        return await handler(request.override(messages=cast(Any, _replaced(turn, made, request.messages))))
+        return await handler(request.override(messages=cast(Any, _replaced(turn, cut, request.messages))))
 
     def _reason(self, turn: Turn) -> str:
         state = turn.state
@@ -50,13 +50,13 @@ class Summarization(AgentMiddleware[Any, Turn, Any]):
         now = Size(len(state.messages), in_context(state) if counted else 0)
         return due(self._settings, _window(turn), now, last_asked(state))
 
-    async def _compacted(self, turn: Turn, made: Cut, reason: str) -> bool:
-        """Record the summary; whether there is one."""
+    async def _compacted(self, turn: Turn, cut: Cut, reason: str) -> bool:
+        """Records the summary. Returns whether there is one."""
         before = in_context(turn.state)
 
         async def make() -> ContextCompacted:
-            summary = await summarise(made.summarised, made.reminder, self._settings, self._models)
-            event = compacted(made, summary, turn.state.messages, reason=reason, before=before)
+            summary = await summarise(cut.summarised, cut.reminder, self._settings, self._models)
+            event = compacted(cut, summary, turn.state.messages, reason=reason, before=before)
             if event is None:
                 raise NoSummary("the conversation was changed meanwhile")
             return event
@@ -71,13 +71,11 @@ class Summarization(AgentMiddleware[Any, Turn, Any]):
 
 
 def _window(turn: Turn) -> int | None:
-    """Tokens that fit the run's model, if the configuration says."""
-    name = turn.candidates[0].name
-    return next((model.context_window for model in turn.config.models if model.name == name), None)
+    return window_of(turn.config, turn.candidates[0].name)
 
 
-def _replaced(turn: Turn, made: Cut, given: list[Any]) -> list[BaseMessage]:
-    """The conversation as it is now, and what policies around this one put after it."""
-    known = {str(message.get("id")) for message in made.messages}
-    added = takewhile(lambda message: message.id not in known, reversed(given))
+def _replaced(turn: Turn, cut: Cut, messages: list[Any]) -> list[BaseMessage]:
+    """Returns the current conversation, followed by the messages that outer policies added."""
+    ids = {str(message.get("id")) for message in cut.messages}
+    added = takewhile(lambda message: message.id not in ids, reversed(messages))
     return [*turn.conversation(), *reversed(list(added))]

@@ -1,4 +1,4 @@
-"""An answer that says nothing is no answer: the model is asked once more, then the run fails and the person is told."""
+"""Repeats the model call after an empty answer, once; after a second one the run fails with an explanation."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ AGAIN = (
 )
 EXPLANATION = "The model ended without an answer, also when it was asked again. Please ask again, or in other words."
 _SILENT = ("thinking", "redacted_thinking", "reasoning", "reasoning_content", "tool_use", "function_call")
-"""Types of content blocks that nobody is shown as the answer."""
+"""Types of content blocks that are not part of the visible answer."""
 
 
 class TerminalResponse(AgentMiddleware[Any, Turn, Any]):
-    """One more try for each run (contract runtime §23.1): the empty answers that it recorded say whether it was had."""
+    """Allows one retry for each run (contract runtime §23.1): a recorded empty answer means that it is used."""
 
     name = "terminal_response"
 
@@ -33,21 +33,21 @@ class TerminalResponse(AgentMiddleware[Any, Turn, Any]):
         if not isinstance(answer, AIMessage) or not is_empty(answer):
             return response
         turn = request.runtime.context
-        if not _tried(turn):
+        if not _retried(turn):
             turn.decide(self.name, "continued", "the answer was empty", note=AGAIN, again=True)
             return response
         raise VisibleFailure(
-            "the model's answer was empty, twice", error="EmptyAnswer", said=EXPLANATION, reason="empty"
+            "the model's answer was empty, twice", error="EmptyAnswer", apology=EXPLANATION, reason="empty"
         )
 
 
 def is_empty(message: AIMessage) -> bool:
-    """Whether an answer neither says nor calls anything."""
+    """Tells whether an answer has neither visible content nor calls."""
     return not speaks(message.content) and not has_calls(message)
 
 
 def speaks(content: Any) -> bool:
-    """Whether there is anything in a message's content but thoughts."""
+    """Tells whether a message's content has anything but thoughts."""
     if isinstance(content, str):
         if "<think>" in content[:100]:
             content = without_thoughts(content)
@@ -63,7 +63,7 @@ def _block_speaks(block: Any) -> bool:
     return block.get("type") not in _SILENT
 
 
-def _tried(turn: Turn) -> bool:
-    said = (answer_in(commit) for commit in turn.state.commits if commit.run == turn.run)
-    answers = (load(message) for message in said if message is not None)
+def _retried(turn: Turn) -> bool:
+    recorded = (answer_in(commit) for commit in turn.state.commits if commit.run == turn.run)
+    answers = (load(message) for message in recorded if message is not None)
     return any(isinstance(answer, AIMessage) and is_empty(answer) for answer in answers)

@@ -1,4 +1,4 @@
-"""Plan mode: the agent keeps a list of what there is to do, is reminded of it, and does not end before it is done."""
+"""Plan mode: the agent keeps a list of todos, is reminded of it, and is kept from ending before it is done."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from itertools import takewhile
 from typing import Any, cast
 
 from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse, TodoListMiddleware
-from langchain_core.messages import AIMessage, AnyMessage, SystemMessage, ToolMessage
+from langchain_core.messages import AIMessage, AnyMessage, SystemMessage
 from langgraph.prebuilt.tool_node import ToolCallRequest
 
-from actors.lead.loop.turn import ModelHandler, ToolHandler, ToolResult, Turn, hidden, message_of
+from actors.lead.loop.turn import ModelHandler, ToolHandler, ToolResult, Turn, error_result, hidden, message_of
 from actors.lead.messages.convert import dump
 from core.events import Json, Message
 from core.thread.state import ThreadState
@@ -20,13 +20,13 @@ REMINDER = "todo_reminder"
 COMPLETION_REMINDER = "todo_completion_reminder"
 """Names of the two hidden messages (contract runtime §4)."""
 MOST_CONTINUED = 2
-"""How often a run is kept from ending (contract runtime §5.11)."""
+"""Limit of continuations of a run (contract runtime §5.11)."""
 _TOOL_REASONS = ("tool_calls", "function_call", "tool_use")
 _PARALLEL = "write_todos replaces the whole list: call it once per response. Nothing was written."
 
 
 class Todos(TodoListMiddleware[Any, Turn]):
-    """LangChain's tool and prompt; what else there is to it happens in the calls, so that it costs no step."""
+    """Adds LangChain's tool and prompt. Works in wrappers of calls instead of hooks, so that it costs no step."""
 
     name = "todos"
     after_model = AgentMiddleware.after_model
@@ -36,14 +36,14 @@ class Todos(TodoListMiddleware[Any, Turn]):
         turn = request.runtime.context
         request = request.override(system_message=prompted(request.system_message, self.system_prompt))
         if (todos := todos_of(turn.state)) and not any(map(_shows_todos, request.messages)):
-            told = hidden(f"This is your list of todos:\n{listed(todos)}\nKeep it up to date.", name=REMINDER)
-            request = request.override(messages=[*request.messages, told])
+            reminder = hidden(f"This is your list of todos:\n{listed(todos)}\nKeep it up to date.", name=REMINDER)
+            request = request.override(messages=[*request.messages, reminder])
         response = await handler(request)
         self._continue(turn, response.result[-1])
         return response
 
     def _continue(self, turn: Turn, answer: Any) -> None:
-        """Ask the model again if it is done before its list is."""
+        """Continues the run if the model finishes before its list."""
         left = [todo for todo in todos_of(turn.state) if todo["status"] != "completed"]
         if not left or not isinstance(answer, AIMessage) or not is_final(dump(answer)):
             return
@@ -61,14 +61,14 @@ class Todos(TodoListMiddleware[Any, Turn]):
         if call["name"] == WRITE:
             turn, call_id = cast(Turn, request.runtime.context), str(call["id"])
             message = message_of(turn, call_id) or {}
-            if sum(one["name"] == WRITE for one in message.get("tool_calls", ())) > 1:
+            if sum(other["name"] == WRITE for other in message.get("tool_calls", ())) > 1:
                 turn.decide(self.name, "denied", _PARALLEL, call_id=call_id)
-                return ToolMessage(f"Error: {_PARALLEL}", tool_call_id=call_id, name=WRITE, status="error")
+                return error_result(call, _PARALLEL)
         return await handler(request)
 
 
 def prompted(prompt: SystemMessage | None, more: str) -> SystemMessage:
-    """A system prompt and one more section: the same for the same, and of the same form."""
+    """Returns the system prompt with one more section, in the same form."""
     if prompt is None:
         return SystemMessage(more)
     if isinstance(prompt.content, str):
@@ -77,11 +77,9 @@ def prompted(prompt: SystemMessage | None, more: str) -> SystemMessage:
 
 
 def todos_of(state: ThreadState) -> list[Json]:
-    """The todos of a thread, as `{content, status}`. What is none is left out: clients may write the state."""
-    found = state.values.get("todos")
-    if not isinstance(found, list):
-        return []
-    return [todo for todo in found if isinstance(todo, dict) and isinstance(todo.get("content"), str) and _status(todo)]
+    """Returns the todos of a thread, as `{content, status}`. Drops invalid entries: clients may write the state."""
+    todos = state.values.get("todos")
+    return list(filter(_is_todo, todos)) if isinstance(todos, list) else []
 
 
 def listed(todos: Sequence[Json]) -> str:
@@ -89,23 +87,27 @@ def listed(todos: Sequence[Json]) -> str:
 
 
 def is_final(message: Message) -> bool:
-    """Whether an answer is one: without an intent to use tools, in whatever form (contract runtime §22.1, Todo)."""
-    kept, about = message.get("additional_kwargs", {}), message.get("response_metadata", {})
-    wanted = message.get("tool_calls") or message.get("invalid_tool_calls")
-    raw = kept.get("tool_calls") or kept.get("function_call")
+    """Tells whether an answer is final: it calls no tools in any form (contract runtime §22.1, Todo)."""
+    extra, about = message.get("additional_kwargs", {}), message.get("response_metadata", {})
+    calls = message.get("tool_calls") or message.get("invalid_tool_calls")
+    raw = extra.get("tool_calls") or extra.get("function_call")
     reasons = (about.get("finish_reason"), about.get("stop_reason"))
-    return not wanted and not raw and not any(reason in _TOOL_REASONS for reason in reasons)
+    return not calls and not raw and not any(reason in _TOOL_REASONS for reason in reasons)
 
 
 def continued(state: ThreadState, run: str) -> int:
-    """How often a run was done since a person last spoke. Its commits say so even after a compaction."""
+    """Counts the final answers of a run since a person's last message; from its commits, which survive compactions."""
     mine = (commit for commit in reversed(state.commits) if commit.run == run)
     answers = [c for c in takewhile(lambda commit: commit.source == "loop", mine) if c.node == "model"]
     return sum(is_final(message) for commit in answers for message in commit.patch["messages"])
 
 
-def _status(todo: Json) -> bool:
-    return todo.get("status") in ("pending", "in_progress", "completed")
+def _is_todo(value: Any) -> bool:
+    return (
+        isinstance(value, dict)
+        and isinstance(value.get("content"), str)
+        and value.get("status") in ("pending", "in_progress", "completed")
+    )
 
 
 def _shows_todos(message: AnyMessage) -> bool:

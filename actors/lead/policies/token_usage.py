@@ -1,4 +1,4 @@
-"""What the tokens of an answer were spent on, said on the answer itself, for the web page."""
+"""Annotates an answer with the purpose of its tokens, for the web page."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _STEPS = {"in_progress": "todo_start", "completed": "todo_complete"}
 
 
 class TokenUsage(AgentMiddleware[Any, Turn, Any]):
-    """Outside of the policies that take calls away: what is attributed is what is recorded."""
+    """Attributes the answer as it is recorded: outside of the policies that remove calls."""
 
     name = "token_usage"
 
@@ -29,14 +29,15 @@ class TokenUsage(AgentMiddleware[Any, Turn, Any]):
         answer = response.result[-1]
         if not isinstance(answer, AIMessage):
             return response
-        found = attribution(answer, todos_of(request.runtime.context.state))
-        extra = {**answer.additional_kwargs, ATTRIBUTION: found}
+        purpose = attribution(answer, todos_of(request.runtime.context.state))
+        extra = {**answer.additional_kwargs, ATTRIBUTION: purpose}
         return revised(response, answer.model_copy(update={"additional_kwargs": extra}))
 
 
 def attribution(message: AIMessage, todos_before: Sequence[Json]) -> Json:
-    """What an answer was for: `{version, kind, shared_attribution, tool_call_ids, actions}`. `todos_before`: the list
-    as it was when the model answered. With more than one action the tokens are shared by them.
+    """Returns the purpose of an answer: `{version, kind, shared_attribution, tool_call_ids, actions}`.
+
+    `todos_before` is the list before the answer. Several actions share the tokens.
     """
     actions = [action for call in message.tool_calls for action in _actions(call, todos_before)]
     return {
@@ -58,33 +59,33 @@ def _kind(message: AIMessage) -> str:
 
 
 def _actions(call: ToolCall, todos_before: Sequence[Json]) -> list[Json]:
-    """What a call does, in the page's terms; a list of todos is as many actions as it changes todos."""
+    """Returns the actions of a call in the page's terms; a list of todos has one for each changed todo."""
     name, args = call["name"], call["args"]
     if name == TODOS:
-        found: list[Json] = list(_todo_actions(todos_before, args.get("todos")))
+        actions: list[Json] = list(_todo_actions(todos_before, args.get("todos")))
     elif name == SUBAGENT:
-        found = [{"kind": "subagent", **_texts(args, "description", "subagent_type")}]
+        actions = [{"kind": "subagent", **_texts(args, "description", "subagent_type")}]
     elif name in _SEARCHES:
-        found = [{"kind": "search", "tool_name": name, **_texts(args, "query")}]
+        actions = [{"kind": "search", "tool_name": name, **_texts(args, "query")}]
     elif name == "present_files":
-        found = [{"kind": "present_files"}]
+        actions = [{"kind": "present_files"}]
     elif name == "ask_clarification":
-        found = [{"kind": "clarification"}]
+        actions = [{"kind": "clarification"}]
     else:
-        found = [{"kind": "tool", "tool_name": name, **_texts(args, "description")}]
-    return [{**action, "tool_call_id": str(call["id"])} for action in found]
+        actions = [{"kind": "tool", "tool_name": name, **_texts(args, "description")}]
+    return [{**action, "tool_call_id": str(call["id"])} for action in actions]
 
 
-def _todo_actions(before: Sequence[Json], given: Any) -> Iterator[Json]:
-    """How one list becomes the other. A todo is known by its content; the same content twice is two todos."""
+def _todo_actions(before: Sequence[Json], after: Any) -> Iterator[Json]:
+    """Yields the changes between two lists. Todos are matched by content; equal contents are different todos."""
     left = list(before)
-    for todo in given if isinstance(given, list) else ():
+    for todo in after if isinstance(after, list) else ():
         if not isinstance(todo, dict) or not isinstance(todo.get("content"), str):
             continue
-        known = next((one for one in left if one["content"] == todo["content"]), None)
-        if known is not None:
-            left.remove(known)
-        if known is None or known["status"] != todo.get("status"):
+        old = next((other for other in left if other["content"] == todo["content"]), None)
+        if old is not None:
+            left.remove(old)
+        if old is None or old["status"] != todo.get("status"):
             yield {"kind": _STEPS.get(str(todo.get("status")), "todo_update"), "content": todo["content"]}
     for todo in left:
         yield {"kind": "todo_remove", "content": todo["content"]}

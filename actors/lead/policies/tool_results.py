@@ -1,4 +1,4 @@
-"""What tools give is data: control tags in it are made harmless before it is recorded (contract runtime §23.1)."""
+"""Neutralises control tags in results of tools before they are recorded (contract runtime §23.1)."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from core.control import neutralised
 
 
 class ToolResults(AgentMiddleware[Any, Turn, Any]):
-    """Of every tool, and of its errors. Doing it twice changes nothing."""
+    """Sanitises the results and errors of every tool. Idempotent."""
 
     name = "tool_results"
 
     async def awrap_tool_call(self, request: ToolCallRequest, handler: ToolHandler) -> ToolResult:
-        given = await handler(request)
-        messages = messages_of(given)
-        result = with_messages(given, messages, [_harmless(message) for message in messages])
-        if result is not given:
+        raw = await handler(request)
+        messages = messages_of(raw)
+        result = with_messages(raw, messages, [_harmless(message) for message in messages])
+        if result is not raw:
             turn, call_id = cast(Turn, request.runtime.context), str(request.tool_call["id"])
             turn.decide(self.name, "sanitised", "control tags in the result", call_id=call_id)
         return result

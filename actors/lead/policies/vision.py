@@ -1,4 +1,4 @@
-"""Shows the model the images that it asked to look at: at its next call, and in no state."""
+"""Adds the images that the model called for to its next request; they are not part of the state."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from core.ports.images import MAX_BYTES, Image, Images, image_of, place_of
 
 VIEW = "view_image"
 NAME = "viewed_images"
-"""Of the hidden message, and of the field in the thread's state (contract runtime §4)."""
+"""Name of the hidden message, and of the field in the thread's state (contract runtime §4)."""
 
 
 class Vision(AgentMiddleware[Any, Turn, Any]):
-    """For models that see. The images come from the disk as they are now; what changed since is said."""
+    """Serves models with vision. Images are read from disk at the request; changed images are marked."""
 
     name = "vision"
 
@@ -33,11 +33,10 @@ class Vision(AgentMiddleware[Any, Turn, Any]):
     async def awrap_model_call(self, request: ModelRequest[Turn], handler: ModelHandler) -> ModelResponse[Any]:
         turn = request.runtime.context
         if viewed := viewed_last(request.messages, turn.state.values.get(NAME)):
-            shown = await self._shown(turn, viewed)
-            request = request.override(messages=[*request.messages, shown])
+            request = request.override(messages=[*request.messages, await self._message(turn, viewed)])
         return await handler(request)
 
-    async def _shown(self, turn: Turn, viewed: Sequence[Image]) -> HumanMessage:
+    async def _message(self, turn: Turn, viewed: Sequence[Image]) -> HumanMessage:
         content: list[str | Json] = [_text("Here are the images that you asked to look at:")]
         left = MAX_BYTES
         for image in viewed:
@@ -45,45 +44,43 @@ class Vision(AgentMiddleware[Any, Turn, Any]):
                 content.append(_text(f"- {image.path}: too much for one answer; look at it again, alone"))
                 continue
             try:
-                found = await self._images.load(turn.user, turn.thread, image.path)
-                content += await to_thread.run_sync(_parts, image, found)
-                left -= len(found)
+                data = await self._images.load(turn.user, turn.thread, image.path)
+                content += await to_thread.run_sync(_parts, image, data)
+                left -= len(data)
             except Invalid as error:
                 content.append(_text(f"- {image.path}: cannot be shown any more ({error})"))
         identity = f"images-{turn.state.said_seq()}"
         return HumanMessage(content, id=identity, name=NAME, additional_kwargs={"hide_from_ui": True})
 
 
-def viewed_last(messages: Sequence[AnyMessage], known: Any) -> list[Image]:
-    """The images that the latest assistant message asked for, if all its calls are done. `known`: what the state says
-    of images.
-    """
+def viewed_last(messages: Sequence[AnyMessage], images: Any) -> list[Image]:
+    """Returns the images that the latest answer called for, if all its calls are done; `images` is the state's."""
     done: dict[str, ToolMessage] = {}
     for message in reversed(messages):
         if isinstance(message, ToolMessage):
             done[message.tool_call_id] = message
         if isinstance(message, AIMessage):
-            asked = [call for call in message.tool_calls if call["name"] == VIEW]
-            if not asked or any(call["id"] not in done for call in message.tool_calls):
+            calls = [call for call in message.tool_calls if call["name"] == VIEW]
+            if not calls or any(call["id"] not in done for call in message.tool_calls):
                 return []
-            paths = [call["args"].get("image_path") for call in asked if done[str(call["id"])].status == "success"]
-            found = [image for path in paths if (image := _known(path, known))]
-            return list({image.path: image for image in found}.values())
+            paths = [call["args"].get("image_path") for call in calls if done[str(call["id"])].status == "success"]
+            valid = [image for path in paths if (image := _image(path, images))]
+            return list({image.path: image for image in valid}.values())
     return []
 
 
-def _known(path: Any, known: Any) -> Image | None:
-    """What the state says of an image; clients may have written something else."""
+def _image(path: Any, images: Any) -> Image | None:
+    """Returns the state's entry of an image; None if it is invalid, because clients may write the state."""
     try:
         place = place_of(str(path))
-        about = known.get(place) if isinstance(known, Mapping) else None
-        return msgspec.convert({**about, "path": place}, Image) if isinstance(about, Mapping) else None
+        entry = images.get(place) if isinstance(images, Mapping) else None
+        return msgspec.convert({**entry, "path": place}, Image) if isinstance(entry, Mapping) else None
     except (Invalid, msgspec.ValidationError):
         return None
 
 
 def _parts(image: Image, content: bytes) -> list[Json]:
-    """The label and the picture. Blocks. Raises `Invalid` if there is an image no more."""
+    """Returns the label and the picture of an image. Call it in a thread. Raises `Invalid` if it is no image."""
     now = image_of(image.path, content)
     changed = "" if now.sha256 == image.sha256 else ", changed since you asked for it"
     data = base64.b64encode(content).decode()

@@ -1,4 +1,4 @@
-"""Checks what a configuration says of policies, before any run is held to them."""
+"""Checks the tools, middlewares and approval rules of a configuration before any run uses them."""
 
 from __future__ import annotations
 
@@ -16,9 +16,7 @@ from core.tools import Tool
 
 
 def check(config: Config, tools: Sequence[Tool], provider: Provider | None) -> None:
-    """Raises `Invalid` for a tool whose arguments cannot be described, for a middleware that cannot be placed in every
-    run, and for an approval rule that no tool matches.
-    """
+    """Raises `Invalid` for tools without a schema, misplaced middlewares, and approval rules that match no tool."""
     for tool in tools:
         try:
             as_langchain(tool)
@@ -28,12 +26,12 @@ def check(config: Config, tools: Sequence[Tool], provider: Provider | None) -> N
     names = _names_in(_setup(config, tools, everything=True), provider)
     for number, rule in enumerate(config.approvals):
         if not matching(names, rule.tool):
-            there = ", ".join(sorted(names))
-            raise Invalid(f"approvals[{number}].tool: {rule.tool}: there is no such tool; there are: {there}")
+            available = ", ".join(sorted(names))
+            raise Invalid(f"approvals[{number}].tool: {rule.tool}: there is no such tool; there are: {available}")
 
 
 def _setup(config: Config, tools: Sequence[Tool], everything: bool) -> RunSetup:
-    """A run with as few, or as many, policies as there can be."""
+    """Returns the setup of a run with all optional policies, or with none of them."""
     return RunSetup(
         config=config,
         options=Options(),
@@ -50,10 +48,10 @@ def _setup(config: Config, tools: Sequence[Tool], everything: bool) -> RunSetup:
 
 
 def _names_in(setup: RunSetup, provider: Provider | None) -> set[str]:
-    """The tools of a run and of its policies."""
-    found = policies(setup, Ports(guardrails=provider), [as_langchain(tool) for tool in setup.deferred])
+    """Returns the names of the tools of a run and of its policies. Raises `Invalid` if two have the same name."""
+    built_in = policies(setup, Ports(guardrails=provider), [as_langchain(tool) for tool in setup.deferred])
     owners = {tool.name: "another tool" for tool in setup.tools}
-    for policy in arranged(found, setup.config.middlewares):
+    for policy in arranged(built_in, setup.config.middlewares):
         for tool in getattr(policy, "tools", ()):
             name = str(getattr(tool, "name", tool))
             if name in owners:

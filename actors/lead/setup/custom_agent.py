@@ -1,4 +1,4 @@
-"""The custom agent that a run is done by, and the tools that it has."""
+"""Selects the custom agent of a run, and the tools that it may use."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from core.user.agents import Definition, Roster
 
 SETUP, UPDATE = "setup_agent", "update_agent"
 BOOTSTRAP_TOOLS = (SETUP, "read_file")
-"""All that an agent needs that makes others: `read_file` for the skill about it."""
+"""The tools of the agent that makes agents: `read_file` reads the skill about it."""
 
 MOST_CHARACTERS = 100_000
 
 
-def find(roster: Roster, wanted: Options) -> Definition | None:
-    """The user's agent that does a run with these options; None for the agent without a name, and for bootstrap.
+def find(roster: Roster, options: Options) -> Definition | None:
+    """Returns the user's agent for a run with these options; None for the default agent, and for bootstrap.
 
-    Raises `Invalid`, and `NotFound`.
+    Raises `Invalid` for a malformed name, and `NotFound`.
     """
-    if wanted.agent is None or wanted.bootstrap:
+    if options.agent is None or options.bootstrap:
         return None
-    return agents.known(roster, agents.checked(wanted.agent))
+    return agents.known(roster, agents.checked(options.agent))
 
 
 def default_soul(home: Path) -> str:
-    """The soul of the agent without a name: `SOUL.md` in the data directory (contract runtime §14), or none.
+    """Returns the soul of the default agent: `SOUL.md` in the data directory (contract runtime §14), or "".
 
-    Reads a file, so not for the event loop. Raises `Invalid` if it is there and cannot be read.
+    Blocks: call it in a thread. Raises `Invalid` if the file exists and cannot be read.
     """
     try:
         return (home / "SOUL.md").read_text(errors="replace")[:MOST_CHARACTERS]
@@ -41,10 +41,13 @@ def default_soul(home: Path) -> str:
         raise Invalid(f"SOUL.md in the data directory cannot be read: {error.strerror}") from None
 
 
-def allowed(tools: Sequence[Tool], wanted: Options, agent: Definition | None) -> list[Tool]:
-    """The tools of a run: those of the agent's groups, and of no group; what changes agents only where it belongs."""
-    if wanted.bootstrap:
+def allowed(tools: Sequence[Tool], options: Options, agent: Definition | None) -> list[Tool]:
+    """Returns the tools of a run: those of the agent's groups, and those without a group.
+
+    `setup_agent` is only for bootstrap, `update_agent` only for custom agents.
+    """
+    if options.bootstrap:
         return [tool for tool in tools if tool.name in BOOTSTRAP_TOOLS]
     groups = None if agent is None else agent.tool_groups
-    kept = [tool for tool in tools if groups is None or tool.group is None or tool.group in groups]
-    return [tool for tool in kept if tool.name != SETUP and (agent is not None or tool.name != UPDATE)]
+    grouped = [tool for tool in tools if groups is None or tool.group is None or tool.group in groups]
+    return [tool for tool in grouped if tool.name != SETUP and (agent is not None or tool.name != UPDATE)]

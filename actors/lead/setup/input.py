@@ -1,6 +1,6 @@
-"""What the server adds to a run's input: when it was said, which files there are, and what day it is.
+"""Adds the time, the uploaded files and the date to a run's input.
 
-It is part of `run.started`, and written right after the input: messages of the same id replace.
+The additions are part of `run.started`, and are applied right after the input: messages of the same id replace.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from core.thread.state import REMOVE_ALL, ThreadState
 from core.thread.uploads import Outline, Upload, Uploads
 
 NAME = "user-input"
-"""Of the last human message of a turn, unless it has one (contract runtime §4)."""
+"""Default `name` of the last human message of a turn (contract runtime §4)."""
 MOST_OLD_FILES = 100
 WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 
@@ -36,54 +36,55 @@ _OLD_BLOCK = re.compile(r"\s*<uploaded_files>.*?</uploaded_files>\s*", re.DOTALL
 
 
 async def prepare(run: str, request: RunRequested, state: ThreadState, thread: str, uploads: Uploads) -> Json:
-    """What is `prepared` for the first attempt at a run of this thread. Files are only looked for if they matter."""
-    given = request.input or {}
+    """Returns `prepared` for the first attempt at a run. Lists files only if the last message is a person's."""
+    values = request.input or {}
     base = state.head if request.base is None else state.commit_at(request.base)
-    names = claimed(given)
+    names = claimed(values)
     files = [] if names is None else await uploads.listing(state.user, thread, names)
     history = state.values_at(base).get("messages", ())
-    found = prepared(given, run=run, at=now(), history=history, files=files)
-    return _slim(found, given) if found else found
+    patch = prepared(values, run=run, at=now(), history=history, files=files)
+    return _slim(patch, values) if patch else patch
 
 
-def _slim(found: Json, given: Json) -> Json:
-    """The same, with of each message only what is new: the rest is in the input already."""
-    messages, _ = _standing(given.get("messages"))
-    new = [(message, messages[str(message.get("id"))]) for message in found["messages"]]
+def _slim(patch: Json, values: Json) -> Json:
+    """Returns the patch with only the changed fields of each message: the input has the others."""
+    messages, _ = _standing(values.get("messages"))
+    new = [(message, messages[str(message.get("id"))]) for message in patch["messages"]]
     slim = [{"id": m["id"], **{key: value for key, value in m.items() if old.get(key) != value}} for m, old in new]
-    return {**found, "messages": slim}
+    return {**patch, "messages": slim}
 
 
-def claimed(given: Json) -> list[str] | None:
-    """Names of the files that come with an input, as the client says. None if its last message is no person's."""
-    messages, _ = _standing(given.get("messages"))
+def claimed(values: Json) -> list[str] | None:
+    """Returns the names of the files that the client attached; None if the last message is not a person's."""
+    messages, _ = _standing(values.get("messages"))
     last = next(reversed(messages.values()), None)
     return None if last is None or last["type"] != "human" else _claimed(last)
 
 
 def prepared(
-    given: Json,
+    values: Json,
     *,
     run: str,
     at: str,
     history: Sequence[Message] = (),
     files: Sequence[Upload] = (),
 ) -> Json:
-    """The human messages of an input as they are to be, where that differs, and `uploaded_files`. Pure.
+    """Returns the human messages of an input that must change, as they become, and `uploaded_files`. Pure.
 
-    `at`: ISO 8601 in UTC. `history`: the messages before. `files`: all uploads of the thread.
+    `values` is the input and `history` the messages before it. `at` is ISO 8601 in UTC; `files` are all uploads of
+    the thread.
     """
-    messages, gone = _standing(given.get("messages"))
+    messages, removed = _standing(values.get("messages"))
     last = next((message for message in reversed(messages.values()) if message["type"] == "human"), None)
     if last is None:
         return {}
-    before = [] if REMOVE_ALL in gone else history
+    before = [] if REMOVE_ALL in removed else history
     others = [message for message in messages.values() if message["type"] == "human" and message is not last]
     honest = _honest(others, before)
-    gone |= messages.keys()
-    earlier = chain(reversed(honest), (one for one in reversed(before) if str(one.get("id")) not in gone))
+    replaced = removed | messages.keys()
+    earlier = chain(reversed(honest), (m for m in reversed(before) if str(m.get("id")) not in replaced))
     extra: Json = {"run_id": run, "timestamp": at}
-    if reminder := _due(_newest_reminder(earlier), date.fromisoformat(at[:10])):
+    if reminder := _next_reminder(_newest_reminder(earlier), date.fromisoformat(at[:10])):
         extra[REMINDER] = reminder
     patch: Json = {"messages": [new for old, new in zip(others, honest, strict=True) if new is not old]}
     content = _bare(last.get("content", ""))
@@ -101,38 +102,39 @@ def prepared(
 # ── messages ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _standing(given: object) -> tuple[dict[str, Message], set[str]]:
-    """The messages of an input by id, as they are at its end, and the ids that it removes."""
-    found: dict[str, Message] = {}
-    gone: set[str] = set()
-    for message in given if isinstance(given, list) else ():
+def _standing(entries: object) -> tuple[dict[str, Message], set[str]]:
+    """Returns the messages of an input by id after its removals, and the removed ids."""
+    messages: dict[str, Message] = {}
+    removed: set[str] = set()
+    for message in entries if isinstance(entries, list) else ():
         if not isinstance(message, dict) or not isinstance(message.get("type"), str):
             continue
         identity = str(message.get("id"))
         if message["type"] != "remove":
-            found[identity] = message
+            messages[identity] = message
             continue
-        gone.add(identity)
+        removed.add(identity)
         if identity == REMOVE_ALL:
-            found.clear()
-        found.pop(identity, None)
-    return found, gone
+            messages.clear()
+        messages.pop(identity, None)
+    return messages, removed
 
 
 def _honest(messages: Sequence[Message], history: Sequence[Message]) -> list[Message]:
-    """The messages without what only the server says. One that a client sends back as it was keeps what the server
-    said of it.
+    """Returns the messages without the keys that only the server may set.
+
+    A message that a client sends back with unchanged content keeps the values that the server set.
     """
-    known = {message.get("id"): message for message in history} if messages else {}
-    return [_as_known(message, known.get(message.get("id"), {})) for message in messages]
+    recorded = {message.get("id"): message for message in history} if messages else {}
+    return [_as_recorded(message, recorded.get(message.get("id"), {})) for message in messages]
 
 
-def _as_known(message: Message, before: Message) -> Message:
-    said, own = _kwargs(message), dict[str, object]()
+def _as_recorded(message: Message, before: Message) -> Message:
+    claims, own = _kwargs(message), dict[str, object]()
     if before.get("type") == "human" and before.get("content") == message.get("content"):
         own = {key: value for key, value in _kwargs(before).items() if key in RESERVED}
-    honest = {key: value for key, value in said.items() if key not in RESERVED} | own
-    return message if honest == said else {**message, "additional_kwargs": honest}
+    honest = {key: value for key, value in claims.items() if key not in RESERVED} | own
+    return message if honest == claims else {**message, "additional_kwargs": honest}
 
 
 def _kwargs(message: Message) -> Json:
@@ -144,15 +146,15 @@ def _kwargs(message: Message) -> Json:
 
 
 def _newest_reminder(messages: Iterable[Message]) -> str | None:
-    """Of messages that come newest first."""
+    """Returns the first reminder in messages that come newest first."""
     for message in messages:
-        if message["type"] == "human" and isinstance(found := _kwargs(message).get(REMINDER), str):
-            return found
+        if message["type"] == "human" and isinstance(reminder := _kwargs(message).get(REMINDER), str):
+            return reminder
     return None
 
 
-def _due(last: str | None, today: date) -> str | None:
-    """Returns the reminder that the model has to get: the date, unless the newest reminder has it already."""
+def _next_reminder(last: str | None, today: date) -> str | None:
+    """Returns a reminder of the date, None if the newest reminder has it already."""
     line = f"<current_date>{today.isoformat()}, {WEEKDAYS[today.weekday()]}</current_date>"
     if last is not None and line in last:
         return None
@@ -163,7 +165,7 @@ def _due(last: str | None, today: date) -> str | None:
 
 
 class Listed(NamedTuple):
-    """Files that come with a message, and those from before."""
+    """The files that come with a message, and the earlier ones."""
 
     new: Sequence[Upload] = ()
     old: Sequence[Upload] = ()
@@ -179,15 +181,15 @@ def _claimed(message: Message) -> list[str]:
 
 
 def _listed(files: Sequence[Upload], names: Collection[str]) -> Listed:
-    """The text of a document is named with the document."""
-    known = {file.name: file for file in files}
-    new = [known[name] for name in names if name in known]
+    """Splits files into new and old. Leaves out converted texts, which are named with their documents."""
+    by_name = {file.name: file for file in files}
+    new = [by_name[name] for name in names if name in by_name]
     texts = {file.markdown for file in files if PurePath(file.name).suffix.lower() in KINDS}
     return Listed(new, [file for file in files if file.name not in names and file.name not in texts])
 
 
 def block(listed: Listed) -> str:
-    """The `<uploaded_files>` block (contract runtime §5.2)."""
+    """Returns the `<uploaded_files>` block (contract runtime §5.2)."""
     parts = ["New in this message:", *(map(_entry, listed.new) if listed.new else ("(empty)",))]
     if listed.old:
         parts += ["", "From previous messages:", *map(_entry, listed.old[:MOST_OLD_FILES])]
@@ -201,33 +203,33 @@ def _entry(file: Upload) -> str:
     lines = [f"- {file.name} ({size(file.size)})", f"  Path: {_path(file.name)}"]
     if file.markdown not in (None, file.name):
         lines.append(f"  Text: {_path(str(file.markdown))}")
-    if (found := file.outline) and found.headings:
-        lines += ["  Headings:", *(f"    line {line}: {title}" for line, title in found.headings)]
-        lines += [f"    (only the first {len(found.headings)}; find others with `grep`)"] if found.more else []
-    elif found and found.preview:
-        lines += ["  Begins:", *(f"    {line}" for line in found.preview)]
+    if (outline := file.outline) and outline.headings:
+        lines += ["  Headings:", *(f"    line {line}: {title}" for line, title in outline.headings)]
+        lines += [f"    (only the first {len(outline.headings)}; find others with `grep`)"] if outline.more else []
+    elif outline and outline.preview:
+        lines += ["  Begins:", *(f"    {line}" for line in outline.preview)]
     return "\n".join(lines)
 
 
 def size(count: int) -> str:
-    """Bytes as people read them: KB with one decimal, MB above 1024 KB."""
+    """Formats bytes in KB with one decimal, above 1024 KB in MB."""
     kilobytes = count / 1024
     return f"{kilobytes:.1f} KB" if kilobytes <= 1024 else f"{kilobytes / 1024:.1f} MB"
 
 
 def _bare(content: str | list[object]) -> str | list[object]:
-    """Content without a block that an earlier turn began with: a client may send a message again."""
+    """Returns the content without its leading block of an earlier turn, which a client may have sent back."""
     match content:
         case str():
-            found = _OLD_BLOCK.match(content)
-            return content[found.end() :] if found else content
+            block = _OLD_BLOCK.match(content)
+            return content[block.end() :] if block else content
         case [{"type": "text", "text": str(text)}, *rest] if _OLD_BLOCK.fullmatch(text):
             return rest
     return content
 
 
 def _prefixed(content: str | list[object], text: str) -> tuple[str | list[object], int]:
-    """The content with the block before it, and how much of it, or of its first block, that is."""
+    """Returns the content with the text before it, and the length of that prefix."""
     if isinstance(content, str):
         text += "\n\n"
         return text + content, len(text)
@@ -235,15 +237,15 @@ def _prefixed(content: str | list[object], text: str) -> tuple[str | list[object
 
 
 def _as_state(file: Upload) -> Json:
-    """As the state has it (contract runtime §4)."""
-    found = file.outline or Outline()
+    """Returns the entry of an upload in the thread's state (contract runtime §4)."""
+    outline = file.outline or Outline()
     return {
         "filename": file.name,
         "size": file.size,
         "path": _path(file.name),
         "extension": PurePath(file.name).suffix,
-        "outline": [{"line": line, "title": title} for line, title in found.headings],
-        "outline_preview": list(found.preview),
+        "outline": [{"line": line, "title": title} for line, title in outline.headings],
+        "outline_preview": list(outline.preview),
     }
 
 

@@ -1,4 +1,4 @@
-"""What a caller may ask of a run (contract runtime §1.1), whatever way it is said."""
+"""Reads the options of a run from a request (contract runtime §1.1)."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ MODES: Mapping[str, Mapping[str, Any]] = {
     "pro": {"is_plan_mode": True, "reasoning_effort": "medium"},
     "ultra": {"is_plan_mode": True, "subagent_enabled": True, "reasoning_effort": "high"},
 }
-"""The four modes of the web page. What is said besides counts more."""
+"""The four modes of the web page. Explicit options override them."""
 MOST_STEPS = 1000
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """The options of one run; None where nothing was said and the agent or the configuration decides."""
+    """The options of one run. None leaves the decision to the agent or the configuration."""
 
     model: str | None = None
     thinking: bool | None = None
@@ -33,35 +33,35 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def options(request: RunRequested) -> Options:
-    """The caller's `context`, else `config.configurable`, else what the mode means. Values of a wrong type do not
-    count.
+    """Returns the options from `context`, else from `config.configurable`, else from the mode.
+
+    Values of a wrong type are ignored.
     """
-    said: dict[str, Any] = {**request.config.get("configurable", {}), **request.context}
-    mode = said.get("mode")
-    said = {**MODES.get(mode if isinstance(mode, str) else "", {}), **_given(said)}
+    values: dict[str, Any] = {**request.config.get("configurable", {}), **request.context}
+    mode = values.get("mode")
+    values = {
+        **MODES.get(mode if isinstance(mode, str) else "", {}),
+        **{name: value for name, value in values.items() if value is not None},
+    }
     return Options(
-        model=_text(said, "model_name") or _text(said, "model"),
-        thinking=_flag(said, "thinking_enabled"),
-        effort=_text(said, "reasoning_effort"),
-        plan_mode=_flag(said, "is_plan_mode"),
-        subagents=_flag(said, "subagent_enabled") or False,
-        agent=_text(said, "agent_name"),
-        bootstrap=_flag(said, "is_bootstrap") or False,
+        model=_text(values, "model_name") or _text(values, "model"),
+        thinking=_flag(values, "thinking_enabled"),
+        effort=_text(values, "reasoning_effort"),
+        plan_mode=_flag(values, "is_plan_mode"),
+        subagents=_flag(values, "subagent_enabled") or False,
+        agent=_text(values, "agent_name"),
+        bootstrap=_flag(values, "is_bootstrap") or False,
         steps=_steps(request.config.get("recursion_limit")),
     )
 
 
-def _given(said: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in said.items() if value is not None}
-
-
-def _text(said: Mapping[str, Any], name: str) -> str | None:
-    value = said.get(name)
+def _text(values: Mapping[str, Any], name: str) -> str | None:
+    value = values.get(name)
     return value if isinstance(value, str) and value else None
 
 
-def _flag(said: Mapping[str, Any], name: str) -> bool | None:
-    value = said.get(name)
+def _flag(values: Mapping[str, Any], name: str) -> bool | None:
+    value = values.get(name)
     return value if isinstance(value, bool) else None
 
 

@@ -1,4 +1,4 @@
-"""How a run is done: by which agent and model, with which tools and prompt. Made of the configuration as it is now."""
+"""Plans a run: its agent, models, tools and prompt, from the current configuration."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from core.tools import Tool
 from core.user.agents import Definition, Roster
 
 DEMO = "demo"
-"""The demo model likes to plan; others do when they are asked to (contract runtime §1.1: `is_plan_mode`)."""
+"""The model without configuration. Plan mode is its default; others need `is_plan_mode` (contract runtime §1.1)."""
 VIEW_IMAGE = "view_image"
 
 Toolset = Callable[[Config], Sequence[Tool]]
-"""The tools that a configuration declares; the same ones for the same configuration."""
+"""Returns the tools that a configuration declares; the same objects for the same configuration."""
 
 
 class Models(Protocol):
-    """Finds the model for a run."""
+    """Resolves and builds models."""
 
-    def name(self, wanted: str | None) -> str:
-        """The configured name that a request for `wanted` gets."""
+    def name(self, requested: str | None, /) -> str:
+        """Returns the configured name that a request for this name resolves to."""
         ...
 
     def get(self, name: str, *, thinking: bool, reasoning_effort: str | None) -> BaseChatModel: ...
@@ -40,25 +40,25 @@ class Models(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSetup:
-    """`deferred`: those of the tools that have to be looked up before they can be called."""
+    """The plan of a run. `deferred` lists the tools that the model must look up before it can call them."""
 
     config: Config
     options: Options
     agent: Definition | None
     model: str
     candidates: tuple[str, ...]
-    """The names of the model and of those that stand in for it."""
+    """The names of the model and of its fallbacks."""
     tools: Sequence[Tool]
     deferred: Sequence[Tool]
     prompt: str
     todos: bool
     vision: bool
     blind: frozenset[str]
-    """Candidates that do not see images, where the model does."""
+    """Fallbacks that do not see images, where the model does."""
 
 
 class Planner:
-    """Plans runs. `home`: where the soul of the agent without a name may lie."""
+    """Plans runs. `home` is the directory of the default agent's soul."""
 
     def __init__(
         self, config: ConfigSource, models: Models, tools: Toolset, rosters: Repository[Roster], home: Path
@@ -70,53 +70,48 @@ class Planner:
         self._home = home
 
     async def plan(self, request: RunRequested, user: str, model: str | None = None) -> RunSetup:
-        """`model`: the one it was begun with. Raises `Invalid` and `NotFound` where the agent is not there."""
-        config, wanted = self._config.current(), options(request)
+        """Plans a run; `model` is the model of its earlier attempts. Raises `Invalid` and `NotFound`."""
+        config, requested = self._config.current(), options(request)
         profiled = config.agents_api.enabled
-        roster = await self._rosters.load(user) if wanted.agent or profiled else Roster()
-        agent = find(roster, wanted)
-        name = model or self._name(config, wanted.model or (agent.model if agent else None))
-        settings = {one.name: one for one in config.models}
+        roster = await self._rosters.load(user) if requested.agent or profiled else Roster()
+        agent = find(roster, requested)
+        name = model or self._name(config, requested.model or (agent.model if agent else None))
+        settings = {entry.name: entry for entry in config.models}
         candidates = tuple(dict.fromkeys([name, *(n for n in config.model_roles.get("lead", ()) if n in settings)]))
         vision = name in settings and settings[name].supports_vision
-        tools = [one for one in allowed(self._tools(config), wanted, agent) if vision or one.name != VIEW_IMAGE]
-        deferred = [one for one in tools if one.deferred] if config.tool_search.enabled else []
+        tools = [t for t in allowed(self._tools(config), requested, agent) if vision or t.name != VIEW_IMAGE]
+        deferred = [tool for tool in tools if tool.deferred] if config.tool_search.enabled else []
         soul, mounts = await anyio.to_thread.run_sync(self._read, config, abandon_on_cancel=True)
         parts = parts_of(
-            wanted,
+            requested,
             agent,
             soul=soul,
             profile=roster.profile if profiled else None,
-            deferred=[one.name for one in deferred],
+            deferred=[tool.name for tool in deferred],
             mounts=mounts,
         )
         return RunSetup(
             config=config,
-            options=wanted,
+            options=requested,
             agent=agent,
             model=name,
             candidates=candidates,
             tools=tools,
             deferred=deferred,
             prompt=build(parts),
-            todos=wanted.plan_mode if wanted.plan_mode is not None else name == DEMO,
+            todos=requested.plan_mode if requested.plan_mode is not None else name == DEMO,
             vision=vision,
             blind=frozenset(n for n in candidates if vision and not settings[n].supports_vision),
         )
 
     def _read(self, config: Config) -> tuple[str, Sequence[Mounted]]:
-        """What is told of this machine's files, which may be on a network volume."""
+        """Reads the soul and the mounts from the file system, which may be a network volume: call it in a thread."""
         return default_soul(self._home), mounted(config)
 
-    def _name(self, config: Config, wanted: str | None) -> str:
-        """The configured name of the model that is wanted: not another one in its place."""
-        name = self._models.name(wanted or _first(config))
-        if wanted not in (None, name):
+    def _name(self, config: Config, requested: str | None) -> str:
+        """Returns the configured name of the requested model. Raises `Invalid` instead of substituting another."""
+        name = self._models.name(requested or next(iter(config.model_roles.get("lead", ())), None))
+        if requested not in (None, name):
             names = ", ".join(model.name for model in config.models) or DEMO
-            raise Invalid(f"The model {wanted!r} is not configured (any more); there are: {names}.")
+            raise Invalid(f"The model {requested!r} is not configured (any more); there are: {names}.")
         return name
-
-
-def _first(config: Config) -> str | None:
-    """The model that is meant where nobody says which."""
-    return next(iter(config.model_roles.get("lead", ())), None)

@@ -1,6 +1,6 @@
 """The system prompt: the same for every run of an agent with the same tools, so that providers can cache it.
 
-Sections and their order: contract runtime §3. What changes from day to day is told beside messages (decision 11).
+Sections and their order: contract runtime §3. The date and other daily changes go beside messages (decision 11).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from core.user.agents import Definition
 
 PRODUCT = "Sika"
 MOST_PROFILE = 8000
-"""Characters of a person's profile that an agent is told."""
+"""Characters of a person's profile that the prompt includes."""
 
 
 class Mounted(msgspec.Struct, frozen=True):
@@ -32,16 +32,16 @@ class Mounted(msgspec.Struct, frozen=True):
 
 
 class Parts(msgspec.Struct, frozen=True, kw_only=True):
-    """What a prompt is made of: equal parts make the same bytes. Empty parts are left out."""
+    """The parts of a prompt: equal parts make the same bytes. Empty parts are left out."""
 
     agent: str | None = None
-    """The custom agent that speaks, or the one that is to be made."""
+    """The name of the custom agent, or in bootstrap of the agent that is being made."""
     soul: str = ""
     profile: str = ""
-    """What the person says of themselves, at most `MOST_PROFILE` characters."""
+    """The person's description of themselves, at most `MOST_PROFILE` characters."""
     bootstrap: bool = False
     deferred: tuple[str, ...] = ()
-    """Names of tools that have to be looked up before they can be called."""
+    """Names of tools that the model must look up before it can call them."""
     mounts: tuple[Mounted, ...] = ()
 
 
@@ -142,7 +142,7 @@ to from now on. Answer in the language of the person.
 
 @lru_cache(maxsize=256)
 def build(parts: Parts = Parts()) -> str:  # noqa: B008  frozen
-    """The system prompt of an agent, or of the one that makes agents."""
+    """Returns the system prompt of an agent, or of the agent that makes agents."""
     sections = _bootstrap(parts) if parts.bootstrap else _agent(parts)
     return "\n\n".join(section for section in sections if section)
 
@@ -163,8 +163,8 @@ def parts_of(
 ) -> Parts:
     """Returns the parts for a run with these options. Pure.
 
-    `agent`: the custom agent that does it; `soul`: of the agent without a name; `profile`: of the person; `mounts`:
-    see `mounted`.
+    `agent` is the custom agent of the run, `soul` that of the default agent, and `profile` that of the person.
+    `mounts` comes from `mounted`.
     """
     if options.bootstrap:
         return Parts(agent=options.agent, profile=_cut(profile), bootstrap=True)
@@ -178,9 +178,9 @@ def parts_of(
 
 
 def mounted(config: Config) -> tuple[Mounted, ...]:
-    """The configured mounts whose directory there is on this machine. Looks, so not for the event loop."""
-    found = [mount for mount in config.sandbox.mounts if os.path.isdir(mount.host_path)]
-    return tuple(Mounted(mount.container_path, mount.read_only) for mount in found)
+    """Returns the configured mounts whose directory exists on this machine. Blocks: call it in a thread."""
+    existing = (mount for mount in config.sandbox.mounts if os.path.isdir(mount.host_path))
+    return tuple(Mounted(mount.container_path, mount.read_only) for mount in existing)
 
 
 def _agent(parts: Parts) -> list[str]:

@@ -1,4 +1,4 @@
-"""What of a conversation is summarised, and what stays: pure (contract runtime §5.10)."""
+"""Divides a conversation into the part to summarise and the rest. Pure (contract runtime §5.10)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import posixpath
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from core.config.settings import ContextSize, Summarization
+from core.config.settings import Config, ContextSize, Summarization
 from core.events import ContextCompacted, Json, Message
 from core.thread.messages import REMINDER
 from core.thread.usage import SUMMARY, Size, estimate
@@ -20,35 +20,35 @@ PATHS = ("path", "file_path", "filepath", "file")
 
 
 class Cut(NamedTuple):
-    """What is to become of a conversation."""
+    """The plan of a compaction."""
 
     messages: Sequence[Message]
-    """The conversation it was made for."""
+    """The conversation before it."""
     summarised: list[Message]
     kept: list[str]
-    """Ids, in their order."""
+    """Ids of the messages that stay, in order."""
     changed: list[Message]
-    """Messages of which only a part is kept, as they are then."""
+    """Messages of which a part stays, as they become."""
     reminder: str
-    """What the messages that go reminded the model of."""
+    """The reminders of the messages that go."""
 
     @property
     def remaining(self) -> list[Message]:
-        """What stays, as it is then."""
-        changed = {str(message["id"]): message for message in self.changed}
-        kept = {str(message.get("id")): message for message in self.messages}
-        return [changed.get(one, kept[one]) for one in self.kept]
+        """The messages that stay, as they become."""
+        before = {str(message.get("id")): message for message in self.messages}
+        after = before | {str(message["id"]): message for message in self.changed}
+        return [after[identity] for identity in self.kept]
 
 
 class Summary(NamedTuple):
-    """The message that takes the place of what was summarised, and who wrote it."""
+    """The message that replaces the summarised ones, and the model that wrote it."""
 
     message: Message
     model: str
 
 
 class _Read(NamedTuple):
-    """A call that read a file of a skill: where it is, and where its result is."""
+    """A call that read a file of a skill: the places of its message and of its result."""
 
     place: int
     call: str
@@ -57,10 +57,10 @@ class _Read(NamedTuple):
 
 
 def due(settings: Summarization, window: int | None, now: Size, then: Size) -> str:
-    """Why a conversation of this size is to be summarised, empty if it is not. `window`: tokens that fit the model.
+    """Returns the reason to summarise a conversation of the size `now`, "" if there is none.
 
-    `then`: its size when the model was last asked. If it was too long by then it was summarised in vain, or could not
-    be: it is not tried at every call, but when it has grown by a tenth of the limit.
+    `window` is the model's context in tokens; `then` is the size at the last model call. If `then` was over the limit,
+    that summary failed or did not help. The next attempt waits until the size has grown by 10 % of the limit.
     """
     for trigger in settings.trigger:
         kind = "messages" if trigger.type == "messages" else "tokens"
@@ -73,7 +73,7 @@ def due(settings: Summarization, window: int | None, now: Size, then: Size) -> s
 
 
 def plan(messages: Sequence[Message], settings: Summarization, window: int | None, skills: str) -> Cut | None:
-    """What to summarise, None if there is nothing. `skills`: where the agent sees them."""
+    """Returns the plan, None if there is nothing to summarise. `skills` is their directory in the sandbox."""
     cut = _cut(messages, settings.keep, window)
     rescued = _rescued(messages, cut, settings, skills)
     stays = {place for place in range(cut) if _is_reminder(messages[place])}
@@ -94,26 +94,31 @@ def plan(messages: Sequence[Message], settings: Summarization, window: int | Non
 
 
 def compacted(
-    made: Cut, summary: Summary, messages: Sequence[Message], *, reason: str, before: int
+    cut: Cut, summary: Summary, messages: Sequence[Message], *, reason: str, before: int
 ) -> ContextCompacted | None:
-    """The fact. What was added to the conversation meanwhile is kept; None if it changed otherwise."""
-    known = len(made.messages)
-    if list(messages[:known]) != list(made.messages):
+    """Returns the event. It keeps messages that were added meanwhile; None if the conversation changed otherwise."""
+    size = len(cut.messages)
+    if list(messages[:size]) != list(cut.messages):
         return None
-    later = messages[known:]
+    later = messages[size:]
     return ContextCompacted(
         summary=summary.message,
-        kept=[*made.kept, *(str(message.get("id")) for message in later)],
-        messages=made.changed,
+        kept=[*cut.kept, *(str(message.get("id")) for message in later)],
+        messages=cut.changed,
         reason=reason,
         tokens_before=before,
-        tokens_after=estimate([summary.message, *made.remaining, *later]),
+        tokens_after=estimate([summary.message, *cut.remaining, *later]),
         model=summary.model,
     )
 
 
+def window_of(config: Config, model: str | None) -> int | None:
+    """Returns the context window of a model in tokens, None if it is not configured."""
+    return next((entry.context_window for entry in config.models if entry.name == model), None)
+
+
 def _limit(size: ContextSize, window: int | None) -> float | None:
-    """In messages or tokens; None for a part of a window that nobody knows."""
+    """Returns the limit in messages or tokens; None for a fraction of an unknown window."""
     if size.type == "fraction":
         return size.value * window if window else None
     return size.value
@@ -127,8 +132,9 @@ def _steps(size: int, limit: float) -> int:
 
 
 def _cut(messages: Sequence[Message], keep: ContextSize, window: int | None) -> int:
-    """Place of the first message of the tail that is kept: at least the last message, and never a result without its
-    call.
+    """Returns the place of the first message of the tail that stays.
+
+    The tail has at least the last message, and no result without its call.
     """
     if keep.type == "fraction" and not window:
         keep = Summarization().keep
@@ -152,13 +158,13 @@ def _tail(messages: Sequence[Message], tokens: float) -> int:
 
 
 def _callers(messages: Sequence[Message]) -> Iterator[int]:
-    """For each message the place of the one it answers, if it is a result; else its own."""
-    made: dict[str, int] = {}
+    """Yields for each message the place of its call if it is a result, else its own place."""
+    places: dict[str, int] = {}
     for place, message in enumerate(messages):
         if message["type"] == "ai":
-            made.update((str(call["id"]), place) for call in message.get("tool_calls", ()))
+            places.update((str(call["id"]), place) for call in message.get("tool_calls", ()))
         answers = message["type"] == "tool"
-        yield made.get(str(message.get("tool_call_id")), place) if answers else place
+        yield places.get(str(message.get("tool_call_id")), place) if answers else place
 
 
 # ── reminders ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -174,35 +180,33 @@ def _is_reminder(message: Message) -> bool:
 
 
 def _reminder(messages: Sequence[Message]) -> str:
-    found = (_extra(message).get(REMINDER) for message in messages if message["type"] == "human")
-    return "\n".join(dict.fromkeys(text for text in found if isinstance(text, str) and text))
+    reminders = (_extra(message).get(REMINDER) for message in messages if message["type"] == "human")
+    return "\n".join(dict.fromkeys(text for text in reminders if isinstance(text, str) and text))
 
 
 # ── skills ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _rescued(messages: Sequence[Message], cut: int, settings: Summarization, skills: str) -> list[_Read]:
-    """Skills that were read before the cut and stay readable: the newest first, each once, as many as there is room
-    for.
-    """
+    """Returns the reads of skills before the cut that stay: the newest of each, within the limits of the settings."""
     reads = list(_reads(messages, settings, skills))
-    seen = {read.path for read in reads if read.place >= cut}
-    found: list[_Read] = []
+    paths = {read.path for read in reads if read.place >= cut}
+    rescued: list[_Read] = []
     room = settings.preserve_recent_skill_tokens
     for read in reversed([read for read in reads if read.place < cut]):
-        if len(found) >= settings.preserve_recent_skill_count:
+        if len(rescued) >= settings.preserve_recent_skill_count:
             break
         tokens = estimate([messages[read.result]])
-        if read.path in seen or tokens > min(room, settings.preserve_recent_skill_tokens_per_skill):
+        if read.path in paths or tokens > min(room, settings.preserve_recent_skill_tokens_per_skill):
             continue
-        seen.add(read.path)
-        found.append(read)
+        paths.add(read.path)
+        rescued.append(read)
         room -= tokens
-    return found
+    return rescued
 
 
 def _reads(messages: Sequence[Message], settings: Summarization, skills: str) -> Iterator[_Read]:
-    """Calls that read a file of a skill, and got it."""
+    """Yields the successful calls that read a file of a skill."""
     answers = {
         (caller, str(messages[place].get("tool_call_id"))): place
         for place, caller in enumerate(_callers(messages))
@@ -217,27 +221,27 @@ def _reads(messages: Sequence[Message], settings: Summarization, skills: str) ->
 
 
 def _path(call: Json, settings: Summarization, skills: str) -> str:
-    """The file of a skill that a call reads, if it does."""
+    """Returns the file of a skill that a call reads, "" for other calls."""
     if call["name"] not in settings.skill_file_read_tool_names:
         return ""
-    given = next((call["args"][name] for name in PATHS if isinstance(call["args"].get(name), str)), "")
-    path = posixpath.normpath(given) if given else ""
+    argument = next((call["args"][name] for name in PATHS if isinstance(call["args"].get(name), str)), "")
+    path = posixpath.normpath(argument) if argument else ""
     return path if path.startswith(posixpath.normpath(skills) + "/") else ""
 
 
-def _split(message: Message, kept: set[str]) -> tuple[Message, Message | None]:
-    """A message with only these calls, and with all but them: None if there are no others."""
-    others = {str(call["id"]) for call in message["tool_calls"]} - kept
+def _split(message: Message, ids: set[str]) -> tuple[Message, Message | None]:
+    """Splits a message into one with these calls and one with the others, None if there are no others."""
+    others = {str(call["id"]) for call in message["tool_calls"]} - ids
     if not others:
         return message, None
-    return {**_with_calls(message, kept), "content": ""}, _with_calls(message, others)
+    return {**_with_calls(message, ids), "content": ""}, _with_calls(message, others)
 
 
 def _with_calls(message: Message, ids: set[str]) -> Message:
-    """What the provider said of calls stays in step with them."""
+    """Returns the message with only these calls, also in the provider's raw form."""
     extra = {name: value for name, value in _extra(message).items() if name != "function_call"}
     if isinstance(raw := extra.get("tool_calls"), list):
         extra["tool_calls"] = [call for call in raw if isinstance(call, dict) and str(call.get("id")) in ids]
-    made = {name: value for name, value in message.items() if name != "additional_kwargs"}
-    made["tool_calls"] = [call for call in message["tool_calls"] if str(call["id"]) in ids]
-    return {**made, "additional_kwargs": extra} if extra else made
+    changed = {name: value for name, value in message.items() if name != "additional_kwargs"}
+    changed["tool_calls"] = [call for call in message["tool_calls"] if str(call["id"]) in ids]
+    return {**changed, "additional_kwargs": extra} if extra else changed

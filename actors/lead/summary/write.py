@@ -1,4 +1,4 @@
-"""Asks a model for the summary that takes the place of a part of a conversation (contract runtime §5.10)."""
+"""Asks models for the summary that replaces a part of a conversation (contract runtime §5.10)."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ Models = Callable[[], Sequence[tuple[str, BaseChatModel]]]
 
 TAG = "middleware:summarize"
 SECONDS = 60.0
-"""For one model's answer."""
+"""Timeout of one model's answer."""
 LEAD_IN = "Here is a summary of the conversation so far:\n\n"
 PLACEHOLDER = "{messages}"
-"""Where a configured prompt wants the conversation; without it the conversation follows the prompt."""
+"""Place of the conversation in a configured prompt; without it the conversation follows the prompt."""
 LEAST_TOKENS = 50
-"""What is left at least of a message that is cut; if that is too much, the oldest go."""
+"""Least length of a message that is shortened; if that is too much, the oldest messages go."""
 
 _PROMPT = """You are shown the older part of a conversation between a person and an assistant that uses tools. Your \
 summary takes its place: the assistant goes on from your summary and the newest messages, and sees nothing else of it.
@@ -56,45 +56,45 @@ _ROLES: Mapping[str, str] = {"human": "Person", "ai": "Assistant", "system": "Sy
 
 
 class NoSummary(Unavailable):
-    """No model wrote a summary, or what it wrote is of no use any more."""
+    """No model wrote a summary, or the conversation changed meanwhile."""
 
     code = "no_summary"
 
 
 async def summarise(messages: Sequence[Message], reminder: str, settings: Summarization, models: Models) -> Summary:
-    """The summary of the first model that writes one. Raises `NoSummary` if none does."""
+    """Returns the summary of the first model that writes one. Raises `NoSummary` if none does."""
     prompt = question(messages, settings)
-    why = "no model is configured"
+    reason = "no model is configured"
     try:
-        asked = models()
+        candidates = models()
     except Invalid as error:
         raise NoSummary(str(error)) from error
-    for name, chat in asked:
+    for name, chat in candidates:
         try:
             async with asyncio.timeout(SECONDS):
                 answer = await chat.ainvoke(prompt, config={"tags": [TAG], "run_name": "summarize"})
         except GraphBubbleUp:
             raise
         except Exception as error:  # each provider has errors of its own
-            why = f"{name}: {str(error)[:500] or type(error).__name__}"
-            log.warning("no summary", model=name, reason=why)
+            reason = f"{name}: {str(error)[:500] or type(error).__name__}"
+            log.warning("no summary", model=name, reason=reason)
             continue
         if text := without_thoughts(text_of(answer.content)).strip():
             return Summary(_message(text, reminder, name, answer), name)
-        why = f"{name}: the answer was empty"
-        log.warning("no summary", model=name, reason=why)
-    raise NoSummary(f"no model wrote a summary: {why}")
+        reason = f"{name}: the answer was empty"
+        log.warning("no summary", model=name, reason=reason)
+    raise NoSummary(f"no model wrote a summary: {reason}")
 
 
-def chosen(config: Config, *wanted: str | None) -> list[str]:
-    """Names of the configured models to ask, in order: who was asked for, those of the configuration, the first."""
-    known = [model.name for model in config.models]
+def chosen(config: Config, *preferred: str | None) -> list[str]:
+    """Returns the configured models to ask, in order: the preferred, those for summaries, the first of all."""
+    names = [model.name for model in config.models]
     configured = (config.summarization.model_name, *config.model_roles.get("summarization", ()))
-    return [name for name in dict.fromkeys((*wanted, *configured, *known[:1])) if name in known]
+    return [name for name in dict.fromkeys((*preferred, *configured, *names[:1])) if name in names]
 
 
 def question(messages: Sequence[Message], settings: Summarization) -> list[BaseMessage]:
-    """What the model is asked. An earlier summary is in it as a whole; the rest within `trim_tokens_to_summarize`."""
+    """Returns the request. It contains an earlier summary in full, the rest within `trim_tokens_to_summarize`."""
     limit = settings.trim_tokens_to_summarize
     earlier = [_entry("Earlier summary", message) for message in messages if message.get("name") == SUMMARY]
     entries = [entry for message in messages if message.get("name") != SUMMARY for entry in _entries(message)]
@@ -108,7 +108,7 @@ def question(messages: Sequence[Message], settings: Summarization) -> list[BaseM
 
 
 def fitted(entries: Sequence[str], tokens: int) -> list[str]:
-    """As much of the entries as fits: the longest are cut down to the same length, then the oldest are left out."""
+    """Fits entries into a limit: shortens the longest to one length, then drops the oldest."""
     if sum(map(_tokens, entries)) <= tokens:
         return list(entries)
     sizes = [_tokens(entry) for entry in entries]
@@ -119,7 +119,7 @@ def fitted(entries: Sequence[str], tokens: int) -> list[str]:
 
 
 def _share(sizes: Sequence[int], room: int) -> int:
-    """What each may take so that all fit, if those that need less take less."""
+    """Returns the largest length to which all entries must be shortened so that they fit the room."""
     for place, size in enumerate(sorted(sizes)):
         share = room // (len(sizes) - place)
         if size > share:
@@ -129,7 +129,7 @@ def _share(sizes: Sequence[int], room: int) -> int:
 
 
 def _clipped(text: str, tokens: int) -> str:
-    """The beginning and the end of a text."""
+    """Returns the beginning and the end of a text."""
     size = _tokens(text)
     if size <= tokens:
         return text
@@ -142,22 +142,22 @@ def _tokens(text: str) -> int:
 
 
 def _entries(message: Message) -> Iterator[str]:
-    """A message as text: what was said, and each call that was made."""
+    """Yields the text of a message, and a line for each of its calls."""
     kind = message["type"]
-    who = f"Result of {message.get('name', 'a tool')}" if kind == "tool" else _ROLES.get(kind, "Person")
+    speaker = f"Result of {message.get('name', 'a tool')}" if kind == "tool" else _ROLES.get(kind, "Person")
     if text_of(message.get("content", "")).strip():
-        yield _entry(who, message)
+        yield _entry(speaker, message)
     for call in message.get("tool_calls", ()):
         yield f"Assistant calls {call['name']}: {json.dumps(call['args'], ensure_ascii=False)}"
 
 
-def _entry(who: str, message: Message) -> str:
-    return f"{who}: {text_of(message.get('content', '')).strip()}"
+def _entry(speaker: str, message: Message) -> str:
+    return f"{speaker}: {text_of(message.get('content', '')).strip()}"
 
 
 def _message(text: str, reminder: str, model: str, answer: BaseMessage) -> Message:
-    """A message the model sees and people do not. The web page knows it by its name."""
-    found: Message = {
+    """Returns the hidden message of a summary. The web page recognises it by its name."""
+    message: Message = {
         "type": "human",
         "id": f"{SUMMARY}-{uuid7()}",
         "content": LEAD_IN + text,
@@ -166,5 +166,5 @@ def _message(text: str, reminder: str, model: str, answer: BaseMessage) -> Messa
         "response_metadata": {ANSWERED_BY: model},
     }
     if isinstance(answer, AIMessage) and answer.usage_metadata:
-        found["usage_metadata"] = dict(answer.usage_metadata)
-    return found
+        message["usage_metadata"] = dict(answer.usage_metadata)
+    return message

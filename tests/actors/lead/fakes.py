@@ -68,8 +68,8 @@ class Odd(Fake):
         run_manager: AsyncCallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> AsyncIterator[ChatGenerationChunk]:
-        asked = max(n for n, message in enumerate(messages) if isinstance(message, HumanMessage))
-        calls = self.turns[sum(isinstance(message, AIMessage) for message in messages[asked:])]
+        start = max(n for n, message in enumerate(messages) if isinstance(message, HumanMessage))
+        calls = self.turns[sum(isinstance(message, AIMessage) for message in messages[start:])]
         for place, (identity, name, arguments) in enumerate(calls):
             for part in (
                 tool_call_chunk(index=place, id=identity, name=name, args=""),

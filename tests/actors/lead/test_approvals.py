@@ -74,7 +74,7 @@ async def parked(client: Client, model: str = "one") -> list[Json]:
     run = await client.ended("t1", await client.ask("t1", "Go", model))
     state = await client.state("t1")
     assert (run.status, state.status) == ("success", "interrupted")
-    return [question for asked in state.interrupts.values() for question in asked]
+    return [question for questions in state.interrupts.values() for question in questions]
 
 
 async def go_on(client: Client, answer: Any, model: str = "one") -> None:
@@ -119,8 +119,8 @@ async def test_a_call_waits(tmp_path: Path, answer: Any, made: list[str], text: 
         assert state.messages[-1]["content"] == "Done."
         [outcome] = [record.event for record in await client.records("t1") if record.type == "tool.completed"]
         assert [decision.action for decision in outcome.decisions] == [action]  # type: ignore[union-attr]
-        told = [str(message["content"]) for message in models.requests[-1].body["messages"]]
-        assert any('{"to":"al"}' in one for one in told) is (action == "edited")
+        texts = [str(message["content"]) for message in models.requests[-1].body["messages"]]
+        assert any('{"to":"al"}' in each for each in texts) is (action == "edited")
         assert_well_formed(models)
         await assert_replays(client, tmp_path)
 
@@ -140,11 +140,11 @@ async def test_an_unreadable_answer_runs_nothing(tmp_path: Path) -> None:
 async def test_parallel_calls_one_after_the_other(tmp_path: Path) -> None:
     async with at_work(tmp_path) as (client, models):
         first, second = sorted(
-            await parked(client, "two"), key=lambda one: one["value"]["action_requests"][0]["args"]["to"]
+            await parked(client, "two"), key=lambda question: question["value"]["action_requests"][0]["args"]["to"]
         )
         await go_on(client, {first["id"]: "approve"}, "two")
         state = await client.state("t1")
-        assert ([one["id"] for [one] in state.interrupts.values()], sent) == ([second["id"]], ["bob"])
+        assert ([question["id"] for [question] in state.interrupts.values()], sent) == ([second["id"]], ["bob"])
         assert len(models.requests) == 1
         await go_on(client, {second["id"]: "reject"}, "two")
         state = await client.state("t1")
@@ -190,8 +190,8 @@ async def test_other_arguments_are_asked_for_anew(tmp_path: Path) -> None:
     """Somebody changes the call while it waits: the approval was of another one."""
     async with at_work(tmp_path) as (client, _):
         [question] = await parked(client)
-        said = (await client.state("t1")).messages[-1]
-        changed = {**said, "tool_calls": [{**said["tool_calls"][0], "args": {"to": "mallory"}}]}
+        message = (await client.state("t1")).messages[-1]
+        changed = {**message, "tool_calls": [{**message["tool_calls"][0], "args": {"to": "mallory"}}]}
         commands = Commands(client.system.threads, client.system.intake, actor="test")
         await commands.write_state("ada", "t1", [{"messages": [changed]}])
         await go_on(client, {question["id"]: "approve"})
@@ -250,8 +250,12 @@ async def test_the_worker_may_go_meanwhile_and_the_api_decides(tmp_path: Path) -
                 run_id = (await response.json())["run_id"]
             await Client(running).ended("t1", run_id)
             async with session.get(f"{path}/{pending['approval_id']}") as response:
-                found = await response.json()
-        assert (found["status"], found["decided_by"], found["edited_args"]) == ("edited", "default", {"to": "al"})
+                approval = await response.json()
+        assert (approval["status"], approval["decided_by"], approval["edited_args"]) == (
+            "edited",
+            "default",
+            {"to": "al"},
+        )
         assert sent == ["al"]
 
 

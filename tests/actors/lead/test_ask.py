@@ -21,8 +21,8 @@ class TakenOver(Kept):
 
     looks = 0
 
-    def __init__(self, kept: Kept, after: int) -> None:
-        super().__init__(kept.state)
+    def __init__(self, journal: Kept, after: int) -> None:
+        super().__init__(journal.state)
         self.after = after
 
     async def confirm(self) -> None:

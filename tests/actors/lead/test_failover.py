@@ -66,5 +66,5 @@ async def test_when_none_answers_the_run_fails_and_the_conversation_says_so(tmp_
         ("second", None),
     ]
     assert again[-1]["content"] == "Back."
-    heard = [message["role"] for message in models.requests[-1].body["messages"]]
-    assert "assistant" not in heard, "the model does not hear what the server said in its place"
+    roles = [message["role"] for message in models.requests[-1].body["messages"]]
+    assert "assistant" not in roles, "the model does not hear what the server said in its place"

@@ -21,8 +21,8 @@ NAMED = "tests.support.haiku:Haiku"
 
 
 def test_found_by_its_name() -> None:
-    found = list(compose.find_actors([NAMED]))
-    assert found[-1] is Haiku
+    classes = list(compose.find_actors([NAMED]))
+    assert classes[-1] is Haiku
     assert (Haiku.name, Haiku.subscription) == ("haiku", (RunCompleted,))
     assert isinstance(compose.construct(Haiku, {}), Haiku)
 

@@ -158,7 +158,7 @@ def test_a_message_is_converted_once() -> None:
 
 
 def test_threads_that_rest_are_forgotten_by_their_bytes() -> None:
-    loaded = MessageCache(kept=10_000)
+    loaded = MessageCache(limit=10_000)
     message = {"type": "human", "id": "a", "content": "x" * 2000}
     [before] = loaded.load("t", [message])
     loaded.hashes.of("t", [before])

@@ -44,9 +44,9 @@ class Shout(AgentMiddleware[Any, Any, Any]):
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
     ) -> ModelResponse[Any]:
         response = await handler(request)
-        said = response.result[-1]
-        assert isinstance(said, AIMessage)
-        return ModelResponse(result=[said.model_copy(update={"content": said.text.upper() + self.mark})])
+        message = response.result[-1]
+        assert isinstance(message, AIMessage)
+        return ModelResponse(result=[message.model_copy(update={"content": message.text.upper() + self.mark})])
 
 
 class InPlace(AgentMiddleware[Any, Any, Any]):
@@ -108,17 +108,17 @@ def test_where_they_stand() -> None:
 @given(st.randoms(use_true_random=False), st.lists(st.sampled_from(["before", "after", ""]), max_size=2), st.data())
 @settings(max_examples=100, deadline=None)
 def test_in_any_order_clarification_is_the_last(random: Random, places: list[str], data: st.DataObject) -> None:
-    found = chains.everything(configuration.parse(json.dumps(chains.EVERYTHING)))[1:-1]
-    random.shuffle(found)
-    anchors = st.sampled_from([policy.name for policy in found])
+    built_in = chains.everything(configuration.parse(json.dumps(chains.EVERYTHING)))[1:-1]
+    random.shuffle(built_in)
+    anchors = st.sampled_from([policy.name for policy in built_in])
     uses = [f"{HERE}:Shout", f"{HERE}:Whisper"]
     entries = [
         msgspec.structs.replace(MiddlewareEntry(use=use), **({place: data.draw(anchors)} if place else {}))
         for use, place in zip(uses, places, strict=False)
     ]
-    chain = [policy.name for policy in arranged(found, entries)]
+    chain = [policy.name for policy in arranged(built_in, entries)]
     assert (chain[0], chain[-2:]) == ("recorder", ["clarification", "effects"])
-    assert len(chain) == len(found) + len(entries) + 2
+    assert len(chain) == len(built_in) + len(entries) + 2
 
 
 @pytest.mark.parametrize(
@@ -213,11 +213,11 @@ async def test_a_ready_made_one_that_ends_the_run(tmp_path: Path) -> None:
     look = ToolCall("ls", {"description": "d", "path": "/mnt/user-data"})
     async with site(tmp_path, {"m": [Turn(tool_calls=(look,))] * 9}, middlewares=[limit]) as (client, models):
         thread = await client.thread()
-        for asked in (2, 4):
+        for count in (2, 4):
             messages = await client.said(thread, "Go")
             assert "limit" in messages[-1]["content"].lower()
             assert messages[-1]["type"] == "ai"
-            assert len(models.requests) == asked
+            assert len(models.requests) == count
         values = (await client.state(thread)).values
     assert "run_model_call_count" not in values
 

@@ -85,8 +85,8 @@ async def test_what_cannot_get_better_is_not_retried(tmp_path: Path, failure: Fa
 
 async def test_an_endpoint_that_is_not_there_is_named(tmp_path: Path) -> None:
     place = f"127.0.0.1:{free_port()}"
-    gone = {"name": "gone", "model": "gone", "api_key": "none", "base_url": f"http://{place}/v1"}
-    async with site(tmp_path, {}, more_models=[gone], runs={"max_model_attempts": 1}) as (client, _):
+    absent = {"name": "gone", "model": "gone", "api_key": "none", "base_url": f"http://{place}/v1"}
+    async with site(tmp_path, {}, more_models=[absent], runs={"max_model_attempts": 1}) as (client, _):
         run = await client.ended(await client.thread(), await client.ask("t1", "Hi", "gone"))
     assert run.error is not None
     assert place in run.error.text
@@ -103,10 +103,10 @@ async def test_a_connection_that_breaks_in_the_middle_is_tried_again_as_another_
     assert [record.outcome for record in models.requests] == ["disconnected", "answered"]
     assert len(failures) == len(answers) == 1
     assert messages[-1]["content"] == "one two three four"
-    seen = list(dict.fromkeys(preview.message for preview in previews))
-    assert len(seen) == 2
-    assert seen[1] == messages[-1]["id"]
-    assert "".join(p.text for p in previews if p.message == seen[0]).startswith("one")
+    previewed = list(dict.fromkeys(preview.message for preview in previews))
+    assert len(previewed) == 2
+    assert previewed[1] == messages[-1]["id"]
+    assert "".join(p.text for p in previews if p.message == previewed[0]).startswith("one")
 
 
 async def test_a_run_whose_answer_is_empty_twice_failed(tmp_path: Path) -> None:
@@ -135,10 +135,10 @@ async def test_a_model_that_is_down_is_left_alone(tmp_path: Path) -> None:
         thread = await client.thread()
         for _ in range(2):
             await client.ended(thread, await client.ask(thread, "Hi"))
-        asked = len(models.requests)
+        before = len(models.requests)
         run = await client.ended(thread, await client.ask(thread, "Hi"))
         assert run.error
-        assert (run.error.error, len(models.requests)) == ("ModelDown", asked)
+        assert (run.error.error, len(models.requests)) == ("ModelDown", before)
         [*_, failed] = await client.records(thread, ModelFailed)
         assert isinstance(failed.event, ModelFailed)
         assert failed.event.reason == "circuit_open"

@@ -143,8 +143,8 @@ async def test_steering(tmp_path: Path) -> None:
         run = await client.ended("t1", run_id)
         state = await client.state("t1")
         assert run.status == "success"
-        said = [m["content"] for m in state.messages if m["type"] != "tool"]
-        assert said == ["Go", "", "be brief", "All done.", "one more thing", "Also this."]
+        texts = [m["content"] for m in state.messages if m["type"] != "tool"]
+        assert texts == ["Go", "", "be brief", "All done.", "one more thing", "Also this."]
         assert [m["content"] for m in models.requests[1].body["messages"]][-1] == "be brief"
         assert_well_formed(models)
         await assert_replays(client, tmp_path)

@@ -25,12 +25,12 @@ SLEEP = f"271.{os.getpid()}"
 
 def sleeping() -> list[int]:
     """Processes that sleep for as long as the tests' command does."""
-    found = []
+    processes = []
     for entry in Path("/proc").iterdir():
         with suppress(OSError):
             if entry.name.isdigit() and SLEEP.encode() in (entry / "cmdline").read_bytes().split(b"\0"):
-                found.append(int(entry.name))
-    return found
+                processes.append(int(entry.name))
+    return processes
 
 
 async def order(client: Client) -> list[tuple[str, str]]:
@@ -147,8 +147,8 @@ async def test_a_run_that_takes_over_waits_until_the_old_one_has_stopped(tmp_pat
 async def test_a_loop_without_end_fails_with_a_clear_text(tmp_path: Path, asked_for: int, ceiling: int) -> None:
     turns = [Turn(tool_calls=(ToolCall("ls", {"description": "l", "path": "/mnt/user-data/workspace"}),))] * 50
     async with site(tmp_path, {"m": turns}, runs={"max_recursion_limit": ceiling}) as (client, models):
-        asked = await client.ask(await client.thread(), "Go", config={"recursion_limit": asked_for})
-        run = await client.ended("t1", asked)
+        requested = await client.ask(await client.thread(), "Go", config={"recursion_limit": asked_for})
+        run = await client.ended("t1", requested)
         [failed] = [r.event for r in await client.records("t1", RunFailed)]
     assert run.status == "error"
     assert isinstance(failed, RunFailed)
@@ -162,8 +162,8 @@ async def test_a_thread_goes_on_after_a_run_that_failed(tmp_path: Path, limit: i
     """Whether it failed between call and outcome, or between outcome and answer."""
     turns = [Turn(tool_calls=(ToolCall("ls", {"description": "l", "path": "/mnt/user-data/workspace"}),))] * 50
     async with site(tmp_path, {"m": turns, "quick": [Turn(text="Yes?")]}) as (client, models):
-        asked = await client.ask(await client.thread(), "Go", config={"recursion_limit": limit})
-        assert (await client.ended("t1", asked)).status == "error"
+        run = await client.ask(await client.thread(), "Go", config={"recursion_limit": limit})
+        assert (await client.ended("t1", run)).status == "error"
         await client.said("t1", "Still there?", "quick")
     assert_well_formed(models)
 

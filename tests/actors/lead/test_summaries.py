@@ -46,9 +46,9 @@ async def test_in_the_middle_of_a_run(tmp_path: Path) -> None:
         event = record.event
         assert isinstance(event, ContextCompacted)
         assert (record.run, event.model, len(event.kept)) == (run.id, "small", 4)
-        [asked] = [one for one in models.requests if one.model == "small"]
-        assert "Person: Look around" in asked.body["messages"][-1]["content"]
-        last = [one for one in models.requests if one.model == "main"][-1]
+        [request] = [each for each in models.requests if each.model == "small"]
+        assert "Person: Look around" in request.body["messages"][-1]["content"]
+        last = [each for each in models.requests if each.model == "main"][-1]
         assert roles(last.body) == ["system", "user", "user", "assistant", "tool", "assistant", "tool"]
         reminder, summary = [message["content"] for message in last.body["messages"][1:3]]
         assert ("<current_date>" in reminder, "They look around." in summary) == (True, True)
@@ -68,6 +68,6 @@ async def test_a_run_goes_on_if_nobody_writes_a_summary(tmp_path: Path) -> None:
         run = await client.ended(thread, await client.ask(thread, "Look around", "main"))
         assert run.status == "success", run.error
         assert await client.records(thread, ContextCompacted) == []
-        said = [record.event for record in await client.records(thread, ModelCompleted)]
-        decided = [one for event in said if isinstance(event, ModelCompleted) for one in event.decisions]
-        assert [(one.policy, one.action) for one in decided] == [("summarization", "failed")]
+        answers = [record.event for record in await client.records(thread, ModelCompleted)]
+        decided = [decision for event in answers if isinstance(event, ModelCompleted) for decision in event.decisions]
+        assert [(decision.policy, decision.action) for decision in decided] == [("summarization", "failed")]

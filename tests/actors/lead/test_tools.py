@@ -131,17 +131,17 @@ async def test_parallel_calls_run_at_the_same_time(tmp_path: Path) -> None:
 
 
 async def test_the_intent_is_in_the_log_before_the_tool_starts(tmp_path: Path) -> None:
-    seen: list[list[str]] = []
+    logs: list[list[str]] = []
 
     @tool(effect="once")
     async def look(ctx: ToolContext) -> str:
         """Look into the log."""
-        seen.append([record.type for record in await found.records(ctx.thread)])
+        logs.append([record.type for record in await client.records(ctx.thread)])
         return "seen"
 
-    async with site(tmp_path, {"m": [Turn(tool_calls=(ToolCall("look"),)), DONE]}, tools=[look]) as (found, _):
-        await found.said(await found.thread(), "Go")
-    assert [events[-1] for events in seen] == ["tool.requested"]
+    async with site(tmp_path, {"m": [Turn(tool_calls=(ToolCall("look"),)), DONE]}, tools=[look]) as (client, _):
+        await client.said(await client.thread(), "Go")
+    assert [events[-1] for events in logs] == ["tool.requested"]
 
 
 # ── ids ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -175,11 +175,11 @@ async def test_odd_call_ids(tmp_path: Path, turns: list[Any], expected: list[str
             messages = await client.said("t1", f"Question {question}")
         state = await client.state("t1")
         answers = [r.event for r in await client.records("t1", ModelCompleted)]
-    said = [event.message for event in answers if isinstance(event, ModelCompleted)]
-    calls = [call["id"] for message in said for call in message.get("tool_calls", ())]
+    recorded = [event.message for event in answers if isinstance(event, ModelCompleted)]
+    calls = [call["id"] for message in recorded for call in message.get("tool_calls", ())]
     assert all(calls)
-    one = ["human", *(kind for turn in turns for kind in ("ai", *["tool"] * len(turn))), "ai"]
-    assert kinds(messages) == [*one, *one]
+    exchange = ["human", *(kind for turn in turns for kind in ("ai", *["tool"] * len(turn))), "ai"]
+    assert kinds(messages) == [*exchange, *exchange]
     assert sorted(tool_texts(messages)) == sorted([*expected, *expected])
     assert not unanswered(state.messages)
     assert len({message["id"] for message in messages}) == len(messages)

@@ -166,10 +166,10 @@ async def tool_call(
     result: str | ToolMessage | Exception | Command[Any] = "done",
 ) -> tuple[ToolMessage | Command[Any], list[Json]]:
     """Put one tool call through a policy: what comes of it, and the arguments of the calls that were made."""
-    made: list[Json] = []
+    calls: list[Json] = []
 
     async def handler(request: ToolCallRequest) -> ToolMessage | Command[Any]:
-        made.append(request.tool_call["args"])
+        calls.append(request.tool_call["args"])
         if isinstance(result, Exception):
             raise result
         return ToolMessage(result, tool_call_id=call_id, name=name) if isinstance(result, str) else result
@@ -180,4 +180,4 @@ async def tool_call(
         state={"messages": on.conversation()},
         runtime=Runtime(context=on),  # type: ignore[arg-type]
     )
-    return await policy.awrap_tool_call(request, handler), made
+    return await policy.awrap_tool_call(request, handler), calls

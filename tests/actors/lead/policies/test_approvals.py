@@ -26,7 +26,7 @@ from core.events import (
     StatePatched,
     ThreadCreated,
 )
-from core.thread.approvals import EXPIRE
+from core.thread.approvals import EXPIRE, taken
 from core.thread.state import fold
 from tests.actors.lead.turns import RUN, Kept, tool_call, turn
 from tests.support.records import ai, call, log_of
@@ -46,9 +46,11 @@ def rule(**more: Any) -> ApprovalRule:
 
 def on(*events: tuple[Event, str | None] | Event) -> Turn:
     """A turn after these: the last run is the one that is worked on."""
-    found = turn()
-    found.journal = Kept(fold(log_of(ThreadCreated(user="ada"), StatePatched(values={"messages": MESSAGES}), *events)))
-    return found
+    attempt = turn()
+    attempt.journal = Kept(
+        fold(log_of(ThreadCreated(user="ada"), StatePatched(values={"messages": MESSAGES}), *events))
+    )
+    return attempt
 
 
 def facts(of: Turn) -> list[Event]:
@@ -58,15 +60,15 @@ def facts(of: Turn) -> list[Event]:
 
 async def parked(policy: Approvals = POLICY, call_id: str = "c1", args: Json = ARGS) -> Turn:
     """A turn whose call waits now."""
-    found = on(*((event, RUN) for event in ASKED_FOR))
+    attempt = on(*((event, RUN) for event in ASKED_FOR))
     with pytest.raises(GraphInterrupt):
-        await tool_call(policy, found, "bash", args, call_id=call_id)
-    return found
+        await tool_call(policy, attempt, "bash", args, call_id=call_id)
+    return attempt
 
 
-def story(*facts: Event, asked: list[Interrupt], answer: Any, context: Json | None = None) -> list[Any]:
+def story(*facts: Event, questions: list[Interrupt], answer: Any, context: Json | None = None) -> list[Any]:
     """A run that paused at questions, and one that goes on with an answer."""
-    paused = [*ASKED_FOR, *facts, RunPaused(next=["tools"], interrupts=list(asked))]
+    paused = [*ASKED_FOR, *facts, RunPaused(next=["tools"], interrupts=questions)]
     request = RunRequested(resume=Resume(value=answer), context=context or {})
     return [*((event, "r0") for event in paused), (request, RUN), (RunStarted(attempt=1, worker="w", lease=1), RUN)]
 
@@ -74,7 +76,7 @@ def story(*facts: Event, asked: list[Interrupt], answer: Any, context: Json | No
 async def answered(answer: Any, policy: Approvals = POLICY, **more: Any) -> Turn:
     """A turn that goes on with an answer to the call that waits."""
     before = await parked(policy)
-    return on(*story(*facts(before), asked=before.asked, answer=answer, **more))
+    return on(*story(*facts(before), questions=before.questions, answer=answer, **more))
 
 
 MATCH: dict[str, tuple[ApprovalRule, bool]] = {
@@ -99,16 +101,16 @@ MATCH: dict[str, tuple[ApprovalRule, bool]] = {
 async def test_which_calls_wait(rule: ApprovalRule, does: bool) -> None:
     assert applies(rule, "bash", ARGS) is does
     if does:
-        assert (await parked(Approvals([rule]))).asked
+        assert (await parked(Approvals([rule]))).questions
         return
-    found = on(*((event, RUN) for event in ASKED_FOR))
-    assert (await tool_call(Approvals([rule]), found, "bash", ARGS))[1] == [ARGS]
-    assert facts(found) == []
+    attempt = on(*((event, RUN) for event in ASKED_FOR))
+    assert (await tool_call(Approvals([rule]), attempt, "bash", ARGS))[1] == [ARGS]
+    assert facts(attempt) == []
 
 
 async def test_what_is_asked() -> None:
-    found = await parked(Approvals([rule(tool="ls"), rule(allowed=("approve",)), rule()]))
-    [event], [question] = facts(found), found.asked
+    attempt = await parked(Approvals([rule(tool="ls"), rule(allowed=("approve",)), rule()]))
+    [event], [question] = facts(attempt), attempt.questions
     assert isinstance(event, ApprovalRequested)
     assert (event.call_id, event.tool, event.args, event.allowed) == ("c1", "bash", ARGS, ["approve"])
     assert (event.text, event.deadline) == ("The agent wants to call bash.", None)
@@ -123,23 +125,23 @@ async def test_a_deadline() -> None:
 
 
 async def test_parallel_calls_are_asked_apart() -> None:
-    found = await parked()
+    attempt = await parked()
     with pytest.raises(GraphInterrupt):
-        await tool_call(POLICY, found, "bash", ARGS, call_id="c2")
-    assert len({one.id for one in found.asked}) == 2
+        await tool_call(POLICY, attempt, "bash", ARGS, call_id="c2")
+    assert len({question.id for question in attempt.questions}) == 2
 
 
 async def test_nobody_is_asked_twice_after_a_crash() -> None:
-    found = await parked()
+    attempt = await parked()
     with pytest.raises(GraphInterrupt):
-        await tool_call(POLICY, found, "bash", ARGS)
-    assert len(facts(found)) == 1
-    assert found.asked[0] == found.asked[1]
+        await tool_call(POLICY, attempt, "bash", ARGS)
+    assert len(facts(attempt)) == 1
+    assert attempt.questions[0] == attempt.questions[1]
 
 
 async def test_without_rules_nothing_waits() -> None:
-    found = on(*((event, RUN) for event in ASKED_FOR))
-    assert (await tool_call(Approvals(), found, "bash", ARGS))[1] == [ARGS]
+    attempt = on(*((event, RUN) for event in ASKED_FOR))
+    assert (await tool_call(Approvals(), attempt, "bash", ARGS))[1] == [ARGS]
 
 
 # ── answers ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -154,14 +156,14 @@ MADE: dict[str, tuple[Any, Json, str]] = {
 @pytest.mark.parametrize(("answer", "args", "action"), MADE.values(), ids=MADE)
 @pytest.mark.parametrize("policy", [POLICY, Approvals()], ids=["same rules", "rules are gone"])
 async def test_calls_that_are_made(answer: Any, args: Json, action: str, policy: Approvals) -> None:
-    found = await answered(answer)
-    result, made = await tool_call(policy, found, "bash", ARGS)
+    attempt = await answered(answer)
+    result, calls = await tool_call(policy, attempt, "bash", ARGS)
     assert isinstance(result, ToolMessage)
-    assert (result.content, made) == ("done", [args])
-    [fact] = facts(found)
+    assert (result.content, calls) == ("done", [args])
+    [fact] = facts(attempt)
     assert isinstance(fact, ApprovalResolved)
-    assert fact.by == found.user
-    [decision] = found.decided("c1")
+    assert fact.by == attempt.user
+    [decision] = attempt.decided("c1")
     assert (decision.policy, decision.action) == ("approvals", action)
     assert (decision.note is not None) is (action == "edited")
 
@@ -175,33 +177,33 @@ REFUSED: dict[str, tuple[Any, str, str]] = {
 @pytest.mark.parametrize(("answer", "action", "text"), REFUSED.values(), ids=REFUSED)
 @pytest.mark.parametrize("policy", [POLICY, Approvals()], ids=["same rules", "rules are gone"])
 async def test_calls_that_are_not_made(answer: Any, action: str, text: str, policy: Approvals) -> None:
-    found = await answered(answer, context={"user_id": "bob"})
-    result, made = await tool_call(policy, found, "bash", ARGS)
+    attempt = await answered(answer, context={"user_id": "bob"})
+    result, calls = await tool_call(policy, attempt, "bash", ARGS)
     assert isinstance(result, ToolMessage)
-    assert (result.status, made) == ("error", [])
+    assert (result.status, calls) == ("error", [])
     assert str(result.content).startswith("Error: the user (bob) rejected this call of bash")
     assert text in str(result.content)
-    assert [decision.action for decision in found.decided("c1")] == [action]
+    assert [decision.action for decision in attempt.decided("c1")] == [action]
 
 
 @pytest.mark.parametrize("answer", ["maybe", None, {}, EXPIRE, {"decision": "edit"}, [True, True]], ids=str)
 async def test_an_answer_that_says_nothing_is_asked_for_again(answer: Any) -> None:
-    found = await answered(answer)
+    attempt = await answered(answer)
     with pytest.raises(GraphInterrupt):
-        await tool_call(POLICY, found, "bash", ARGS)
-    [question] = found.asked
+        await tool_call(POLICY, attempt, "bash", ARGS)
+    [question] = attempt.questions
     assert question.value["error"]
-    assert facts(found) == []
-    again = on(*story(*facts(await parked()), asked=[question], answer=True))
+    assert facts(attempt) == []
+    again = on(*story(*facts(await parked()), questions=[question], answer=True))
     assert (await tool_call(POLICY, again, "bash", ARGS))[1] == [ARGS]
 
 
 async def test_what_is_not_allowed_is_asked_for_again() -> None:
     policy = Approvals([rule(allowed=("reject",))])
-    found = await answered(True, policy)
+    attempt = await answered(True, policy)
     with pytest.raises(GraphInterrupt):
-        await tool_call(policy, found, "bash", ARGS)
-    assert "is not allowed" in found.asked[0].value["error"]
+        await tool_call(policy, attempt, "bash", ARGS)
+    assert "is not allowed" in attempt.questions[0].value["error"]
 
 
 @pytest.mark.parametrize("answer", [EXPIRE, True, "maybe"], ids=str)
@@ -210,12 +212,12 @@ async def test_after_its_deadline_nothing_is_approved(answer: Any) -> None:
     [event] = facts(before)
     assert isinstance(event, ApprovalRequested)
     late = ApprovalRequested(**{name: getattr(event, name) for name in event.__struct_fields__} | {"deadline": PAST})
-    found = on(*story(late, asked=before.asked, answer=answer))
-    result, made = await tool_call(POLICY, found, "bash", ARGS)
+    attempt = on(*story(late, questions=before.questions, answer=answer))
+    result, calls = await tool_call(POLICY, attempt, "bash", ARGS)
     assert isinstance(result, ToolMessage)
-    assert made == []
+    assert calls == []
     assert result.content == f"Error: nobody approved this call of bash by {PAST}, so it was not made."
-    [fact] = facts(found)
+    [fact] = facts(attempt)
     assert isinstance(fact, ApprovalResolved)
     assert (fact.decision, fact.by) == ("expire", None)
 
@@ -225,22 +227,22 @@ PAST = "2025-12-31T23:59:59.000000+00:00"
 
 async def test_other_arguments_are_another_call() -> None:
     """An answer to the call that was shown says nothing about the one that it became meanwhile."""
-    found = await answered(True)
+    attempt = await answered(True)
     with pytest.raises(GraphInterrupt):
-        await tool_call(POLICY, found, "bash", {"command": "rm -rf /home"})
-    [anew] = facts(found)
+        await tool_call(POLICY, attempt, "bash", {"command": "rm -rf /home"})
+    [anew] = facts(attempt)
     assert isinstance(anew, ApprovalRequested)
     assert anew.args == {"command": "rm -rf /home"}
-    assert found.asked[0].id not in (one.id for one in (await parked()).asked)
+    assert attempt.questions[0].id not in (question.id for question in (await parked()).questions)
 
 
 async def test_an_answer_for_another_call_says_nothing() -> None:
     first, second = await parked(), await parked(call_id="c2")
-    asked = [*first.asked, *second.asked]
-    found = on(*story(*facts(first), *facts(second), asked=asked, answer={asked[1].id: "approve"}))
+    questions = [*first.questions, *second.questions]
+    attempt = on(*story(*facts(first), *facts(second), questions=questions, answer={questions[1].id: "approve"}))
     with pytest.raises(GraphInterrupt):
-        await tool_call(POLICY, found, "bash", ARGS)
-    assert (await tool_call(POLICY, found, "bash", ARGS, call_id="c2"))[1] == [ARGS]
+        await tool_call(POLICY, attempt, "bash", ARGS)
+    assert (await tool_call(POLICY, attempt, "bash", ARGS, call_id="c2"))[1] == [ARGS]
 
 
 # ── crashes, and runs that go on ─────────────────────────────────────────────────────────────────────────────────────
@@ -248,26 +250,26 @@ async def test_an_answer_for_another_call_says_nothing() -> None:
 
 @pytest.mark.parametrize("answer", [True, False, {"decision": "edit", "args": {"command": "ls"}}], ids=str)
 async def test_a_decision_is_a_fact_once(answer: Any) -> None:
-    found = await answered(answer)
-    first = await tool_call(POLICY, found, "bash", ARGS)
-    second = await tool_call(POLICY, found, "bash", ARGS)
+    attempt = await answered(answer)
+    first = await tool_call(POLICY, attempt, "bash", ARGS)
+    second = await tool_call(POLICY, attempt, "bash", ARGS)
     assert (first[0], first[1]) == (second[0], second[1])
-    assert len(facts(found)) == 1
+    assert len(facts(attempt)) == 1
 
 
 async def test_the_tools_own_questions_get_their_own_answers() -> None:
     before = await answered("hm")
     with pytest.raises(GraphInterrupt):
         await tool_call(POLICY, before, "bash", ARGS)
-    first = story(*facts(await parked()), asked=before.asked, answer=True)
+    first = story(*facts(await parked()), questions=before.questions, answer=True)
     resolved = await resolution(on(*first))
     own = Interrupt(id="own", value="when?", call_id="c1")
     asks = [(event, "r1" if run == RUN else run) for event, run in first]
     asks += [(resolved, "r1"), (RunPaused(next=["tools"], interrupts=[own]), "r1")]
-    found = on(*asks, (RunRequested(resume=Resume(value="May")), RUN), (ASKED_FOR[1], RUN))
-    assert (await tool_call(POLICY, found, "bash", ARGS))[1] == [ARGS]
-    assert found.journal.answers("c1")[found.heard("c1") :] == ("May",)
-    assert facts(found) == []
+    attempt = on(*asks, (RunRequested(resume=Resume(value="May")), RUN), (ASKED_FOR[1], RUN))
+    assert (await tool_call(POLICY, attempt, "bash", ARGS))[1] == [ARGS]
+    assert attempt.journal.answers("c1")[taken(attempt.state, RUN, "c1") :] == ("May",)
+    assert facts(attempt) == []
 
 
 async def resolution(of: Turn) -> Event:
@@ -277,15 +279,15 @@ async def resolution(of: Turn) -> Event:
 
 async def test_what_was_rolled_back_was_not_approved() -> None:
     before = await parked()
-    first = story(*facts(before), asked=before.asked, answer=True)
+    first = story(*facts(before), questions=before.questions, answer=True)
     resolved = await resolution(on(*first))
     undone = [(event, "r1" if run == RUN else run) for event, run in first]
     undone += [(resolved, "r1"), (RunRolledBack(), "r1")]
     go_on = (RunRequested(), RUN), (ASKED_FOR[1], RUN)
     with pytest.raises(GraphInterrupt):
         await tool_call(POLICY, on(*undone, *go_on), "bash", ARGS)
-    found = on(*undone, (RunRequested(resume=Resume(value=False)), RUN), (ASKED_FOR[1], RUN))
-    assert (await tool_call(POLICY, found, "bash", ARGS))[1] == []
+    attempt = on(*undone, (RunRequested(resume=Resume(value=False)), RUN), (ASKED_FOR[1], RUN))
+    assert (await tool_call(POLICY, attempt, "bash", ARGS))[1] == []
 
 
 OTHER: Json = {"command": "rm -rf /home"}
@@ -309,24 +311,24 @@ async def test_once(
     rule: ApprovalRule, answer: Any, tool: str, args: Json, same: bool, then: bool, later: bool
 ) -> None:
     before = await parked()
-    first = story(*facts(before), asked=before.asked, answer=answer)
+    first = story(*facts(before), questions=before.questions, answer=answer)
     resolved = await resolution(on(*first))
     events = [*first, (resolved, RUN)]
     if later:
         events = [(event, "r1" if run == RUN else run) for event, run in events] + NEW
-    found = on(*events)
+    attempt = on(*events)
     if then if later else same:
         with pytest.raises(GraphInterrupt):
-            await tool_call(Approvals([rule]), found, tool, args, call_id="c3")
+            await tool_call(Approvals([rule]), attempt, tool, args, call_id="c3")
     else:
-        assert (await tool_call(Approvals([rule]), found, tool, args, call_id="c3"))[1] == [args]
+        assert (await tool_call(Approvals([rule]), attempt, tool, args, call_id="c3"))[1] == [args]
 
 
 async def test_what_waits_is_not_approved_by_the_other() -> None:
     policy = Approvals([rule(when="once_per_thread")])
     first, second = await parked(policy), await parked(policy, call_id="c2")
-    asked = [*first.asked, *second.asked]
-    found = on(*story(*facts(first), *facts(second), asked=asked, answer={asked[0].id: True}))
-    assert (await tool_call(policy, found, "bash", ARGS))[1] == [ARGS]
+    questions = [*first.questions, *second.questions]
+    attempt = on(*story(*facts(first), *facts(second), questions=questions, answer={questions[0].id: True}))
+    assert (await tool_call(policy, attempt, "bash", ARGS))[1] == [ARGS]
     with pytest.raises(GraphInterrupt):
-        await tool_call(policy, found, "bash", ARGS, call_id="c2")
+        await tool_call(policy, attempt, "bash", ARGS, call_id="c2")

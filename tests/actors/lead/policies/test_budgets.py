@@ -74,9 +74,9 @@ async def test_a_run_is_warned_once_and_stopped_in_the_end(tmp_path: Path) -> No
     assert state.messages[-1]["content"] == run.error.text
     warned = [n for n, answer in enumerate(answers) if isinstance(answer, ModelCompleted) and answer.decisions]
     assert len(warned) == 1
-    told = [_notes(record.body) for record in models.requests]
-    assert [n for n, notes in enumerate(told) if notes] == [warned[0] + 1], "the model is told at its next call only"
-    assert "Come to an end" in told[warned[0] + 1][0]
+    noted = [_notes(record.body) for record in models.requests]
+    assert [n for n, notes in enumerate(noted) if notes] == [warned[0] + 1], "the model is told at its next call only"
+    assert "Come to an end" in noted[warned[0] + 1][0]
 
 
 async def test_at_the_end_of_a_token_budget_the_agent_answers_with_what_it_has(tmp_path: Path) -> None:

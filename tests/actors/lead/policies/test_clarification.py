@@ -24,8 +24,8 @@ pytestmark = pytest.mark.anyio
 
 async def asked(args: Json, *, call_id: str = "c1", messages: list[Json] | None = None) -> ToolMessage:
     on = turn(messages or [human("h")])
-    result, made = await tool_call(Clarification(), on, "ask_clarification", args, call_id=call_id)
-    assert made == []
+    result, calls = await tool_call(Clarification(), on, "ask_clarification", args, call_id=call_id)
+    assert calls == []
     assert isinstance(result, ToolMessage)
     return result
 
@@ -76,8 +76,8 @@ async def test_no_question_is_an_error_and_no_end(args: Json) -> None:
 
 
 async def test_other_tools_are_called() -> None:
-    result, made = await tool_call(Clarification(), turn(), "bash", {"command": "ls"})
-    assert (made, isinstance(result, ToolMessage) and result.content) == ([{"command": "ls"}], "done")
+    result, calls = await tool_call(Clarification(), turn(), "bash", {"command": "ls"})
+    assert (calls, isinstance(result, ToolMessage) and result.content) == ([{"command": "ls"}], "done")
 
 
 # ── ids ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -153,13 +153,13 @@ def shown(**more: Any) -> Json:
 
 
 def test_the_card_of_a_choice() -> None:
-    found = shown(options=["a", "b"])
-    assert (found["version"], found["input_mode"]) == (1, "choice_with_other")
-    assert found["options"] == [
+    form = shown(options=["a", "b"])
+    assert (form["version"], form["input_mode"]) == (1, "choice_with_other")
+    assert form["options"] == [
         {"id": "option-1", "label": "a", "value": "a"},
         {"id": "option-2", "label": "b", "value": "b"},
     ]
-    assert "fields" not in found
+    assert "fields" not in form
 
 
 @pytest.mark.parametrize("options", [["a" * 201], ["a"] * 25], ids=["long", "many"])
@@ -171,9 +171,9 @@ def test_options_beyond_the_limits_are_asked_for_in_words(options: list[str]) ->
     "fields", [[FIELD, SELECT], msgspec.json.encode([FIELD, SELECT]).decode()], ids=["list", "json"]
 )
 def test_the_card_of_a_form(fields: Any) -> None:
-    found = shown(fields=fields, options=["a"])
-    assert (found["version"], found["input_mode"], "options" in found) == (2, "form", False)
-    assert found["fields"] == [
+    form = shown(fields=fields, options=["a"])
+    assert (form["version"], form["input_mode"], "options" in form) == (2, "form", False)
+    assert form["fields"] == [
         FIELD,
         {
             "name": "size",

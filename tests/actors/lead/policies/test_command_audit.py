@@ -289,8 +289,8 @@ def test_any_text_is_judged(command: str) -> None:
 
 async def test_a_refused_command_does_not_run() -> None:
     on = turn()
-    result, made = await tool_call(CommandAudit(), on, "bash", {"command": "rm -rf /"})
-    assert made == []
+    result, calls = await tool_call(CommandAudit(), on, "bash", {"command": "rm -rf /"})
+    assert calls == []
     assert isinstance(result, ToolMessage)
     assert (result.status, result.tool_call_id, result.name) == ("error", "c1", "bash")
     assert str(result.content).startswith("Error: the command was not run: recursive deletion")
@@ -309,8 +309,8 @@ async def test_a_refused_command_does_not_run() -> None:
 async def test_a_warning_follows_the_result(content: str | list[str | dict[str, str]], expected: object) -> None:
     on = turn()
     given_ = ToolMessage(content, tool_call_id="c1", name="bash", id="m")
-    result, made = await tool_call(CommandAudit(), on, "bash", {"command": "pip install x"}, result=given_)
-    assert made == [{"command": "pip install x"}]
+    result, calls = await tool_call(CommandAudit(), on, "bash", {"command": "pip install x"}, result=given_)
+    assert calls == [{"command": "pip install x"}]
     assert isinstance(result, ToolMessage)
     assert (result.id, result.status) == ("m", "success")
     if isinstance(expected, list):
@@ -347,8 +347,8 @@ async def test_a_warning_finds_the_message_in_a_command() -> None:
 async def test_what_is_none_of_its_business(name: str, args: dict[str, object]) -> None:
     on = turn()
     with capture_logs() as logs:
-        _, made = await tool_call(CommandAudit(), on, name, args)
-    assert made == [args]
+        _, calls = await tool_call(CommandAudit(), on, name, args)
+    assert calls == [args]
     assert on.decided("c1") == []
     assert logs == []
 

@@ -43,16 +43,16 @@ def result(identity: str, text: str = "") -> ToolMessage:
 
 def shape(messages: Sequence[BaseMessage]) -> list[str]:
     """One line a message: `ai a b` makes two calls, `tool a: text` is a result."""
-    found = []
+    lines = []
     for message in messages:
         if isinstance(message, AIMessage):
             calls = [*message.tool_calls, *message.invalid_tool_calls, *message.additional_kwargs.get("tool_calls", ())]
-            found.append(" ".join(["ai", *(str(one["id"]) for one in calls)]))
+            lines.append(" ".join(["ai", *(str(call["id"]) for call in calls)]))
         elif isinstance(message, ToolMessage):
-            found.append(f"tool {message.tool_call_id}: {message.text}")
+            lines.append(f"tool {message.tool_call_id}: {message.text}")
         else:
-            found.append(message.type)
-    return found
+            lines.append(message.type)
+    return lines
 
 
 VALID: dict[str, list[BaseMessage]] = {
@@ -147,9 +147,9 @@ BROKEN: dict[str, tuple[list[BaseMessage], list[str]]] = {
 def test_a_broken_conversation_is_put_in_order(name: str) -> None:
     messages, expected = BROKEN[name]
     assert repaired(messages) is not messages
-    found = shape(repaired(messages))
-    assert len(found) == len(expected)
-    assert [line for line, wanted in zip(found, expected, strict=True) if wanted] == list(filter(None, expected))
+    lines = shape(repaired(messages))
+    assert len(lines) == len(expected)
+    assert [line for line, checked in zip(lines, expected, strict=True) if checked] == list(filter(None, expected))
 
 
 @pytest.mark.parametrize("name", BROKEN)
@@ -159,30 +159,30 @@ def test_what_was_put_in_order_is_valid(name: str) -> None:
 
 
 def test_what_a_result_of_no_call_said_is_told_as_hidden_text() -> None:
-    [told] = repaired([ToolMessage("rows: 3", tool_call_id="x", id="m", name="query")])
-    assert isinstance(told, HumanMessage)
-    assert told.additional_kwargs == {"hide_from_ui": True}
-    assert told.id == "m"
-    assert "query" in told.text
-    assert told.text.endswith("\nrows: 3")
+    [message] = repaired([ToolMessage("rows: 3", tool_call_id="x", id="m", name="query")])
+    assert isinstance(message, HumanMessage)
+    assert message.additional_kwargs == {"hide_from_ui": True}
+    assert message.id == "m"
+    assert "query" in message.text
+    assert message.text.endswith("\nrows: 3")
 
 
 @pytest.mark.parametrize(
     ("name", "sent"), [("", "unknown"), ("run command", "run_command"), ("x" * 70, "x" * 64), ("a.b", "a_b")]
 )
 def test_a_name_that_no_provider_takes_is_changed(name: str, sent: str) -> None:
-    said = repaired([says("a", name=name), result("a")])[0]
-    assert isinstance(said, AIMessage)
-    assert said.tool_calls[0]["name"] == sent
+    answer = repaired([says("a", name=name), result("a")])[0]
+    assert isinstance(answer, AIMessage)
+    assert answer.tool_calls[0]["name"] == sent
 
 
 @pytest.mark.parametrize(("args", "text"), [("rm -rf", "rm -rf"), (None, ""), (["x"], '["x"]')])
 def test_arguments_that_are_no_object_are_sent_as_text(args: Any, text: str) -> None:
     odd = says("a").model_copy(update={"tool_calls": [{"name": "bash", "args": args, "id": "a", "type": "tool_call"}]})
-    said = repaired([odd, result("a")])[0]
-    assert isinstance(said, AIMessage)
-    assert not said.tool_calls
-    assert said.invalid_tool_calls[0]["args"] == text
+    answer = repaired([odd, result("a")])[0]
+    assert isinstance(answer, AIMessage)
+    assert not answer.tool_calls
+    assert answer.invalid_tool_calls[0]["args"] == text
 
 
 def test_messages_are_not_changed_in_place() -> None:

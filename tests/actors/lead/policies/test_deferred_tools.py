@@ -45,7 +45,7 @@ def promoted(policy: DeferredTools, *names: str, catalog_hash: str = "") -> Json
 async def shown(policy: DeferredTools, on: Turn, tools: list[Any]) -> list[str]:
     handler = Asked()
     await model_call(policy, on, handler, tools=tools)
-    return [one["type"] if isinstance(one, dict) else one.name for one in handler.requests[-1].tools]
+    return [tool["type"] if isinstance(tool, dict) else tool.name for tool in handler.requests[-1].tools]
 
 
 @pytest.mark.parametrize(
@@ -77,8 +77,8 @@ def test_the_catalogue_is_known_by_its_content() -> None:
 
 
 def asking(*calls: tuple[str, str]) -> Message:
-    made = [{"name": name, "args": {}, "id": identity} for name, identity in calls]
-    return {"type": "ai", "id": "a", "content": "", "tool_calls": made}
+    parsed = [{"name": name, "args": {}, "id": identity} for name, identity in calls]
+    return {"type": "ai", "id": "a", "content": "", "tool_calls": parsed}
 
 
 @pytest.mark.parametrize(
@@ -88,9 +88,9 @@ def asking(*calls: tuple[str, str]) -> Message:
 async def test_what_the_model_may_call(name: str, promotions: list[str], denied: bool) -> None:
     policy = DeferredTools(DEFERRED)
     on = turn([HUMAN, asking((name, "c1"))], values=promoted(policy, *promotions))
-    result, made = await tool_call(policy, on, name)
+    result, calls = await tool_call(policy, on, name)
     assert isinstance(result, ToolMessage)
-    assert (made == [], result.status == "error") == (denied, denied)
+    assert (calls == [], result.status == "error") == (denied, denied)
     if denied:
         assert result.text.startswith("Error: ")
         assert "tool_search with the query select:mail" in result.text
@@ -100,8 +100,8 @@ async def test_what_the_model_may_call(name: str, promotions: list[str], denied:
 async def test_a_search_promotes() -> None:
     policy = DeferredTools(DEFERRED)
     on = turn([HUMAN], values=promoted(policy, "mail"))
-    result, made = await tool_call(policy, on, "tool_search", {"query": "slack"})
-    assert (made, isinstance(result, Command)) == ([], True)
+    result, calls = await tool_call(policy, on, "tool_search", {"query": "slack"})
+    assert (calls, isinstance(result, Command)) == ([], True)
     assert isinstance(result, Command)
     assert isinstance(result.update, dict)
     assert result.update["promoted"] == promoted(policy, "mail", "slack_list", "slack_send")["promoted"]
@@ -154,8 +154,8 @@ async def test_a_search_in_the_same_answer_comes_too_late(search_first: bool, be
         done = {"type": "tool", "id": "t", "content": "[]", "tool_call_id": "c1"}
         event = ToolCompleted(call_id="c1", message=done, update=promoted(policy, "mail"))
         await on.journal.tool_completed(event)
-    _, made = await tool_call(policy, on, "mail", call_id="c2")
-    assert bool(made) == bool(before)
+    _, calls = await tool_call(policy, on, "mail", call_id="c2")
+    assert bool(calls) == bool(before)
 
 
 # ── the search ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -193,13 +193,13 @@ CATALOGUE = [
     ],
 )
 def test_matching(query: str, names: str) -> None:
-    assert [one.name for one in matching(query, CATALOGUE)] == names.split()
+    assert [tool.name for tool in matching(query, CATALOGUE)] == names.split()
 
 
 @pytest.mark.parametrize("query", ["tool", "+tool", "select:" + ",".join(f"tool_{n}" for n in range(9))])
 def test_at_most_five(query: str) -> None:
     many = [Deferred(f"tool_{number}", "", {}) for number in range(9)]
-    assert [one.name for one in matching(query, many)] == [f"tool_{number}" for number in range(5)]
+    assert [tool.name for tool in matching(query, many)] == [f"tool_{number}" for number in range(5)]
 
 
 def test_an_expression_that_never_ends() -> None:

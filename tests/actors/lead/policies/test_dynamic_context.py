@@ -20,9 +20,9 @@ def told(identity: str, text: object) -> Message:
 
 async def sent(*messages: Message) -> tuple[list[Any], list[Any]]:
     """The conversation as it is, and as the model gets it."""
-    on, asked = turn(messages), Asked()
-    await model_call(DynamicContext(), on, asked)
-    return on.conversation(), asked.messages
+    on, model = turn(messages), Asked()
+    await model_call(DynamicContext(), on, model)
+    return on.conversation(), model.messages
 
 
 async def test_a_reminder_comes_right_before_its_message() -> None:
@@ -38,15 +38,15 @@ async def test_a_reminder_comes_right_before_its_message() -> None:
     "message", [human("a"), ai("a"), {**ai("a"), "additional_kwargs": {"reminder": "x"}}, told("a", 5)]
 )
 async def test_without_reminders_the_request_is_untouched(message: Message) -> None:
-    on, asked = turn([message]), Asked()
+    on, model = turn([message]), Asked()
     [same] = on.conversation()
-    await model_call(DynamicContext(), on, asked)
-    assert len(asked.messages) == 1
-    assert asked.messages[0] is same
+    await model_call(DynamicContext(), on, model)
+    assert len(model.messages) == 1
+    assert model.messages[0] is same
 
 
 async def test_the_same_reminder_is_the_same_object() -> None:
-    one, other = [await sent(told("a", "day 1"), human("b")) for _ in range(2)]
-    assert one[1][0] is other[1][0]
+    first, second = [await sent(told("a", "day 1"), human("b")) for _ in range(2)]
+    assert first[1][0] is second[1][0]
     changed = await sent(told("a", "day 2"), human("b"))
     assert changed[1][0].content == "day 2"

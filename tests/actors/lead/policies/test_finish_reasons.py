@@ -78,10 +78,10 @@ def calls_nothing(message: AIMessage) -> bool:
 @pytest.mark.parametrize("about", LENGTHS, ids=named)
 async def test_a_truncated_answer_calls_nothing_and_says_why(about: dict[str, Any]) -> None:
     on = turn()
-    found = await model_call(LengthFinish(), on, Asked(said(about, **FORMS["all"])))
-    assert calls_nothing(found)
-    assert found.content == f"Let me\n\n{CUT_OFF}"
-    assert found.response_metadata == about
+    answer = await model_call(LengthFinish(), on, Asked(said(about, **FORMS["all"])))
+    assert calls_nothing(answer)
+    assert answer.content == f"Let me\n\n{CUT_OFF}"
+    assert answer.response_metadata == about
     [decision] = on.decided()
     assert (decision.policy, decision.action) == ("length_finish", "cut_off")
 
@@ -99,28 +99,28 @@ async def test_a_truncated_answer_without_calls_says_so(about: dict[str, Any]) -
 @pytest.mark.parametrize("about", REFUSALS, ids=named)
 async def test_a_refused_answer_calls_nothing_and_says_why(about: dict[str, Any]) -> None:
     on = turn()
-    found = await model_call(SafetyFinish(), on, Asked(said(about, **FORMS["all"])))
-    assert calls_nothing(found)
-    assert found.id == "a"
-    assert found.text.startswith("Let me\n\n")
-    assert finish_reason(found) in found.text
+    answer = await model_call(SafetyFinish(), on, Asked(said(about, **FORMS["all"])))
+    assert calls_nothing(answer)
+    assert answer.id == "a"
+    assert answer.text.startswith("Let me\n\n")
+    assert finish_reason(answer) in answer.text
     [decision] = on.decided()
     assert (decision.policy, decision.action) == ("safety_finish", "refused")
 
 
 @pytest.mark.parametrize("content", ["", [], None, [{"type": "text", "text": "I"}]], ids=repr)
 async def test_a_refused_answer_without_calls_is_explained_too(content: Any) -> None:
-    found = await model_call(SafetyFinish(), turn(), Asked(said({"finish_reason": "content_filter"}, content)))
-    assert "content_filter" in found.text
+    answer = await model_call(SafetyFinish(), turn(), Asked(said({"finish_reason": "content_filter"}, content)))
+    assert "content_filter" in answer.text
 
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("policy", [LengthFinish(), SafetyFinish()], ids=lambda policy: policy.name)
 async def test_calls_of_every_form_are_removed(policy: LengthFinish | SafetyFinish, form: str) -> None:
     about = {"finish_reason": "length" if isinstance(policy, LengthFinish) else "safety"}
-    found = await model_call(policy, turn(), Asked(said(about, **FORMS[form])))
-    assert calls_nothing(found)
-    assert found.text != "Let me"
+    answer = await model_call(policy, turn(), Asked(said(about, **FORMS[form])))
+    assert calls_nothing(answer)
+    assert answer.text != "Let me"
 
 
 @pytest.mark.parametrize("about", [*OTHERS, *REFUSALS], ids=named)

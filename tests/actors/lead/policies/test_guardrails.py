@@ -65,8 +65,8 @@ class Foreign:
 
 
 def made(provider: Any, *, fail_closed: bool = True, passport: str | None = None) -> Guardrails:
-    wanted = settings.Guardrails(fail_closed=fail_closed, passport=passport)
-    return Guardrails(wanted, cast(Provider, provider))
+    config = settings.Guardrails(fail_closed=fail_closed, passport=passport)
+    return Guardrails(config, cast(Provider, provider))
 
 
 async def denied(provider: Any, on: Turn, name: str = "bash", **options: Any) -> tuple[str, str]:
@@ -83,18 +83,18 @@ async def denied(provider: Any, on: Turn, name: str = "bash", **options: Any) ->
 async def test_what_a_provider_is_asked() -> None:
     provider = Says(YES)
     await tool_call(made(provider, passport="agent-7"), turn(), "bash", {"command": "ls"})
-    [asked] = provider.asked
-    assert (asked.tool_name, asked.tool_input) == ("bash", {"command": "ls"})
-    assert (asked.agent_id, asked.is_subagent) == ("agent-7", False)
-    assert (asked.thread_id, asked.run_id, asked.user_id, asked.tool_call_id) == ("t", "r", "u", "c1")
-    assert asked.user_role is None
-    assert datetime.fromisoformat(asked.timestamp).utcoffset() == timedelta(0)
+    [request] = provider.asked
+    assert (request.tool_name, request.tool_input) == ("bash", {"command": "ls"})
+    assert (request.agent_id, request.is_subagent) == ("agent-7", False)
+    assert (request.thread_id, request.run_id, request.user_id, request.tool_call_id) == ("t", "r", "u", "c1")
+    assert request.user_role is None
+    assert datetime.fromisoformat(request.timestamp).utcoffset() == timedelta(0)
 
 
 async def test_what_is_allowed_is_not_touched() -> None:
-    on, given = turn(), ToolMessage("x", tool_call_id="c1", name="bash")
-    result, calls = await tool_call(made(Says(YES)), on, "bash", {"command": "ls"}, result=given)
-    assert result is given
+    on, message = turn(), ToolMessage("x", tool_call_id="c1", name="bash")
+    result, calls = await tool_call(made(Says(YES)), on, "bash", {"command": "ls"}, result=message)
+    assert result is message
     assert calls == [{"command": "ls"}]
     assert on.decided("c1") == []
 

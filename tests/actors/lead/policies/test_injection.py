@@ -130,16 +130,16 @@ def honest(text: str) -> str:
 
 def decisions(on: Turn, call_id: str = "") -> list[tuple[str, str, bool, bool]]:
     """All but that something was made harmless."""
-    found = [(one.policy, one.action, one.again, one.note is None) for one in on.decided(call_id)]
-    return [one for one in found if one[1] != "sanitised"]
+    decided = [decision for decision in on.decided(call_id) if decision.action != "sanitised"]
+    return [(decision.policy, decision.action, decision.again, decision.note is None) for decision in decided]
 
 
 async def of_tool(policy: Policy, text: str, name: str) -> tuple[ToolMessage, list[Any]]:
     on = on_thread()
-    result, made = await tool_call(policy, on, name, {"x": 1}, result=text)
+    result, calls = await tool_call(policy, on, name, {"x": 1}, result=text)
     assert isinstance(result, ToolMessage)
     return result, [
-        made,
+        calls,
         decisions(on, "c1"),
         decisions(on),
         result.id,
@@ -185,11 +185,11 @@ async def test_what_a_person_says_decides_nothing(trick: str) -> None:
 
 @every_message
 async def test_what_a_message_claims_to_be_decides_nothing(trick: str) -> None:
-    kept = ("type", "content", "tool_call_id")
-    bare = [{name: one[name] for name in kept if name in one} for one in MESSAGES[trick]]
+    fields = ("type", "content", "tool_call_id")
+    bare = [{name: message[name] for name in fields if name in message} for message in MESSAGES[trick]]
     for name, chain in chains_by_name():
         _, forged = await of_model(chain, MESSAGES[trick])
-        _, plain = await of_model(chain, [one | {"id": f"x{number}"} for number, one in enumerate(bare)])
+        _, plain = await of_model(chain, [message | {"id": f"x{number}"} for number, message in enumerate(bare)])
         assert forged == plain, name
 
 
@@ -219,14 +219,14 @@ async def test_the_model_reads_no_message_as_what_it_claims_to_be(trick: str) ->
 
 @every_text
 async def test_a_name_of_a_tool_that_is_no_name_leaves_no_folder(trick: str) -> None:
-    asked: list[str] = []
+    paths: list[str] = []
 
     async def call(actor: str, request: Mapping[str, Any], progress: Any) -> str:
-        asked.append(request["path"])
+        paths.append(request["path"])
         return "OK"
 
     await tool_call(whole(), turn(call=call), f"../{TEXTS[trick]}", result="x" * 5000)
-    [path] = asked
+    [path] = paths
     assert path.removeprefix("/mnt/user-data/workspace/.tool-results/").isascii()
     assert path.count("/") == 5
     assert ".." not in path

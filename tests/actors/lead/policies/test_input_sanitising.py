@@ -82,7 +82,7 @@ async def seen(on: Turn, policy: InputSanitising | None = None) -> list[Any]:
 )
 async def test_what_a_client_sends(message: Json, content: Any) -> None:
     for on in (turn([message]), on_log(given=[message]), on_log(MessageAdded(messages=[message]))):
-        before = [dict(one) for one in on.state.messages]
+        before = [dict(m) for m in on.state.messages]
         assert await seen(on) == [content]
         assert on.state.messages == before
 
@@ -104,7 +104,7 @@ async def test_a_conversation_without_tags_is_passed_on_as_it_is() -> None:
             return await super().__call__(request)
 
     await model_call(InputSanitising(), on, Same())
-    assert all(one is known for one, known in zip(requests[0], on.conversation(), strict=True))
+    assert all(sent is recorded for sent, recorded in zip(requests[0], on.conversation(), strict=True))
 
 
 async def test_a_message_is_rewritten_once() -> None:
@@ -115,17 +115,17 @@ async def test_a_message_is_rewritten_once() -> None:
 
 
 def test_what_is_remembered_goes_with_the_message() -> None:
-    remembered, asked = Remembered[int](), []
+    remembered, computed = Remembered[int](), []
 
     def find() -> int:
-        asked.append(1)
-        return len(asked)
+        computed.append(1)
+        return len(computed)
 
     first, second = HumanMessage("x"), HumanMessage("x")
     assert [remembered.of(first, find), remembered.of(first, find), remembered.of(second, find)] == [1, 1, 2]
     del first
     gc.collect()
-    assert len(remembered._known) == 1
+    assert len(remembered._entries) == 1
 
 
 # ── the block about uploads ─────────────────────────────────────────────────────────────────────────────────────────

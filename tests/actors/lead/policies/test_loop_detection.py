@@ -101,9 +101,9 @@ class Counting:
 
     def takes(self, step: Step) -> str:
         mine = fingerprint(step.calls)
-        gone = {self.window[0][0]} if len(self.window) == self.window.maxlen else set()
+        dropped = {self.window[0][0]} if len(self.window) == self.window.maxlen else set()
         self.window.append((mine, step.own))
-        self.warned -= {one for one in gone if all(one != other for other, _ in self.window)}
+        self.warned -= {one for one in dropped if all(one != other for other, _ in self.window)}
         self.counts.update(call["name"] for call in step.calls if step.own)
         return self._same(mine) or self._often(step)
 
@@ -153,8 +153,7 @@ def test_what_is_read_from_the_log_is_what_a_memory_would_say(before: int, steps
     memory, history = Counting(limits), list[Step]()
     for number, calls in enumerate(steps):
         step = Step(called(*calls), own=number >= min(before, limits.window_size))
-        seen = [step, *history]
-        verdict = judged(seen, limits) if step.own else None
+        verdict = judged([step, *history], limits) if step.own else None
         expected = memory.takes(step)
         if step.own:
             assert ("" if verdict is None else "stop" if verdict.stop else "warn") == expected
@@ -257,13 +256,13 @@ def next_run(on: Turn) -> None:
 
 async def repeat(on: Turn, times: int, said: AIMessage | None = None) -> list[AIMessage]:
     """The model makes the same call so often; every answer is recorded."""
-    found = []
+    answers = []
     for number in range(times):
         handler = Asked(said or answer(number))
-        found.append(await model_call(LoopDetection(Limits()), on, handler))
-        recorded = {**dump(found[-1]), "id": f"{on.state.seq}"}
+        answers.append(await model_call(LoopDetection(Limits()), on, handler))
+        recorded = {**dump(answers[-1]), "id": f"{on.state.seq}"}
         await on.journal.model_completed(ModelCompleted(message=recorded, decisions=on.decided()))
-    return found
+    return answers
 
 
 async def test_a_warning_is_a_note_for_the_next_call_only() -> None:
@@ -292,16 +291,16 @@ async def test_a_run_is_not_stopped_for_what_the_one_before_did() -> None:
     on = turn()
     await repeat(on, 4)
     next_run(on)
-    said = answer(9)
-    assert await model_call(LoopDetection(Limits()), on, Asked(said)) is said
+    message = answer(9)
+    assert await model_call(LoopDetection(Limits()), on, Asked(message)) is message
     assert on.decided() == []
 
 
 async def test_the_calls_of_one_tool_are_counted_over_the_whole_run() -> None:
     on = turn()
     for number in range(30):
-        said = AIMessage("", tool_calls=called(bash(f"cat {number}")))
-        await repeat(on, 1, said)
+        message = AIMessage("", tool_calls=called(bash(f"cat {number}")))
+        await repeat(on, 1, message)
     [note] = on.notes()
     assert "used bash 30 times" in note.text
 
@@ -365,5 +364,5 @@ async def test_answers_before_a_compaction_count() -> None:
 
 
 async def test_an_answer_without_calls_is_not_touched() -> None:
-    said = AIMessage("done", id="a")
-    assert await model_call(LoopDetection(Limits(hard_limit=1, warn_threshold=1)), turn(), Asked(said)) is said
+    message = AIMessage("done", id="a")
+    assert await model_call(LoopDetection(Limits(hard_limit=1, warn_threshold=1)), turn(), Asked(message)) is message

@@ -44,7 +44,7 @@ class Disk:
 
     @property
     def content(self) -> str:
-        return "".join(one["content"] for one in self.asked)
+        return "".join(request["content"] for request in self.asked)
 
 
 def budget(**settings: Any) -> OutputBudget:
@@ -116,16 +116,16 @@ async def test_what_was_shortened_is_left_alone() -> None:
     ids=repr,
 )
 async def test_when(settings: Json, size: int, written: bool) -> None:
-    disk, given = Disk(), gave("x" * size)
-    result, _ = await tool_call(budget(**settings), turn(call=disk), "bash", result=given)
+    disk, raw = Disk(), gave("x" * size)
+    result, _ = await tool_call(budget(**settings), turn(call=disk), "bash", result=raw)
     assert bool(disk.asked) is written
-    assert (result is given) is not written
+    assert (result is raw) is not written
 
 
 async def test_read_file_is_exempt() -> None:
-    given = gave(LONG)
-    result, _ = await tool_call(budget(), turn(), "read_file", result=given)
-    assert result is given
+    raw = gave(LONG)
+    result, _ = await tool_call(budget(), turn(), "read_file", result=raw)
+    assert result is raw
 
 
 async def test_errors_still_begin_as_errors() -> None:
@@ -139,12 +139,12 @@ async def test_errors_still_begin_as_errors() -> None:
 async def test_blocks_and_commands() -> None:
     disk, image = Disk(), {"type": "image_url", "image_url": {"url": "data:,"}}
     blocks = gave([{"type": "text", "text": LONG}, image, "more"])
-    given: Command[Any] = Command(update={"title": "t", "messages": [blocks]})
-    result, _ = await tool_call(budget(), turn(call=disk), "bash", result=given)
+    command: Command[Any] = Command(update={"title": "t", "messages": [blocks]})
+    result, _ = await tool_call(budget(), turn(call=disk), "bash", result=command)
     assert isinstance(result, Command)
     assert isinstance(result.update, dict)
-    [text, kept] = result.update["messages"][0].content
-    assert (kept, result.update["title"], disk.content) == (image, "t", f"{LONG}\nmore")
+    [text, rest] = result.update["messages"][0].content
+    assert (rest, result.update["title"], disk.content) == (image, "t", f"{LONG}\nmore")
     assert len(text["text"]) < 3000 + AROUND
 
 
@@ -152,7 +152,9 @@ async def test_what_does_not_fit_a_message_is_written_in_pieces() -> None:
     disk = Disk()
     text = "ä" * (2 * PIECE) + "\ud800end"
     await tool_call(budget(), turn(call=disk), "bash", result=gave(text))
-    assert [(one["call_id"], one["append"]) for one in disk.asked] == [(f"0-c1-result-{n}", True) for n in range(3)]
+    assert [(request["call_id"], request["append"]) for request in disk.asked] == [
+        (f"0-c1-result-{n}", True) for n in range(3)
+    ]
     assert disk.content == "ä" * (2 * PIECE) + "?end"
 
 
@@ -200,9 +202,9 @@ async def test_a_cut_is_never_longer_than_the_limit() -> None:
 
 
 async def test_without_a_file_what_is_not_too_long_stays() -> None:
-    on, given = turn(call=Disk(Unavailable("no"))), gave("x" * 30_000)
-    result, _ = await tool_call(budget(), on, "bash", result=given)
-    assert result is given
+    on, raw = turn(call=Disk(Unavailable("no"))), gave("x" * 30_000)
+    result, _ = await tool_call(budget(), on, "bash", result=raw)
+    assert result is raw
     assert on.decided("c1") == []
 
 

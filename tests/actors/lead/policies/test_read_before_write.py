@@ -233,12 +233,12 @@ async def test_a_change_during_the_reading_is_seen(agent: Agent, file: Path) -> 
 @EVERY_CHANGE
 async def test_a_write_that_was_begun_before_a_crash_is_finished(agent: Agent, file: Path, change: str) -> None:
     tool, args = CHANGES[change]
-    given = {"path": F, **args}
+    arguments = {"path": F, **args}
     await agent.use(read_file, path=F)
-    await agent.say(tool, given)
+    await agent.say(tool, arguments)
     agent.journal._take(ToolRequested(call_id="c2", name=tool.name, effect="idempotent"))
     file.write_text("old, written by the first attempt")
-    assert await agent.make(tool, given) == "OK"
+    assert await agent.make(tool, arguments) == "OK"
 
 
 async def test_no_question_too_many(agent: Agent, file: Path) -> None:
@@ -273,17 +273,17 @@ async def test_a_sandbox_that_cannot_tell_stands_in_nobodys_way(error: Exception
     async def call(*_: Any) -> Any:
         raise error
 
-    on, given = turn(call=call), ToolMessage("OK", tool_call_id="c1", name=name)
-    result, made = await tool_call(ReadBeforeWrite(), on, name, {"path": F}, result=given)
-    assert made == [{"path": F}]
-    assert result is given
+    on, raw = turn(call=call), ToolMessage("OK", tool_call_id="c1", name=name)
+    result, calls = await tool_call(ReadBeforeWrite(), on, name, {"path": F}, result=raw)
+    assert calls == [{"path": F}]
+    assert result is raw
     assert on.decided("c1") == []
 
 
 @pytest.mark.parametrize(("name", "args"), [("bash", {"path": F}), ("write_file", {}), ("read_file", {"path": 3})])
 async def test_what_is_none_of_its_business(name: str, args: dict[str, Any]) -> None:
-    _, made = await tool_call(ReadBeforeWrite(), turn(), name, args)  # which fails if anything is asked
-    assert made == [args]
+    _, calls = await tool_call(ReadBeforeWrite(), turn(), name, args)  # which fails if anything is asked
+    assert calls == [args]
 
 
 async def version(*_: Any) -> str:
@@ -291,8 +291,8 @@ async def version(*_: Any) -> str:
 
 
 async def test_an_artifact_keeps_what_it_has() -> None:
-    given = ToolMessage("text", tool_call_id="c1", name="read_file", artifact={"pages": 2})
-    result, _ = await tool_call(ReadBeforeWrite(), turn(call=version), "read_file", {"path": "f.txt"}, result=given)
+    raw = ToolMessage("text", tool_call_id="c1", name="read_file", artifact={"pages": 2})
+    result, _ = await tool_call(ReadBeforeWrite(), turn(call=version), "read_file", {"path": "f.txt"}, result=raw)
     assert isinstance(result, ToolMessage)
     assert result.artifact == {"pages": 2, "file": {"path": F, "sha256": "v1"}}
 

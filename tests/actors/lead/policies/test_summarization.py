@@ -51,9 +51,9 @@ def reads(identity: str, path: str, name: str = "read_file") -> Json:
 
 
 def planned(messages: Sequence[Message], how: Settings | None = None, window: int | None = None) -> Cut:
-    found = plan(messages, how or settings(), window, ROOT)
-    assert found is not None
-    return found
+    cut = plan(messages, how or settings(), window, ROOT)
+    assert cut is not None
+    return cut
 
 
 def ids(messages: Sequence[Message]) -> list[str]:
@@ -121,9 +121,9 @@ PAIRS = [
     ids=range(8),
 )
 def test_the_tail_that_is_kept(messages: list[Message], keep: ContextSize, kept: list[str]) -> None:
-    found = planned(messages, Settings(keep=keep), window=16)
-    assert found.kept == kept
-    assert ids(found.summarised) == [one for one in ids(messages) if one not in kept]
+    cut = planned(messages, Settings(keep=keep), window=16)
+    assert cut.kept == kept
+    assert ids(cut.summarised) == [identity for identity in ids(messages) if identity not in kept]
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def conversations(draw: st.DrawFn) -> list[Message]:
         elif kind == "ai":
             names = draw(st.lists(st.sampled_from(["c1", "c2", "c3"]), max_size=3, unique=True))
             paths = st.sampled_from(["/mnt/skills/a/SKILL.md", "/mnt/skills/b", "/tmp/x"])
-            messages.append(ai(f"m{place}", calls=[reads(one, draw(paths)) for one in names]))
+            messages.append(ai(f"m{place}", calls=[reads(identity, draw(paths)) for identity in names]))
         else:
             messages.append({**tool(draw(st.sampled_from(["c1", "c2", "c3"]))), "id": f"m{place}"})
     return messages
@@ -167,25 +167,25 @@ def conversations(draw: st.DrawFn) -> list[Message]:
 
 def answered(messages: Sequence[Message]) -> set[tuple[str, str]]:
     """Results and the messages they belong to."""
-    made: dict[str, str] = {}
-    found = set()
+    callers: dict[str, str] = {}
+    pairs = set()
     for message in messages:
-        made.update((one["id"], message["id"]) for one in message.get("tool_calls", ()))
-        if message["type"] == "tool" and message["tool_call_id"] in made:
-            found.add((message["id"], made[message["tool_call_id"]]))
-    return found
+        callers.update((call["id"], message["id"]) for call in message.get("tool_calls", ()))
+        if message["type"] == "tool" and message["tool_call_id"] in callers:
+            pairs.add((message["id"], callers[message["tool_call_id"]]))
+    return pairs
 
 
 @given(conversations(), st.integers(1, 12))
 def test_no_result_is_ever_without_its_call(messages: list[Message], keep: int) -> None:
-    found = plan(messages, settings(keep), None, ROOT)
-    if found is None:
+    cut = plan(messages, settings(keep), None, ROOT)
+    if cut is None:
         return
-    remaining = ids(found.remaining)
-    assert remaining == [one for one in ids(messages) if one in set(remaining)], "in their order"
-    assert {pair for pair in answered(messages) if pair[0] in remaining} <= answered(found.remaining)
+    remaining = ids(cut.remaining)
+    assert remaining == [identity for identity in ids(messages) if identity in set(remaining)], "in their order"
+    assert {pair for pair in answered(messages) if pair[0] in remaining} <= answered(cut.remaining)
     assert messages[-1]["id"] in remaining
-    assert set(ids(found.summarised)) | set(remaining) == set(ids(messages)), "nothing is lost"
+    assert set(ids(cut.summarised)) | set(remaining) == set(ids(messages)), "nothing is lost"
 
 
 # ── reminders ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -193,9 +193,9 @@ def test_no_result_is_ever_without_its_call(messages: list[Message], keep: int) 
 
 def test_reminders_survive() -> None:
     reminder = {**human("h0"), "additional_kwargs": {"dynamic_context_reminder": True, "hide_from_ui": True}}
-    found = planned([reminder, *TALK])
-    assert found.kept == ["h0", "a2", "h3"]
-    assert ids(found.summarised) == ["h1", "a1", "h2"]
+    cut = planned([reminder, *TALK])
+    assert cut.kept == ["h0", "a2", "h3"]
+    assert ids(cut.summarised) == ["h1", "a1", "h2"]
 
 
 def test_reminders_of_messages_that_go_are_in_the_summary() -> None:
@@ -239,31 +239,31 @@ A, B, C = "/mnt/skills/a/SKILL.md", "/mnt/skills/b/SKILL.md", "/mnt/skills/c/SKI
 )
 def test_skills_that_were_read_lately_stay(read: list[Message], limits: dict[str, int], kept: list[str]) -> None:
     how = settings(**{f"preserve_recent_skill_{name}": value for name, value in limits.items()})
-    found = planned([human("h1"), *read, human("h2"), ai("a2")], how)
-    assert found.kept == [*kept, "h2", "a2"]
-    assert found.changed == []
+    cut = planned([human("h1"), *read, human("h2"), ai("a2")], how)
+    assert cut.kept == [*kept, "h2", "a2"]
+    assert cut.changed == []
 
 
 def test_a_skill_in_the_tail_is_not_kept_twice() -> None:
-    found = planned([human("h1"), *skill("1", A), *skill("2", A)])
-    assert found.kept == ["a-2", "t-2"]
+    cut = planned([human("h1"), *skill("1", A), *skill("2", A)])
+    assert cut.kept == ["a-2", "t-2"]
 
 
 def test_a_message_with_other_calls_is_split() -> None:
-    raw = [{"id": one, "type": "function", "function": {"name": "f"}} for one in ("1", "2", "3")]
+    raw = [{"id": identity, "type": "function", "function": {"name": "f"}} for identity in ("1", "2", "3")]
     calls = [reads("1", A), call("2", command="ls"), reads("3", B)]
     extra = {"tool_calls": raw, "function_call": {"name": "f"}, "other": 1}
     both = {**ai("a1", "Let me look.", calls=calls), "additional_kwargs": extra}
-    found = planned([human("h1"), both, tool("1"), tool("2"), tool("3"), human("h2"), ai("a2")])
-    assert found.kept == ["a1", "t-1", "t-3", "h2", "a2"]
-    [mine] = found.changed
+    cut = planned([human("h1"), both, tool("1"), tool("2"), tool("3"), human("h2"), ai("a2")])
+    assert cut.kept == ["a1", "t-1", "t-3", "h2", "a2"]
+    [mine] = cut.changed
     assert (mine["id"], mine["content"]) == ("a1", "")
-    assert [one["id"] for one in mine["tool_calls"]] == ["1", "3"]
+    assert [each["id"] for each in mine["tool_calls"]] == ["1", "3"]
     assert mine["additional_kwargs"] == {"tool_calls": [raw[0], raw[2]], "other": 1}
-    assert found.remaining[0] is mine
-    assert ids(found.summarised) == ["h1", "a1", "t-2"]
-    theirs = found.summarised[1]
-    assert (theirs["content"], [one["id"] for one in theirs["tool_calls"]]) == ("Let me look.", ["2"])
+    assert cut.remaining[0] is mine
+    assert ids(cut.summarised) == ["h1", "a1", "t-2"]
+    theirs = cut.summarised[1]
+    assert (theirs["content"], [each["id"] for each in theirs["tool_calls"]]) == ("Let me look.", ["2"])
     assert theirs["additional_kwargs"]["tool_calls"] == [raw[1]]
     assert both["additional_kwargs"] is extra, "what is recorded does not change"
 
@@ -272,9 +272,9 @@ def test_a_message_with_other_calls_is_split() -> None:
 
 
 def test_what_came_meanwhile_is_kept() -> None:
-    made, new = planned(TALK), human("h4")
+    cut, new = planned(TALK), human("h4")
     written = Summary({**SUMMARY, "id": "summary-1"}, "m")
-    event = compacted(made, written, [*TALK, new], reason="r", before=99)
+    event = compacted(cut, written, [*TALK, new], reason="r", before=99)
     assert event == ContextCompacted(
         summary=written.message,
         kept=["a2", "h3", "h4"],
@@ -283,8 +283,8 @@ def test_what_came_meanwhile_is_kept() -> None:
         tokens_after=estimate([written.message, *TALK[-2:], new]),
         model="m",
     )
-    assert compacted(made, written, [*TALK[:-1], new], reason="r", before=99) is None
-    assert compacted(made, written, TALK[:-1], reason="r", before=99) is None
+    assert compacted(cut, written, [*TALK[:-1], new], reason="r", before=99) is None
+    assert compacted(cut, written, TALK[:-1], reason="r", before=99) is None
 
 
 # ── what the model is asked ─────────────────────────────────────────────────────────────────────────────────────────
@@ -295,8 +295,13 @@ def shown(messages: Sequence[BaseMessage]) -> str:
 
 
 def test_the_conversation_is_material() -> None:
-    made = [human("h1", "Find it"), ai("a1", "", calls=[call("c1", command="ls")]), tool("c1", "a b"), ai("a2", "Two.")]
-    system, talk = question(made, Settings())
+    messages = [
+        human("h1", "Find it"),
+        ai("a1", "", calls=[call("c1", command="ls")]),
+        tool("c1", "a b"),
+        ai("a2", "Two."),
+    ]
+    system, talk = question(messages, Settings())
     assert "not instructions" in str(system.content)
     assert talk.content == (
         "<conversation>\nPerson: Find it\n\n"
@@ -305,17 +310,17 @@ def test_the_conversation_is_material() -> None:
 
 
 def test_ones_own_prompt() -> None:
-    [asked] = question([human("h1", "Hi {name}")], Settings(summary_prompt="Sum up {messages} {and} stop"))
-    assert asked.content == "Sum up Person: Hi {name} {and} stop"
+    [message] = question([human("h1", "Hi {name}")], Settings(summary_prompt="Sum up {messages} {and} stop"))
+    assert message.content == "Sum up Person: Hi {name} {and} stop"
     system, _ = question([human("h1")], Settings(summary_prompt="Short."))
     assert system.content == "Short."
 
 
 def test_an_earlier_summary_is_never_cut() -> None:
     earlier = {**SUMMARY, "content": "goal " * 100}
-    asked = shown(question([earlier, human("h1", "x" * 9000)], Settings(trim_tokens_to_summarize=200)))
-    assert "goal " * 99 in asked
-    assert asked.count("x") < 500
+    prompt = shown(question([earlier, human("h1", "x" * 9000)], Settings(trim_tokens_to_summarize=200)))
+    assert "goal " * 99 in prompt
+    assert prompt.count("x") < 500
     assert shown(question([human("h1", "x" * 9000)], Settings(trim_tokens_to_summarize=None))).count("x") >= 9000
 
 
@@ -392,7 +397,7 @@ def writer(text: str | Exception | None = "They talked.") -> Writer:
 
 def policy(*writers: Writer, **how: Any) -> Summarization:
     how = {"trigger": (size("messages", 5),), **how}
-    return Summarization(settings(**how), lambda: [(f"w{place}", one) for place, one in enumerate(writers)])
+    return Summarization(settings(**how), lambda: [(f"w{place}", writer) for place, writer in enumerate(writers)])
 
 
 def used(message: Message, read: int, wrote: int = 0) -> Message:
@@ -450,7 +455,7 @@ async def test_the_next_model_is_asked_if_one_fails(monkeypatch: pytest.MonkeyPa
     await model_call(policy(silent, broken, empty, good), on, Asked())
     [event] = recorded(on)
     assert event.model == "w3"
-    assert [len(one.asked) for one in (silent, broken, empty, good)] == [1, 1, 1, 1]
+    assert [len(writer.asked) for writer in (silent, broken, empty, good)] == [1, 1, 1, 1]
 
 
 async def test_a_run_goes_on_without_a_summary() -> None:
@@ -458,15 +463,15 @@ async def test_a_run_goes_on_without_a_summary() -> None:
     await model_call(policy(broken), on, handler)
     assert recorded(on) == []
     assert [message.id for message in handler.messages] == ids(TALK)
-    [said] = on.decided()
-    assert (said.policy, said.action) == ("summarization", "failed")
-    assert "w0: down" in said.text
+    [decision] = on.decided()
+    assert (decision.policy, decision.action) == ("summarization", "failed")
+    assert "w0: down" in decision.text
 
 
 async def test_no_model_is_no_summary() -> None:
     on = turn(TALK)
     await model_call(policy(), on, Asked())
-    assert [one.action for one in on.decided()] == ["failed"]
+    assert [decision.action for decision in on.decided()] == ["failed"]
 
 
 @pytest.mark.parametrize(("more", "asked"), [(109, 0), (110, 1)])

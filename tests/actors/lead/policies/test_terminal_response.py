@@ -50,10 +50,10 @@ def said(content: Any, **more: Any) -> AIMessage:
 
 async def answered(on: Turn, message: AIMessage) -> AIMessage:
     """One answer of the run, recorded as the policy leaves it."""
-    found = await model_call(TerminalResponse(), on, Asked(message))
-    recorded = {**dump(found), "id": f"{on.state.seq}", "content": found.content or ""}
+    answer = await model_call(TerminalResponse(), on, Asked(message))
+    recorded = {**dump(answer), "id": f"{on.state.seq}", "content": answer.content or ""}
     await on.journal.model_completed(ModelCompleted(message=recorded, decisions=on.decided()))
-    return found
+    return answer
 
 
 @pytest.mark.parametrize("name", EMPTY)

@@ -143,9 +143,9 @@ def test_other_reasons_are_an_end(reason: str | None) -> None:
 
 async def answer(on: Turn, number: int) -> bool:
     """One final answer, recorded: whether the run goes on after it."""
-    said = await model_call(Todos(), on, Asked(AIMessage("Finished!", id=f"a{number}")))
+    message = await model_call(Todos(), on, Asked(AIMessage("Finished!", id=f"a{number}")))
     decisions = on.decided()
-    await on.journal.model_completed(ModelCompleted(message=dump(said), decisions=decisions))
+    await on.journal.model_completed(ModelCompleted(message=dump(message), decisions=decisions))
     return any(decision.again for decision in decisions)
 
 
@@ -202,9 +202,9 @@ async def test_one_list_at_a_time(names: list[str], denied: bool) -> None:
     calls = [{"name": name, "args": {}, "id": f"c{number}"} for number, name in enumerate(names)]
     on = turn([HUMAN, {"type": "ai", "id": "w", "content": "", "tool_calls": calls}])
     for number, name in enumerate(names):
-        result, made = await tool_call(Todos(), on, name, call_id=f"c{number}")
+        result, executed = await tool_call(Todos(), on, name, call_id=f"c{number}")
         assert isinstance(result, ToolMessage)
-        assert (result.status == "error", made == []) == (denied, denied)
+        assert (result.status == "error", executed == []) == (denied, denied)
         assert result.text.startswith("Error: ") == denied
         assert [decision.action for decision in on.decided(f"c{number}")] == (["denied"] if denied else [])
 

@@ -50,9 +50,9 @@ def of(*calls: ToolCall, content: Any = "") -> Json:
     ],
 )
 def test_kind(content: Any, calls: list[ToolCall], kind: str) -> None:
-    found = of(*calls, content=content)
-    assert (found["version"], found["kind"]) == (1, kind)
-    assert found["tool_call_ids"] == [one["id"] for one in calls]
+    purpose = of(*calls, content=content)
+    assert (purpose["version"], purpose["kind"]) == (1, kind)
+    assert purpose["tool_call_ids"] == [one["id"] for one in calls]
 
 
 @pytest.mark.parametrize(
@@ -72,9 +72,9 @@ def test_kind(content: Any, calls: list[ToolCall], kind: str) -> None:
     ids=lambda value: value.get("name", ""),
 )
 def test_actions(made: ToolCall, action: Json) -> None:
-    found = of(made)
-    assert found["actions"] == [{**action, "tool_call_id": "c1"}]
-    assert found["shared_attribution"] is False
+    purpose = of(made)
+    assert purpose["actions"] == [{**action, "tool_call_id": "c1"}]
+    assert purpose["shared_attribution"] is False
 
 
 @pytest.mark.parametrize(
@@ -94,27 +94,27 @@ def test_actions(made: ToolCall, action: Json) -> None:
     ids=["finish", "back", "remove", "reorder", "add", "twice", "clear"],
 )
 def test_todo_actions(after: list[tuple[str, str]], actions: str) -> None:
-    found = of(todos(*after))
-    said = [f"{action['kind'].removeprefix('todo_')} {action['content']}" for action in found["actions"]]
-    assert ", ".join(said) == actions
-    assert {action["tool_call_id"] for action in found["actions"]} <= {"c1"}
-    assert found["shared_attribution"] == (len(said) > 1)
+    purpose = of(todos(*after))
+    changes = [f"{action['kind'].removeprefix('todo_')} {action['content']}" for action in purpose["actions"]]
+    assert ", ".join(changes) == actions
+    assert {action["tool_call_id"] for action in purpose["actions"]} <= {"c1"}
+    assert purpose["shared_attribution"] == (len(changes) > 1)
 
 
 @pytest.mark.parametrize("given", [None, "read", [1, {}, {"content": 3}]], ids=["none", "text", "odd"])
 def test_todos_that_are_none(given: Any) -> None:
-    found = attribution(AIMessage("", tool_calls=[call("write_todos", todos=given)]), [])
-    assert (found["kind"], found["actions"]) == ("todo_update", [])
+    purpose = attribution(AIMessage("", tool_calls=[call("write_todos", todos=given)]), [])
+    assert (purpose["kind"], purpose["actions"]) == ("todo_update", [])
 
 
 async def test_it_is_written_on_the_answer() -> None:
-    said = AIMessage(
+    message = AIMessage(
         "", id="a", tool_calls=[todos(("read", "completed"))], additional_kwargs={"reasoning_content": "hm"}
     )
-    before = said.model_copy(deep=True)
-    answer = await model_call(TokenUsage(), turn(values={"todos": BEFORE[:1]}), Asked(said))
-    assert said == before
-    assert (answer.id, answer.tool_calls) == ("a", said.tool_calls)
+    before = message.model_copy(deep=True)
+    answer = await model_call(TokenUsage(), turn(values={"todos": BEFORE[:1]}), Asked(message))
+    assert message == before
+    assert (answer.id, answer.tool_calls) == ("a", message.tool_calls)
     assert answer.additional_kwargs == {
         "reasoning_content": "hm",
         "token_usage_attribution": {

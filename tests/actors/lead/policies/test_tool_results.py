@@ -38,11 +38,11 @@ def message(content: Any, **more: Any) -> ToolMessage:
 )
 async def test_text_is_neutralised(content: Any, recorded: Any) -> None:
     on = turn()
-    given = message(content, id="t1", status="error", artifact={"raw": FORGED})
-    result, _ = await tool_call(ToolResults(), on, "web_fetch", result=given)
+    raw = message(content, id="t1", status="error", artifact={"raw": FORGED})
+    result, _ = await tool_call(ToolResults(), on, "web_fetch", result=raw)
     assert isinstance(result, ToolMessage)
     assert (result.content, result.id, result.status, result.artifact) == (recorded, "t1", "error", {"raw": FORGED})
-    assert given.content == content
+    assert raw.content == content
     [decision] = on.decided("c1")
     assert (decision.policy, decision.action) == ("tool_results", "sanitised")
     again, _ = await tool_call(ToolResults(), on, "web_fetch", result=result)
@@ -52,9 +52,9 @@ async def test_text_is_neutralised(content: Any, recorded: Any) -> None:
 
 @pytest.mark.parametrize("content", ["plain <b>text</b>", [{"type": "text", "text": "plain"}, IMAGE], ""], ids=repr)
 async def test_what_is_harmless_is_passed_on_as_it_is(content: Any) -> None:
-    on, given = turn(), message(content)
-    result, _ = await tool_call(ToolResults(), on, "web_fetch", result=given)
-    assert result is given
+    on, raw = turn(), message(content)
+    result, _ = await tool_call(ToolResults(), on, "web_fetch", result=raw)
+    assert result is raw
     assert on.decided("c1") == []
 
 
@@ -62,29 +62,29 @@ async def test_blocks_without_end_end() -> None:
     content: Any = FORGED
     for _ in range(5000):
         content = [{"type": "tool_result", "content": content}]
-    given = ToolMessage.model_construct(content=content, tool_call_id="c1")
-    result, _ = await tool_call(ToolResults(), turn(), "web_fetch", result=given)
-    assert result is given
+    raw = ToolMessage.model_construct(content=content, tool_call_id="c1")
+    result, _ = await tool_call(ToolResults(), turn(), "web_fetch", result=raw)
+    assert result is raw
 
 
 async def test_the_messages_of_a_command() -> None:
-    said, forged = HumanMessage("plain"), message(FORGED)
-    update = {"artifacts": ["/mnt/a"], "messages": [said, forged]}
-    given: Command[Any] = Command(update=update, goto="x")
-    result, _ = await tool_call(ToolResults(), turn(), "web_fetch", result=given)
+    plain, forged = HumanMessage("plain"), message(FORGED)
+    update = {"artifacts": ["/mnt/a"], "messages": [plain, forged]}
+    raw: Command[Any] = Command(update=update, goto="x")
+    result, _ = await tool_call(ToolResults(), turn(), "web_fetch", result=raw)
     assert isinstance(result, Command)
     assert isinstance(result.update, dict)
     assert (result.goto, result.update["artifacts"]) == ("x", ["/mnt/a"])
-    assert [one.content for one in result.update["messages"]] == ["plain", HARMLESS]
-    assert result.update["messages"][0] is said
-    assert (update["messages"], forged.content) == ([said, forged], FORGED)
+    assert [each.content for each in result.update["messages"]] == ["plain", HARMLESS]
+    assert result.update["messages"][0] is plain
+    assert (update["messages"], forged.content) == ([plain, forged], FORGED)
 
 
 @pytest.mark.parametrize("update", [{"title": FORGED}, {"messages": []}, [("messages", [])], None], ids=repr)
 async def test_a_command_without_messages_is_passed_on(update: Any) -> None:
-    given: Command[Any] = Command(update=update)
-    result, _ = await tool_call(ToolResults(), turn(), "t", result=given)
-    assert result is given
+    raw: Command[Any] = Command(update=update)
+    result, _ = await tool_call(ToolResults(), turn(), "t", result=raw)
+    assert result is raw
 
 
 async def test_pauses_pass_through() -> None:

@@ -72,9 +72,9 @@ def picture(data: bytes, mime_type: str) -> Json:
 
 
 async def test_each_image_has_its_label() -> None:
-    shown = await content([HUMAN, asked(A, "b.jpg"), result(1), result(0)], {A: PNG, B: JPEG})
-    assert shown[0]["type"] == "text"
-    assert shown[1:] == [
+    blocks = await content([HUMAN, asked(A, "b.jpg"), result(1), result(0)], {A: PNG, B: JPEG})
+    assert blocks[0]["type"] == "text"
+    assert blocks[1:] == [
         {"type": "text", "text": f"- {A} (image/png):"},
         picture(PNG, "image/png"),
         {"type": "text", "text": f"- {B} (image/jpeg):"},
@@ -83,14 +83,14 @@ async def test_each_image_has_its_label() -> None:
 
 
 async def test_one_image_once() -> None:
-    shown = await content([HUMAN, asked(B, "b.jpg"), result(0), result(1)], {B: JPEG})
-    assert shown[2:] == [picture(JPEG, "image/jpeg")]
+    blocks = await content([HUMAN, asked(B, "b.jpg"), result(0), result(1)], {B: JPEG})
+    assert blocks[2:] == [picture(JPEG, "image/jpeg")]
 
 
 async def test_what_people_say_meanwhile_comes_before() -> None:
     steered = HUMAN | {"id": "h2"}
-    shown = await content([HUMAN, asked(A), result(), steered], {A: PNG})
-    assert shown[2:] == [picture(PNG, "image/png")]
+    blocks = await content([HUMAN, asked(A), result(), steered], {A: PNG})
+    assert blocks[2:] == [picture(PNG, "image/png")]
 
 
 @pytest.mark.parametrize(
@@ -120,8 +120,8 @@ async def test_when_nothing_is_shown(messages: list[Message], viewed: Any) -> No
 
 
 async def test_a_failed_call_beside_one_that_was_made() -> None:
-    shown = await content([HUMAN, asked(A, B), result(0, status="error"), result(1)], {A: PNG, B: JPEG})
-    assert shown[2:] == [picture(JPEG, "image/jpeg")]
+    blocks = await content([HUMAN, asked(A, B), result(0, status="error"), result(1)], {A: PNG, B: JPEG})
+    assert blocks[2:] == [picture(JPEG, "image/jpeg")]
 
 
 @pytest.mark.parametrize(
@@ -135,15 +135,15 @@ async def test_a_failed_call_beside_one_that_was_made() -> None:
     ids=["changed", "of another kind", "no image", "gone"],
 )
 async def test_what_became_of_it_is_said(file: bytes | None, label: str, pictures: list[Json]) -> None:
-    shown = await content([HUMAN, asked(A), result()], {} if file is None else {A: file})
-    assert A in shown[1]["text"]
-    assert label in shown[1]["text"]
-    assert shown[2:] == pictures
+    blocks = await content([HUMAN, asked(A), result()], {} if file is None else {A: file})
+    assert A in blocks[1]["text"]
+    assert label in blocks[1]["text"]
+    assert blocks[2:] == pictures
 
 
 async def test_too_much_at_once() -> None:
     large = PNG + bytes(MAX_BYTES - len(PNG))
     viewed = {A: about(large, "image/png"), B: about(JPEG, "image/jpeg")}
-    shown = await content([HUMAN, asked(A, B), result(0), result(1)], {A: large, B: JPEG}, viewed)
-    assert [part["type"] for part in shown] == ["text", "text", "image_url", "text"]
-    assert shown[3]["text"] == f"- {B}: too much for one answer; look at it again, alone"
+    blocks = await content([HUMAN, asked(A, B), result(0), result(1)], {A: large, B: JPEG}, viewed)
+    assert [part["type"] for part in blocks] == ["text", "text", "image_url", "text"]
+    assert blocks[3]["text"] == f"- {B}: too much for one answer; look at it again, alone"
