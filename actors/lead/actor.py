@@ -178,13 +178,8 @@ class Lead(RunActor):
             user=turn.user,
             assistant=request.assistant,
             model=setup.model,
-<<<<<<< HEAD
             extra=request.metadata,
-            options=_made(setup),
-=======
-            given=request.metadata,
-            made=_traced_options(setup),
->>>>>>> words1
+            options=_traced_options(setup),
         )
         try:
             final = await agent.ainvoke(seed, config={"recursion_limit": steps, **traced}, context=turn)
