@@ -39,6 +39,7 @@ from channels.http.live import LIVE, Live, Services
 from channels.http.routes import MOUNTS, ROOT, Route, mount
 from core.config.settings import Config
 from core.errors import Invalid, Refused
+from core.plugins import PROTOCOLS, plugins
 from core.runtime.readiness import Missing
 
 __all__ = ["Services", "build", "serve"]
@@ -103,7 +104,25 @@ def build(services: Services, *, trusted: bool = False) -> web.Application:
 
 def all_routes() -> tuple[Route, ...]:
     """Everything that is served and built."""
-    return (*_ROUTES, *(route for module in MODULES for route in module.ROUTES))
+    return (*_ROUTES, *(route for module in MODULES for route in module.ROUTES), *_installed())
+
+
+def check_routes() -> None:
+    """Raises `Invalid`, naming the entry point, if a protocol of an installed package cannot be served."""
+    taken = {(route.method, prefix + route.path) for route in pending.ROUTES for prefix in route.mounts}
+    taken |= {(route.method, prefix + route.path) for m in MODULES for route in m.ROUTES for prefix in route.mounts}
+    for plugin in plugins(PROTOCOLS):
+        routes = getattr(plugin.value, "ROUTES", None)
+        if not isinstance(routes, tuple) or not all(isinstance(route, Route) for route in routes):
+            raise Invalid(f"{plugin.place}: a module with ROUTES, a tuple of Route, is expected")
+        for method, path in ((route.method, prefix + route.path) for route in routes for prefix in route.mounts):
+            if (method, path) in taken:
+                raise Invalid(f"{plugin.place}: {method} {path} is taken")
+            taken.add((method, path))
+
+
+def _installed() -> tuple[Route, ...]:
+    return tuple(route for plugin in plugins(PROTOCOLS) for route in plugin.value.ROUTES)
 
 
 @asynccontextmanager

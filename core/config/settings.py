@@ -200,7 +200,8 @@ class Mount(Section, frozen=True, kw_only=True):
 
 
 class Sandbox(Section, frozen=True, kw_only=True):
-    provider: Literal["auto", "bubblewrap", "host"] = "auto"
+    provider: str = "auto"
+    """`auto`, `bubblewrap`, `host`, or the name of one that an installed package brings."""
     allow_host_bash: bool = False
     network: bool = False
     timeout_seconds: Seconds = 600
@@ -358,7 +359,9 @@ class TokenBudget(Section, frozen=True, kw_only=True):
 
 
 class MiddlewareEntry(Section, frozen=True, kw_only=True):
-    """A LangChain middleware of yours: `module:Class`, made with `config`, placed `before` or `after` a named one."""
+    """A policy (`core.policy`) or LangChain middleware of yours: `module:Class`, made with `config`, placed `before` or
+    `after` a named one.
+    """
 
     use: str
     before: str | None = None
@@ -459,6 +462,8 @@ class Config(Section, frozen=True, kw_only=True):
     nats: Nats = Nats()
     runs: Runs = Runs()
     actors: tuple[str, ...] = ()
+    plugins: Mapping[str, Open] = {}
+    """Settings of installed actors, channels, policies and sandbox providers, by their names."""
     models: tuple[Model, ...] = ()
     tools: tuple[ToolEntry, ...] = ()
     tools_exclusive: bool | None = None
