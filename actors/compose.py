@@ -102,7 +102,7 @@ class Parts(TypedDict):
     guardrails: Callable[[Guardrails], Provider | None]
     traced: Callable[..., Any]
     settings: Mapping[str, Any]
-    """Those of `plugins.<name of the actor>`."""
+    """Those of `installed.<name of the actor>`."""
 
 
 @asynccontextmanager
@@ -367,7 +367,7 @@ def _load(running: System, source: ConfigSource, options: Options, provider: San
     wanted = options.actors or tuple(classes)
     if unknown := [name for name in wanted if name not in classes]:
         raise Invalid(f"--actors: {', '.join(unknown)} unknown; there are: {', '.join(sorted(classes))}")
-    given = source.current().plugins
+    given = source.current().installed
     made = [construct(classes[name], {**parts, "settings": reveal(given.get(name, {}))}) for name in wanted]
     if options.own_process:
         gc.collect()
@@ -526,7 +526,7 @@ def _sandbox_setup(home: Path, config: Config) -> SandboxSetup:
             "user_files": wanted.max_user_files,
         },
         allow_host_bash=wanted.allow_host_bash,
-        settings=reveal(config.plugins.get(wanted.provider, {})),
+        settings=reveal(config.installed.get(wanted.provider, {})),
     )
 
 

@@ -84,7 +84,7 @@ class Policy:
     call that was begun before a crash is not asked about again.
 
     One object serves all runs of a process, so it keeps nothing of a run: that is in `view.state`. An `__init__` that
-    takes `settings` gets those of `plugins.<name>` in the configuration.
+    takes `settings` gets those of `installed.<name>` in the configuration.
     """
 
     name: ClassVar[str] = ""

@@ -40,7 +40,7 @@ _DERIVED = {"extra", "hash", "warnings"}  # fields that we fill; as keys in a fi
 _ARGUMENTS_FOR_OTHERS = (Model, ToolEntry)  # no spelling advice: their unknown keys belong to the class they name
 _EMPTY_IF_MISSING = re.compile(r"^(sandbox\.environment|acp_agents\.[^.]+\.env)\.")
 _NEEDS_RESTART = (
-    "log_level", "http.host", "http.port", "auth.enabled", "nats", "runs.max_concurrent", "actors", "plugins",
+    "log_level", "http.host", "http.port", "auth.enabled", "nats", "runs.max_concurrent", "actors", "installed",
     "sandbox", "metrics.enabled", "tracing.otlp",
 )  # fmt: skip
 _from_dotenv: dict[str, str] = {}

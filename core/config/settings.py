@@ -462,7 +462,7 @@ class Config(Section, frozen=True, kw_only=True):
     nats: Nats = Nats()
     runs: Runs = Runs()
     actors: tuple[str, ...] = ()
-    plugins: Mapping[str, Open] = {}
+    installed: Mapping[str, Open] = {}
     """Settings of installed actors, channels, policies and sandbox providers, by their names."""
     models: tuple[Model, ...] = ()
     tools: tuple[ToolEntry, ...] = ()

@@ -111,7 +111,7 @@ class SandboxSetup:
     """What files may take: `thread_bytes`, `thread_files`, `user_bytes`, `user_files`; 0 is no limit."""
     allow_host_bash: bool = False
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """Those of `plugins.<name>`."""
+    """Those of `installed.<name>`."""
 
 
 MakeProvider = Callable[[SandboxSetup], SandboxProvider]

@@ -118,14 +118,16 @@ def _installed(plugin: Plugin, config: Config) -> Policy:
     cls = plugin.value
     if not (isinstance(cls, type) and issubclass(cls, port.Policy)):
         raise Invalid(f"{plugin.place}: not a core.policy.Policy class")
-    return _ported(cls, config.plugins.get(cls.name, {}), f"plugins.{cls.name}")
+    return _ported(cls, config.installed.get(cls.name, {}), f"installed.{cls.name}")
 
 
 def _ported(cls: type[port.Policy], given: settings.Open, where: str) -> Policy:
+    revealed = reveal(given)
     try:
-        return Ported(with_settings(cls, reveal(given)))
-    except Exception as error:  # its text might show a secret
-        raise Invalid(f"{where}: {cls.__module__}:{cls.__qualname__} cannot be made: {type(error).__name__}") from None
+        return Ported(with_settings(cls, revealed))
+    except Exception as error:
+        shown = f": {error}" if revealed == given else ""  # else it might show a secret
+        raise Invalid(f"{where}: {cls.__module__}:{cls.__qualname__}: {type(error).__name__}{shown}") from None
 
 
 def _path_of(value: Any) -> str:
