@@ -49,13 +49,14 @@ class Stage:
     # ── what happens ────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def given(self, *events: Event, run: str | None = None, aggregate: Aggregate | None = None) -> list[Record]:
-        """Appends events one by one, as somebody else would; the thread is created before its first one. Returns
+        """Appends events one by one, as somebody else would; a thread that does not exist is created first. Returns
         their records.
         """
         target = aggregate or self.thread
-        if target.kind == "thread" and not isinstance(events[0], ThreadCreated):
-            await self.system.intake.create_thread(target.id, user=self.user, actor=TESTER)
         records: list[Record] = []
+        creates = isinstance(events[0], ThreadCreated)
+        if target.kind == "thread" and not creates and not (await self.system.threads.load(target.id)).seq:
+            await self._append(target, ThreadCreated(user=self.user), None)
         for event in events:
             records += await self._append(target, event, run)
         return records
