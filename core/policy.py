@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 from core.events import Event, Message
+from core.thread.replay import REFUSED
 from core.thread.state import ThreadState
 
 
@@ -31,10 +32,13 @@ class ToolCall(NamedTuple):
 
 
 class Refuse(NamedTuple):
-    """The call is not made; `text` is the result that the model gets. `reason`: for the log, where it is another."""
+    """The call is not made; `text` is the result that the model gets. `reason` and `action` are for the log: why, if
+    that is another text, and a word for programs.
+    """
 
     text: str
     reason: str = ""
+    action: str = REFUSED
 
 
 class End(NamedTuple):

@@ -46,7 +46,7 @@ E = TypeVar("E", bound=Event)
 OUTSIDE = ("guardrails", "read_before_write")
 """Policies that ask somebody before a call is made: a refusal of theirs is taken as it was."""
 REFUSED = "refused"
-"""What policies of the port do about a call (`core.policy`); they may ask somebody, too."""
+"""What policies of installed packages do about a call (`core.policy`); they may ask somebody, too."""
 FACTS = (ContextCompacted, ApprovalRequested, ApprovalResolved, StatePatched)
 """What policies record besides answers and outcomes."""
 Execute = Callable[["ReplayJournal", Call], Awaitable[None]]

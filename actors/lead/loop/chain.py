@@ -97,7 +97,7 @@ def policies(setup: RunSetup, ports: Ports, deferred: Sequence[BaseTool] = ()) -
         ToolResults(),
         OutputBudget(config.tool_output) if config.tool_output.enabled else None,
         Approvals(config.approvals),
-        Guardrails(config.guardrails, provider) if provider is not None else None,
+        Ported(Guardrails(config.guardrails, provider)) if provider is not None else None,
         CommandAudit() if config.command_audit.enabled else None,
         ReadBeforeWrite() if config.read_before_write.enabled else None,
         DeferredTools(deferred) if deferred else None,

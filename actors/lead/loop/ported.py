@@ -9,6 +9,7 @@ from typing import Any, TypeVar, cast
 
 from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
 from langchain_core.messages import AIMessage, AnyMessage, ToolMessage
+from langgraph.errors import GraphBubbleUp
 from langgraph.prebuilt.tool_node import ToolCallRequest
 
 from actors.lead.loop.turn import Answer, ModelHandler, ToolHandler, ToolResult, Turn, hidden, revised
@@ -19,7 +20,6 @@ from core.errors import SikaError, contained
 from core.events import Event
 from core.ids import uuid7
 from core.policy import Policy, ToolCall
-from core.thread.replay import REFUSED
 from core.thread.state import ThreadState
 
 T = TypeVar("T")
@@ -74,7 +74,7 @@ class Ported(AgentMiddleware[Any, Turn, Any]):
         if not turn.begun(call.id):
             refusal = await self._hook("before_tool", self.policy.before_tool(view, call))
         if refusal is not None:
-            view.decided(REFUSED, refusal.reason or refusal.text)
+            view.decided(refusal.action, refusal.reason or refusal.text)
             return ToolMessage(refusal.text, tool_call_id=call.id, name=call.name, status="error")
         return await self._shown(view, call, await handler(request))
 
@@ -93,6 +93,8 @@ class Ported(AgentMiddleware[Any, Turn, Any]):
             async with asyncio.timeout(self.policy.deadline_seconds) as deadline:
                 with contained():
                     return await hook
+        except GraphBubbleUp:  # it asks a person
+            raise
         except Exception as error:
             late = isinstance(error, TimeoutError) and deadline.expired()
             limit = f"not done within {self.policy.deadline_seconds:g} s"
