@@ -110,6 +110,7 @@ def parser() -> argparse.ArgumentParser:
     serve.add_argument("--host", help="address to listen on (default: 127.0.0.1)")
     serve.add_argument("--port", type=_port, help="default: 2026; 0 picks a free one")
     serve.add_argument("--actors", type=_names, metavar="A,B", help="only these actors (default: all)")
+    serve.add_argument("--reload", action="store_true", help="for development: start again when the code changes")
 
     chat = add("chat", _chat, "talk to the agent")
     chat.add_argument("message", nargs="?", help="one message; without it, a conversation")
@@ -217,6 +218,8 @@ async def _serve(arguments: argparse.Namespace) -> int:
     from actors import compose
     from core.config.load import load
 
+    if arguments.reload:
+        return await _reload(arguments)
     _log_to_stderr(load(arguments.config).log_level)
     with anyio.CancelScope() as starting:
         stop = _on_signals(starting)
@@ -225,6 +228,20 @@ async def _serve(arguments: argparse.Namespace) -> int:
             print(f"Sika is ready on {url} (Ctrl-C stops it)", flush=True)
             await stop.wait()
     _end_within(LEAVE_SECONDS, OK, "threads do not end")
+    return OK
+
+
+async def _reload(arguments: argparse.Namespace) -> int:
+    import anyio
+
+    from channels.terminal import reload
+    from core.config.load import find, load
+
+    config = load(arguments.config)
+    command = [part for part in sys.argv[1:] if part != "--reload"]
+    with anyio.CancelScope() as serving:
+        _on_signals(serving)
+        await reload.serve(command, reload.watched(find(arguments.config) or Path("config.yaml"), config))
     return OK
 
 

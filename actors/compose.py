@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import importlib
-import importlib.metadata
 import inspect
 import os
 import pkgutil
@@ -25,14 +24,16 @@ import actors
 import adapters.tools
 from actors.sandbox import Limits
 from adapters import toolbox
+from core import plugins
 from core.actor import Actor
 from core.bus import embedded
 from core.bus.connection import Endpoint
-from core.config.load import ConfigSource
+from core.config.load import ConfigSource, reveal
 from core.config.settings import Config, ToolEntry
 from core.errors import Invalid, Unavailable, ungrouped
 from core.events import RunRequested
-from core.ports.sandbox import SandboxProvider
+from core.plugins import plugins as installed
+from core.ports.sandbox import MakeProvider, SandboxProvider, SandboxSetup
 from core.runtime import system
 from core.runtime.readiness import Readiness
 from core.runtime.servers import Address, announce, announced, withdraw
@@ -62,7 +63,7 @@ _NOT_ACTORS = ("cli", "compose", "__main__")
 CLOSE_SECONDS = 5.0
 GC_THRESHOLDS = (20_000, 20, 20)
 """A run makes some 10 000 objects, hardly any in cycles: looking for cycles at every 700 took a tenth of its CPU."""
-ENTRY_POINTS = "sika.actors"
+BUILT_IN_SANDBOXES = ("auto", "bubblewrap", "host")
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +101,8 @@ class Parts(TypedDict):
     images: LocalImages
     guardrails: Callable[[Guardrails], Provider | None]
     traced: Callable[..., Any]
+    settings: Mapping[str, Any]
+    """Those of `installed.<name of the actor>`."""
 
 
 @asynccontextmanager
@@ -175,6 +178,8 @@ async def _outside_closed() -> AsyncIterator[None]:
 @asynccontextmanager
 async def attach(options: Options) -> AsyncIterator[System]:
     """The bus and log of the data directory's running server; if none runs, of a nats-server started for the moment."""
+    for problem in plugins.load_events():
+        log.warning("events of a package stay unknown", problem=str(problem))
     config = ConfigSource(options.config).current()
     address = running_server(options.home)
     if address is not None and options.nats is None and config.nats.url is None:
@@ -311,6 +316,9 @@ def _loads(config: Config) -> Iterator[Callable[[], object]]:
     from channels.http import app
 
     yield partial(app.check_host, config, config.http.host)
+    yield partial(installed, plugins.EVENTS)
+    yield partial(provider_of, config)
+    yield app.check_routes
     yield load_tools
     for number, entry in enumerate(config.tools):
         yield partial(toolbox.of_entry, entry, number)
@@ -352,13 +360,15 @@ def _load(running: System, source: ConfigSource, options: Options, provider: San
         "images": LocalImages(options.home),
         "guardrails": guardrails.load,
         "traced": lambda **about: callbacks.invocation(source.current(), **about),
+        "settings": {},
     }
     callbacks.callbacks(source.current())  # what is on and not complete is an error now, not at the first run
     classes = actor_classes(source.current().actors)
     wanted = options.actors or tuple(classes)
     if unknown := [name for name in wanted if name not in classes]:
         raise Invalid(f"--actors: {', '.join(unknown)} unknown; there are: {', '.join(sorted(classes))}")
-    made = [construct(classes[name], parts) for name in wanted]
+    given = source.current().installed
+    made = [construct(classes[name], {**parts, "settings": reveal(given.get(name, {}))}) for name in wanted]
     if options.own_process:
         gc.collect()
         gc.freeze()  # some 100 000 objects of imported modules, which the collector need not look at again
@@ -401,7 +411,17 @@ def load_tools(entries: Sequence[ToolEntry] = (), exclusive: bool | None = None)
     """
     values = [value for module in _modules(adapters.tools) for value in vars(module).values()]
     found = {id(value): value for value in values if isinstance(value, Tool)}
-    return toolbox.declared([*found.values()], entries, exclusive)
+    return toolbox.declared([*found.values(), *_installed_tools()], entries, exclusive)
+
+
+def _installed_tools() -> Iterator[Tool]:
+    """The tools of installed packages. Those of no group have the group `installed`: only tools of the server are there
+    whatever a list or an agent says.
+    """
+    for plugin in installed(plugins.TOOLS):
+        if not isinstance(plugin.value, Tool):
+            raise Invalid(f"{plugin.place}: not a core.tools.Tool; declare it with @tool()")
+        yield replace(plugin.value, group=plugin.value.group or "installed")
 
 
 def actor_classes(configured: Sequence[str]) -> dict[str, type[Actor[Any]]]:
@@ -418,21 +438,28 @@ def actor_classes(configured: Sequence[str]) -> dict[str, type[Actor[Any]]]:
 
 
 def find_actors(configured: Sequence[str]) -> Iterator[type[Actor[Any]]]:
-    """Actor classes: those in `actors/`, those installed packages offer (`sika.actors`), those the configuration
-    names.
+    """Actor classes: those in `actors/`, the channels (`channels/<platform>/channel.py`), those installed packages
+    offer (`sika.actors`), those the configuration names.
     """
     for module in _modules(actors):
         if module.__name__.rpartition(".")[2] in _NOT_ACTORS:
             continue
         if hasattr(module, "__path__"):
             module = importlib.import_module(f"{module.__name__}.actor")
-        for value in vars(module).values():
-            if inspect.isclass(value) and issubclass(value, Actor) and value.__module__ == module.__name__:
-                yield value
-    for entry in importlib.metadata.entry_points(group=ENTRY_POINTS):
-        yield _loaded(entry.load, f"entry point {entry.name} of {ENTRY_POINTS}: {entry.value}")
+        yield from _declared_in(module)
+    for info in pkgutil.iter_modules(importlib.import_module("channels").__path__):
+        if importlib.util.find_spec(f"channels.{info.name}.channel") if info.ispkg else False:
+            yield from _declared_in(importlib.import_module(f"channels.{info.name}.channel"))
+    for plugin in installed(plugins.ACTORS):
+        yield _actor(plugin.value, plugin.place)
     for number, path in enumerate(configured):
         yield _loaded(partial(_attribute, path), f"actors[{number}]: {path}")
+
+
+def _declared_in(module: ModuleType) -> Iterator[type[Actor[Any]]]:
+    for value in vars(module).values():
+        if inspect.isclass(value) and issubclass(value, Actor) and value.__module__ == module.__name__:
+            yield value
 
 
 def construct(cls: type[Actor[Any]], parts: Mapping[str, Any]) -> Actor[Any]:
@@ -444,10 +471,39 @@ def _dependencies(cls: type[Actor[Any]]) -> list[str]:
     return [] if cls.__init__ is object.__init__ else list(inspect.signature(cls).parameters)
 
 
+def provider_of(config: Config) -> MakeProvider | None:
+    """Returns what makes the provider that an installed package brings; None for those of the server. Raises `Invalid`
+    for a name that nobody has.
+    """
+    name = config.sandbox.provider
+    if name in BUILT_IN_SANDBOXES:
+        return None
+    if name not in plugins.names(plugins.SANDBOXES):
+        there = ", ".join((*BUILT_IN_SANDBOXES, *plugins.names(plugins.SANDBOXES)))
+        raise Invalid(f"sandbox.provider: {name}: there is no such provider; there are: {there}")
+    make: MakeProvider = next(plugin.value for plugin in installed(plugins.SANDBOXES) if plugin.name == name)
+    return make
+
+
 async def sandbox_provider(home: Path, config: Config) -> SandboxProvider:
     """Returns the configured sandbox provider; `auto` is bubblewrap if it works, else file tools without commands."""
     from adapters.sandboxes.bubblewrap import Bubblewrap
     from adapters.sandboxes.host import Host
+
+    name, setup = config.sandbox.provider, _sandbox_setup(home, config)
+    if name == "host":
+        return Host(setup)
+    provider = (provider_of(config) or Bubblewrap)(setup)
+    problem = await provider.check()
+    if problem is None:
+        return provider
+    if name != "auto":
+        raise Unavailable(f"sandbox.provider: {name} does not work here: {problem}")
+    log.warning("no isolated commands: bubblewrap does not work here", reason=problem, see="sika doctor")
+    return Host(setup)
+
+
+def _sandbox_setup(home: Path, config: Config) -> SandboxSetup:
     from core.paths import Mount
 
     wanted = config.sandbox
@@ -455,33 +511,24 @@ async def sandbox_provider(home: Path, config: Config) -> SandboxProvider:
         if not os.path.isdir(mount.host_path):
             log.warning("a mount is left out: no such directory, or it cannot be looked at", host_path=mount.host_path)
     skills = Path(config.skills.path) if config.skills.path else Path(__file__).parent.parent / "skills"
-    shared: dict[str, Any] = {
-        "home": home,
-        "skills": skills if os.path.isdir(skills) else None,
-        "mounts": [Mount(Path(m.host_path), m.container_path, writable=not m.read_only) for m in wanted.mounts],
-        "environment": {name: secret.reveal() for name, secret in wanted.environment.items()},
-        "network": wanted.network,
-        "memory_mb": wanted.memory_mb,
-        "max_processes": wanted.max_processes,
-        "max_file_mb": wanted.max_file_mb,
-        "quota": {
+    return SandboxSetup(
+        home=home,
+        skills=skills if os.path.isdir(skills) else None,
+        mounts=[Mount(Path(m.host_path), m.container_path, writable=not m.read_only) for m in wanted.mounts],
+        environment={name: secret.reveal() for name, secret in wanted.environment.items()},
+        network=wanted.network,
+        memory_mb=wanted.memory_mb,
+        max_processes=wanted.max_processes,
+        max_file_mb=wanted.max_file_mb,
+        quota={
             "thread_bytes": wanted.max_thread_mb << 20,
             "thread_files": wanted.max_thread_files,
             "user_bytes": wanted.max_user_mb << 20,
             "user_files": wanted.max_user_files,
         },
-    }
-    host = Host(**shared, allow_host_bash=wanted.allow_host_bash)
-    if wanted.provider == "host":
-        return host
-    bubblewrap = Bubblewrap(**shared)
-    problem = await bubblewrap.check()
-    if problem is None:
-        return bubblewrap
-    if wanted.provider == "bubblewrap":
-        raise Unavailable(f"sandbox.provider: bubblewrap does not work here: {problem}")
-    log.warning("no isolated commands: bubblewrap does not work here", reason=problem, see="sika doctor")
-    return host
+        allow_host_bash=wanted.allow_host_bash,
+        settings=reveal(config.installed.get(wanted.provider, {})),
+    )
 
 
 def _loaded(load: Callable[[], object], place: str) -> type[Actor[Any]]:
@@ -492,6 +539,10 @@ def _loaded(load: Callable[[], object], place: str) -> type[Actor[Any]]:
         raise Invalid(f"{place}: {error}") from error
     except Exception as error:
         raise Invalid(f"{place}: cannot be imported: {type(error).__name__}: {error}") from error
+    return _actor(cls, place)
+
+
+def _actor(cls: object, place: str) -> type[Actor[Any]]:
     if not (inspect.isclass(cls) and issubclass(cls, Actor)):
         raise Invalid(f"{place}: not an Actor class")
     return cls

@@ -9,6 +9,7 @@ Rules.
 4. Own fields never use an envelope name.
 
 An event type that only one actor needs lives beside that actor; subclassing `Event` is all the registration there is.
+One of an installed package that changes the state of its thread says how itself (`Event.patch`).
 """
 
 from __future__ import annotations
@@ -54,6 +55,14 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_f
     version: ClassVar[int] = 1
     upcasters: ClassVar[Mapping[int, Callable[[Json], Json]]] = {}
     """`{n: f}`: f turns the stored dict of version n into that of version n + 1."""
+
+    def patch(self, values: Mapping[str, Any]) -> Json:
+        """Returns what the event changes of its thread's values, if its type is an extension's: new values by name.
+
+        Pure, and total: it is called for each fold, today and in ten years. `messages` belong to runs and cannot be
+        changed by it. The types of this file do not use it: what they change is in `core.thread.state`.
+        """
+        return {}
 
     def __init_subclass__(cls, **settings: Any) -> None:
         super().__init_subclass__(**settings)
@@ -140,6 +149,13 @@ class Interrupt(msgspec.Struct, frozen=True, omit_defaults=True):
     call_id: str | None = None
 
 
+class Origin(msgspec.Struct, frozen=True):
+    """The conversation of a channel in which a person asked for a run, and where its answer is delivered."""
+
+    channel: str
+    conversation: str
+
+
 class RunRequested(Event, frozen=True):
     """A run was requested; the envelope's `run` is its id. The event holds everything that a worker needs."""
 
@@ -171,6 +187,8 @@ class RunRequested(Event, frozen=True):
     feedback_keys: list[str] = []
     traceparent: str | None = None
     """The span of the request, if the metadata names none (W3C Trace Context)."""
+    origin: Origin | None = None
+    """None: requested over HTTP, or by the server itself."""
 
 
 class RunStarted(Event, frozen=True):

@@ -98,6 +98,8 @@ WEBHOOK = "webhook"
 """The run has a webhook, to which its outcome is posted."""
 TEMPORARY = "temporary"
 """The thread was created for the run, and is deleted after it."""
+CHANNEL = "channel"
+"""The outcome of the run is to be delivered to the conversation of a channel."""
 USED_TOOLS = "used_tools"
 """The run called tools, which may have had effects."""
 
@@ -107,6 +109,7 @@ def labels(request: RunRequested, used_tools: bool) -> frozenset[str]:
     facts = {
         WEBHOOK: bool(request.webhook),
         TEMPORARY: request.on_completion == "delete",
+        CHANNEL: request.origin is not None,
         USED_TOOLS: used_tools,
     }
     return frozenset(label for label, holds in facts.items() if holds)

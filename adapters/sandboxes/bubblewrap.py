@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import structlog
@@ -24,11 +24,10 @@ from adapters.sandboxes.confinement import (
 )
 from adapters.sandboxes.files import Files
 from adapters.sandboxes.provider import Threads, environment, limits
-from adapters.sandboxes.quota import Quota
 from adapters.sandboxes.record import Job
 from adapters.sandboxes.supervisor import FIRST_FD
 from core.paths import WORKSPACE, Mount, Tree
-from core.ports.sandbox import ExecResult
+from core.ports.sandbox import ExecResult, SandboxSetup
 
 log = structlog.get_logger("sika.sandbox")
 
@@ -85,23 +84,11 @@ class Bubblewrap:
 
     name = "bubblewrap"
 
-    def __init__(
-        self,
-        *,
-        home: Path,
-        skills: Path | None,
-        mounts: Sequence[Mount],
-        environment: Mapping[str, str],
-        network: bool,
-        memory_mb: int,
-        max_processes: int,
-        max_file_mb: int,
-        quota: Quota,
-    ) -> None:
-        self.max_file_mb, self.quota = max_file_mb, quota
-        self._home, self._environment, self._network = home, environment, network
-        self._memory_mb, self._max_processes = memory_mb, max_processes
-        self._threads = Threads(home, skills, mounts, self._create)
+    def __init__(self, setup: SandboxSetup) -> None:
+        self.max_file_mb, self.quota = setup.max_file_mb, dict(setup.quota)
+        self._home, self._environment, self._network = setup.home, setup.environment, setup.network
+        self._memory_mb, self._max_processes = setup.memory_mb, setup.max_processes
+        self._threads = Threads(setup, self._create)
 
     async def check(self) -> str | None:
         if sys.platform != "linux":

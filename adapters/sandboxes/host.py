@@ -6,7 +6,7 @@ import contextlib
 import os
 import re
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -15,11 +15,10 @@ from adapters.sandboxes import seccomp
 from adapters.sandboxes.files import Files, Matches
 from adapters.sandboxes.hostrules import refuse
 from adapters.sandboxes.provider import Threads, environment, limits
-from adapters.sandboxes.quota import Quota
 from adapters.sandboxes.record import Job
 from core.errors import Invalid
-from core.paths import SKILLS, WORKSPACE, Mount, Tree
-from core.ports.sandbox import ExecResult
+from core.paths import SKILLS, WORKSPACE, Tree
+from core.ports.sandbox import ExecResult, SandboxSetup
 
 _PLAIN_HOME = re.compile(r"[\w@%+=:,./-]+\Z")
 _LONGEST_LINE = 8192
@@ -71,25 +70,12 @@ class Host:
 
     name = "host"
 
-    def __init__(
-        self,
-        *,
-        home: Path,
-        skills: Path | None,
-        mounts: Sequence[Mount],
-        environment: Mapping[str, str],
-        network: bool,
-        memory_mb: int,
-        max_processes: int,
-        max_file_mb: int,
-        quota: Quota,
-        allow_host_bash: bool,
-    ) -> None:
-        self.max_file_mb, self.quota = max_file_mb, quota
-        self._home, self._environment, self._allowed = home, environment, allow_host_bash
-        self._memory_mb, self._max_processes = memory_mb, max_processes
-        self._roots = (SKILLS, *(mount.virtual for mount in mounts))
-        self._threads = Threads(home, skills, mounts, lambda root, tree: HostSandbox(root, tree, self))
+    def __init__(self, setup: SandboxSetup) -> None:
+        self.max_file_mb, self.quota = setup.max_file_mb, dict(setup.quota)
+        self._home, self._environment, self._allowed = setup.home, setup.environment, setup.allow_host_bash
+        self._memory_mb, self._max_processes = setup.memory_mb, setup.max_processes
+        self._roots = (SKILLS, *(mount.virtual for mount in setup.mounts))
+        self._threads = Threads(setup, lambda root, tree: HostSandbox(root, tree, self))
 
     async def check(self) -> str | None:
         if not _PLAIN_HOME.match(str(self._home)):

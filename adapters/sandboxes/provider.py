@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
 from anyio import to_thread
 
 from adapters.sandboxes.record import Calls
-from core.paths import Mount, Tree, make_thread, mounts_of, thread_root
+from core.paths import Tree, make_thread, mounts_of, thread_root
+from core.ports.sandbox import SandboxSetup
 
 MAX_SANDBOXES = 256
 """Limit of sandbox objects in memory (contract §7); the files are on disk in any case."""
@@ -28,10 +29,8 @@ S = TypeVar("S", bound=_HasCalls)
 class Threads(Generic[S]):
     """The cache of sandboxes. Guarantees: one object per thread while it is cached, also under concurrent calls."""
 
-    def __init__(
-        self, home: Path, skills: Path | None, mounts: Sequence[Mount], make: Callable[[Path, Tree], S]
-    ) -> None:
-        self._home, self._skills, self._mounts, self._make = home, skills, mounts, make
+    def __init__(self, setup: SandboxSetup, make: Callable[[Path, Tree], S]) -> None:
+        self._home, self._skills, self._mounts, self._make = setup.home, setup.skills, setup.mounts, make
         self._cache: OrderedDict[tuple[str, str], S] = OrderedDict()
 
     async def acquire(self, user: str, thread: str) -> S:

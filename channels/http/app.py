@@ -39,6 +39,7 @@ from channels.http.live import LIVE, Live, Services
 from channels.http.routes import MOUNTS, ROOT, Route, mount
 from core.config.settings import Config
 from core.errors import Invalid, Refused
+from core.plugins import PROTOCOLS, plugins
 from core.runtime.readiness import Missing
 
 __all__ = ["Services", "build", "serve"]
@@ -75,9 +76,34 @@ def build(services: Services, *, trusted: bool = False) -> web.Application:
 @functools.cache
 def all_routes() -> tuple[Route, ...]:
     """Everything that is served and built."""
-    found = [name for package in PACKAGES for _, name, _ in iter_modules(package.__path__, f"{package.__name__}.")]
-    modules = [*MODULES, *(import_module(name) for name in found)]
+    return (*_built(), *_installed())
+
+
+def _built() -> tuple[Route, ...]:
+    names = [name for package in PACKAGES for _, name, _ in iter_modules(package.__path__, f"{package.__name__}.")]
+    modules = [*MODULES, *(import_module(name) for name in names)]
     return (*ROUTES, *(route for module in modules for route in getattr(module, "ROUTES", ())))
+
+
+def _installed() -> tuple[Route, ...]:
+    return tuple(route for plugin in plugins(PROTOCOLS) for route in plugin.value.ROUTES)
+
+
+def check_routes() -> None:
+    """Raises `Invalid`, naming the entry point, if a protocol of an installed package cannot be served."""
+    taken = {place for route in (*_built(), *pending.UNBUILT) for place in _places(route)}
+    for plugin in plugins(PROTOCOLS):
+        routes = getattr(plugin.value, "ROUTES", None)
+        if not isinstance(routes, list | tuple) or not all(isinstance(route, Route) for route in routes):
+            raise Invalid(f"{plugin.place}: a module with ROUTES, a list of Route, is expected")
+        for method, path in (place for route in routes for place in _places(route)):
+            if (method, path) in taken:
+                raise Invalid(f"{plugin.place}: {method} {path} is taken")
+            taken.add((method, path))
+
+
+def _places(route: Route) -> list[tuple[str, str]]:
+    return [(route.method, prefix + route.path) for prefix in route.mounts]
 
 
 @asynccontextmanager

@@ -238,7 +238,8 @@ class Guardrails(Section, frozen=True, kw_only=True):
 
 
 class MiddlewareEntry(Section, frozen=True, kw_only=True):
-    """LangChain middlewares of yours, around model calls and tool calls. An entry can be just `module:Class`."""
+    """Policies (`core.policy`) and LangChain middlewares of yours, around model and tool calls. An entry can be just
+    `module:Class`."""
 
     use: str
     """The class, as `module:Class`."""

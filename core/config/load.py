@@ -41,8 +41,8 @@ DERIVED = {"extra", "hash", "warnings"}
 _ARGUMENTS_FOR_OTHERS = (Model, ToolEntry)  # no spelling advice: their unknown keys belong to the class they name
 _EMPTY_IF_MISSING = re.compile(r"^(sandbox\.environment|acp_agents\.[^.]+\.env)\.")
 NEEDS_RESTART = (
-    "log_level", "http.host", "http.port", "auth.enabled", "nats", "runs.max_concurrent", "actors", "sandbox",
-    "metrics.enabled", "tracing.otlp",
+    "log_level", "http.host", "http.port", "auth.enabled", "nats", "runs.max_concurrent", "actors", "installed",
+    "sandbox", "metrics.enabled", "tracing.otlp",
 )  # fmt: skip
 """Keys and sections whose changes take effect at the next start."""
 _from_dotenv: dict[str, str] = {}

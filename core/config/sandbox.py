@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
 
 from core.config.sections import Count, Positive, Seconds, Secret, Section
 
@@ -22,9 +21,9 @@ class Mount(Section, frozen=True, kw_only=True):
 class Sandbox(Section, frozen=True, kw_only=True):
     """The sandbox: where the agent's commands run, and their limits."""
 
-    provider: Literal["auto", "bubblewrap", "host"] = "auto"
+    provider: str = "auto"
     """`bubblewrap` confines commands (Linux). `host` runs them on this machine without confinement. `auto` takes
-    bubblewrap where it works."""
+    bubblewrap where it works. Or the name of a provider of an installed package."""
     allow_host_bash: bool = False
     """With the provider `host`: whether the agent gets a shell."""
     network: bool = False

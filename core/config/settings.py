@@ -117,6 +117,8 @@ class Config(Section, frozen=True, kw_only=True):
     runs: Runs = Runs()
     actors: tuple[str, ...] = ()
     """Actors of yours, as `module:Class`."""
+    installed: Mapping[str, Open] = {}
+    """Settings of installed actors, channels, policies and sandbox providers, by their names."""
     models: tuple[Model, ...] = ()
     model_roles: Mapping[str, tuple[str, ...]] = {}
     """Lists of models by role; the first that works answers. Roles: `lead` (the agent), `summarization`, `suggestions`.

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
 
 import msgspec
 
-from core.paths import WORKSPACE
+from core.paths import WORKSPACE, Mount
 
 RESULTS = f"{WORKSPACE}/.tool-results"
 """Where long results of tools lie."""
+UNLIMITED: Mapping[str, int] = {"thread_bytes": 0, "thread_files": 0, "user_bytes": 0, "user_files": 0}
 _NOT_PLAIN = re.compile(r"[^A-Za-z0-9_-]")
 
 
@@ -89,3 +92,27 @@ class SandboxProvider(Protocol):
     async def check(self) -> str | None: ...
 
     async def acquire(self, user: str, thread: str) -> Sandbox: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SandboxSetup:
+    """What a provider is made of: the section `sandbox` of the configuration, and where things lie."""
+
+    home: Path
+    """The data directory; the files of a thread lie in `core.paths.thread_root` of it."""
+    skills: Path | None = None
+    mounts: Sequence[Mount] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    network: bool = False
+    memory_mb: int = 2048
+    max_processes: int = 256
+    max_file_mb: int = 1024
+    quota: Mapping[str, int] = field(default_factory=lambda: dict(UNLIMITED))
+    """What files may take: `thread_bytes`, `thread_files`, `user_bytes`, `user_files`; 0 is no limit."""
+    allow_host_bash: bool = False
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Those of `installed.<name>`."""
+
+
+MakeProvider = Callable[[SandboxSetup], SandboxProvider]
+"""Makes a provider of the configuration. Reads nothing and starts nothing: that is for `check` and `acquire`."""

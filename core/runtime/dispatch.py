@@ -147,15 +147,20 @@ class _Subscriber:
 
     def select(self, batch: Sequence[Record]) -> list[Record]:
         """Returns the events it must be woken for."""
-        records = [record for record in batch if record.seq > self.place and self._matches(record)]
+        records = [record for record in batch if record.seq > self.place and self.matches(record)]
         if self.proof and records:
             proven = {record.aggregate: record.seq for record in batch if record.type == self.proof}
             records = [record for record in records if proven.get(record.aggregate, 0) < record.seq]
         return records
 
-    def _matches(self, record: Record) -> bool:
+    def matches(self, record: Record) -> bool:
         unlabelled = self._types.get(record.type)
         return unlabelled or (unlabelled is False and not self._labels.isdisjoint(record.labels))
+
+
+def concerns(actor: Actor[Any], record: Record) -> bool:
+    """Returns whether an actor is woken for an event."""
+    return _Subscriber(actor).matches(record)
 
 
 async def ensure_timers(bus: Bus) -> None:

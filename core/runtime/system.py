@@ -23,6 +23,7 @@ from core.actor import Actor
 from core.bus import rpc as calls
 from core.bus.connection import ApiError, Bus, Endpoint, connect
 from core.bus.queue import Hint, Wakeup, WorkQueue
+from core.channel import Channel, Desk
 from core.errors import Conflict, Invalid, OwnershipLost, Refused, SikaError, Unavailable, contained
 from core.events import Aggregate, Event, Opaque, Record, thread
 from core.ids import now, uuid7
@@ -30,6 +31,7 @@ from core.log.repository import DECIDE_TRIES, Decision, Repository
 from core.log.store import EventLog
 from core.runtime.dispatch import Dispatcher, ensure_timers, forward_timers
 from core.thread import threads
+from core.thread.follow import Followers
 from core.thread.intake import Intake
 from core.thread.previews import Pump
 from core.thread.run import RunActor, Suspended, Worker
@@ -67,6 +69,8 @@ class System:
         self.threads = Threads(self.log)
         self.queue = WorkQueue(bus, lease_seconds)
         self.intake = Intake(self.threads, self.queue)
+        self.followers = Followers(self.log)
+        """Of channels that follow runs in this process."""
         self.views = Views(views, self.log)
         self.pump = Pump(bus)
         self.worker = Worker(self.threads, self.queue, self.pump, self.name)
@@ -125,6 +129,9 @@ class System:
                     tasks.start_soon(self._supervise, what, calls.serve, self.bus, actor.name, actor.answer)
             for actor in readers:
                 tasks.start_soon(self._supervise, actor.name, self._serve_one, actor)
+                if isinstance(actor, Channel):
+                    desk = Desk(actor.name, self.intake, self.followers)
+                    tasks.start_soon(self._supervise, f"{actor.name} (channel)", listening, actor, desk)
                 if isinstance(actor, RunActor):
                     tasks.start_soon(self._supervise, f"{actor.name} (open runs)", self._reconcile, actor)
             if readers:
@@ -279,6 +286,14 @@ class System:
                 quiet = isinstance(error, SikaError)
                 log.error("loop failed", loop=what, again_in=pause, error=str(error), exc_info=not quiet)
             await anyio.sleep(pause)
+
+
+async def listening(channel: Channel, desk: Desk) -> None:
+    """Listens for ever: a channel whose source has ended is begun again."""
+    while True:
+        with contained():
+            await channel.listen(desk)
+        await anyio.sleep(PAUSES[0])
 
 
 class _Context:

@@ -34,6 +34,7 @@ from core.events import (
     thread,
 )
 from core.log.store import EventLog
+from core.thread.intake import RUNS_BY
 from core.thread.ownership import missing
 from core.thread.previews import Previewer
 from core.thread.run import Paused, outcome_of
@@ -44,6 +45,8 @@ Call = Callable[[str, Mapping[str, Any], Callable[[str], Awaitable[None]]], Awai
 E = TypeVar("E", bound=Event)
 OUTSIDE = ("guardrails", "read_before_write")
 """Policies that ask somebody before a call is made: a refusal of theirs is taken as it was."""
+REFUSED = "refused"
+"""What policies of installed packages do about a call (`core.policy`); they may ask somebody, too."""
 FACTS = (ContextCompacted, ApprovalRequested, ApprovalResolved, StatePatched)
 """What policies record besides answers and outcomes."""
 Execute = Callable[["ReplayJournal", Call], Awaitable[None]]
@@ -73,7 +76,7 @@ class ReplayJournal:
         self._outcomes = [r for r in records if isinstance(r.event, ToolCompleted)]
         self._added = [r for r in records if isinstance(r.event, MessageAdded)]
         self._paused = next((r.event for r in records if isinstance(r.event, RunPaused)), None)
-        self._facts = [r for r in records if isinstance(r.event, FACTS)]
+        self._facts = [r for r in records if isinstance(r.event, FACTS) or _of_policy(r)]
         self._asked = 0
 
     stopping = False
@@ -241,6 +244,13 @@ async def _no_call(actor: str, request: Mapping[str, Any], progress: Callable[[s
     raise Unavailable(f"a replay asks nobody, and not the {actor} actor")
 
 
+def _of_policy(record: Record) -> bool:
+    """Whether a policy of an installed package recorded it."""
+    return record.head.actor == RUNS_BY and type(record.event).__module__ != Event.__module__
+
+
 def _refused_outside(outcome: Record) -> bool:
     event = outcome.event
-    return isinstance(event, ToolCompleted) and any(one.policy in OUTSIDE for one in event.decisions)
+    return isinstance(event, ToolCompleted) and any(
+        one.policy in OUTSIDE or one.action == REFUSED for one in event.decisions
+    )

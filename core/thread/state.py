@@ -481,7 +481,22 @@ def _apply(state: ThreadState, record: Record) -> None:
         change(state, record, event)
     elif record.run is not None and type(event) in lifecycle.EVENTS:
         _apply_to_run(state, record, record.run, event)
+    else:
+        _apply_extension(state, record, event)
     state.updated_at = record.at or state.updated_at
+
+
+def _apply_extension(state: ThreadState, record: Record, event: Event) -> None:
+    """Commits what an event of an extension says of the values. Its own failure is a problem of this event only."""
+    try:
+        patch = dict(event.patch(state.values))
+    except Exception as error:
+        _report(state, record, f"{record.type}: its patch fails: {type(error).__name__}: {error}")
+        return
+    if "messages" in patch:
+        _report(state, record, f"{record.type}: its patch changes messages")
+    elif patch:
+        _commit(state, record, patch, "update", "__start__", state.head)
 
 
 def _report(state: ThreadState, record: Record, problem: str | None) -> None:

@@ -42,6 +42,7 @@ class Wiry(Actor[RunCompleted]):
 
 BROKEN = f"""
 http: {{host: 0.0.0.0}}
+sandbox: {{provider: magic}}
 tools:
   - {{name: ls, use: "adapters.tools.ls:ls"}}
   - {{name: x, use: "my_company.tools:thing"}}
@@ -63,6 +64,7 @@ def test_all_that_cannot_be_loaded_is_named_by_its_key(monkeypatch: pytest.Monke
     keys = [problem.partition(": ")[0] for problem in compose.problems(parse(BROKEN))]
     assert keys == [
         "http.host",
+        "sandbox.provider",
         "tools[1].use",
         "tools[2].use",
         "actors[0]",

@@ -19,7 +19,7 @@ from adapters.tools.read_file import read_file
 from adapters.tools.str_replace import str_replace
 from adapters.tools.write_file import write_file
 from core.errors import Invalid
-from core.ports.sandbox import result_path
+from core.ports.sandbox import SandboxSetup, result_path
 from core.tools import Tool
 from tests.adapters.sandboxes.conftest import settings
 
@@ -50,7 +50,7 @@ class Asking:
 
 @pytest.fixture
 def actor(tmp_path: Path) -> Sandbox:
-    return Sandbox(Host(**settings(tmp_path), allow_host_bash=True), Limits(bash_timeout=30))
+    return Sandbox(Host(SandboxSetup(**settings(tmp_path), allow_host_bash=True)), Limits(bash_timeout=30))
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ async def test_replacing_one_of_several_places_says_so(ask: Asking) -> None:
 
 
 async def test_a_timeout_is_an_error(ask: Asking, tmp_path: Path) -> None:
-    ask.actor = Sandbox(Host(**settings(tmp_path), allow_host_bash=True), Limits(bash_timeout=0.5))
+    ask.actor = Sandbox(Host(SandboxSetup(**settings(tmp_path), allow_host_bash=True)), Limits(bash_timeout=0.5))
     with pytest.raises(Invalid, match=r"^the command was stopped after 0.5 seconds\.\na$"):
         await ask.use(bash, command="echo a; sleep 60")
 

@@ -193,7 +193,6 @@ def test_arguments_of_models_get_no_advice() -> None:
             "config.yaml: approvals[1].tol: unknown key, did you mean tool? It is missing (line 3)",
         ),
         ("nats: {token: [1]}", "config.yaml: nats.token: expected str, got list"),
-        ("sandbox: {provider: magic}", "config.yaml: sandbox.provider: invalid enum value 'magic'"),
         ("loop_detection: {hard_limit: 1}", "config.yaml: loop_detection: a hard limit must not be below its warning"),
         ("hello", "config.yaml: expected sections (key: value) at the top level"),
         ("http:\n  port: [1\nnats:", "config.yaml:3:5: "),

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import pytest
 
 from core.events import (
+    Event,
     Json,
     ModelCompleted,
     RunCancelled,
@@ -254,3 +258,44 @@ def test_events_without_a_start() -> None:
     )
     assert (state.exists, state.runs, state.values) == (False, {}, {})
     assert fold([opaque(10, "run.completed")]).runs == {}
+
+
+# --- events of installed packages
+
+
+class PinSet(Event, frozen=True):
+    """An event of an extension that changes the state of its thread."""
+
+    text: str
+
+    def patch(self, values: Mapping[str, Any]) -> Json:
+        return {"pins": [*values.get("pins", []), self.text]} if self.text else {}
+
+
+class PinStuck(Event, frozen=True):
+    """Its patch fails, or changes what it may not."""
+
+    messages: bool = False
+
+    def patch(self, values: Mapping[str, Any]) -> Json:
+        return {"messages": []} if self.messages else {"pins": values["nothing"]}
+
+
+def test_an_event_of_an_extension_says_what_it_changes() -> None:
+    """A commit like any other: history has it, and a run can start before it."""
+    events = (CREATED, (asks("h1"), "r1"), (STARTED, "r1"), (PinSet(text="one"), "r1"), PinSet(text=""))
+    state = fold(log_of(*events))
+    assert state.values["pins"] == ["one"]
+    assert ids(state) == ["h1"]
+    assert len(state.commits) == 2
+    before = fold(log_of(*events, (RunCompleted(), "r1"), (asks("h2", base=3), "r2"), (STARTED, "r2")))
+    assert "pins" not in before.values
+
+
+def test_an_event_of_an_extension_that_fails_is_a_problem_of_its_own() -> None:
+    state = fold(log_of(CREATED, PinStuck(), PinStuck(messages=True), PinSet(text="one")))
+    assert [problem.text for problem in state.problems] == [
+        "pin.stuck: its patch fails: KeyError: 'nothing'",
+        "pin.stuck: its patch changes messages",
+    ]
+    assert state.values == {"pins": ["one"]}

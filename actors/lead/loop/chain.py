@@ -24,6 +24,7 @@ from langchain_core.tools import BaseTool
 from langgraph.prebuilt.tool_node import ToolCallRequest
 
 from actors.lead.loop.effects import Effects
+from actors.lead.loop.ported import Ported
 from actors.lead.loop.recorder import Recorder, patched
 from actors.lead.loop.turn import Answer, ModelHandler, ToolHandler, ToolResult, Turn
 from actors.lead.policies.approvals import Approvals
@@ -48,11 +49,13 @@ from actors.lead.policies.tool_results import ToolResults
 from actors.lead.policies.vision import Vision
 from actors.lead.setup.plan import RunSetup
 from actors.lead.summary.write import Models
+from core import policy as port
 from core.config import settings
 from core.config.load import reveal
 from core.config.settings import Config, MiddlewareEntry
 from core.errors import Invalid, contained
 from core.events import ModelCompleted
+from core.plugins import POLICIES, Plugin, plugins, with_settings
 from core.ports.guardrails import Provider
 from core.ports.images import Images
 
@@ -93,14 +96,41 @@ def policies(setup: RunSetup, ports: Ports, deferred: Sequence[BaseTool] = ()) -
         ToolResults(),
         OutputBudget(config.tool_output) if config.tool_output.enabled else None,
         Approvals(config.approvals),
-        Guardrails(config.guardrails, provider) if provider is not None else None,
+        Ported(Guardrails(config.guardrails, provider)) if provider is not None else None,
         CommandAudit() if config.command_audit.enabled else None,
         ReadBeforeWrite() if config.read_before_write.enabled else None,
         DeferredTools(deferred) if deferred else None,
+        *installed(config),
         DanglingCalls(),
         Clarification(),
     ]
     return [policy for policy in chain if policy is not None]
+
+
+def installed(config: Config) -> list[Policy]:
+    """Returns the policies of installed packages, but for those that `middlewares:` places. Raises `Invalid`."""
+    placed = {entry.use for entry in config.middlewares}
+    return [_installed(plugin, config) for plugin in plugins(POLICIES) if _path_of(plugin.value) not in placed]
+
+
+def _installed(plugin: Plugin, config: Config) -> Policy:
+    cls = plugin.value
+    if not (isinstance(cls, type) and issubclass(cls, port.Policy)):
+        raise Invalid(f"{plugin.place}: not a core.policy.Policy class")
+    return _ported(cls, config.installed.get(cls.name, {}), f"installed.{cls.name}")
+
+
+def _ported(cls: type[port.Policy], given: settings.Open, where: str) -> Policy:
+    revealed = reveal(given)
+    try:
+        return Ported(with_settings(cls, revealed))
+    except Exception as error:
+        shown = f": {error}" if revealed == given else ""  # else it might show a secret
+        raise Invalid(f"{where}: {cls.__module__}:{cls.__qualname__}: {type(error).__name__}{shown}") from None
+
+
+def _path_of(value: Any) -> str:
+    return f"{getattr(value, '__module__', '')}:{getattr(value, '__qualname__', '')}"
 
 
 def _has_budgets(config: Config) -> bool:
@@ -207,8 +237,10 @@ def made(entry: MiddlewareEntry, where: str) -> Policy:
         raise Invalid(f"{where}.use: {entry.use}: {error}") from error
     except Exception as error:
         raise Invalid(f"{where}.use: {entry.use}: cannot be imported: {type(error).__name__}: {error}") from error
+    if isinstance(cls, type) and issubclass(cls, port.Policy):
+        return _ported(cls, entry.config, f"{where}.config")
     if not (isinstance(cls, type) and issubclass(cls, AgentMiddleware)):
-        raise Invalid(f"{where}.use: {entry.use} is no LangChain AgentMiddleware")
+        raise Invalid(f"{where}.use: {entry.use} is neither a core.policy.Policy nor a LangChain AgentMiddleware")
     arguments = reveal(entry.config)
     try:
         middleware: Policy = cls(**arguments)

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import copy
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any, cast
+from typing import Any
 
 import anyio.to_thread
 import structlog
-from langchain.agents.middleware import AgentMiddleware
-from langchain_core.messages import ToolCall
 from langgraph.errors import GraphBubbleUp
-from langgraph.prebuilt.tool_node import ToolCallRequest
 
-from actors.lead.loop.turn import ToolHandler, ToolResult, Turn, error_result
 from core.config import settings
+from core.policy import Policy, Refuse, ToolCall, View
 from core.ports.guardrails import DENIED, EVALUATOR_ERROR, Decision, Provider, Reason, Request
 
 log = structlog.get_logger("sika.guardrails")
@@ -25,44 +21,41 @@ DEADLINE_SECONDS = 10.0
 """Timeout of the decision on one call."""
 
 
-class Guardrails(AgentMiddleware[Any, Turn, Any]):
+class Guardrails(Policy):
     """Asks the provider before each call, except a call begun before a crash. Fails closed unless configured open."""
 
     name = "guardrails"
+    deadline_seconds = 2 * DEADLINE_SECONDS
 
     def __init__(self, config: settings.Guardrails, provider: Provider) -> None:
         self._provider = provider
         self._passport, self._fail_closed = config.passport, config.fail_closed
 
-    async def awrap_tool_call(self, request: ToolCallRequest, handler: ToolHandler) -> ToolResult:
-        turn, call = cast(Turn, request.runtime.context), request.tool_call
-        call_id = str(call["id"])
-        if turn.begun(call_id):
-            return await handler(request)
+    async def before_tool(self, view: View, call: ToolCall) -> Refuse | None:
         try:
-            decision = await self._decision(self._request(turn, call))
+            decision = await self._decision(self._request(view, call))
         except _NoAnswer as error:
             decision = Decision(not self._fail_closed, [Reason(EVALUATOR_ERROR, str(error))])
             if decision.allow:
-                turn.decide(self.name, "allowed", f"{EVALUATOR_ERROR}: {error}", call_id=call_id)
+                view.decided("allowed", f"{EVALUATOR_ERROR}: {error}")
         if decision.allow:
-            return await handler(request)
+            return None
         reason = decision.reasons[0] if decision.reasons else Reason(DENIED, "the policy does not allow it")
         rule = f" (policy {decision.policy_id})" if decision.policy_id else ""
-        turn.decide(self.name, "denied", f"{reason.code}: {reason.message}{rule}", call_id=call_id)
-        return error_result(call, f"the tool {call['name']!r} was denied ({reason.code}): {reason.message}")
+        text = f"Error: the tool {call.name!r} was denied ({reason.code}): {reason.message}"
+        return Refuse(text, f"{reason.code}: {reason.message}{rule}", "denied")
 
-    def _request(self, turn: Turn, call: ToolCall) -> Request:
+    def _request(self, view: View, call: ToolCall) -> Request:
         return Request(
-            tool_name=call["name"],
-            tool_input=copy.deepcopy(call["args"]),
+            tool_name=call.name,
+            tool_input=call.args,
             agent_id=self._passport,
-            thread_id=turn.thread,
+            thread_id=view.thread,
             is_subagent=False,
             timestamp=datetime.now(UTC).isoformat(),
-            user_id=turn.user,
-            run_id=turn.run,
-            tool_call_id=call["id"],
+            user_id=view.user,
+            run_id=view.run,
+            tool_call_id=call.id,
         )
 
     async def _decision(self, request: Request) -> Decision:

@@ -12,7 +12,7 @@ import pytest
 from adapters.sandboxes.bubblewrap import Bubblewrap, BubblewrapSandbox
 from adapters.sandboxes.host import Host, HostSandbox
 from core.paths import Mount
-from core.ports.sandbox import ExecResult
+from core.ports.sandbox import ExecResult, SandboxSetup
 
 Local = BubblewrapSandbox | HostSandbox
 SECRET = "the-server-knows-this"
@@ -43,8 +43,8 @@ def settings(tmp_path: Path) -> dict[str, Any]:
 
 def provider_of(kind: str, tmp_path: Path) -> Bubblewrap | Host:
     if kind == "bubblewrap":
-        return Bubblewrap(**settings(tmp_path))
-    return Host(**settings(tmp_path), allow_host_bash=True)
+        return Bubblewrap(SandboxSetup(**settings(tmp_path)))
+    return Host(SandboxSetup(**settings(tmp_path), allow_host_bash=True))
 
 
 @pytest.fixture(params=["bubblewrap", "host"])
@@ -59,7 +59,7 @@ async def sandbox(provider: Bubblewrap | Host) -> Local:
 
 @pytest.fixture
 async def jail(tmp_path: Path) -> BubblewrapSandbox:
-    return await Bubblewrap(**settings(tmp_path)).acquire("ada", "t1")
+    return await Bubblewrap(SandboxSetup(**settings(tmp_path))).acquire("ada", "t1")
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from adapters.sandboxes import seccomp
 from adapters.sandboxes.bubblewrap import Bubblewrap
 from adapters.sandboxes.host import Host
 from core.errors import Invalid
+from core.ports.sandbox import SandboxSetup
 from tests.adapters.sandboxes.conftest import Local, run, settings
 
 KEY = b"sika-test-key"
@@ -30,8 +31,8 @@ async def main(home: str) -> None:
     bounds = settings(Path(home)) | {"memory_mb": 128, "max_processes": 32}
     bounds["quota"] = {"thread_bytes": 64 << 20, "thread_files": 2000, "user_bytes": 0, "user_files": 0}
     boxes: dict[str, Local] = {
-        "bubblewrap": await Bubblewrap(**bounds).acquire("ada", "t1"),
-        "host": await Host(**bounds, allow_host_bash=True).acquire("ada", "t2"),
+        "bubblewrap": await Bubblewrap(SandboxSetup(**bounds)).acquire("ada", "t1"),
+        "host": await Host(SandboxSetup(**bounds, allow_host_bash=True)).acquire("ada", "t2"),
     }
     for number, line in enumerate(sys.stdin):
         kind, script = msgspec.json.decode(line, type=tuple[str, str])

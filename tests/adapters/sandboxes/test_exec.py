@@ -12,6 +12,7 @@ from anyio import to_thread
 from adapters.sandboxes import supervisor, tail
 from adapters.sandboxes.host import Host
 from core.errors import Invalid
+from core.ports.sandbox import SandboxSetup
 from tests.adapters.sandboxes.conftest import SECRET, Local, run, running, settings, wait_for
 from tests.support.nats import eventually
 
@@ -178,7 +179,7 @@ async def test_old_records_are_swept(tmp_path: Path, sandbox: Local) -> None:
 
 
 async def test_one_sandbox_per_thread(tmp_path: Path) -> None:
-    host = Host(**settings(tmp_path), allow_host_bash=False)
+    host = Host(SandboxSetup(**settings(tmp_path), allow_host_bash=False))
     made = []
 
     async def acquire() -> None:
@@ -192,7 +193,7 @@ async def test_one_sandbox_per_thread(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("bad", ["", "..", "a/b", "a b", "ä", "a\n"])
 async def test_ids_are_plain(tmp_path: Path, bad: str) -> None:
-    host = Host(**settings(tmp_path), allow_host_bash=False)
+    host = Host(SandboxSetup(**settings(tmp_path), allow_host_bash=False))
     with pytest.raises(Invalid):
         await host.acquire(bad, "t1")
     with pytest.raises(Invalid):

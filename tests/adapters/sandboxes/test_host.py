@@ -10,6 +10,7 @@ from adapters.sandboxes.host import Host, HostSandbox
 from adapters.sandboxes.hostrules import refuse
 from core.errors import Invalid
 from core.paths import Translation
+from core.ports.sandbox import SandboxSetup
 from tests.adapters.sandboxes.conftest import run, settings
 
 pytestmark = pytest.mark.anyio
@@ -17,17 +18,17 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture
 async def host(tmp_path: Path) -> HostSandbox:
-    return await Host(**settings(tmp_path), allow_host_bash=True).acquire("ada", "t1")
+    return await Host(SandboxSetup(**settings(tmp_path), allow_host_bash=True)).acquire("ada", "t1")
 
 
 async def test_commands_are_off_by_default(tmp_path: Path) -> None:
-    sandbox = await Host(**settings(tmp_path), allow_host_bash=False).acquire("ada", "t1")
+    sandbox = await Host(SandboxSetup(**settings(tmp_path), allow_host_bash=False)).acquire("ada", "t1")
     with pytest.raises(Invalid, match="allow_host_bash"):
         await run(sandbox, "true")
 
 
 async def test_a_home_that_a_shell_would_read_is_refused(tmp_path: Path) -> None:
-    host = Host(**settings(tmp_path) | {"home": tmp_path / "my home"}, allow_host_bash=True)
+    host = Host(SandboxSetup(**settings(tmp_path) | {"home": tmp_path / "my home"}, allow_host_bash=True))
     assert "plainer path" in (await host.check() or "")
 
 

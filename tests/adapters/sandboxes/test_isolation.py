@@ -11,13 +11,14 @@ from structlog.testing import capture_logs
 
 from adapters.sandboxes import bubblewrap, confinement, seccomp
 from adapters.sandboxes.bubblewrap import Bubblewrap, BubblewrapSandbox
+from core.ports.sandbox import SandboxSetup
 from tests.adapters.sandboxes.conftest import SECRET, run, settings
 
 pytestmark = pytest.mark.anyio
 
 
 async def test_check_says_yes_here(tmp_path: Path) -> None:
-    assert await Bubblewrap(**settings(tmp_path)).check() is None
+    assert await Bubblewrap(SandboxSetup(**settings(tmp_path))).check() is None
 
 
 async def test_check_names_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -25,14 +26,14 @@ async def test_check_names_the_remedy(tmp_path: Path, monkeypatch: pytest.Monkey
     broken.write_text("#!/bin/sh\necho 'bwrap: No permissions to create new namespace' >&2\nexit 1\n")
     broken.chmod(0o755)
     monkeypatch.setattr(bubblewrap, "binary", lambda: str(broken))
-    reason = await Bubblewrap(**settings(tmp_path)).check()
+    reason = await Bubblewrap(SandboxSetup(**settings(tmp_path))).check()
     assert reason is not None
     assert "No permissions" in reason
     assert "apparmor_restrict_unprivileged_userns" in reason
 
 
 async def test_the_home_and_other_threads_are_invisible(tmp_path: Path, jail: BubblewrapSandbox) -> None:
-    provider = Bubblewrap(**settings(tmp_path))
+    provider = Bubblewrap(SandboxSetup(**settings(tmp_path)))
     other = await provider.acquire("ada", "t2")
     await other.write("secret.txt", SECRET)
     home = tmp_path / "home"
@@ -119,11 +120,11 @@ async def test_an_unknown_machine_or_an_old_bwrap_is_no_obstacle_and_told(
         monkeypatch.setattr(module, "binary", lambda: str(old))
     monkeypatch.setattr(seccomp, "available", lambda: False)
     with capture_logs() as lines:
-        assert await Bubblewrap(**settings(tmp_path)).check() is None
+        assert await Bubblewrap(SandboxSetup(**settings(tmp_path))).check() is None
     reasons = " ".join(line["reason"] for line in lines)
     assert "cannot refuse nested user namespaces" in reasons
     assert "no filter of system calls for" in reasons
-    weak = await Bubblewrap(**settings(tmp_path)).acquire("ada", "t1")
+    weak = await Bubblewrap(SandboxSetup(**settings(tmp_path))).acquire("ada", "t1")
     assert (await run(weak, "echo fine")).stdout == "fine\n"
 
 

@@ -13,6 +13,7 @@ from langchain_core.messages import ToolMessage
 from langgraph.errors import GraphInterrupt
 from langgraph.types import Command
 
+from actors.lead.loop.ported import Ported
 from actors.lead.loop.turn import Turn
 from actors.lead.policies import guardrails as policy
 from actors.lead.policies.guardrails import Guardrails
@@ -64,9 +65,9 @@ class Foreign:
         self.__dict__.update(fields)
 
 
-def made(provider: Any, *, fail_closed: bool = True, passport: str | None = None) -> Guardrails:
+def made(provider: Any, *, fail_closed: bool = True, passport: str | None = None) -> Ported:
     config = settings.Guardrails(fail_closed=fail_closed, passport=passport)
-    return Guardrails(config, cast(Provider, provider))
+    return Ported(Guardrails(config, cast(Provider, provider)))
 
 
 async def denied(provider: Any, on: Turn, name: str = "bash", **options: Any) -> tuple[str, str]:

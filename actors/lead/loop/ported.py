@@ -1,0 +1,144 @@
+"""A policy of the port (`core.policy`) as a LangChain middleware."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from collections.abc import Awaitable
+from typing import Any, TypeVar, cast
+
+from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
+from langchain_core.messages import AIMessage, AnyMessage, ToolMessage
+from langgraph.errors import GraphBubbleUp
+from langgraph.prebuilt.tool_node import ToolCallRequest
+
+from actors.lead.loop.turn import Answer, ModelHandler, ToolHandler, ToolResult, Turn, hidden, revised
+from actors.lead.messages.content import messages_of, with_messages, with_text
+from actors.lead.messages.convert import dump
+from actors.lead.model.answer import without_calls
+from core.errors import SikaError, contained
+from core.events import Event
+from core.ids import uuid7
+from core.policy import Policy, ToolCall
+from core.thread.state import ThreadState
+
+T = TypeVar("T")
+
+
+class PolicyFailed(SikaError):
+    """A hook of a policy raised, or took too long: the run fails rather than go on unchecked."""
+
+    code = "policy_failed"
+
+
+class Ported(AgentMiddleware[Any, Turn, Any]):
+    """Calls the hooks of a policy around each call."""
+
+    def __init__(self, policy: Policy) -> None:
+        super().__init__()
+        self.policy = policy
+
+    @property
+    def name(self) -> str:
+        return self.policy.name
+
+    async def awrap_model_call(self, request: ModelRequest[Turn], handler: ModelHandler) -> ModelResponse[Any]:
+        view = _View(request.runtime.context, self.policy, "")
+        end = await self._hook("before_model", self.policy.before_model(view))
+        if end is not None:
+            view.decided("ended", end.text)
+            return Answer([AIMessage(end.text, id=f"{self.name}-{uuid7()}")])
+        if view.notes:
+            notes = [cast(AnyMessage, hidden(text, name=self.name)) for text in view.notes]
+            request = request.override(messages=[*request.messages, *notes])
+        response = await handler(request)
+        return await self._judged(request.runtime.context, response)
+
+    async def _judged(self, turn: Turn, response: ModelResponse[Any]) -> ModelResponse[Any]:
+        answer = response.result[-1]
+        if not isinstance(answer, AIMessage):
+            return response
+        view = _View(turn, self.policy, "", later=True)
+        end = await self._hook("after_model", self.policy.after_model(view, dump(answer)))
+        if end is None:
+            return response
+        view.decided("ended", end.text)
+        return revised(response, without_calls(answer, end.text))
+
+    async def awrap_tool_call(self, request: ToolCallRequest, handler: ToolHandler) -> ToolResult:
+        turn = cast(Turn, request.runtime.context)
+        made = request.tool_call
+        call = ToolCall(str(made["id"]), made["name"], copy.deepcopy(made["args"]))
+        view = _View(turn, self.policy, call.id, later=True)
+        refusal = None
+        if not turn.begun(call.id):
+            refusal = await self._hook("before_tool", self.policy.before_tool(view, call))
+        if refusal is not None:
+            view.decided(refusal.action, refusal.reason or refusal.text)
+            return ToolMessage(refusal.text, tool_call_id=call.id, name=call.name, status="error")
+        return await self._shown(view, call, await handler(request))
+
+    async def _shown(self, view: _View, call: ToolCall, result: ToolResult) -> ToolResult:
+        messages = messages_of(result)
+        shown = []
+        for message in messages:
+            text = await self._hook("after_tool", self.policy.after_tool(view, call, dump(message)))
+            change = {} if text is None else {"content": with_text(cast(Any, message.content), text)}
+            shown.append(message.model_copy(update=change) if change else message)
+        return with_messages(result, messages, shown)
+
+    async def _hook(self, name: str, hook: Awaitable[T]) -> T:
+        """Runs one hook. Raises `PolicyFailed`, naming the policy and the hook."""
+        try:
+            async with asyncio.timeout(self.policy.deadline_seconds) as deadline:
+                with contained():
+                    return await hook
+        except GraphBubbleUp:  # it asks a person
+            raise
+        except Exception as error:
+            late = isinstance(error, TimeoutError) and deadline.expired()
+            limit = f"not done within {self.policy.deadline_seconds:g} s"
+            reason = limit if late else f"{type(error).__name__}: {error}"
+            raise PolicyFailed(f"policy {self.name}: {name}: {reason}") from error
+
+
+class _View:
+    """See `core.policy.View`. `later`: notes are for the next model call."""
+
+    def __init__(self, turn: Turn, policy: Policy, call_id: str, *, later: bool = False) -> None:
+        self._turn = turn
+        self._policy = policy
+        self._call_id = call_id
+        self._later = later
+        self.notes: list[str] = []
+        """For the model call that is about to be made."""
+
+    @property
+    def thread(self) -> str:
+        return self._turn.thread
+
+    @property
+    def user(self) -> str:
+        return self._turn.user
+
+    @property
+    def run(self) -> str:
+        return self._turn.run
+
+    @property
+    def state(self) -> ThreadState:
+        return self._turn.state
+
+    def note(self, text: str) -> None:
+        if not self._later:
+            self.notes.append(text)
+        self._turn.decide(self._policy.name, "noted", text, call_id=self._call_id, note=text if self._later else "")
+
+    def decided(self, action: str, text: str = "") -> None:
+        self._turn.decide(self._policy.name, action, text, call_id=self._call_id)
+
+    async def record(self, event: Event) -> None:
+        async def make() -> Event:
+            return event
+
+        await self._turn.journal.fact(type(event), "", make)

@@ -1,0 +1,115 @@
+"""The port of policies: what the agent is held to before and after each model call, and each tool call.
+
+A policy is one class. Each hook is optional; the base class does nothing. Hooks get a view of the run, and what is
+about to happen or has happened; what they return or call on the view is all that they can do:
+
+| a policy may | by | in |
+|---|---|---|
+| refuse a tool call | returning `Refuse` | `before_tool` |
+| end the run with a last word | returning `End` | `before_model`, `after_model` |
+| change what the model is told of a result | returning a text | `after_tool` |
+| tell the model something, once | `view.note` | every hook |
+| say in the log what it did | `view.decided` | every hook |
+| record a fact of its own | `await view.record(event)` | every hook |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, NamedTuple, Protocol
+
+from core.events import Event, Message
+from core.thread.replay import REFUSED
+from core.thread.state import ThreadState
+
+
+class ToolCall(NamedTuple):
+    """A call that the model makes. `args` is a copy."""
+
+    id: str
+    name: str
+    args: Mapping[str, Any]
+
+
+class Refuse(NamedTuple):
+    """The call is not made; `text` is the result that the model gets. `reason` and `action` are for the log: why, if
+    that is another text, and a word for programs.
+    """
+
+    text: str
+    reason: str = ""
+    action: str = REFUSED
+
+
+class End(NamedTuple):
+    """The run ends here, and `text` is the last word of the answer."""
+
+    text: str
+
+
+class View(Protocol):
+    """What a policy sees of the run, and may do to it.
+
+    Guarantees: `state` is the thread as of now, with everything that was recorded. Non-guarantees: a hook runs once; a
+    run that is resumed after a crash comes by again, so facts are recorded at least once.
+    """
+
+    @property
+    def thread(self) -> str: ...
+    @property
+    def user(self) -> str: ...
+    @property
+    def run(self) -> str: ...
+    @property
+    def state(self) -> ThreadState:
+        """The folded thread. Not to be changed."""
+        ...
+
+    def note(self, text: str) -> None:
+        """Tells the model, once: in `before_model` at this call, in other hooks at the next one. People do not see
+        it.
+        """
+        ...
+
+    def decided(self, action: str, text: str = "") -> None:
+        """Says in the log, with the answer or the outcome, what the policy did: `action` is a word for programs."""
+        ...
+
+    async def record(self, event: Event) -> None:
+        """Appends a fact to the thread's log, as one of the run."""
+        ...
+
+
+class Policy:
+    """Base of every policy. `name` is shown in the log; it is the class's in small letters unless it is set.
+
+    Guarantees: hooks of one run are called in the order of its steps; those of calls that the model makes at once, at
+    once. A hook that raises, or takes longer than `deadline_seconds`, fails the run: nothing goes on unchecked. A tool
+    call that was begun before a crash is not asked about again.
+
+    One object serves all runs of a process, so it keeps nothing of a run: that is in `view.state`. An `__init__` that
+    takes `settings` gets those of `installed.<name>` in the configuration.
+    """
+
+    name: ClassVar[str] = ""
+    deadline_seconds: ClassVar[float] = 10.0
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls.name = cls.__dict__.get("name") or cls.__name__.lower()
+
+    async def before_model(self, view: View) -> End | None:
+        """Called before the model is asked."""
+        return None
+
+    async def after_model(self, view: View, answer: Message) -> End | None:
+        """Called with the model's answer, before anything of it is done. With `End` none of its tool calls is made."""
+        return None
+
+    async def before_tool(self, view: View, call: ToolCall) -> Refuse | None:
+        """Called before a tool call is made."""
+        return None
+
+    async def after_tool(self, view: View, call: ToolCall, result: Message) -> str | None:
+        """Called with the tool message. Returns the text that the model gets instead, None to leave it."""
+        return None

@@ -1,0 +1,242 @@
+"""Each kind of extension, added by the package of its page: which places it touches, and that it works on a server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import anyio
+import pytest
+
+from tests.extending.pages import KINDS, PAGES, ROOT, files, install, is_test, write
+from tests.support.model_server import ModelServer, Script, ToolCall, Turn
+from tests.support.workers import configure, wait_for
+
+SCRIPTS = {
+    "plain": Script((Turn(text="All is well.\nReally."),)),
+    "counts": Script((Turn(tool_calls=(ToolCall("count_words", {"text": "one two"}),)), Turn(text="Two.")), "total"),
+    "rude": Script((Turn(tool_calls=(ToolCall("count_words", {"text": "heck it"}),)), Turn(text="Sorry.")), "total"),
+    "sour": Script((Turn(text="Oh heck."),)),
+    "mask": Script(
+        (Turn(tool_calls=(ToolCall("bash", {"description": "look", "command": "umask"}),)), Turn(text="So.")), "total"
+    ),
+}
+SECONDS = 60.0
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the packages of all pages are installed."""
+    folder = tmp_path_factory.mktemp("packages")
+    install([write(kind, folder / kind) for kind in KINDS], folder / "target")
+    return folder / "target"
+
+
+class Site:
+    """A server with all of them, and a client."""
+
+    def __init__(self, home: Path, url: str, session: aiohttp.ClientSession) -> None:
+        self.home = home
+        self.url = url
+        self._session = session
+
+    async def post(self, path: str, body: Any) -> Any:
+        async with self._session.post(f"{self.url}/api{path}", json=body) as response:
+            assert response.status < 300, await response.text()
+            return await response.json()
+
+    async def get(self, path: str) -> Any:
+        async with self._session.get(f"{self.url}/api{path}") as response:
+            assert response.status == 200, await response.text()
+            return await response.json()
+
+    async def run(self, model: str) -> str:
+        """The thread of a finished run."""
+        thread = str((await self.post("/threads", {}))["thread_id"])
+        message = {"role": "user", "content": "hello"}
+        body = {"input": {"messages": [message]}, "context": {"model_name": model}, "assistant_id": "lead_agent"}
+        await self.post(f"/threads/{thread}/runs/wait", body)
+        return thread
+
+    async def log(self, thread: str, kind: str) -> list[Any]:
+        return [event for event in await self.get(f"/threads/{thread}/log") if event["type"] == kind]
+
+    async def frames(self, path: str, count: int) -> str:
+        """The first frames of an endless stream."""
+        async with self._session.get(f"{self.url}/api{path}") as response:
+            text = ""
+            async for chunk in response.content.iter_any():
+                text += chunk.decode()
+                if text.count("event: ") >= count and text.endswith("\n\n"):
+                    break
+            return text
+
+
+@asynccontextmanager
+async def served(home: Path, target: Path, *options: str) -> AsyncIterator[str]:
+    """A `sika serve` whose Python finds the packages; its address."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(target), str(ROOT)))}
+    command = [sys.executable, "-m", "actors", "serve", "--home", str(home / "home"), "--port", "0", *options]
+    with (home / "stderr").open("ab") as errors:
+        process = await asyncio.create_subprocess_exec(
+            *command, env=environment, cwd=home, stdout=asyncio.subprocess.PIPE, stderr=errors
+        )
+    try:
+        assert process.stdout is not None
+        with anyio.fail_after(SECONDS):
+            line = (await process.stdout.readline()).decode()
+        address = re.search(r"http://\S+", line)
+        assert address, (home / "stderr").read_text()
+        yield address[0]
+    finally:
+        if process.returncode is None:
+            process.terminate()
+        with anyio.CancelScope(shield=True):
+            await process.communicate()
+
+
+@pytest.fixture(scope="module")
+async def site(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]:
+    home = tmp_path_factory.mktemp("site")
+    async with ModelServer(SCRIPTS) as models:
+        configure(
+            home / "config.yaml",
+            models,
+            sandbox={"provider": "private", "allow_host_bash": True},
+            installed={"manners": {"words": ["heck"]}, "letterbox": {"folder": str(home / "letters")}},
+        )
+        async with served(home, installed, "--config", "config.yaml") as url, aiohttp.ClientSession() as session:
+            yield Site(home, url, session)
+
+
+# ── places to touch ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_two_places_are_touched(kind: str) -> None:
+    places = [name for name in files(kind) if not is_test(name)]
+    assert len(places) == 2
+    assert places[0] == "pyproject.toml"
+    assert "**Places to touch: two.**" in (PAGES / f"extend-{kind}.md").read_text()
+
+
+def test_every_page_is_tried() -> None:
+    assert {path.stem.removeprefix("extend-") for path in PAGES.glob("extend-*.md")} == set(KINDS)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if any(map(is_test, files(kind)))])
+def test_the_tests_of_a_page_pass(kind: str, tmp_path: Path) -> None:
+    folder = write(kind, tmp_path / kind)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(folder), str(ROOT)))}
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", os.devnull, "-k", "not trio"]
+    done = subprocess.run([*command, str(folder)], env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+# ── each kind ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_actor(site: Site) -> None:
+    thread = await site.run("plain")
+    [run] = await site.get(f"/threads/{thread}/runs")
+    await site.post(f"/threads/{thread}/runs/{run['run_id']}/feedback", {"rating": 1})
+
+    async def liked() -> bool:
+        return bool((await site.get(f"/threads/{thread}"))["metadata"].get("likes") == 1)
+
+    await wait_for(liked)
+
+
+async def test_tool(site: Site) -> None:
+    [outcome] = await site.log(await site.run("counts"), "tool.completed")
+    assert outcome["message"]["content"] == "2 words"
+
+
+async def test_policy_refuses_and_records(site: Site) -> None:
+    thread = await site.run("rude")
+    [outcome] = await site.log(thread, "tool.completed")
+    assert outcome["message"]["content"] == "Error: 'heck' is not said to tools."
+    assert [(one["policy"], one["action"]) for one in outcome["decisions"]] == [("manners", "refused")]
+    [fact] = await site.log(thread, "rudeness.heard")
+    assert (fact["tool"], fact["word"], fact["actor"]) == ("count_words", "heck", "lead")
+
+
+async def test_policy_ends_a_run(site: Site) -> None:
+    [answer] = await site.log(await site.run("sour"), "model.completed")
+    assert answer["message"]["content"].endswith("(withdrawn)")
+    assert [(one["action"], one["text"]) for one in answer["decisions"]] == [
+        ("noted", "Be polite."),
+        ("ended", "(withdrawn)"),
+    ]
+
+
+async def test_channel(site: Site) -> None:
+    """The same letter twice is one run, and has one answer."""
+    letters, letter = site.home / "letters", site.home / "letters" / "in" / "ada-1.txt"
+    replies: list[Path] = []
+
+    async def received() -> bool:
+        return not letter.exists()
+
+    async def answered() -> bool:
+        replies[:] = [path for path in letters.glob("out/ada-*.txt") if path.stem != "ada-draft"]
+        return bool(replies)
+
+    for _ in range(2):
+        (letters / "draft").write_text("hello")
+        (letters / "draft").rename(letter)
+        await wait_for(received)
+        await wait_for(answered)
+    assert [reply.read_text() for reply in replies] == ["All is well.\nReally."]
+    assert (letters / "out" / "ada-draft.txt").read_text() == "All is well.\nReally."
+    [thread] = await site.post("/threads/search", {"metadata": {"channel": "letterbox"}})
+    [request] = await site.log(thread["thread_id"], "run.requested")
+    assert request["origin"] == {"channel": "letterbox", "conversation": "ada"}
+    assert len(await site.log(thread["thread_id"], "reply.delivered")) == 1
+
+
+async def test_sandbox(site: Site) -> None:
+    [outcome] = await site.log(await site.run("mask"), "tool.completed")
+    assert outcome["message"]["content"].strip() == "0077"
+
+
+async def test_event(site: Site, installed: Path) -> None:
+    """In the state that clients get, and by its fields on the command line."""
+    thread = await site.run("plain")
+
+    async def reached() -> bool:
+        return bool((await site.get(f"/threads/{thread}/state"))["values"].get("milestones") == [1])
+
+    await wait_for(reached)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(installed), str(ROOT)))}
+    command = [sys.executable, "-m", "actors", "log", "state", thread, "--json", "--home", str(site.home / "home")]
+    done = await anyio.run_process(command, env=environment, cwd=site.home)
+    assert json.loads(done.stdout)["values"]["milestones"] == [1]
+
+
+async def test_protocol(site: Site) -> None:
+    thread = await site.run("plain")
+    text = await site.frames(f"/threads/{thread}/headlines", 2)
+    assert 'event: headline\ndata: "All is well."\nid: ' in text
+    assert 'event: end\ndata: "run.completed"\nid: ' in text
+    paths = await _document(site)
+    assert "/api/threads/{thread_id}/headlines" in paths
+
+
+async def _document(site: Site) -> Any:
+    async with aiohttp.ClientSession() as session, session.get(f"{site.url}/openapi.json") as response:
+        return (await response.json())["paths"]
