@@ -277,13 +277,15 @@ class EventLog:
         stored = await self._from_leader({"last_by_subj": self.bus.names.log(aggregate)})
         return stored.seq if stored else 0
 
-    async def read(self, aggregate: Aggregate, *, after: int = 0, upto: int | None = None) -> AsyncIterator[Record]:
-        """The aggregate's events after a sequence (and up to one), oldest first, complete as of the call. Raises
-        `Unavailable` if they cannot be had in full.
+    async def read(
+        self, aggregate: Aggregate, *, after: int = 0, upto: int | None = None, bodies: bool = True
+    ) -> AsyncIterator[Record]:
+        """The aggregate's events after a sequence (and up to one), oldest first, complete as of the call. Without
+        `bodies`, big ones stay where they lie. Raises `Unavailable` if the events cannot be had in full.
         """
         async for record in self._heads(aggregate, after, upto):
             self._note(aggregate, record.seq)
-            yield await self.whole(record)
+            yield await self.whole(record) if bodies else record
 
     async def _heads(self, aggregate: Aggregate, after: int, upto: int | None = None) -> AsyncIterator[Record]:
         """Like `read`, but leaves bodies where they lie."""

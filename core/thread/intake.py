@@ -87,8 +87,7 @@ class Intake:
             try:
                 if not isinstance(last[-1], ThreadErased):
                     await log.append(aggregate, [ThreadErased(by=by)], expected=tip, actor=actor)
-                self.threads.forget(thread_id)
-                return await log.purge(aggregate)
+                return await self.threads.purge(thread_id)
             except Conflict:
                 continue
         raise Unavailable(f"thread {thread_id}: too many writers at once")

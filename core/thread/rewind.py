@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from bisect import bisect_right
 
 from core.events import thread
 from core.log.store import EventLog
-from core.thread.state import Run, ThreadState, fold
+from core.thread.state import Run, ThreadState, fold, places_of
 
 
 async def state_before(log: EventLog, thread_id: str, state: ThreadState, run: Run, seq: int) -> ThreadState:
@@ -29,17 +28,16 @@ def rewound(state: ThreadState, run: Run, seq: int) -> ThreadState | None:
     (metadata, expiry, feedback, approvals) is that of `state`, and runs that had not begun are as they were requested.
     """
     begun = state.seq + 1 if run.started_seq is None else run.started_seq
-    count = bisect_right(state.commits, seq, key=lambda commit: commit.seq)
+    count = state.commits.upto(seq)
     written = count < len(state.commits) and state.commits[count].seq < begun
-    if written or any(_at_work(other, seq, begun) for other in state.runs.values() if other.id != run.id):
+    if written or any(_at_work(other, seq, begun) for other in state.runs.between(seq, begun) if other.id != run.id):
         return None
     before = copy.copy(state)
-    before.seq, before.commits = seq, state.commits[:count]
-    before.runs = {one.id: _then(one, seq) for one in state.runs.values() if one.requested_seq <= seq}
+    before.seq, before.commits, before.runs = seq, state.commits.until(count), state.runs.at(seq, _then)
     if run.started_seq is not None:
         before.head, (before.paused, before.answers) = run.before, run.resumed
         before.values = state.values_at(run.before) if run.before >= 0 else {}
-    before.places = {str(message.get("id")): place for place, message in enumerate(before.messages)}
+    before.places = places_of(before.values)
     return before
 
 

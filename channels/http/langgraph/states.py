@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -22,7 +23,7 @@ from channels.http.routes import Param, Route
 from channels.http.shapes import Checkpoint, Interrupt, Task, Updated
 from core.errors import Invalid, NotFound
 from core.events import Json
-from core.thread.state import ROOT, ThreadState
+from core.thread.state import ThreadState
 
 log = structlog.get_logger("sika.http")
 
@@ -130,13 +131,11 @@ async def _history(request: web.Request, wanted: HistoryBody) -> web.StreamRespo
     thread_id, state = await (alive.readable(request) if request.path.startswith(DEERFLOW) else alive.owned(request))
 
     def is_wanted(index: int) -> bool:
-        seq = state.commits[index].seq if index >= 0 else ROOT
-        if (before is not None and seq >= before) or (newest is not None and seq > newest):
-            return False
         found = metadata(thread_id, state, index) if wanted.metadata else {}
         return all(key in found and found[key] == value for key, value in (wanted.metadata or {}).items())
 
-    indices = [index for index in history(state) if is_wanted(index)][:limit]
+    last = min((seq for seq in (newest, None if before is None else before - 1) if seq is not None), default=None)
+    indices = list(islice(filter(is_wanted, history(state, last)), limit))
     values: dict[int, Json] = {}
     for index, found in () if _is_small(wanted.select) else timeline(state, (index for index in indices if index >= 0)):
         values[index] = found
