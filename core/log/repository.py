@@ -175,7 +175,7 @@ class Repository(Generic[S]):
             last = await anext(following, None)
             if last is not None and (last.seq, last.id) == (there.seq, there.last):
                 return Folded(there.seq, there.state, there.size, there.seq, there.last), following
-            await self._snapshots.remove(aggregate.id)
+            await self._snapshots.discard(aggregate.id)
         return known, self.log.read(aggregate, after=known.checked)
 
     def _folding(self, state: S) -> Callable[[Sequence[Record]], S]:

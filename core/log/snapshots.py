@@ -136,8 +136,7 @@ class Snapshots(Generic[S]):
             return None
         except (OSError, *_DAMAGED) as error:
             log.warning("a snapshot cannot be read: the log is", aggregate=self._name(identity), error=str(error))
-            with suppress(Unavailable):
-                await self.remove(identity)
+            await self.discard(identity)
             return None
         if found is not None:
             self._plan(identity, *found)
@@ -152,6 +151,13 @@ class Snapshots(Generic[S]):
                 await asyncio.to_thread(self._remove, identity)
         except OSError as error:
             raise Unavailable(f"{self._name(identity)}: its snapshot cannot be removed: {error}") from error
+
+    async def discard(self, identity: str) -> None:
+        """Removes a snapshot that counts for nothing. One that cannot be removed does no harm."""
+        try:
+            await self.remove(identity)
+        except Unavailable as error:
+            log.warning("a snapshot stays", aggregate=self._name(identity), error=str(error))
 
     def offer(self, identity: str, snapshot: Snapshot[S]) -> None:
         """Has a snapshot written soon if it is time for one."""

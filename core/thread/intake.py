@@ -107,9 +107,9 @@ class Intake:
             _checkpoint(state, request.base)
             if run_id in state.runs:
                 raise Refused(f"Run {run_id} exists already")
-            if request.multitask == "reject" and any(run.open for run in reversed(state.runs.values())):
+            if request.multitask == "reject" and any(state.runs.open()):
                 raise Refused(f"Thread {thread_id} already has an active run")
-            if request.resume is not None and state.paused is None and not any(run.open for run in state.runs.values()):
+            if request.resume is not None and state.paused is None and not any(state.runs.open()):
                 raise Refused(f"Thread {thread_id} is not interrupted: there is nothing to resume")
             return [request]
 

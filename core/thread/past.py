@@ -494,10 +494,11 @@ class Runs(MutableMapping[str, Run]):
                 yield self._changed.get(run.id, run)
         yield from self._tail.values()
 
-    def newest_first(self) -> Iterator[Run]:
+    def newest_first(self, upto: int | None = None) -> Iterator[Run]:
+        """Yields all runs, but for most of those that were requested after a sequence."""
         yield from reversed(self._tail.values())
         for page in reversed(self._pages):
-            for run in reversed(_decoded_runs.get(page)):
+            for run in reversed(_decoded_runs.get(page)) if upto is None or page.first <= upto else ():
                 yield self._changed.get(run.id, run)
 
     def __repr__(self) -> str:

@@ -4,21 +4,36 @@ from __future__ import annotations
 
 import asyncio
 import copy
+from itertools import islice
 
 from core.events import thread
 from core.log.store import EventLog
 from core.thread.state import Run, ThreadState, fold, places_of
 
+_TRIES = 8
+"""Runs from whose beginnings it is tried to come to a fact."""
+
 
 async def state_before(log: EventLog, thread_id: str, state: ThreadState, run: Run, seq: int) -> ThreadState:
     """The state after the fact `seq`, at which `run` had not begun to work. `state`: any later one that knows the run.
 
-    Made from `state` if that is possible, or else from the log.
+    Made from `state`; as far as that is not possible, from the log.
     """
     before = await asyncio.to_thread(rewound, state, run, seq)
     if before is None:
-        before = await asyncio.to_thread(fold, [record async for record in log.read(thread(thread_id), upto=seq)])
+        earlier = await asyncio.to_thread(before_others, state, seq)
+        records = [record async for record in log.read(thread(thread_id), after=earlier.seq, upto=seq)]
+        before = await asyncio.to_thread(fold, records, earlier)
     return before
+
+
+def before_others(state: ThreadState, seq: int) -> ThreadState:
+    """The state before one of the runs that began before a fact; the empty one if none can be told."""
+    begun = (run for run in state.runs.newest_first(seq) if run.started_seq is not None and run.started_seq <= seq)
+    for run in islice(begun, _TRIES):
+        if run.started_seq is not None and (before := rewound(state, run, run.started_seq - 1)) is not None:
+            return before
+    return ThreadState()
 
 
 def rewound(state: ThreadState, run: Run, seq: int) -> ThreadState | None:
@@ -37,7 +52,7 @@ def rewound(state: ThreadState, run: Run, seq: int) -> ThreadState | None:
     if run.started_seq is not None:
         before.head, (before.paused, before.answers) = run.before, run.resumed
         before.values = state.values_at(run.before) if run.before >= 0 else {}
-    before.places = places_of(before.values)
+    before.places, before.steers = places_of(before.values), ()
     return before
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from itertools import islice
@@ -107,9 +107,13 @@ async def adopt(path: Path, log: EventLog, views: Path) -> None:
 
 async def publish(log: EventLog, count: int) -> None:
     """Write the first threads into the stream, which nobody else writes to meanwhile."""
-    seq = await log.last()
+    await store(log, records(count, seq=await log.last()))
+
+
+async def store(log: EventLog, events: Iterable[Record]) -> None:
+    """Write events into the stream; their sequences follow its last."""
     tips: dict[str, int] = {}
-    for record in records(count, seq=seq):
+    for record in events:
         aggregate = record.aggregate.id
         headers = {
             "Nats-Msg-Id": record.id,

@@ -16,7 +16,7 @@ from core.log.snapshots import Columns
 from core.thread import past
 from core.thread.rewind import rewound
 from core.thread.snapshots import ThreadForm
-from core.thread.state import ThreadState, fold
+from core.thread.state import ThreadState, fold, places_of, reduce
 from tests.property.test_fold import logs
 from tests.support.records import ai, human, log_of
 
@@ -93,6 +93,24 @@ def test_what_is_in_pages_is_told_as_what_is_not(log: list[Record], size: int) -
         assert everything(fold(log)) == expected
 
 
+def applied(state: ThreadState, index: int) -> dict[str, Any]:
+    """The patches on the way to a commit, one after the other."""
+    values: dict[str, Any] = {}
+    places: dict[str, int] = {}
+    for step in reversed(list(state.chain(index))):
+        reduce(values, places, state.commits[step].patch)
+    return values
+
+
+@given(logs(), st.integers(1, 3))
+def test_the_values_at_a_commit_are_its_patches_applied(log: list[Record], size: int) -> None:
+    with pages(size):
+        state = fold(log)
+        for index in range(len(state.commits)):
+            assert state.values_at(index) == applied(state, index)
+        assert state.places == places_of(state.values)
+
+
 @pytest.mark.parametrize("size", [1, 2, 5])
 def test_a_long_conversation_in_small_pages(size: int) -> None:
     log = conversation(30)
@@ -134,6 +152,14 @@ def test_giants_are_small() -> None:
     assert len(state.commits.tail) < 2 * past.PAGE
     assert len(state.runs.tail) <= 2 * past.PAGE
     assert sum(len(page.data) for page in state.commits.pages) < 200_000
+
+
+def test_what_is_forgotten_is_not_decoded_any_more() -> None:
+    state = fold(conversation(200))
+    assert [commit.node for commit in state.commits][:2] == ["__start__", "model"]
+    assert list(past._decoded_commits._recent)
+    past.forget()
+    assert list(past._decoded_commits._recent) == []
 
 
 def test_runs_stay() -> None:
