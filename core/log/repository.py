@@ -100,7 +100,7 @@ class Repository(Generic[S]):
         self._fold = fold
         self._nothing = Folded(0, empty, 0, 0)
         self._weigh = weigh
-        self._snapshots = snapshots
+        self.snapshots = snapshots
         self._kept: ByteCache[str, Folded[S]] = ByteCache(kept_bytes)
         self._loading: dict[str, asyncio.Future[Folded[S]]] = {}
 
@@ -131,8 +131,8 @@ class Repository(Generic[S]):
         """
         self.forget(identity)
         await self.log.purge(Aggregate(self.kind, identity), before=before)
-        if self._snapshots is not None:
-            await self._snapshots.remove(identity)
+        if self.snapshots is not None:
+            await self.snapshots.remove(identity)
 
     async def _load(self, identity: str, known: Folded[S] | None = None) -> Folded[S]:
         earlier = None
@@ -170,12 +170,12 @@ class Repository(Generic[S]):
 
     async def _beginning(self, aggregate: Aggregate, known: Folded[S]) -> tuple[Folded[S], AsyncIterator[Record]]:
         """Returns a state and the events after it: what is known, or a snapshot whose last event is in the log."""
-        if not known.seq and self._snapshots is not None and (there := await self._snapshots.read(aggregate.id)):
+        if not known.seq and self.snapshots is not None and (there := await self.snapshots.read(aggregate.id)):
             following = self.log.read(aggregate, after=there.seq - 1)
             last = await anext(following, None)
             if last is not None and (last.seq, last.id) == (there.seq, there.last):
                 return Folded(there.seq, there.state, there.size, there.seq, there.last), following
-            await self._snapshots.discard(aggregate.id)
+            await self.snapshots.discard(aggregate.id)
         return known, self.log.read(aggregate, after=known.checked)
 
     def _folding(self, state: S) -> Callable[[Sequence[Record]], S]:
@@ -272,8 +272,8 @@ class Repository(Generic[S]):
             return kept
         if folded.seq:
             self._kept.put(identity, folded, folded.size)
-            if self._snapshots is not None and folded.last:
-                self._snapshots.offer(identity, Snapshot(folded.seq, folded.last, folded.size, folded.state))
+            if self.snapshots is not None and folded.last:
+                self.snapshots.offer(identity, Snapshot(folded.seq, folded.last, folded.size, folded.state))
         return folded
 
 

@@ -22,8 +22,8 @@ from an older backup, or has forgotten the event. Each block has a checksum.
 its last event is still in the log after it has written, and removes it otherwise. If it dies in between, the snapshot
 goes with the janitor's second look at an erased thread, or with the next read.
 
-*Several processes* share the directory (decision 7). One writes at a time (a lock on the directory of the aggregate);
-the others pass, as do those whose state is older than what is there.
+*Several processes* share the directory (decision 7). One writes at a time (a lock on a file in the directory of
+the aggregate); the others pass, as do those whose state is older than what is there.
 
 Rejected: a stream of the bus (measured: decision 17); one file for each snapshot (each would cost what all did before).
 """
@@ -61,6 +61,7 @@ REMOVALS = 5
 _DAMAGED = (ValueError, LookupError, TypeError, msgspec.MsgspecError)
 """What comes of reading a file that is not as it was written."""
 _HEAD = "head"
+_LOCK = ".lock"
 _CHECKED = 8
 """Bytes before each block: its length and its checksum."""
 
@@ -287,7 +288,7 @@ class Snapshots(Generic[S]):
 @contextmanager
 def _alone(directory: Path) -> Iterator[bool]:
     """Whether nobody else writes there, for as long as the block lasts."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    descriptor = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield True

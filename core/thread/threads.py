@@ -28,7 +28,6 @@ class Threads(Repository[ThreadState]):
     """`snapshots`: the directory where they are kept, if they are."""
 
     def __init__(self, log: EventLog, snapshots: Path | None = None) -> None:
-        self.snapshots = Snapshots(log, snapshots, KIND, ThreadForm()) if snapshots else None
         super().__init__(
             log,
             KIND,
@@ -36,7 +35,7 @@ class Threads(Repository[ThreadState]):
             ThreadState(),
             kept_bytes=KEPT_BYTES,
             weigh=lambda state: state.size,
-            snapshots=self.snapshots,
+            snapshots=Snapshots(log, snapshots, KIND, ThreadForm()) if snapshots else None,
         )
 
     async def existing(self, thread_id: str) -> ThreadState:

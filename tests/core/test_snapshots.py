@@ -17,13 +17,14 @@ from core.events import Event, Record, StatePatched, ThreadCreated, thread
 from core.log import snapshots as core_snapshots
 from core.log.snapshots import Snapshot, Snapshots
 from core.log.store import EventLog
+from core.runtime.system import start
 from core.thread import past
 from core.thread.intake import Intake
 from core.thread.prune import prune
 from core.thread.snapshots import ThreadForm
 from core.thread.state import ThreadState, fold
 from core.thread.threads import Threads
-from tests.support.nats import append, eventually, fresh, read, running_tasks
+from tests.support.nats import Nats, append, eventually, fresh, read, running_tasks
 from tests.support.records import human
 
 
@@ -152,6 +153,18 @@ async def test_small_threads_have_none(log: EventLog, tmp_path: Path, monkeypatc
     found = on_disk(tmp_path, big)
     assert found is not None
     assert found.seq == state.seq
+
+
+async def test_a_process_writes_them_beside_its_views(single: Nats, prefix: str, tmp_path: Path) -> None:
+    async with start(single.endpoint(prefix), tmp_path / "views.db", lease_seconds=2, slots=1) as system:
+        name = await written(system.log, 5)
+        await there(tmp_path / "snapshots", name, (await system.threads.load(name)).seq)
+
+
+async def test_a_process_without_loops_reads_them_only(log: EventLog, tmp_path: Path) -> None:
+    name = await written(log, 50)
+    await Threads(log, tmp_path).load(name)
+    assert list(tmp_path.glob("**/head")) == []
 
 
 # ── damage ──────────────────────────────────────────────────────────────────────────────────────────────────────────
