@@ -66,15 +66,8 @@ _CHECKED = 8
 """Bytes before each block: its length and its checksum."""
 
 
-class Columns(NamedTuple):
-    """A state in encoded blocks: all that changes, and columns of pages that do not."""
-
-    head: Sequence[bytes]
-    pages: Sequence[Sequence[bytes]]
-
-
 class Form(Protocol[S]):
-    """How the states of one kind are written. Both functions are called in threads."""
+    """How the states of one kind are written, in encoded blocks. Its functions are called in threads."""
 
     version: str
     """Another one for each change of the fold, or of this form."""
@@ -83,11 +76,15 @@ class Form(Protocol[S]):
         """Returns how many pages each column has."""
         ...
 
-    def columns(self, state: S, after: Sequence[int]) -> Columns:
-        """Returns the head, and the pages after so many of each column."""
+    def pages(self, state: S, after: Sequence[int]) -> Sequence[Sequence[bytes]]:
+        """Returns the pages after so many of each column."""
         ...
 
-    def state(self, columns: Columns) -> S:
+    def head(self, state: S) -> Sequence[bytes]:
+        """Returns all that is in no page."""
+        ...
+
+    def state(self, head: Sequence[bytes], pages: Sequence[Sequence[bytes]]) -> S:
         """Returns the state. Raises `ValueError`, `LookupError` or `TypeError` if that cannot be."""
         ...
 
@@ -162,10 +159,10 @@ class Snapshots(Generic[S]):
 
     def offer(self, identity: str, snapshot: Snapshot[S]) -> None:
         """Has a snapshot written soon if it is time for one."""
-        last = self._next.get(identity, SNAPSHOT_BYTES)
+        due = self._next.get(identity, SNAPSHOT_BYTES)
         if snapshot.size < SNAPSHOT_BYTES:
             self._next.pop(identity, None)  # its past was forgotten
-        elif self._running and snapshot.size >= last:
+        elif self._running and snapshot.size >= due:
             self._due[identity] = snapshot
             self._offered.set()
 
@@ -211,61 +208,61 @@ class Snapshots(Generic[S]):
         directory = self._place(identity)
         for _ in range(3):  # a new file of pages may take the place of the old one between the two reads
             data = (directory / _HEAD).read_bytes()
-            [about, *head] = _blocks(data)
-            meta = msgspec.json.decode(about, type=_Head)
-            if meta.version != self._form.version:
+            [raw, *head] = _blocks(data)
+            about = msgspec.json.decode(raw, type=_Head)
+            if about.version != self._form.version:
                 log.info("a snapshot of another version: the log is read", aggregate=self._name(identity))
                 return None
-            with suppress(FileNotFoundError), (directory / meta.pages).open("rb") as file:
-                pages = list(_blocks(file.read(meta.end)))
-                state = self._form.state(Columns(head, _split(pages, meta.counts)))
-                return Snapshot(meta.seq, meta.last, meta.size, state), len(data)
+            with suppress(FileNotFoundError), (directory / about.pages).open("rb") as file:
+                pages = list(_blocks(file.read(about.end)))
+                state = self._form.state(head, _split(pages, about.counts))
+                return Snapshot(about.seq, about.last, about.size, state), len(data)
         raise ValueError("its pages are missing")
 
     def _write(self, identity: str, snapshot: Snapshot[S]) -> int:
         """Writes what a snapshot adds to the one that is there, unless that is newer. Returns the size of its head."""
-        directory = self._place(identity)
+        directory, state = self._place(identity), snapshot.state
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         with _alone(directory) as alone:
-            there = self._head(directory) if alone else None
-            if there is not None and there.version != self._form.version:
-                there = None
+            there = self._head(directory)
             if not alone or (there is not None and there.seq >= snapshot.seq):
                 return 0
-            counts = self._form.counts(snapshot.state)
-            if there is None or not self._goes_on(there, snapshot.state, counts):
-                none = [0] * len(counts)
+            if there is None or not self._goes_on(directory, there, state):
+                none = [0] * len(self._form.counts(state))
                 there = _Head("", 0, "", 0, f"pages-{secrets.token_hex(4)}", 0, none, none)
-            columns = self._form.columns(snapshot.state, there.counts)
-            end = _append(directory / there.pages, there.end, columns.pages)
-            checks = [
-                zlib.crc32(pages[-1]) if pages else check
-                for pages, check in zip(columns.pages, there.checks, strict=True)
-            ]
-            meta = _Head(
-                self._form.version,
-                snapshot.seq,
-                snapshot.last,
-                snapshot.size,
-                there.pages,
-                end,
-                [*counts],
-                checks,
+            columns = self._form.pages(state, there.counts)
+            end = _append(directory / there.pages, there.end, columns)
+            checks = [zlib.crc32(new[-1]) if new else old for new, old in zip(columns, there.checks, strict=True)]
+            about = _Head(
+                version=self._form.version,
+                seq=snapshot.seq,
+                last=snapshot.last,
+                size=snapshot.size,
+                pages=there.pages,
+                end=end,
+                counts=[*self._form.counts(state)],
+                checks=checks,
             )
-            return _replace(directory, meta, columns.head)
+            return _replace(directory, about, self._form.head(state))
 
-    def _goes_on(self, there: _Head, state: S, counts: Sequence[int]) -> bool:
-        """Whether the pages of a state go on from those of a snapshot."""
-        if any(old > new for old, new in zip(there.counts, counts, strict=True)):
-            return False
-        pages = self._form.columns(state, [max(0, count - 1) for count in there.counts]).pages
-        last = [column[0] if count else b"" for column, count in zip(pages, there.counts, strict=True)]
-        return [zlib.crc32(page) for page in last] == there.checks
+    def _goes_on(self, directory: Path, there: _Head, state: S) -> bool:
+        """Whether the pages of a state go on from those of a snapshot, and these are there."""
+        with suppress(FileNotFoundError):
+            if (directory / there.pages).stat().st_size < there.end:
+                return False
+            if any(old > new for old, new in zip(there.counts, self._form.counts(state), strict=True)):
+                return False
+            columns = self._form.pages(state, [max(0, count - 1) for count in there.counts])
+            last = [column[0] if count else b"" for column, count in zip(columns, there.counts, strict=True)]
+            return [zlib.crc32(page) for page in last] == there.checks
+        return False
 
     def _head(self, directory: Path) -> _Head | None:
+        """Returns the head of the snapshot that is there, if it is of this version."""
         with suppress(OSError, *_DAMAGED):
             [about, *_] = _blocks((directory / _HEAD).read_bytes())
-            return msgspec.json.decode(about, type=_Head)
+            head = msgspec.json.decode(about, type=_Head)
+            return head if head.version == self._form.version else None
         return None
 
     def _remove(self, identity: str) -> None:
@@ -290,19 +287,22 @@ def _alone(directory: Path) -> Iterator[bool]:
     """Whether nobody else writes there, for as long as the block lasts."""
     descriptor = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield True
-    except BlockingIOError:
-        yield False
+        yield _locked(descriptor)
     finally:
         os.close(descriptor)
 
 
+def _locked(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
 def _append(path: Path, end: int, columns: Sequence[Sequence[bytes]]) -> int:
-    """Appends pages to a file that ends there, column by column. Returns where it ends then."""
+    """Writes pages to a file from a place on, column by column. Returns where they end."""
     with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "r+b") as file:
-        if file.seek(0, os.SEEK_END) < end:
-            raise OSError(f"{path} is too short")
         file.truncate(end)
         file.seek(end)
         for number, pages in enumerate(columns):
@@ -311,15 +311,15 @@ def _append(path: Path, end: int, columns: Sequence[Sequence[bytes]]) -> int:
         return file.tell()
 
 
-def _replace(directory: Path, meta: _Head, head: Sequence[bytes]) -> int:
+def _replace(directory: Path, about: _Head, head: Sequence[bytes]) -> int:
     """Puts a new head in the place of the old one. Returns its size."""
     draft = directory / f".{_HEAD}-{os.getpid()}"
-    data = b"".join(map(_block, [msgspec.json.encode(meta), *head]))
+    data = b"".join(map(_block, [msgspec.json.encode(about), *head]))
     draft.touch(mode=0o600)
     draft.write_bytes(data)
     draft.replace(directory / _HEAD)
     for path in directory.glob("pages-*"):
-        if path.name != meta.pages:
+        if path.name != about.pages:
             path.unlink(missing_ok=True)
     return len(data)
 

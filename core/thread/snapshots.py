@@ -13,7 +13,6 @@ from typing import Any, get_type_hints
 import msgspec
 
 from core.events import Json, Message
-from core.log.snapshots import Columns
 from core.thread.past import Commit, CommitPage, Commits, Frame, Page, Run, RunPage, Runs
 from core.thread.state import ThreadState, places_of
 
@@ -51,13 +50,16 @@ class ThreadForm:
     def counts(self, state: ThreadState) -> list[int]:
         return [len(pages) for pages in _pages(state)]
 
-    def columns(self, state: ThreadState, after: Sequence[int]) -> Columns:
+    def pages(self, state: ThreadState, after: Sequence[int]) -> list[list[bytes]]:
         columns = zip(_pages(state), after, strict=True)
-        return Columns([*_head(state)], [[*map(msgspec.msgpack.encode, pages[n:])] for pages, n in columns])
+        return [[*map(msgspec.msgpack.encode, pages[count:])] for pages, count in columns]
 
-    def state(self, columns: Columns) -> ThreadState:
-        [raw, about, *slices] = columns.head
-        commits, frames, runs = ([_page.decode(page) for page in pages] for pages in columns.pages)
+    def head(self, state: ThreadState) -> list[bytes]:
+        return [*_head(state)]
+
+    def state(self, head: Sequence[bytes], pages: Sequence[Sequence[bytes]]) -> ThreadState:
+        [raw, about, *slices] = head
+        commits, frames, runs = ([_page.decode(page) for page in column] for column in pages)
         past = _past.decode(about)
         state = ThreadState(**msgspec.structs.asdict(_state.decode(raw)))
         if "messages" in state.values:

@@ -389,6 +389,21 @@ async def test_a_state_whose_pages_are_others_begins_anew(log: EventLog, tmp_pat
     assert len(list(tmp_path.glob("thread/*/pages-*"))) == 1
 
 
+@pytest.mark.parametrize("damage", [cut, Path.unlink])
+async def test_pages_that_are_lost_are_written_anew(
+    log: EventLog, tmp_path: Path, damage: Callable[[Path], None]
+) -> None:
+    name = await written(log, 50)
+    state = await snapshot(log, tmp_path, name)
+    [path] = tmp_path.glob("thread/*/pages-*")
+    damage(path)
+    snapshots = Snapshots(log, tmp_path, "thread", ThreadForm())
+    assert snapshots._write(name, Snapshot(state.seq + 1, "?", state.size, state)) > 0
+    found = on_disk(tmp_path, name)
+    assert found is not None
+    assert found.state == state
+
+
 async def test_an_id_that_is_no_name_has_no_snapshot(log: EventLog, tmp_path: Path) -> None:
     snapshots = Snapshots(log, tmp_path, "thread", ThreadForm())
     assert await snapshots.read("../x") is None

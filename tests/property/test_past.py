@@ -7,12 +7,11 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from channels.http.langgraph import snapshots as shown
 from core.events import ModelCompleted, Record, RunCompleted, RunRemoved, RunRequested, RunStarted, ThreadCreated
-from core.log.snapshots import Columns
 from core.thread import past
 from core.thread.rewind import rewound
 from core.thread.snapshots import ThreadForm
@@ -37,9 +36,9 @@ def pages(size: int) -> Iterator[None]:
 def read_again(state: ThreadState, before: ThreadState | None = None) -> ThreadState:
     """A state as it is after it was written, in one piece or as what it adds to an earlier one."""
     counts = FORM.counts(before) if before else [0, 0, 0]
-    first = FORM.columns(before, [0, 0, 0]).pages if before else [[], [], []]
-    head, rest = FORM.columns(state, counts)
-    return FORM.state(Columns(head, [[*old, *new] for old, new in zip(first, rest, strict=True)]))
+    first = FORM.pages(before, [0, 0, 0]) if before else [[], [], []]
+    rest = FORM.pages(state, counts)
+    return FORM.state(FORM.head(state), [[*old, *new] for old, new in zip(first, rest, strict=True)])
 
 
 def conversation(turns: int) -> list[Record]:
@@ -71,6 +70,7 @@ def everything(state: ThreadState) -> dict[str, Any]:
     }
 
 
+@settings(max_examples=60)
 @given(logs(), st.integers(0, 17), st.integers(0, 17), st.integers(1, 3))
 def test_a_snapshot_and_the_rest_are_the_whole_log(log: list[Record], one: int, other: int, size: int) -> None:
     first, second = sorted((one, other))
@@ -86,6 +86,7 @@ def test_a_snapshot_and_the_rest_are_the_whole_log(log: list[Record], one: int, 
         assert fold(log[second:], read_again(again)) == fold(log[second:], cut)
 
 
+@settings(max_examples=30)
 @given(logs(), st.integers(1, 3))
 def test_what_is_in_pages_is_told_as_what_is_not(log: list[Record], size: int) -> None:
     expected = everything(fold(log))
@@ -102,6 +103,7 @@ def applied(state: ThreadState, index: int) -> dict[str, Any]:
     return values
 
 
+@settings(max_examples=30)
 @given(logs(), st.integers(1, 3))
 def test_the_values_at_a_commit_are_its_patches_applied(log: list[Record], size: int) -> None:
     with pages(size):
@@ -132,7 +134,8 @@ def test_pages_do_not_depend_on_how_the_log_is_read(cuts: Sequence[int]) -> None
         state = ThreadState()
         for begin, end in zip((0, *cuts), (*cuts, len(log)), strict=True):
             state = read_again(fold(log[begin:end], state))
-        assert FORM.columns(state, [0, 0, 0]) == FORM.columns(fold(log), [0, 0, 0])
+        assert FORM.pages(state, [0, 0, 0]) == FORM.pages(fold(log), [0, 0, 0])
+        assert FORM.head(state) == FORM.head(fold(log))
 
 
 def test_a_copy_is_not_changed_by_what_follows() -> None:
