@@ -33,6 +33,9 @@ who waited: that look begins after they came, so it misses nothing, and with wha
 guard refuses what is outdated. If it raises, or has nothing to append, that only counts on a current state: it is
 tried again. So a decision may be called several times, must not do anything but decide, and needs no other property.
 
+*Snapshots.* An aggregate of which nothing is in memory is read from its snapshot on (`core.log.snapshots`), if there is
+one. What is kept is offered to be written as the next one.
+
 Rejected: folding the live events into the kept states (bodies would be fetched, and everything decoded, for states
 that nobody looks at again); a bounded staleness for reads (a client that writes at one replica and reads at another
 would see the past).
@@ -47,6 +50,7 @@ from typing import Generic, NamedTuple, TypeVar
 from core.cache import ByteCache
 from core.errors import Conflict, SikaError, Unavailable
 from core.events import Aggregate, Event, Record
+from core.log.snapshots import Snapshot, Snapshots
 from core.log.store import EventLog
 
 S = TypeVar("S")
@@ -71,11 +75,13 @@ class Folded(NamedTuple, Generic[S]):
     size: int
     checked: int
     """The aggregate has no other events up to this sequence of the stream."""
+    last: str = ""
+    """Id of the event `seq`, if it is known."""
 
 
 class Repository(Generic[S]):
     """Aggregates of one kind. `empty` is the state before the first event; `weigh` tells the bytes that a state counts
-    for in the cache (default: those of its events).
+    for in the cache (default: those of its events). `snapshots`: where its aggregates have some.
     """
 
     def __init__(
@@ -87,12 +93,14 @@ class Repository(Generic[S]):
         *,
         kept_bytes: int = KEPT_BYTES,
         weigh: Callable[[S], int] | None = None,
+        snapshots: Snapshots[S] | None = None,
     ) -> None:
         self.log = log
         self.kind = kind
         self._fold = fold
         self._nothing = Folded(0, empty, 0, 0)
         self._weigh = weigh
+        self.snapshots = snapshots
         self._kept: ByteCache[str, Folded[S]] = ByteCache(kept_bytes)
         self._loading: dict[str, asyncio.Future[Folded[S]]] = {}
 
@@ -116,6 +124,15 @@ class Repository(Generic[S]):
     def forget(self, identity: str) -> None:
         """Keeps nothing of the aggregate in memory."""
         self._kept.drop(identity)
+
+    async def purge(self, identity: str, *, before: int | None = None) -> None:
+        """Forgets events as `EventLog.purge` does, and what was made of them: in memory and in a snapshot. Repeating it
+        is fine. Raises `Unavailable`.
+        """
+        self.forget(identity)
+        await self.log.purge(Aggregate(self.kind, identity), before=before)
+        if self.snapshots is not None:
+            await self.snapshots.remove(identity)
 
     async def _load(self, identity: str, known: Folded[S] | None = None) -> Folded[S]:
         earlier = None
@@ -144,11 +161,22 @@ class Repository(Generic[S]):
         if until is not None:
             return self._keep(identity, known._replace(checked=until))
         position, fold = self.log.position, None
-        async for records in _slices(self.log.read(aggregate, after=known.checked)):
+        known, following = await self._beginning(aggregate, known)
+        async for records in _slices(following):
             fold = fold or self._folding(known.state)
             known = self._folded(records, known, fold(records))
             await asyncio.sleep(0)
         return self._keep(identity, known._replace(checked=max(position, known.checked)))
+
+    async def _beginning(self, aggregate: Aggregate, known: Folded[S]) -> tuple[Folded[S], AsyncIterator[Record]]:
+        """Returns a state and the events after it: what is known, or a snapshot whose last event is in the log."""
+        if not known.seq and self.snapshots is not None and (there := await self.snapshots.read(aggregate.id)):
+            following = self.log.read(aggregate, after=there.seq - 1)
+            last = await anext(following, None)
+            if last is not None and (last.seq, last.id) == (there.seq, there.last):
+                return Folded(there.seq, there.state, there.size, there.seq, there.last), following
+            await self.snapshots.discard(aggregate.id)
+        return known, self.log.read(aggregate, after=known.checked)
 
     def _folding(self, state: S) -> Callable[[Sequence[Record]], S]:
         """Returns a function that folds slice after slice and may change the states that it returned before."""
@@ -235,7 +263,7 @@ class Repository(Generic[S]):
     def _folded(self, records: Sequence[Record], before: Folded[S], state: S) -> Folded[S]:
         """Returns the state after records that directly follow another one."""
         size = before.size + sum(len(record.raw) for record in records) if self._weigh is None else self._weigh(state)
-        return Folded(records[-1].seq, state, size, records[-1].seq)
+        return Folded(records[-1].seq, state, size, records[-1].seq, records[-1].id)
 
     def _keep(self, identity: str, folded: Folded[S]) -> Folded[S]:
         """Keeps a state unless a newer one is kept. Returns the newer one."""
@@ -244,6 +272,8 @@ class Repository(Generic[S]):
             return kept
         if folded.seq:
             self._kept.put(identity, folded, folded.size)
+            if self.snapshots is not None and folded.last:
+                self.snapshots.offer(identity, Snapshot(folded.seq, folded.last, folded.size, folded.state))
         return folded
 
 

@@ -254,13 +254,15 @@ class EventLog:
         stored = await self._from_leader({"last_by_subj": self.bus.names.log(aggregate)})
         return stored.seq if stored else 0
 
-    async def read(self, aggregate: Aggregate, *, after: int = 0, upto: int | None = None) -> AsyncIterator[Record]:
-        """Yields the aggregate's events after a sequence (up to `upto`), oldest first, complete as of the call. Raises
-        `Unavailable` if some cannot be read.
+    async def read(
+        self, aggregate: Aggregate, *, after: int = 0, upto: int | None = None, bodies: bool = True
+    ) -> AsyncIterator[Record]:
+        """Yields the aggregate's events after a sequence (up to `upto`), oldest first, complete as of the call. Without
+        `bodies`, big ones are not fetched. Raises `Unavailable` if some cannot be read.
         """
         async for record in self._heads(aggregate, after, upto):
             self._note(aggregate, record.seq)
-            yield await self.whole(record)
+            yield await self.whole(record) if bodies else record
 
     async def _heads(self, aggregate: Aggregate, after: int, upto: int | None = None) -> AsyncIterator[Record]:
         """Like `read`, without the bodies in the object store."""

@@ -29,6 +29,7 @@ from core.events import Aggregate, Event, Opaque, Record, thread
 from core.ids import now, uuid7
 from core.log.repository import DECIDE_TRIES, Decision, Repository
 from core.log.store import EventLog
+from core.runtime.answers import Answers
 from core.runtime.dispatch import Dispatcher, ensure_timers, forward_timers
 from core.thread import threads
 from core.thread.follow import Followers
@@ -66,7 +67,8 @@ class System:
         self.bus = bus
         self.name = worker_name()
         self.log = EventLog(bus)
-        self.threads = Threads(self.log)
+        self.threads = Threads(self.log, views.with_name("snapshots"))
+        self.answers = Answers(self.log)
         self.queue = WorkQueue(bus, lease_seconds)
         self.intake = Intake(self.threads, self.queue)
         self.followers = Followers(self.log)
@@ -114,6 +116,7 @@ class System:
         """
         readers = [actor for actor in actors if actor.subscription]
         dispatcher = Dispatcher(self.log, self.queue, readers)
+        self.answers.watch(actor.name for actor in readers if not isinstance(actor, RunActor))
 
         async def ensure() -> None:
             await dispatcher.ensure()
@@ -192,15 +195,16 @@ class System:
         if not wakeup.hint.seq:
             await actor.wake(wakeup.aggregate, _Context(self, actor.name, wakeup.aggregate))
             return
-        records = [record async for record in self.log.read(wakeup.aggregate, after=wakeup.hint.seq - 1)]
-        if not records or records[0].seq != wakeup.hint.seq or _answered(actor.name, records[0], records):
+        seq = wakeup.hint.seq
+        record = await anext(self.log.read(wakeup.aggregate, after=seq - 1, upto=seq), None)
+        if record is None or (await self.answers.after(wakeup.aggregate, seq)).by(actor.name, record.id):
             return
-        event = records[0].event
+        event = record.event
         if isinstance(event, Opaque):
             raise Invalid(event.problem or f"{event.type}: not known to this version")
-        if run := records[0].run:
-            bind_contextvars(run=run)
-        await actor.handle(event, _Context(self, actor.name, wakeup.aggregate, records[0]))
+        if record.run:
+            bind_contextvars(run=record.run)
+        await actor.handle(event, _Context(self, actor.name, wakeup.aggregate, record))
 
     async def _retry(self, wakeup: Wakeup, reason: str) -> None:
         """Give back what failed; for the last time it becomes a dead letter. Only failures count: a wake-up is also
@@ -255,6 +259,8 @@ class System:
             tasks.start_soon(self._supervise, "leases", self.queue.hold)
             tasks.start_soon(self._supervise, "previews", self.pump.run)
             tasks.start_soon(self._supervise, "views", self.views.run)
+            if self.threads.snapshots is not None:
+                tasks.start_soon(self._supervise, "snapshots", self.threads.snapshots.run)
             tasks.start_soon(self._supervise, "preview stream", self._keep_previews)
 
     async def _keep_previews(self) -> None:
@@ -366,11 +372,11 @@ class _Context:
         """
         log, record = self._system.log, self._record
         while record is not None:
-            later = await self.read(target, after=record.seq)
-            if _answered(self._actor, record, later):
+            later = await self._system.answers.after(target, record.seq)
+            if later.by(self._actor, record.id):
                 return None
-            last = later[-1].seq if later else record.seq if target == self._own else await log.tip(target)
-            if later or last <= record.seq:
+            last = later.last or (record.seq if target == self._own else await log.tip(target))
+            if later.last or last <= record.seq:
                 return last
         return await log.tip(target)
 
@@ -398,10 +404,6 @@ def _about(wakeup: Wakeup) -> dict[str, str]:
     kind, identity = wakeup.aggregate
     about = {"thread": identity} if kind == "thread" else {"aggregate": str(wakeup.aggregate)}
     return {**about, "event_id": wakeup.hint.id} if wakeup.hint.id else about
-
-
-def _answered(actor: str, event: Record, later: Sequence[Record]) -> bool:
-    return any(record.head.cause == event.id and record.head.actor == actor for record in later)
 
 
 @asynccontextmanager

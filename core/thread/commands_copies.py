@@ -80,7 +80,7 @@ def all_steps(state: ThreadState) -> list[Step]:
 
 def steps_to(state: ThreadState, index: int) -> list[Step]:
     """Returns a checkpoint and its ancestors, oldest first."""
-    return _steps(state, state.chain(index)[::-1])
+    return _steps(state, list(state.chain(index))[::-1])
 
 
 def _add_chain(commits: Sequence[Commit], index: int, reachable: set[int]) -> None:

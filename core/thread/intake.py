@@ -87,8 +87,7 @@ class Intake:
             try:
                 if not isinstance(last[-1], ThreadErased):
                     await log.append(aggregate, [ThreadErased(by=by)], expected=tip, actor=actor)
-                self.threads.forget(thread_id)
-                return await log.purge(aggregate)
+                return await self.threads.purge(thread_id)
             except Conflict:
                 continue
         raise Unavailable(f"thread {thread_id}: too many writers at once")
@@ -108,9 +107,9 @@ class Intake:
             _checkpoint(state, request.base)
             if run_id in state.runs:
                 raise Refused(f"Run {run_id} exists already")
-            if request.multitask == "reject" and any(run.open for run in reversed(state.runs.values())):
+            if request.multitask == "reject" and any(state.runs.open()):
                 raise Refused(f"Thread {thread_id} already has an active run")
-            if request.resume is not None and state.paused is None and not any(run.open for run in state.runs.values()):
+            if request.resume is not None and state.paused is None and not any(state.runs.open()):
                 raise Refused(f"Thread {thread_id} is not interrupted: there is nothing to resume")
             return [request]
 

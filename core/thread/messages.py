@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 
 from core.events import Json, Message
@@ -43,9 +43,10 @@ def timed(message: Message, run: Run | None) -> Message:
     }
 
 
-def last_answers(state: ThreadState) -> dict[str, Run]:
-    """Returns the ended runs by the id of their last answer."""
-    return {run.answer: run for run in state.runs.values() if run.answer and not run.open}
+def last_answers(state: ThreadState) -> Callable[[str], Run | None]:
+    """Returns a function that gives the ended run whose last message has an id."""
+    newest = {run.answer: run for run in state.runs.tail.values() if run.answer and not run.open}
+    return lambda message_id: newest.get(message_id) or state.runs.ended_with(message_id)
 
 
 def _duration(run: Run) -> int | None:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Literal
 
 from core.events import Event, Json, ThreadExpirySet, ThreadPruned, thread
-from core.log.store import EventLog
 from core.thread.messages import last_answers, timed
 from core.thread.runs import thread_metadata
 from core.thread.state import ThreadState
@@ -34,14 +33,14 @@ async def prune(threads: Threads, thread_id: str, *, user: str | None = None, ac
     state, _ = await threads.decide(thread_id, decide, actor=actor)
     if not prunable(state) or user not in (None, state.user):
         return False
-    await _purge(threads.log, thread_id)
+    await _purge(threads, thread_id)
     return True
 
 
 def _values(state: ThreadState) -> Json:
     """Returns the values, with the times of each run at its last answer: the runs are removed."""
-    runs = last_answers(state)
-    timed_messages = [timed(message, runs.get(str(message.get("id")))) for message in state.messages]
+    run_of = last_answers(state)
+    timed_messages = [timed(message, run_of(str(message.get("id")))) for message in state.messages]
     return {**state.values, "messages": timed_messages} if state.messages else dict(state.values)
 
 
@@ -49,9 +48,9 @@ def prunable(state: ThreadState) -> bool:
     return state.exists and state.status != "busy" and state.paused is None
 
 
-async def _purge(log: EventLog, thread_id: str) -> None:
+async def _purge(threads: Threads, thread_id: str) -> None:
     """Purges the events before the newest `thread.pruned`. Idempotent."""
-    records = [record async for record in log.read(thread(thread_id))]
+    records = [record async for record in threads.log.read(thread(thread_id))]
     pruned = next((record.seq for record in reversed(records) if record.type == "thread.pruned"), None)
     if pruned is not None:
-        await log.purge(thread(thread_id), before=pruned)
+        await threads.purge(thread_id, before=pruned)

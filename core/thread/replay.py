@@ -203,19 +203,22 @@ async def replay(log: EventLog, thread_id: str, until: int | None, execute: Exec
     if not records:
         raise missing(thread_id)
     report, state, folded = Report(), ThreadState(), 0
+    of_run: dict[str | None, list[Record]] = {}
+    for record in records:
+        of_run.setdefault(record.run, []).append(record)
     for number, record in enumerate(records, 1):
         if isinstance(record.event, RunStarted) and record.event.attempt == 1 and record.run:
             state, folded = fold(records[folded:number], state), number
-            await _replay_run(record.run, state, records[number:], execute, thread_id, report)
+            following = [later for later in of_run[record.run] if later.seq > record.seq]
+            await _replay_run(record.run, state, following, execute, thread_id, report)
             if report.divergence:
                 break
     return report
 
 
 async def _replay_run(
-    run: str, state: ThreadState, following: list[Record], execute: Execute, thread_id: str, report: Report
+    run: str, state: ThreadState, mine: list[Record], execute: Execute, thread_id: str, report: Report
 ) -> None:
-    mine = [record for record in following if record.run == run]
     journal = ReplayJournal(thread_id, run, state, mine)
     ended = mine[-1].type if mine else ""
     divergence: str | None = None

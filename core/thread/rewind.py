@@ -4,22 +4,36 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from bisect import bisect_right
+from itertools import islice
 
 from core.events import thread
 from core.log.store import EventLog
-from core.thread.state import Run, ThreadState, fold
+from core.thread.state import Run, ThreadState, fold, places_of
+
+_TRIES = 8
+"""Runs from whose beginnings it is tried to come to a fact."""
 
 
 async def state_before(log: EventLog, thread_id: str, state: ThreadState, run: Run, seq: int) -> ThreadState:
     """The state after the fact `seq`, at which `run` had not begun to work. `state`: any later one that knows the run.
 
-    Made from `state` if that is possible, or else from the log.
+    Made from `state`; as far as that is not possible, from the log.
     """
     before = await asyncio.to_thread(rewound, state, run, seq)
     if before is None:
-        before = await asyncio.to_thread(fold, [record async for record in log.read(thread(thread_id), upto=seq)])
+        earlier = await asyncio.to_thread(before_others, state, seq)
+        records = [record async for record in log.read(thread(thread_id), after=earlier.seq, upto=seq)]
+        before = await asyncio.to_thread(fold, records, earlier)
     return before
+
+
+def before_others(state: ThreadState, seq: int) -> ThreadState:
+    """The state before one of the runs that began before a fact; the empty one if none can be told."""
+    begun = (run for run in state.runs.newest_first(seq) if run.started_seq is not None and run.started_seq <= seq)
+    for run in islice(begun, _TRIES):
+        if run.started_seq is not None and (before := rewound(state, run, run.started_seq - 1)) is not None:
+            return before
+    return ThreadState()
 
 
 def rewound(state: ThreadState, run: Run, seq: int) -> ThreadState | None:
@@ -29,17 +43,16 @@ def rewound(state: ThreadState, run: Run, seq: int) -> ThreadState | None:
     (metadata, expiry, feedback, approvals) is that of `state`, and runs that had not begun are as they were requested.
     """
     begun = state.seq + 1 if run.started_seq is None else run.started_seq
-    count = bisect_right(state.commits, seq, key=lambda commit: commit.seq)
+    count = state.commits.upto(seq)
     written = count < len(state.commits) and state.commits[count].seq < begun
-    if written or any(_at_work(other, seq, begun) for other in state.runs.values() if other.id != run.id):
+    if written or any(_at_work(other, seq, begun) for other in state.runs.between(seq, begun) if other.id != run.id):
         return None
     before = copy.copy(state)
-    before.seq, before.commits = seq, state.commits[:count]
-    before.runs = {one.id: _then(one, seq) for one in state.runs.values() if one.requested_seq <= seq}
+    before.seq, before.commits, before.runs = seq, state.commits.until(count), state.runs.at(seq, _then)
     if run.started_seq is not None:
         before.head, (before.paused, before.answers) = run.before, run.resumed
         before.values = state.values_at(run.before) if run.before >= 0 else {}
-    before.places = {str(message.get("id")): place for place, message in enumerate(before.messages)}
+    before.places, before.steers = places_of(before.values), ()
     return before
 
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from operator import attrgetter
-
 import msgspec
 
 from core.errors import NotFound
@@ -61,7 +58,7 @@ def end_of(state: ThreadState, run: Run) -> int:
     if run.status == "rolled_back" and run.attempt:
         return run.before
     undone, commits = state.undone, state.commits
-    index = bisect_right(commits, run.ended_seq or 0, key=attrgetter("seq")) - 1
+    index = commits.upto(run.ended_seq or 0) - 1
     while index >= 0 and commits[index].run in undone:
         index -= 1
     if run.started_seq and (index < 0 or commits[index].seq < run.started_seq):  # it did nothing where it began

@@ -11,7 +11,8 @@ head; the state at any other commit is rebuilt from its chain.
 Laws (tested): the fold is total (any sequence of events gives a state), deterministic, and incremental:
 `fold(a + b) == fold(b, fold(a))`. It never changes the state it is given.
 
-Why patches and not snapshots: a turn writes what it adds to the thread, not what the thread holds.
+Why patches and not snapshots: a turn writes what it adds to the thread, not what the thread holds. So does a copy of a
+state, and what it takes in memory: of commits and runs that are long past see `core.thread.past`.
 
 What may follow in the life of a run is a table (`core.lifecycle`). What an event changes is one function per type,
 named in the tables `_OF_THREAD` and `_OF_RUN`.
@@ -20,12 +21,10 @@ named in the tables `_OF_THREAD` and `_OF_RUN`.
 from __future__ import annotations
 
 import copy
-from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, NamedTuple, TypeVar
-
-import msgspec
 
 from core import lifecycle
 from core.events import (
@@ -65,7 +64,11 @@ from core.events import (
     WebhookDelivered,
     WebhookFailed,
 )
-from core.lifecycle import ENDS, Status
+from core.lifecycle import ENDS
+from core.thread.past import Commit as Commit
+from core.thread.past import Commits, Runs
+from core.thread.past import Intent as Intent
+from core.thread.past import Run as Run
 
 T = TypeVar("T")
 
@@ -73,6 +76,8 @@ REMOVE_ALL = "__remove_all__"
 """Id of a `remove` message that clears the list (LangGraph's `REMOVE_ALL_MESSAGES`)."""
 
 MAX_PROBLEMS = 100
+_NEAR = 100
+"""Commits behind the head at which the values are told from those at the head."""
 ROOT = 0
 """Sequence that stands for the checkpoint before the first input of a thread: there is no commit with it."""
 
@@ -80,32 +85,6 @@ CLARIFICATION = "clarification:"
 """How the id of a tool message begins that is a question to the person."""
 COMPACTED = "SummarizationMiddleware.before_model"
 """What the web page knows the step as that replaces a conversation by its summary (contract runtime §5.10)."""
-
-
-class Commit(NamedTuple):
-    """One step of the state. `parent` is an index into the commits, -1 for the root."""
-
-    seq: int
-    parent: int
-    patch: Mapping[str, Any]
-    source: str
-    """`input`, `loop`, `update` or `fork`, as LangGraph names them."""
-    node: str
-    at: str
-    run: str | None
-    step: int
-
-    @property
-    def after_root(self) -> bool:
-        """Whether it is the first on its branch that brought what a person said, in this thread or the one copied."""
-        return self.parent < 0 and self.source in ("input", "fork")
-
-
-class Intent(NamedTuple):
-    """A `tool.requested` and its event id."""
-
-    id: str
-    event: ToolRequested
 
 
 class Approval(NamedTuple):
@@ -144,71 +123,6 @@ class Expiry(NamedTuple):
     at: str
 
 
-class Run(msgspec.Struct, kw_only=True):
-    """What the log says about one run. Treat as frozen: only `fold` makes new ones, and changes them while it does."""
-
-    id: str
-    request: RunRequested
-    requested_seq: int
-    created_at: str
-    updated_at: str
-    status: Status = "pending"
-    attempt: int = 0
-    stalled: int = 0
-    """Attempts since the last one that got anything done, but for those that were suspended."""
-    suspensions: int = 0
-    """How often in a row a worker gave the run back, as a part of the system did not answer."""
-    worker: str = ""
-    lease: int = 0
-    delivery: int = 0
-    model: str | None = None
-    started_seq: int | None = None
-    ended_seq: int | None = None
-    cancel: str | None = None
-    """The action of a requested cancel."""
-    error: RunFailed | None = None
-    before: int = -1
-    """Index of the head when the run first started: where a rollback returns to."""
-    resumed: tuple[RunPaused | None, Mapping[str, tuple[Any, ...]]] = (None, {})
-    """Where the thread was paused before it started, and what had been answered."""
-    last_id: str = ""
-    """Id of the run's last event: the cause of the next."""
-    turn_seq: int = 0
-    """Sequence of the fact from which the model's next answer starts: the newest start, answer or failure. Previews of
-    an answer that was begun before it are void.
-    """
-    said: str = ""
-    """Id of the last `model.completed`: the cause of its tool calls."""
-    answer: str = ""
-    """Id of the last message that it said."""
-    intents: Mapping[str, Intent] = {}
-    """Tool calls that were started and have no outcome yet, by call id."""
-    steers: tuple[Message, ...] = ()
-    """Messages for the agent that it has not taken in yet."""
-    answers: Mapping[str, tuple[Any, ...]] = {}
-    """What people answered to the questions of tool calls that are not done yet, by call id, in order."""
-    notes: tuple[Message, ...] = ()
-    """What policies have to tell the model at its next call."""
-    again: bool = False
-    """The model is to be asked again although it was done."""
-    removed: bool = False
-    webhook: WebhookDelivered | WebhookFailed | None = None
-    """What became of the last try to post the outcome."""
-
-    @property
-    def open(self) -> bool:
-        return self.status in lifecycle.OPEN
-
-    def awaits(self, after: int) -> bool:
-        """Returns whether a preview is of the answer that is being made: one that was begun after the fact `after`."""
-        return self.status == "running" and after >= self.turn_seq
-
-    @property
-    def shown(self) -> bool:
-        """Whether people and programs get to see it."""
-        return self.status != "rolled_back" and not self.removed
-
-
 @dataclass(slots=True)
 class ThreadState:
     """A thread at one point of its log. Treat as frozen: only `fold` makes new ones."""
@@ -221,9 +135,9 @@ class ThreadState:
     updated_at: str = ""
     metadata: Json = field(default_factory=dict)
     values: Json = field(default_factory=dict)
-    commits: list[Commit] = field(default_factory=list)
+    commits: Commits = field(default_factory=Commits)
     head: int = -1
-    runs: dict[str, Run] = field(default_factory=dict)
+    runs: Runs = field(default_factory=Runs)
     places: dict[str, int] = field(default_factory=dict)
     """Index of each message of `values` by id."""
     paused: RunPaused | None = None
@@ -248,22 +162,22 @@ class ThreadState:
     @property
     def active(self) -> Run | None:
         """The run that is being worked on (or whose worker died), if any."""
-        return next((run for run in reversed(self.runs.values()) if run.status == "running"), None)
+        return next((run for run in reversed(list(self.runs.open())) if run.status == "running"), None)
 
     @property
     def queued(self) -> list[Run]:
         """Runs nobody has started, oldest first."""
-        return [run for run in self.runs.values() if run.status == "pending"]
+        return [run for run in self.runs.open() if run.status == "pending"]
 
     @property
     def undone(self) -> frozenset[str]:
         """Ids of the runs that were rolled back."""
-        return frozenset(run.id for run in self.runs.values() if run.status == "rolled_back")
+        return self.runs.undone()
 
     @property
     def status(self) -> str:
         """`idle`, `busy`, `interrupted` or `error`: what the LangGraph Platform calls the thread's status."""
-        if any(run.open for run in reversed(self.runs.values())):
+        if any(self.runs.open()):
             return "busy"
         if self.paused:
             return "interrupted"
@@ -280,20 +194,18 @@ class ThreadState:
 
     def commit_at(self, seq: int) -> int:
         """Index of the last commit with this sequence (a fork brings many), or -1."""
-        after = bisect_right(self.commits, seq, key=lambda commit: commit.seq)
+        after = self.commits.upto(seq)
         return after - 1 if after and self.commits[after - 1].seq == seq else -1
 
     def has_checkpoint(self, seq: int) -> bool:
         """Whether a run or a patch can start from there."""
         return self.commit_at(seq) >= 0 or (seq == ROOT and any(commit.after_root for commit in self.commits))
 
-    def chain(self, index: int) -> list[int]:
-        """Indices from a commit back to the root, newest first."""
-        found = []
+    def chain(self, index: int) -> Iterator[int]:
+        """Yields the indices from a commit back to the root, newest first."""
         while index >= 0:
-            found.append(index)
+            yield index
             index = self.commits[index].parent
-        return found
 
     def said_seq(self) -> int:
         """Sequence of the newest model answer on the way back from the head, 0 if there is none."""
@@ -315,7 +227,8 @@ class ThreadState:
         """The values at any commit, rebuilt from its chain."""
         if index == self.head:
             return self.values
-        return _materialise(self, index)[0]
+        shown = _without_newest(self, index)
+        return _materialise(self, index)[0] if shown is None else shown
 
 
 def fold(records: Iterable[Record], start: ThreadState | None = None) -> ThreadState:
@@ -464,8 +377,8 @@ def _thaw(state: ThreadState) -> ThreadState:
     mine.values = dict(state.values)
     if "messages" in mine.values:
         mine.values["messages"] = list(mine.values["messages"])
-    mine.commits = list(state.commits)
-    mine.runs = dict(state.runs)
+    mine.commits = state.commits.copy()
+    mine.runs = state.runs.copy()
     mine.places = dict(state.places)
     return mine
 
@@ -750,15 +663,16 @@ def answered(state: ThreadState | Before, resume: Resume) -> Mapping[str, tuple[
 
 def _cancel_open(state: ThreadState, action: str) -> None:
     """A run that interrupts or rolls back the others says so itself: one fact, nothing in between."""
-    for other in state.runs.values():
-        if other.open and other.cancel is None:
+    for other in list(state.runs.open()):
+        if other.cancel is None:
             state.runs[other.id] = cancelled = copy.copy(other)
             cancelled.cancel = action
 
 
 def _forget(state: ThreadState) -> None:
     state.exists, state.erased = False, True
-    state.metadata, state.values, state.commits, state.runs, state.places, state.head = {}, {}, [], {}, {}, -1
+    state.metadata, state.values, state.places, state.head = {}, {}, {}, -1
+    state.commits, state.runs = Commits(), Runs()
     state.paused, state.answers, state.steers, state.feedback, state.expiry = None, {}, (), {}, None
     state.approvals, state.problems, state.size = {}, (), 0
 
@@ -767,9 +681,11 @@ def _commit(state: ThreadState, record: Record, patch: Mapping[str, Any], source
     if parent != state.head:
         _checkout(state, parent)
     step = state.commits[parent].step + 1 if parent >= 0 else -1 if source == "input" else 0
-    state.commits.append(Commit(record.seq, parent, patch, source, node, record.at, record.run, step))
-    state.head = len(state.commits) - 1
     reduce(state.values, state.places, patch)
+    commit = Commit(record.seq, parent, patch, source, node, record.at, record.run, step)
+    another = bool(state.commits) and state.commits[-1].seq == record.seq
+    state.commits.append(commit, 0 if another else len(record.raw), state.values)
+    state.head = len(state.commits) - 1
 
 
 def _commit_patch(state: ThreadState, record: Record, parent: int) -> None:
@@ -784,12 +700,45 @@ def _checkout(state: ThreadState, index: int) -> None:
         state.head = index
 
 
+def _without_newest(state: ThreadState, index: int) -> Json | None:
+    """Returns the values at a commit that is not far behind the head, if since then messages were added and nothing
+    else: so that the newest commits of a conversation cost the same in any.
+    """
+    added: set[str] = set()
+    for step in islice(state.chain(state.head), _NEAR):
+        if step == index:
+            left = len(state.messages) - len(added)
+            plain = left > 0 and all(state.places.get(identity, -1) >= left for identity in added)
+            return {**state.values, "messages": state.messages[:left]} if plain else None
+        patch = state.commits[step].patch
+        messages = patch.get("messages")
+        if len(patch) != 1 or not isinstance(messages, list) or not all(map(_is_added, messages)):
+            return None
+        added.update(str(message.get("id")) for message in messages)
+    return None
+
+
+def _is_added(message: Any) -> bool:
+    return isinstance(message, dict) and isinstance(message.get("type"), str) and message["type"] != "remove"
+
+
 def _materialise(state: ThreadState, index: int) -> tuple[Json, dict[str, int]]:
+    steps: list[int] = []
     values: Json = {}
-    places: dict[str, int] = {}
-    for step in reversed(state.chain(index)):
+    for step in state.chain(index):
+        if (kept := state.commits.values(step)) is not None:
+            values = kept
+            break
+        steps.append(step)
+    places = places_of(values)
+    for step in reversed(steps):
         reduce(values, places, state.commits[step].patch)
     return values, places
+
+
+def places_of(values: Json) -> dict[str, int]:
+    """Returns the index of each message by id."""
+    return {str(message.get("id")): place for place, message in enumerate(values.get("messages", ()))}
 
 
 def reduce(values: Json, places: dict[str, int], patch: Mapping[str, Any]) -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from core import traces
 from core.events import Event, Record, RunRequested
 from core.log import repository
 from core.log.repository import Folded, Repository
+from core.log.snapshots import Snapshots
 from core.log.store import EventLog
 from core.thread.ownership import owned
+from core.thread.snapshots import ThreadForm
 from core.thread.state import Folding, ThreadState, fold, labels_of
 
 KIND = "thread"
@@ -22,8 +25,18 @@ Decision = repository.Decision[ThreadState]
 
 
 class Threads(Repository[ThreadState]):
-    def __init__(self, log: EventLog) -> None:
-        super().__init__(log, KIND, fold, ThreadState(), kept_bytes=KEPT_BYTES, weigh=lambda state: state.size)
+    """`snapshots`: the directory where they are kept, if they are."""
+
+    def __init__(self, log: EventLog, snapshots: Path | None = None) -> None:
+        super().__init__(
+            log,
+            KIND,
+            fold,
+            ThreadState(),
+            kept_bytes=KEPT_BYTES,
+            weigh=lambda state: state.size,
+            snapshots=Snapshots(log, snapshots, KIND, ThreadForm()) if snapshots else None,
+        )
 
     async def existing(self, thread_id: str) -> ThreadState:
         """Like `load`, but raises `NotFound` if there is no such thread."""

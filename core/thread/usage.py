@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -94,7 +93,7 @@ def model_of(message: Message, run: Run | None) -> str:
 def of_run(state: ThreadState, run: Run) -> RunUsage:
     """Returns the usage of a run so far. Reads the run's own steps only."""
     lead, middleware, messages = Tokens(), Tokens(), 0
-    for commit in _steps(state, run):
+    for commit in steps_of(state, run):
         messages += len(messages_in(commit))
         if answer := answer_in(commit):
             lead = lead.plus(tokens_of(answer))
@@ -114,7 +113,7 @@ def of_run(state: ThreadState, run: Run) -> RunUsage:
 
 def by_model(state: ThreadState, run: Run) -> dict[str, Tokens]:
     """Returns the usage of a run by model."""
-    return _by_model(state, _steps(state, run))
+    return _by_model(state, steps_of(state, run))
 
 
 def tokens_of_thread(state: ThreadState) -> dict[str, Tokens]:
@@ -159,6 +158,17 @@ def price(used: Mapping[str, Tokens], prices: Mapping[str, Pricing]) -> Price:
     if len(currencies) != 1:
         return Price()
     return Price(round(sum(cost(used[model], pricing) for model, pricing in priced.items()), 6), currencies.pop())
+
+
+def steps_of(state: ThreadState, run: Run) -> Iterator[Commit]:
+    """Yields the commits of a run, oldest first."""
+    if run.started_seq is None:
+        return
+    begin = state.commits.upto(run.started_seq - 1)
+    end = len(state.commits) if run.ended_seq is None else state.commits.upto(run.ended_seq)
+    for index in range(begin, end):
+        if (commit := state.commits[index]).run == run.id:
+            yield commit
 
 
 def messages_in(commit: Commit) -> list[Message]:
@@ -240,20 +250,6 @@ def _estimated(message: Message) -> int:
 
 def _bytes(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode(errors="replace"))
-
-
-def _steps(state: ThreadState, run: Run) -> Iterator[Commit]:
-    if run.started_seq is None:
-        return
-    begin = bisect_left(state.commits, run.started_seq, key=_seq)
-    end = len(state.commits) if run.ended_seq is None else bisect_right(state.commits, run.ended_seq, key=_seq)
-    for commit in state.commits[begin:end]:
-        if commit.run == run.id:
-            yield commit
-
-
-def _seq(commit: Commit) -> int:
-    return commit.seq
 
 
 def _count(value: Any) -> int:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -129,8 +129,13 @@ async def _publish(log: EventLog, stretch: Stretch) -> None:
     """Write the events into the stream, which nobody else writes to meanwhile."""
     if await log.last() != stretch.first * EVENTS:
         raise Broken(f"the log ends at {await log.last()}, not at {stretch.first * EVENTS}")
+    await store(log, stretch.records())
+
+
+async def store(log: EventLog, events: Iterable[Record]) -> None:
+    """Write events into the stream; their sequences follow its last."""
     tips: dict[str, int] = {}
-    for record in stretch.records():
+    for record in events:
         aggregate = record.aggregate.id
         headers = {
             "Nats-Msg-Id": record.id,

@@ -239,7 +239,7 @@ def test_an_erased_thread_is_empty_and_stays_so() -> None:
     state = fold(
         log_of(*TURN, ThreadErased(by="ada"), StatePatched(values={"a": 1}), (asks("h"), "r9"), (STARTED, "r9"))
     )
-    assert (state.exists, state.erased, state.values, state.runs, state.commits, state.metadata) == (
+    assert (state.exists, state.erased, state.values, dict(state.runs), list(state.commits), state.metadata) == (
         *(False, True, {}, {}, [], {}),
     )
     assert state.seq == 90
@@ -256,7 +256,7 @@ def test_events_without_a_start() -> None:
     state = fold(
         log_of((said("a1"), "r1"), (RunCompleted(), "r1"), (ToolRequested(call_id="c", name="n", effect="pure"), None))
     )
-    assert (state.exists, state.runs, state.values) == (False, {}, {})
+    assert (state.exists, dict(state.runs), state.values) == (False, {}, {})
     assert fold([opaque(10, "run.completed")]).runs == {}
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 
 from channels.http.langgraph.frames import Cursor, Frames
 from core.events import Event, ModelCompleted, Record, RunCompleted, RunRolledBack, StatePatched
-from core.thread.rewind import rewound
+from core.thread.rewind import before_others, rewound
 from core.thread.state import Run, ThreadState, fold
 from tests.channels.http.story import ALL, THREAD, Story, ai, human, requested, started
 from tests.property.test_fold import logs
@@ -36,6 +36,17 @@ def test_rewound_is_folded(records: list[Record]) -> None:
             if before is not None:
                 assert held(before) == held(fold(record for record in records if record.seq <= seq))
     assert state == fold(records)
+
+
+@given(logs())
+def test_what_cannot_be_rewound_is_folded_from_an_earlier_run_on(records: list[Record]) -> None:
+    state = fold(records)
+    for run in state.runs.values():
+        for seq in places(run):
+            earlier = before_others(state, seq)
+            assert earlier.seq <= seq
+            before = fold([record for record in records if earlier.seq < record.seq <= seq], earlier)
+            assert held(before) == held(fold(record for record in records if record.seq <= seq))
 
 
 def turns(*between: Event) -> Story:

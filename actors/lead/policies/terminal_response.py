@@ -11,7 +11,7 @@ from actors.lead.loop.turn import ModelHandler, Turn, VisibleFailure
 from actors.lead.messages.content import without_thoughts
 from actors.lead.messages.convert import load
 from actors.lead.policies.finish_reasons import has_calls
-from core.thread.usage import answer_in
+from core.thread.usage import answer_in, steps_of
 
 AGAIN = (
     "Your last answer was empty: the person saw nothing. Answer now, in words, with what you have found or done; or go "
@@ -64,6 +64,6 @@ def _block_speaks(block: Any) -> bool:
 
 
 def _retried(turn: Turn) -> bool:
-    recorded = (answer_in(commit) for commit in turn.state.commits if commit.run == turn.run)
+    recorded = (answer_in(commit) for commit in steps_of(turn.state, turn.state.runs[turn.run]))
     answers = (load(message) for message in recorded if message is not None)
     return any(isinstance(answer, AIMessage) and is_empty(answer) for answer in answers)

@@ -14,6 +14,7 @@ from actors.lead.loop.turn import ModelHandler, ToolHandler, ToolResult, Turn, e
 from actors.lead.messages.convert import dump
 from core.events import Json, Message
 from core.thread.state import ThreadState
+from core.thread.usage import steps_of
 
 WRITE = "write_todos"
 REMINDER = "todo_reminder"
@@ -97,7 +98,7 @@ def is_final(message: Message) -> bool:
 
 def continued(state: ThreadState, run: str) -> int:
     """Counts the final answers of a run since a person's last message; from its commits, which survive compactions."""
-    mine = (commit for commit in reversed(state.commits) if commit.run == run)
+    mine = reversed(list(steps_of(state, state.runs[run])))
     answers = [c for c in takewhile(lambda commit: commit.source == "loop", mine) if c.node == "model"]
     return sum(is_final(message) for commit in answers for message in commit.patch["messages"])
 

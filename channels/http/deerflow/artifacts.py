@@ -338,7 +338,7 @@ def _range(sent: str, content: Content) -> tuple[int, int] | None:
 
 
 def _idle(thread_id: str, state: ThreadState) -> None:
-    if any(run.open for run in state.runs.values()):
+    if any(state.runs.open()):
         raise Refused(f"Thread {thread_id} has an active run; its files cannot be replaced meanwhile")
 
 

@@ -64,5 +64,5 @@ def timed_values(state_values: Mapping[str, Any], state: ThreadState) -> Json:
     messages: Sequence[Message] | None = state_values.get("messages")
     if messages is None:
         return dict(state_values)
-    runs = last_answers(state)
-    return {**state_values, "messages": [raw(message, runs.get(str(message.get("id")))) for message in messages]}
+    run_of = last_answers(state)
+    return {**state_values, "messages": [raw(message, run_of(str(message.get("id")))) for message in messages]}

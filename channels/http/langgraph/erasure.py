@@ -10,6 +10,7 @@ from aiohttp import web
 from channels.http.langgraph import dumps
 from channels.http.live import LIVE, Services
 from core.errors import SikaError
+from core.thread import past
 
 log = structlog.get_logger("sika.http")
 
@@ -28,14 +29,16 @@ async def running(app: web.Application) -> AsyncIterator[None]:
 
 
 async def _forgetting(services: Services) -> None:
-    """Drop all encoded messages when a thread is erased (they do not know theirs), and its kept state."""
-    dumps.forget()
+    """Drop all encoded messages and decoded pages when a thread is erased (they do not know theirs), and its kept
+    state.
+    """
+    _drop()
     with services.log.listen(None, bodies=False) as ear:
         while True:
             records, lost = await ear.take()
             erased = {record.aggregate.id: record.seq for record in records if record.type in _FORGET}
             if erased or lost:
-                dumps.forget()
+                _drop()
             for thread_id, seq in erased.items():
                 if services.threads.kept(thread_id) is None:
                     continue
@@ -43,3 +46,8 @@ async def _forgetting(services: Services) -> None:
                     await services.threads.load(thread_id, at_least=seq)
                 except SikaError as error:
                     log.warning("not forgotten yet", thread=thread_id, reason=str(error))
+
+
+def _drop() -> None:
+    dumps.forget()
+    past.forget()

@@ -59,7 +59,7 @@ class ThreadFrames:
         """Open runs whose previews are shown."""
         if "run_modes" not in self._modes:
             return []
-        return [run for run in self.state.runs.values() if run.open and wants_previews(run.request.stream_modes)]
+        return [run for run in self.state.runs.open() if wants_previews(run.request.stream_modes)]
 
     def fact(self, record: Record) -> list[Frame]:
         event = record.event
@@ -201,7 +201,7 @@ async def _from_run(
 
 def _at_work(state: ThreadState, seq: int) -> Run | None:
     """The run that was at work at a fact, or ended with it."""
-    for run in reversed(state.runs.values()):
+    for run in state.runs.newest_first(seq):
         if run.started_seq is not None and run.started_seq <= seq:
             return run if run.ended_seq is None or run.ended_seq >= seq else None
     return None

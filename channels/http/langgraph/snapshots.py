@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from channels.http.langgraph import dumps
 from core.events import Json, Message, Record
 from core.ids import checkpoint_id
-from core.thread.state import ROOT, Commit, Run, ThreadState, next_nodes, unanswered
+from core.thread.state import ROOT, Commit, Run, ThreadState, next_nodes, places_of, unanswered
 from core.thread.state import reduce as apply
 
 
@@ -34,7 +34,7 @@ def snapshot(thread_id: str, state: ThreadState, index: int, values: Json | None
     are at hand.
     """
     if index < 0:
-        return root(thread_id, state) if -1 in history(state) else _nothing(state)
+        return _nothing(state) if _first(state) is None else root(thread_id, state)
     commit = state.commits[index]
     parent = parent_seq(state, commit)
     values = state.values_at(index) if values is None else values
@@ -56,6 +56,7 @@ def snapshot(thread_id: str, state: ThreadState, index: int, values: Json | None
 def root(thread_id: str, state: ThreadState) -> Json:
     """The state before the first input. It is written with that, as LangGraph does it."""
     first = _first(state)
+    assert first is not None
     return {
         "values": {"messages": []},
         "next": ["__start__"],
@@ -70,9 +71,15 @@ def root(thread_id: str, state: ThreadState) -> Json:
     }
 
 
-def _first(state: ThreadState) -> int:
-    """The oldest checkpoint that the root is the parent of."""
-    return next(index for index in reversed(history(state)) if index >= 0 and state.commits[index].after_root)
+def _first(state: ThreadState) -> int | None:
+    """The oldest checkpoint that the root is the parent of, if there is one; the head counts as the newest."""
+    undone = state.undone
+    shown = (
+        i
+        for i, commit in enumerate(state.commits)
+        if commit.after_root and i != state.head and commit.run not in undone
+    )
+    return next(shown, state.head if state.head >= 0 and state.commits[state.head].after_root else None)
 
 
 def timeline(state: ThreadState, indices: Iterable[int]) -> Iterator[tuple[int, Json]]:
@@ -83,10 +90,17 @@ def timeline(state: ThreadState, indices: Iterable[int]) -> Iterator[tuple[int, 
     kept = _junctions(state, wanted)
     known: dict[int, tuple[Json, dict[str, int]]] = {}
     for index in sorted(kept):
-        path = [index]
-        while (parent := state.commits[path[-1]].parent) >= 0 and parent not in known:
-            path.append(parent)
-        values, places = _copied(*known[parent]) if parent >= 0 else ({}, {})
+        path: list[int] = []
+        start: tuple[Json, dict[str, int]] = ({}, {})
+        for step in state.chain(index):
+            if step in known:
+                start = _copied(*known[step])
+                break
+            if (frame := state.commits.values(step)) is not None:
+                start = frame, places_of(frame)
+                break
+            path.append(step)
+        values, places = start
         for step in reversed(path):
             apply(values, places, state.commits[step].patch)
         known[index] = values, places
@@ -95,13 +109,13 @@ def timeline(state: ThreadState, indices: Iterable[int]) -> Iterator[tuple[int, 
 
 
 def _junctions(state: ThreadState, wanted: Iterable[int]) -> set[int]:
-    """Those commits, and those at which their ways from the root part."""
+    """Those commits, and those at which their ways part: from the root, or the nearest commit whose values are kept."""
     seen: set[int] = set()
     kept = set(wanted)
     for index in wanted:
         while index >= 0 and index not in seen:
             seen.add(index)
-            index = state.commits[index].parent
+            index = -1 if state.commits.has_values(index) else state.commits[index].parent
         if index >= 0:
             kept.add(index)
     return kept
@@ -117,6 +131,7 @@ def _copied(values: Json, places: dict[str, int]) -> tuple[Json, dict[str, int]]
 def metadata(thread_id: str, state: ThreadState, index: int) -> Json:
     if index < 0:
         first = _first(state)
+        assert first is not None
         return {**metadata(thread_id, state, first), "source": "input", "step": state.commits[first].step - 1}
     commit = state.commits[index]
     found: Json = {"source": commit.source, "step": commit.step, "parents": {}, "thread_id": thread_id}
@@ -126,15 +141,21 @@ def metadata(thread_id: str, state: ThreadState, index: int) -> Json:
     return {**(run.request.metadata if run else {}), **found, "run_id": commit.run}
 
 
-def history(state: ThreadState) -> list[int]:
-    """Indices of all checkpoints of all branches, newest first; the head before everything, the root (-1) last.
+def history(state: ThreadState, upto: int | None = None) -> Iterator[int]:
+    """Yields the indices of the checkpoints of all branches up to a sequence, newest first; the head before everything,
+    the root (-1) last.
 
     What was rolled back is gone.
     """
     undone = state.undone
-    shown = [i for i, commit in enumerate(state.commits) if i == state.head or commit.run not in undone]
-    roots = [-1] if any(state.commits[index].after_root for index in shown) else []
-    return sorted(shown, key=lambda index: (index == state.head, index), reverse=True) + roots
+    count = len(state.commits) if upto is None else state.commits.upto(upto)
+    if 0 <= state.head < count:
+        yield state.head
+    for index in range(count - 1, -1, -1):
+        if index != state.head and (not undone or state.commits[index].run not in undone):
+            yield index
+    if (upto is None or upto >= ROOT) and _first(state) is not None:
+        yield -1
 
 
 def checkpoint_event(record: Record, state: ThreadState) -> Json:

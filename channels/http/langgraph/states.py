@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Annotated, Any
 
 import msgspec
@@ -21,7 +22,7 @@ from channels.http.live import Outlet
 from channels.http.shapes import Checkpoint, Interrupt, Task, Updated
 from core.errors import Invalid, NotFound
 from core.events import Json
-from core.thread.state import ROOT, ThreadState
+from core.thread.state import ThreadState
 
 log = structlog.get_logger("sika.http")
 
@@ -140,13 +141,11 @@ async def _history(call: Call, wanted: HistoryBody) -> web.StreamResponse:
     thread_id, state = thread.id, thread.state
 
     def is_wanted(index: int) -> bool:
-        seq = state.commits[index].seq if index >= 0 else ROOT
-        if (before is not None and seq >= before) or (newest is not None and seq > newest):
-            return False
         found = metadata(thread_id, state, index) if wanted.metadata else {}
         return all(key in found and found[key] == value for key, value in (wanted.metadata or {}).items())
 
-    indices = [index for index in history(state) if is_wanted(index)][: wanted.limit or 10]
+    last = min((seq for seq in (newest, None if before is None else before - 1) if seq is not None), default=None)
+    indices = list(islice(filter(is_wanted, history(state, last)), wanted.limit or 10))
     values: dict[int, Json] = {}
     for index, found in () if _is_small(wanted.select) else timeline(state, (index for index in indices if index >= 0)):
         values[index] = found

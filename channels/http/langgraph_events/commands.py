@@ -207,7 +207,7 @@ def _converted(params: Mapping[str, Any], kind: Any) -> Any:
 
 def _questions(state: ThreadState) -> frozenset[str]:
     """What the thread waits on."""
-    if state.paused is None or any(run.open for run in state.runs.values()):
+    if state.paused is None or any(state.runs.open()):
         return frozenset()
     return frozenset(one.id for one in state.paused.interrupts)
 

@@ -23,6 +23,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
+from itertools import islice
 
 from channels.http.langgraph_events.filters import Filter
 from channels.http.langgraph_events.tape import Tape, milliseconds
@@ -208,11 +209,8 @@ def _waiting(state: ThreadState) -> bool:
 
 def _since(state: ThreadState) -> int:
     """The fact from which on it is told how a thread stands."""
-    runs = list(state.runs.values())
-    if state.paused is not None:
-        runs = [run for run in runs if run.status == "success"][-1:]
-    else:
-        runs = [run for run in runs if run.open]
+    successes = (run for run in reversed(state.runs.values()) if run.status == "success")
+    runs = state.runs.open() if state.paused is None else islice(successes, 1)
     return min((run.requested_seq for run in runs), default=state.seq + 1)
 
 

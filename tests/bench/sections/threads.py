@@ -90,6 +90,15 @@ class Asker:
         self.answer = msgspec.json.decode(raw) if raw else None
         return 1000 * seconds
 
+    def stream(self, path: str, last_event_id: str) -> bytes:
+        """What a stream has to say after an event, up to its end."""
+        self._connection.request("GET", f"/api{path}", headers={"Last-Event-ID": last_event_id})
+        response = self._connection.getresponse()
+        raw = response.read()
+        if response.status != 200 or b"event: end" not in raw:
+            raise Broken(f"GET {path}: {response.status} {raw[-500:]!r}")
+        return raw
+
 
 Question = Callable[[Asker, random.Random, int, int], float]
 """Asks it: by chance, of so many threads, for the so-many-th time."""

@@ -179,8 +179,8 @@ async def test_a_copy_has_the_same_history(api: Api, worker: Worker) -> None:
     rows = await api.ask("GET", f"/threads/{copied}/messages")
     assert ids([row["content"] for row in rows]) == SHOWN
     here, there = [await worker.system.threads.load(one) for one in (thread, copied)]
-    runs = last_answers(here)
-    assert there.messages == [timed(message, runs.get(message["id"])) for message in here.messages]
+    run_of = last_answers(here)
+    assert there.messages == [timed(message, run_of(message["id"])) for message in here.messages]
     assert (await api.ask("GET", f"/threads/{copied}/token-usage"))["total_tokens"] == 0
     assert in_context(there) == in_context(here) == 33
 

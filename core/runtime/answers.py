@@ -1,0 +1,64 @@
+"""Which events have been answered: by whom, and up to where the log was looked through for it.
+
+A wake-up may come twice, so before an event is handled it is looked whether its actor has answered it, by a later event
+of the same aggregate. Each later event is looked at once, and not once for each event that is handled: of an aggregate
+it is kept what answers what, from one sequence up to another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from core.cache import ByteCache
+from core.events import Aggregate
+from core.log.store import EventLog
+
+KEPT_BYTES = 8 << 20
+"""Of what is kept: about 200 for each answer."""
+_ANSWER_BYTES = 200
+
+
+class Later:
+    """What has come in an aggregate after the event `first`, up to the sequence `upto` of the stream."""
+
+    def __init__(self, first: int) -> None:
+        self.first = self.upto = first
+        self.last = 0
+        """Sequence of the last event, 0 if there was none."""
+        self.answers: set[tuple[str, str]] = set()
+        """The actor of an event, and the id of its cause."""
+
+    def by(self, actor: str, event: str) -> bool:
+        """Returns whether the actor has answered the event."""
+        return (actor, event) in self.answers
+
+
+class Answers:
+    """One per process."""
+
+    def __init__(self, log: EventLog) -> None:
+        self._log = log
+        self._kept: ByteCache[Aggregate, Later] = ByteCache(KEPT_BYTES)
+        self._actors: frozenset[str] = frozenset()
+
+    def watch(self, actors: Iterable[str]) -> None:
+        """Looks out for the answers of these actors, too."""
+        self._actors = self._actors.union(actors)
+        self._kept = ByteCache(KEPT_BYTES)
+
+    async def after(self, aggregate: Aggregate, seq: int) -> Later:
+        """Returns what has come after a sequence, up to now; perhaps also what came before it. Raises `Unavailable`."""
+        later = self._kept.get(aggregate)
+        if later is None or later.first > seq:
+            later = Later(seq)
+        until = await self._log.unchanged_until(aggregate, later.upto)
+        if until is None:
+            until = later.upto
+            async for record in self._log.read(aggregate, after=until, bodies=False):
+                later.last = max(later.last, record.seq)
+                until = record.seq
+                if record.head.cause is not None and record.head.actor in self._actors:
+                    later.answers.add((record.head.actor, record.head.cause))
+        later.upto = max(later.upto, until)
+        self._kept.put(aggregate, later, _ANSWER_BYTES * (1 + len(later.answers)))
+        return later

@@ -1,0 +1,102 @@
+"""How a thread's state is written in a snapshot: its pages as they are, and one head with all the rest."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import fields
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import msgspec
+
+from core.events import Json, Message
+from core.thread.past import Commit, CommitPage, Commits, Frame, Page, Run, RunPage, Runs
+from core.thread.state import ThreadState, places_of
+
+MESSAGES = 256
+"""Messages of one block: encoded and decoded in a piece, while everything else waits."""
+_CODE = ("core.events", "core.lifecycle", "core.log.snapshots", "core.thread.past", "core.thread.state", __name__)
+"""What a snapshot depends on. A change of any of them makes another version."""
+_APART = ("commits", "runs", "places")
+"""Fields of the state that are written otherwise, or told by the others."""
+
+
+class _Past(msgspec.Struct):
+    """What of commits and runs is in no page."""
+
+    commits: list[Commit]
+    pace: tuple[int, int]
+    runs: list[Run]
+    changed: list[Run]
+
+
+_FIELDS = [field.name for field in fields(ThreadState) if field.name not in _APART]
+_State = msgspec.defstruct("_State", [(name, get_type_hints(ThreadState)[name]) for name in _FIELDS])
+_state = msgspec.json.Decoder(_State)
+_past = msgspec.json.Decoder(_Past)
+_messages = msgspec.json.Decoder(list[Message])
+_page: msgspec.msgpack.Decoder[Page] = msgspec.msgpack.Decoder(Page)
+
+
+class ThreadForm:
+    """See `core.log.snapshots.Form`."""
+
+    def __init__(self) -> None:
+        self.version = _version()
+
+    def counts(self, state: ThreadState) -> list[int]:
+        return [len(pages) for pages in _pages(state)]
+
+    def pages(self, state: ThreadState, after: Sequence[int]) -> list[list[bytes]]:
+        columns = zip(_pages(state), after, strict=True)
+        return [[*map(msgspec.msgpack.encode, pages[count:])] for pages, count in columns]
+
+    def head(self, state: ThreadState) -> list[bytes]:
+        return [*_head(state)]
+
+    def state(self, head: Sequence[bytes], pages: Sequence[Sequence[bytes]]) -> ThreadState:
+        [raw, about, *slices] = head
+        commits, frames, runs = ([_page.decode(page) for page in column] for column in pages)
+        past = _past.decode(about)
+        state = ThreadState(**msgspec.structs.asdict(_state.decode(raw)))
+        if "messages" in state.values:
+            state.values["messages"] = [message for part in slices for message in _messages.decode(part)]
+        state.commits = Commits(past.commits, _of(CommitPage, commits), _of(Frame, frames))
+        state.commits.pace = past.pace
+        tail, changed = ({run.id: run for run in some} for some in (past.runs, past.changed))
+        state.runs = Runs(tail, _of(RunPage, runs), changed)
+        state.places = places_of(state.values)
+        return state
+
+
+def _pages(state: ThreadState) -> list[Sequence[Any]]:
+    return [state.commits.pages, state.commits.frames, state.runs.pages]
+
+
+def _of(kind: type[Any], pages: Sequence[Page]) -> Iterator[Any]:
+    for page in pages:
+        if not isinstance(page, kind):
+            raise TypeError(f"{type(page).__name__}, expected {kind.__name__}")
+        yield page
+
+
+def _head(state: ThreadState) -> Iterator[bytes]:
+    messages, commits, runs = state.messages, state.commits, state.runs
+    values: Json = {**state.values, "messages": []} if messages else state.values
+    yield msgspec.json.encode({name: getattr(state, name) for name in _FIELDS} | {"values": values})
+    past = _Past([*commits.tail], commits.pace, [*runs.tail.values()], [*runs.changed.values()])
+    yield msgspec.json.encode(past)
+    for place in range(0, len(messages), MESSAGES):
+        yield msgspec.json.encode(messages[place : place + MESSAGES])
+
+
+def _version() -> str:
+    """A hash of the code that makes and reads states."""
+    digest = hashlib.sha256(f"{sys.version_info[:2]} {msgspec.__version__}".encode())
+    for name in _CODE:
+        if (spec := find_spec(name)) is not None and spec.origin is not None:
+            digest.update(Path(spec.origin).read_bytes())
+    return digest.hexdigest()[:32]
