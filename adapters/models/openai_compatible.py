@@ -19,8 +19,10 @@ from adapters.models.chunks import Chunk, read_lean
 
 _WAYS = frozenset({"http_client", "http_async_client", "http_socket_options", "openai_proxy"})
 """Arguments about connections."""
-CACHED = 10_000
-"""Limit of messages whose wire form is cached."""
+CACHED_CHARACTERS = 32 << 20
+"""Limit of the text of the messages whose wire form is cached."""
+MESSAGE_CHARACTERS = 1000
+"""What a message counts for besides its text."""
 
 
 class OpenAICompatible(ChatOpenAI):
@@ -128,7 +130,8 @@ class _Wires:
     """Wire forms by message object. A message whose parts were replaced since is converted again."""
 
     def __init__(self) -> None:
-        self._cache: dict[int, tuple[BaseMessage, Any, Any, Any, dict[str, Any]]] = {}
+        self._cache: dict[int, tuple[BaseMessage, Any, Any, Any, dict[str, Any], int]] = {}
+        self._size = 0
 
     def of(
         self, messages: Sequence[BaseMessage], convert: Callable[[BaseMessage], dict[str, Any]]
@@ -140,8 +143,15 @@ class _Wires:
             content, extras = message.content, message.additional_kwargs
             entry = cache.get(id(message))
             if not (entry and entry[0] is message and entry[1] is content and entry[2] is calls and entry[3] is extras):
-                entry = cache[id(message)] = (message, content, calls, extras, convert(message))
+                entry = self._add(message, content, calls, extras, convert(message))
             wires.append(entry[4])
-        while len(cache) > CACHED:
-            del cache[next(iter(cache))]
+        while self._size > CACHED_CHARACTERS and cache:
+            self._size -= cache.pop(next(iter(cache)))[5]
         return wires
+
+    def _add(self, message: BaseMessage, content: Any, calls: Any, extras: Any, wire: dict[str, Any]) -> Any:
+        outdated = self._cache.pop(id(message), None)
+        size = MESSAGE_CHARACTERS + (len(content) if isinstance(content, str) else len(msgspec.json.encode(wire)))
+        self._size += size - (outdated[5] if outdated else 0)
+        entry = self._cache[id(message)] = (message, content, calls, extras, wire, size)
+        return entry
