@@ -203,6 +203,7 @@ async def _made(session: aiohttp.ClientSession, url: str) -> dict[str, list[str]
         "feedback_id": await ask("PUT", f"{threads}/thread-2/runs/{RUN}/feedback", "feedback_id", json=OPINION),
         "task_id": await ask("POST", f"{url}/api/scheduled-tasks", "id", json=TASK),
         "filename": ["notes.html"],
+        "page": ["contents"],
         "path": ["mnt/user-data/uploads/notes.html"],
     }
 
