@@ -44,7 +44,7 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 import msgspec
 import structlog
 
-from core.errors import Invalid, Unavailable
+from core.errors import Invalid, SikaError, Unavailable
 from core.events import Aggregate
 from core.ids import safe_id
 from core.log.store import EventLog
@@ -186,9 +186,10 @@ class Snapshots(Generic[S]):
             self._plan(identity, snapshot, size)
             if not await self._holds(identity, snapshot):
                 await self.remove(identity)
-        except (OSError, Invalid, Unavailable) as error:
+        except Exception as error:  # whatever is wrong with one state: the others get their snapshots
             self._plan(identity, snapshot, 0)
-            log.warning("no snapshot written", aggregate=self._name(identity), error=str(error))
+            known = isinstance(error, OSError | SikaError)
+            log.warning("no snapshot written", aggregate=self._name(identity), error=str(error), exc_info=not known)
 
     async def _holds(self, identity: str, snapshot: Snapshot[S]) -> bool:
         """Whether the log has the last event of a snapshot."""

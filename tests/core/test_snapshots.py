@@ -270,6 +270,27 @@ async def test_a_disk_that_is_full_costs_the_snapshot_only(
             await eventually(logged)
 
 
+async def test_a_state_that_cannot_be_written_stops_no_other(
+    log: EventLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    odd, other = await written(log, 20), await written(log, 30)
+    original = ThreadForm.head
+
+    def head(self: ThreadForm, state: ThreadState) -> list[bytes]:
+        if len(state.commits) == 19:
+            raise RecursionError("too deep")
+        return original(self, state)
+
+    monkeypatch.setattr(ThreadForm, "head", head)
+    with structlog.testing.capture_logs() as lines:
+        async with process(log, tmp_path) as threads:
+            await threads.load(odd)
+            state = await threads.load(other)
+            await there(tmp_path, other, state.seq)
+    assert [line["event"] for line in lines] == ["no snapshot written"]
+    assert on_disk(tmp_path, odd) is None
+
+
 # ── forgetting ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
