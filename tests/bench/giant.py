@@ -34,6 +34,11 @@ def run_id(turn: int) -> str:
     return f"giant-run-{turn:07}"
 
 
+def turns(count: int) -> int:
+    """Whole turns in so many events."""
+    return int((count - 1) / (7 + 1 / SUMMARISED))
+
+
 def records(count: int, *, seq: int = 0, name: str = NAME) -> Iterator[Record]:
     """About so many events, whole turns; their sequences follow `seq`."""
     at = datetime.now(UTC) - timedelta(milliseconds=count)
