@@ -129,16 +129,16 @@ class Snapshots(Generic[S]):
     async def read(self, identity: str) -> Snapshot[S] | None:
         """Returns the newest snapshot that can be read. Its last event may no longer be in the log."""
         try:
-            found = await asyncio.to_thread(self._read, identity)
+            snapshot, size = await asyncio.to_thread(self._read, identity)
         except (FileNotFoundError, Invalid):
             return None
         except (OSError, *_DAMAGED) as error:
             log.warning("a snapshot cannot be read: the log is", aggregate=self._name(identity), error=str(error))
             await self.discard(identity)
             return None
-        if found is not None:
-            self._plan(identity, *found)
-        return found and found[0]
+        if snapshot is not None:
+            self._plan(identity, snapshot, size)
+        return snapshot
 
     async def remove(self, identity: str) -> None:
         """Removes what is there of an aggregate; nothing is fine too. Raises `Unavailable`."""
@@ -204,8 +204,8 @@ class Snapshots(Generic[S]):
 
     # ── files, in a thread ──────────────────────────────────────────────────────────────────────────────────────────
 
-    def _read(self, identity: str) -> tuple[Snapshot[S], int] | None:
-        """Returns a snapshot and the size of its head; None if it is of another version."""
+    def _read(self, identity: str) -> tuple[Snapshot[S] | None, int]:
+        """Returns a snapshot (None if it is of another version) and the size of its head."""
         directory = self._place(identity)
         for _ in range(3):  # a new file of pages may take the place of the old one between the two reads
             data = (directory / _HEAD).read_bytes()
@@ -213,7 +213,7 @@ class Snapshots(Generic[S]):
             about = msgspec.json.decode(raw, type=_Head)
             if about.version != self._form.version:
                 log.info("a snapshot of another version: the log is read", aggregate=self._name(identity))
-                return None
+                return None, len(data)
             with suppress(FileNotFoundError), (directory / about.pages).open("rb") as file:
                 pages = list(_blocks(file.read(about.end)))
                 state = self._form.state(head, _split(pages, about.counts))
