@@ -44,7 +44,7 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 import msgspec
 import structlog
 
-from core.errors import Invalid, Unavailable
+from core.errors import Invalid, SikaError, Unavailable
 from core.events import Aggregate
 from core.ids import safe_id
 from core.log.store import EventLog
@@ -129,16 +129,16 @@ class Snapshots(Generic[S]):
     async def read(self, identity: str) -> Snapshot[S] | None:
         """Returns the newest snapshot that can be read. Its last event may no longer be in the log."""
         try:
-            found = await asyncio.to_thread(self._read, identity)
+            snapshot, size = await asyncio.to_thread(self._read, identity)
         except (FileNotFoundError, Invalid):
             return None
         except (OSError, *_DAMAGED) as error:
             log.warning("a snapshot cannot be read: the log is", aggregate=self._name(identity), error=str(error))
             await self.discard(identity)
             return None
-        if found is not None:
-            self._plan(identity, *found)
-        return found and found[0]
+        if snapshot is not None:
+            self._plan(identity, snapshot, size)
+        return snapshot
 
     async def remove(self, identity: str) -> None:
         """Removes what is there of an aggregate; nothing is fine too. Raises `Unavailable`."""
@@ -186,9 +186,10 @@ class Snapshots(Generic[S]):
             self._plan(identity, snapshot, size)
             if not await self._holds(identity, snapshot):
                 await self.remove(identity)
-        except (OSError, Invalid, Unavailable) as error:
+        except Exception as error:  # whatever is wrong with one state: the others get their snapshots
             self._plan(identity, snapshot, 0)
-            log.warning("no snapshot written", aggregate=self._name(identity), error=str(error))
+            known = isinstance(error, OSError | SikaError)
+            log.warning("no snapshot written", aggregate=self._name(identity), error=str(error), exc_info=not known)
 
     async def _holds(self, identity: str, snapshot: Snapshot[S]) -> bool:
         """Whether the log has the last event of a snapshot."""
@@ -203,8 +204,8 @@ class Snapshots(Generic[S]):
 
     # ── files, in a thread ──────────────────────────────────────────────────────────────────────────────────────────
 
-    def _read(self, identity: str) -> tuple[Snapshot[S], int] | None:
-        """Returns a snapshot and the size of its head; None if it is of another version."""
+    def _read(self, identity: str) -> tuple[Snapshot[S] | None, int]:
+        """Returns a snapshot (None if it is of another version) and the size of its head."""
         directory = self._place(identity)
         for _ in range(3):  # a new file of pages may take the place of the old one between the two reads
             data = (directory / _HEAD).read_bytes()
@@ -212,7 +213,7 @@ class Snapshots(Generic[S]):
             about = msgspec.json.decode(raw, type=_Head)
             if about.version != self._form.version:
                 log.info("a snapshot of another version: the log is read", aggregate=self._name(identity))
-                return None
+                return None, len(data)
             with suppress(FileNotFoundError), (directory / about.pages).open("rb") as file:
                 pages = list(_blocks(file.read(about.end)))
                 state = self._form.state(head, _split(pages, about.counts))

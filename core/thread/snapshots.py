@@ -21,7 +21,7 @@ MESSAGES = 256
 _CODE = ("core.events", "core.lifecycle", "core.log.snapshots", "core.thread.past", "core.thread.state", __name__)
 """What a snapshot depends on. A change of any of them makes another version."""
 _APART = ("commits", "runs", "places")
-"""Fields of the state that are written otherwise, or told by the others."""
+"""Fields of the state that are written otherwise, or follow from the others."""
 
 
 class _Past(msgspec.Struct):

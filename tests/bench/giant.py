@@ -34,6 +34,11 @@ def run_id(turn: int) -> str:
     return f"giant-run-{turn:07}"
 
 
+def turns(count: int) -> int:
+    """Whole turns in so many events."""
+    return int((count - 1) / (7 + 1 / SUMMARISED))
+
+
 def records(count: int, *, seq: int = 0, name: str = NAME) -> Iterator[Record]:
     """About so many events, whole turns; their sequences follow `seq`."""
     at = datetime.now(UTC) - timedelta(milliseconds=count)
@@ -53,11 +58,11 @@ def records(count: int, *, seq: int = 0, name: str = NAME) -> Iterator[Record]:
 
 def _events(count: int) -> Iterator[tuple[Event, str | None]]:
     yield ThreadCreated(user=LOCAL.user), None
-    told, turn, kept = 1, 0, list[str]()
-    while told < count:
+    events, turn, kept = 1, 0, list[str]()
+    while events < count:
         for event in _turn(turn, kept):
             yield event, run_id(turn)
-            told += 1
+            events += 1
         turn += 1
 
 

@@ -70,10 +70,9 @@ async def snapshot(log: EventLog, place: Path, name: str) -> ThreadState:
 
 def on_disk(place: Path, name: str) -> Snapshot[ThreadState] | None:
     try:
-        found = Snapshots(None, place, "thread", ThreadForm())._read(name)  # type: ignore[arg-type]
+        return Snapshots(None, place, "thread", ThreadForm())._read(name)[0]  # type: ignore[arg-type]
     except FileNotFoundError:
         return None
-    return found and found[0]
 
 
 async def there(place: Path, name: str, seq: int) -> None:
@@ -132,10 +131,9 @@ async def test_a_snapshot_adds_its_new_pages(log: EventLog, tmp_path: Path) -> N
 
 
 async def test_what_is_decided_leads_to_snapshots(log: EventLog, tmp_path: Path) -> None:
-    name = await written(log, 5)
+    name = fresh().id
     async with process(log, tmp_path) as threads:
-        for number in range(5):
-            state, _ = await threads.decide(name, lambda _, n=number: patches(1, n + 10), actor="t")  # type: ignore[misc]
+        state, _ = await threads.decide(name, lambda _: [ThreadCreated(user="ada"), *patches(20)], actor="t")
         await there(tmp_path, name, state.seq)
     assert await Threads(log, tmp_path).load(name) == state
 
@@ -268,6 +266,27 @@ async def test_a_disk_that_is_full_costs_the_snapshot_only(
                 return any(line["event"] == "no snapshot written" for line in lines)
 
             await eventually(logged)
+
+
+async def test_a_state_that_cannot_be_written_stops_no_other(
+    log: EventLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    odd, other = await written(log, 20), await written(log, 30)
+    original = ThreadForm.head
+
+    def head(self: ThreadForm, state: ThreadState) -> list[bytes]:
+        if len(state.commits) == 19:
+            raise RecursionError("too deep")
+        return original(self, state)
+
+    monkeypatch.setattr(ThreadForm, "head", head)
+    with structlog.testing.capture_logs() as lines:
+        async with process(log, tmp_path) as threads:
+            await threads.load(odd)
+            state = await threads.load(other)
+            await there(tmp_path, other, state.seq)
+    assert [line["event"] for line in lines] == ["no snapshot written"]
+    assert on_disk(tmp_path, odd) is None
 
 
 # ── forgetting ──────────────────────────────────────────────────────────────────────────────────────────────────────

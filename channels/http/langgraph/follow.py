@@ -187,8 +187,8 @@ async def _begin(
 async def _from_run(
     live: Live, thread_id: str, state: ThreadState, modes: Sequence[str], cursor: Cursor | None
 ) -> tuple[ThreadFrames, Sequence[Record]] | None:
-    """The same from the start of the run that was at work at the cursor, if there was one."""
-    run = _at_work(state, cursor.seq) if cursor else None
+    """The same from the start of the newest run that had begun at the cursor, if one had."""
+    run = newest_begun(state, cursor.seq) if cursor else None
     if run is None or run.started_seq is None:
         return None
     log, first = live.services.log, run.started_seq - 1
@@ -199,9 +199,7 @@ async def _from_run(
     return ThreadFrames(before, thread_id, modes, after=cursor), records
 
 
-def _at_work(state: ThreadState, seq: int) -> Run | None:
-    """The run that was at work at a fact, or ended with it."""
-    for run in state.runs.newest_first(seq):
-        if run.started_seq is not None and run.started_seq <= seq:
-            return run if run.ended_seq is None or run.ended_seq >= seq else None
-    return None
+def newest_begun(state: ThreadState, seq: int) -> Run | None:
+    """The newest run that had begun at a fact. From its start on the frames after the fact are as from the thread's."""
+    begun = (run for run in state.runs.newest_first(seq) if run.started_seq is not None and run.started_seq <= seq)
+    return next(begun, None)

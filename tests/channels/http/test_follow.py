@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from langgraph_sdk import get_client
 
-from channels.http.langgraph.follow import ThreadFrames, resumed
+from channels.http.langgraph.follow import ThreadFrames, newest_begun, resumed
 from channels.http.langgraph.frames import Cursor, Frames
 from channels.http.sse import Frame
 from core.events import (
@@ -27,6 +27,7 @@ from core.events import (
 )
 from core.runtime.system import System
 from core.thread.previews import Preview
+from core.thread.rewind import rewound
 from core.thread.state import ThreadState, fold
 from tests.channels.http.conftest import Api, Worker
 from tests.channels.http.story import THREAD, Story, ai, answer, call, data, human, pieces, requested, started
@@ -103,6 +104,26 @@ def test_any_place_is_one_to_go_on_from(modes: list[str]) -> None:
             continue
         frames, start = resumed(told.records, THREAD, modes, frame.id)
         assert tell(frames, told, start) == whole[number + 1 :], frame.id
+
+
+@pytest.mark.parametrize("modes", [ALL, ["run_modes"], ["lifecycle"]])
+def test_any_place_is_come_to_from_the_run_before_it(modes: list[str]) -> None:
+    """So that the thread's beginning need not be read."""
+    told = story()
+    state = fold(told.records)
+    whole = tell(ThreadFrames(ThreadState(), THREAD, modes), told)
+    tried = 0
+    for number, frame in enumerate(whole):
+        cursor = Cursor.parse(frame.id)
+        run = newest_begun(state, cursor.seq) if cursor else None
+        if run is None or run.started_seq is None:
+            continue
+        if (before := rewound(state, run, run.started_seq - 1)) is not None:
+            start = next(i for i, record in enumerate(told.records) if record.seq == run.started_seq)
+            frames = ThreadFrames(before, THREAD, modes, after=cursor)
+            assert tell(frames, told, start) == whole[number + 1 :], frame.id
+            tried += 1
+    assert tried
 
 
 def test_a_place_in_the_middle_of_a_message() -> None:
