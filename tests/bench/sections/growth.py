@@ -109,12 +109,11 @@ def growth(lab: Laboratory) -> Iterator[Row]:
         for size, home in _grown(lab, config):
             servers[size] = stack.enter_context(processes.sika(home, config))
             servers[size].settle()
-        askers = {size: Asker(server) for size, server in servers.items()}
-        yield from _questions(lab, askers)
+        yield from _questions(lab, {size: Asker(server) for size, server in servers.items()})
         first, last = min(servers), max(servers)
-        yield from (_reading(servers[size], askers[size], size) for size in (first, last))
-        yield _touching(lab, servers[last], askers[last], last)
-        yield _rebuilding(lab, servers[first], askers[first], first)
+        yield from (_reading(servers[size], size) for size in (first, last))
+        yield _touching(lab, servers[last], last)
+        yield _rebuilding(lab, servers[first], first)
 
 
 def _grown(lab: Laboratory, config: Path) -> Iterator[tuple[int, Path]]:
@@ -148,9 +147,9 @@ def _questions(lab: Laboratory, askers: Mapping[int, Asker]) -> Iterator[Row]:
         yield Row(what, many / few, at_most(_MOST), "ms", many, note=f"p95 {each}; medians {medians}")
 
 
-def _reading(server: Sika, asker: Asker, threads: int) -> Row:
+def _reading(server: Sika, threads: int) -> Row:
     """What it costs nats-server to read a thread again that was read before, and in which nothing happened since."""
-    path = f"/threads/{history.name(history.PAUSED)}"
+    asker, path = Asker(server), f"/threads/{history.name(history.PAUSED)}"
     asker.ask("GET", path)
     before, all_before = server.nats_cpu(), server.cpu()
     for _ in range(_READS):
@@ -160,12 +159,12 @@ def _reading(server: Sika, asker: Asker, threads: int) -> Row:
     return Row(f"an old thread, kept, with {threads} threads (ms)", spent, at_most(_NATS_MS), "ms", spent, note=note)
 
 
-def _touching(lab: Laboratory, server: Sika, asker: Asker, threads: int) -> Row:
+def _touching(lab: Laboratory, server: Sika, threads: int) -> Row:
     """The memory that threads take which were looked at, the oldest ones."""
     touched = threads if lab.quick else _TOUCHED
     lab.say(f"reading {touched} threads")
     server.settle()
-    before, started = server.memory() / _MIB, time.monotonic()
+    asker, before, started = Asker(server), server.memory() / _MIB, time.monotonic()
     for number in range(touched):
         asker.ask("GET", f"/threads/{history.name(number)}")
     seconds = time.monotonic() - started
@@ -175,9 +174,10 @@ def _touching(lab: Laboratory, server: Sika, asker: Asker, threads: int) -> Row:
     return Row("memory for threads that were read (MiB)", more, at_most(_FOLDED * KEPT_BYTES / _MIB), note=note)
 
 
-def _rebuilding(lab: Laboratory, server: Sika, asker: Asker, threads: int) -> Row:
+def _rebuilding(lab: Laboratory, server: Sika, threads: int) -> Row:
     """The share of questions that are answered while the rows are built again."""
     lab.say(f"building the read models of {threads} threads again")
+    asker = Asker(server)
     asker.ask("POST", "/projections/rebuild", {})
     file, started, taken, failed = server.home / "views.db", time.monotonic(), list[float](), 0
     old = file.stat().st_ino
