@@ -148,7 +148,7 @@ class _Thread:
 
     name: str
     rows: dict[str, dict[Hashable, tuple[Any, ...]]] = field(default_factory=dict)
-    """Values by statement, and by what they are about: the last word on it counts."""
+    """Values by statement, and by the key of the row that they change: the last ones count."""
     created: tuple[int, str, str] | None = None
     """Its id, whose it is, and when it was made."""
     updated_at: str = ""
@@ -159,12 +159,13 @@ class _Thread:
     models: dict[str, str | None] = field(default_factory=dict)
     """By run."""
 
-    def put(self, sql: str, about: Hashable, *values: Any) -> None:
-        self.rows.setdefault(sql, {})[about] = values
+    def put(self, sql: str, key: Hashable, *values: Any) -> None:
+        """Adds values of which the last ones for a key count."""
+        self.rows.setdefault(sql, {})[key] = values
 
-    def put_first(self, sql: str, about: Hashable, *values: Any) -> None:
-        """For what the first word counts of."""
-        self.rows.setdefault(sql, {}).setdefault(about, values)
+    def put_first(self, sql: str, key: Hashable, *values: Any) -> None:
+        """Adds values of which the first ones for a key count."""
+        self.rows.setdefault(sql, {}).setdefault(key, values)
 
     def create(self, seq: int, user: str, at: str, metadata: Json) -> None:
         self.created = seq, user, at
@@ -178,8 +179,9 @@ class _Thread:
 
     def request(self, record: Record, event: RunRequested) -> None:
         run = record.run or ""
-        for key, value in () if REQUESTED in self.rows else _texts(known_by(event.assistant)).items():
-            self.put(KNOWN, key, self.name, key, value, record.seq)
+        if REQUESTED not in self.rows:  # the thread's first, if no earlier batch had one
+            for key, value in _texts(known_by(event.assistant)).items():
+                self.put(KNOWN, key, self.name, key, value, record.seq)
         self.put_first(REQUESTED, run, self.name, run, record.seq, event.assistant, record.at, bool(event.input))
         if event.input:
             self.write(record, event.input, later=True)
@@ -194,9 +196,8 @@ class _Thread:
 
     def end(self, record: Record, event: Event, status: str) -> None:
         run = record.run or ""
-        self.put(
-            ENDED, run, run, status, record.at, f"{event.error}: {event.text}" if isinstance(event, RunFailed) else None
-        )
+        error = f"{event.error}: {event.text}" if isinstance(event, RunFailed) else None
+        self.put(ENDED, run, run, status, record.at, error)
         if isinstance(event, RunPaused):
             self.paused = (run,)
         if status != "success":
