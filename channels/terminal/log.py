@@ -43,7 +43,9 @@ async def records_of(log: EventLog, thread_id: str) -> list[Record]:
     return records
 
 
-async def show(log: EventLog, thread_id: str, write: Write, *, after: int = 0, raw: bool = False, story: Formatter) -> int:
+async def show(
+    log: EventLog, thread_id: str, write: Write, *, after: int = 0, raw: bool = False, story: Formatter
+) -> int:
     """Writes the events as lines; returns the sequence of the last one."""
     last = after
     for record in await records_of(log, thread_id):
