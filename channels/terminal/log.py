@@ -19,7 +19,7 @@ from core.thread.state import Run, ThreadState, fold, next_nodes
 Write = Callable[[str], None]
 
 
-class Teller(Protocol):
+class Formatter(Protocol):
     """Formats events as lines; `rest` returns those held back."""
 
     def lines(self, record: Record) -> list[str]: ...
@@ -43,7 +43,9 @@ async def records_of(log: EventLog, thread_id: str) -> list[Record]:
     return records
 
 
-async def show(log: EventLog, thread_id: str, write: Write, *, after: int = 0, raw: bool = False, story: Teller) -> int:
+async def show(
+    log: EventLog, thread_id: str, write: Write, *, after: int = 0, raw: bool = False, story: Formatter
+) -> int:
     """Writes the events as lines; returns the sequence of the last one."""
     last = after
     for record in await records_of(log, thread_id):
@@ -56,7 +58,7 @@ async def show(log: EventLog, thread_id: str, write: Write, *, after: int = 0, r
 
 
 async def tail(
-    log: EventLog, thread_id: str, write: Write, *, after: int = 0, raw: bool = False, story: Teller
+    log: EventLog, thread_id: str, write: Write, *, after: int = 0, raw: bool = False, story: Formatter
 ) -> None:
     """Calls `show`, and then writes every event as it comes, until cancelled."""
     last = await show(log, thread_id, write, after=after, raw=raw, story=story)
@@ -151,7 +153,7 @@ def _plain(thread_id: str, state: ThreadState) -> dict[str, Any]:
     }
 
 
-def _write_record(record: Record, write: Write, raw: bool, story: Teller) -> None:
+def _write_record(record: Record, write: Write, raw: bool, story: Formatter) -> None:
     if raw:
         write(f'{{"seq":{record.seq},' + record.raw.decode().removeprefix("{"))
     else:

@@ -206,7 +206,7 @@ class Bus:
 
     async def store(self, subject: str, payload: bytes, headers: dict[str, str] | None = None) -> int:
         """Publishes to a stream, and returns the acknowledged sequence. Raises `ApiError`, `Unavailable`."""
-        return int(checked(await self.ask(subject, payload, headers))["seq"])
+        return int(checked(await self.ask(subject, payload, headers), f"{subject}: ")["seq"])
 
     async def probe(self) -> None:
         """Stores a byte to test the storage. Raises `ApiError`, `Unavailable`."""
@@ -433,11 +433,11 @@ async def connect(endpoint: Endpoint, name: str = "sika") -> AsyncIterator[Bus]:
             await nc.close()
 
 
-def checked(reply: Msg) -> Any:
-    """Returns JetStream's decoded response. Raises `ApiError` for an error."""
+def checked(reply: Msg, where: str = "") -> Any:
+    """Returns JetStream's decoded response. Raises `ApiError` for an error; `where` precedes its text."""
     response = msgspec.json.decode(reply.data)
     if error := response.get("error"):
-        raise ApiError(error.get("err_code", 0), error.get("description", ""))
+        raise ApiError(error.get("err_code", 0), where + error.get("description", ""))
     return response
 
 
