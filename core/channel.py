@@ -203,7 +203,7 @@ class Desk:
 
 
 class Channel(Actor[RunEnded]):
-    """Base of every channel. Subclasses implement `listen` and `deliver`.
+    """Base of every channel. Subclasses implement `listen` and `deliver`, and have a `name`.
 
     Guarantees: `deliver` is called for every end of a run that this channel asked for, until it returns; then
     `ReplyDelivered` is in the log. Non-guarantees: it is called once; a process may die after the platform took the
