@@ -238,7 +238,7 @@ async def _reload(arguments: argparse.Namespace) -> int:
     from core.config.load import find, load
 
     config = load(arguments.config)
-    command = [part for part in sys.argv[1:] if part != "--reload"]
+    command = [part for part in sys.argv[1:] if not (part.startswith("--r") and "--reload".startswith(part))]
     with anyio.CancelScope() as serving:
         _on_signals(serving)
         await reload.serve(command, reload.watched(find(arguments.config) or Path("config.yaml"), config))
@@ -452,7 +452,7 @@ async def _sandbox(options: Options, config: Config) -> list[Finding]:
 
     from actors import compose
     from channels.terminal.doctor import Finding
-    from core.errors import Unavailable
+    from core.errors import Invalid, Unavailable
 
     settings = config.sandbox
     if settings.provider == "auto":
@@ -460,7 +460,7 @@ async def _sandbox(options: Options, config: Config) -> list[Finding]:
     try:
         provider = await compose.sandbox_provider(options.home, msgspec.structs.replace(config, sandbox=settings))
         problem = await provider.check()
-    except Unavailable as error:
+    except (Unavailable, Invalid) as error:
         if config.sandbox.provider == "auto":
             text = "bubblewrap does not work here: the agent has file tools, but cannot run commands"
             return [Finding("sandbox", "warn", text, str(error))]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import importlib
+import importlib.util
 import inspect
 import os
 import pkgutil
@@ -448,7 +449,7 @@ def find_actors(configured: Sequence[str]) -> Iterator[type[Actor[Any]]]:
             module = importlib.import_module(f"{module.__name__}.actor")
         yield from _declared_in(module)
     for info in pkgutil.iter_modules(importlib.import_module("channels").__path__):
-        if importlib.util.find_spec(f"channels.{info.name}.channel") if info.ispkg else False:
+        if info.ispkg and importlib.util.find_spec(f"channels.{info.name}.channel"):
             yield from _declared_in(importlib.import_module(f"channels.{info.name}.channel"))
     for plugin in installed(plugins.ACTORS):
         yield _actor(plugin.value, plugin.place)

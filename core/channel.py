@@ -10,7 +10,7 @@ been done once, by whatever process is there.
                 await desk.receive(message.room, message.text, key=message.id)
 
         async def deliver(self, reply: Reply) -> None:
-            await self.platform.send(reply.conversation, reply.text, key=reply.run)
+            await self.platform.send(reply.conversation, reply.text, key=reply.key)
 
 What is said where is in the log: which thread a conversation has, where each run came from, that its answer was
 delivered. A channel keeps nothing.
@@ -203,7 +203,7 @@ class Desk:
 
 
 class Channel(Actor[RunEnded]):
-    """Base of every channel. Subclasses implement `listen` and `deliver`.
+    """Base of every channel. Subclasses implement `listen` and `deliver`, and have a `name`.
 
     Guarantees: `deliver` is called for every end of a run that this channel asked for, until it returns; then
     `ReplyDelivered` is in the log. Non-guarantees: it is called once; a process may die after the platform took the

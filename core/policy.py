@@ -87,7 +87,7 @@ class Policy:
     once. A hook that raises, or takes longer than `deadline_seconds`, fails the run: nothing goes on unchecked. A tool
     call that was begun before a crash is not asked about again.
 
-    One object serves all runs of a process, so it keeps nothing of a run: that is in `view.state`. An `__init__` that
+    One object serves many runs, so it keeps nothing of a run: that is in `view.state`. An `__init__` that
     takes `settings` gets those of `installed.<name>` in the configuration.
     """
 

@@ -16,9 +16,9 @@ from typing import NamedTuple
 import anyio
 import structlog
 from anyio.abc import ObjectReceiveStream, ObjectSendStream, Process
+from watchfiles import awatch
 
 from core.config.settings import Config
-from core.errors import Invalid
 from core.plugins import GROUPS
 
 log = structlog.get_logger("sika.reload")
@@ -68,12 +68,7 @@ def _places(name: str) -> Iterator[Path]:
 
 
 async def serve(arguments: Sequence[str], places: Watched) -> None:
-    """Runs `sika` with these arguments until it is cancelled. What cannot start is started again at the next change.
-
-    Raises `Invalid` if the library that watches files is not installed.
-    """
-    if importlib.util.find_spec("watchfiles") is None:
-        raise Invalid("--reload needs watchfiles; install it with: pip install watchfiles")
+    """Runs `sika` with these arguments until it is cancelled. What cannot start is started again at the next change."""
     send, receive = anyio.create_memory_object_stream[list[str]](1)
     async with send, receive, anyio.create_task_group() as tasks:
         tasks.start_soon(_watch, places.folders, places.is_code, True, send)
@@ -87,8 +82,6 @@ async def _watch(
     """Sends the names of files that have changed. Single files are watched by their folders: editors put new files in
     the place of old ones.
     """
-    from watchfiles import awatch
-
     async for changes in awatch(*sorted(folders), watch_filter=matters, recursive=recursive):
         await send.send(sorted({os.path.basename(path) for _, path in changes}))
 
