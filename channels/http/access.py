@@ -13,12 +13,12 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
 from typing import NamedTuple
 
-import msgspec
 import structlog
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from channels.http.accounts import cookies
+from channels.http.bodies import plain
 from channels.http.call import Call
 from channels.http.errors import Forbidden, answer
 from channels.http.live import PRINCIPAL, Services
@@ -248,9 +248,8 @@ def middleware() -> Middleware:
 
 def unauthenticated(error: SikaError, status: int = 401) -> web.Response:
     """The contract's form of what goes wrong with signing in."""
-    body = msgspec.json.encode(Unauthorized(Refusal(error.code, str(error))))
     headers = {"Cache-Control": "no-store", **({"WWW-Authenticate": 'Bearer realm="sika"'} if status == 401 else {})}
-    return web.Response(status=status, body=body, content_type="application/json", headers=headers)
+    return plain(Unauthorized(Refusal(error.code, str(error))), status, headers)
 
 
 def presented(request: web.Request) -> str | None:

@@ -20,13 +20,25 @@ def decode(raw: bytes, kind: type[T]) -> T:
         found: T = _decoder(kind).decode(raw)
         return found
     except msgspec.ValidationError as error:
-        raise Invalid(str(error).replace("`", "")) from None
+        raise _refusal(error) from None
     except msgspec.DecodeError as error:
         raise Invalid(f"malformed JSON: {_placed(raw, str(error))}") from None
     except UnicodeDecodeError as error:
         raise Invalid(f"malformed JSON: not UTF-8 {_place(raw, error.start)}") from None
     except RecursionError:
         raise Invalid("malformed JSON: nested too deeply") from None
+
+
+def convert(value: Any, kind: type[T]) -> T:
+    """A JSON value as a struct. Raises `Invalid`."""
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        raise _refusal(error) from None
+
+
+def _refusal(error: msgspec.ValidationError) -> Invalid:
+    return Invalid(str(error).replace("`", ""))
 
 
 def check(values: Mapping[str, Any], kinds: Mapping[str, Any], where: str) -> None:

@@ -8,7 +8,7 @@
 
 Rules. A parameter is read from the request by its type, or else by its name:
 
-* a class with `of_call` (`Call`, `OwnedThread`), or a type that says how (`Made`), is made of the call;
+* a class with `of_call` (`Call`, `OwnedThread`), or a type with `Depends`, is resolved from the call;
 * `body` is the JSON body;
 * a variable of the path is its text;
 * any other is a parameter of the query string, or a `Header`. A text in its `Annotated` is its description. A sequence
@@ -55,10 +55,10 @@ class Header(NamedTuple):
     name: str
 
 
-class Made(NamedTuple):
-    """Marks a parameter that is made of the call; `errors`: what it may raise, as statuses."""
+class Depends(NamedTuple):
+    """Marks a parameter that is resolved from the call; `errors`: the statuses of what that may raise."""
 
-    make: Callable[[Call], Awaitable[Any]]
+    resolve: Callable[[Call], Awaitable[Any]]
     errors: Sequence[int] = (404,)
 
 
@@ -99,16 +99,16 @@ class Routes(list[Route]):
 
         def declare(function: E) -> E:
             endpoint = _Endpoint(function, path)
-            known = {"body": endpoint.body, "headers": endpoint.headers, **self._defaults, **fields}
-            known["answers"] = {**endpoint.answers, **known.get("answers", {})}
-            known["errors"] = (*endpoint.errors, *known.get("errors", ()))
+            route = {"body": endpoint.body, "headers": endpoint.headers, **self._defaults, **fields}
+            route["answers"] = {**endpoint.answers, **route.get("answers", {})}
+            route["errors"] = (*endpoint.errors, *route.get("errors", ()))
 
             @functools.wraps(function)
             async def handle(request: web.Request) -> web.StreamResponse:
                 return await endpoint.handle(request)
 
             query = tuple(endpoint.params.values())
-            self.append(Route(method, path, self._through(handle), query=query, scope=scope, **known))
+            self.append(Route(method, path, self._through(handle), query=query, scope=scope, **route))
             return function
 
         return declare
@@ -123,29 +123,29 @@ class _Endpoint:
         self._function = function
         self.status, self.answers, self.headers = _result(hints.pop("return"))
         self.body = hints.pop("body", None)
-        self._made = {name: made for name, kind in hints.items() if (made := _made(kind))}
+        self._depends = {name: depends for name, kind in hints.items() if (depends := _depends(kind))}
         self._path = [name for name in _VARIABLE.findall(path) if name in hints]
         self.params = {
             name: _param(name, kind, defaults[name])
             for name, kind in hints.items()
-            if name not in self._made and name not in self._path
+            if name not in self._depends and name not in self._path
         }
         fields = [
             (name, param.type) if param.required else (name, param.type, param.default)
             for name, param in self.params.items()
         ]
         self._query = msgspec.defstruct("Query", fields, kw_only=True)
-        self.errors = tuple({error for made in self._made.values() for error in made.errors})
+        self.errors = tuple({error for depends in self._depends.values() for error in depends.errors})
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
-        given = {name: request.match_info[name] for name in self._path}
+        arguments = {name: request.match_info[name] for name in self._path}
         if self.params:
-            given |= msgspec.structs.asdict(self._read(request))
+            arguments |= msgspec.structs.asdict(self._read(request))
         if self.body is not None:
-            given["body"] = decode(await request.read() or b"{}", self.body)
-        for name, made in self._made.items():
-            given[name] = await made.make(Call(request))
-        return self._answer(await self._function(**given))
+            arguments["body"] = decode(await request.read() or b"{}", self.body)
+        for name, depends in self._depends.items():
+            arguments[name] = await depends.resolve(Call(request))
+        return self._answer(await self._function(**arguments))
 
     def _read(self, request: web.Request) -> msgspec.Struct:
         sent = {name: value for name, param in self.params.items() if (value := _sent(request, param))}
@@ -160,8 +160,8 @@ class _Endpoint:
         if name not in sent:
             return Invalid(f"query: {reason[:1].lower()}{reason[1:]}")
         param = self.params[name]
-        known = _literals(param.type)
-        reason = f"one of {', '.join(known)}" if known else reason.partition(", got ")[0].lower()
+        values = _literals(param.type)
+        reason = f"one of {', '.join(values)}" if values else reason.partition(", got ")[0].lower()
         return Invalid(f"{param.name}: {reason}, got {str(sent[name])[:40]!r}")
 
     def _answer(self, result: Any) -> web.StreamResponse:
@@ -189,11 +189,11 @@ def _result(hint: Any) -> tuple[int, dict[int, Any], Mapping[str, str]]:
     return status, {status: tuple(shapes) if len(shapes) > 1 else shapes[0]}, PAGING if origin is Page else {}
 
 
-def _made(hint: Any) -> Made | None:
-    """How a parameter is made of the call, if it is."""
+def _depends(hint: Any) -> Depends | None:
+    """How a parameter is resolved from the call, if it is."""
     if hasattr(hint, "of_call"):
-        return Made(hint.of_call, getattr(hint, "errors", ()))
-    return next((extra for extra in _plain(hint)[1] if isinstance(extra, Made)), None)
+        return Depends(hint.of_call, getattr(hint, "errors", ()))
+    return next((extra for extra in _plain(hint)[1] if isinstance(extra, Depends)), None)
 
 
 def _param(name: str, hint: Any, default: Any) -> Param:

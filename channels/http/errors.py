@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import msgspec
 import structlog
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from channels.http import guard, traces
+from channels.http.bodies import plain
 from channels.http.routes import Handler
 from core.config.redaction import redactor
 from core.errors import Conflict, Invalid, NotFound, Refused, SikaError, Unavailable
@@ -57,8 +57,7 @@ _CODES: Mapping[int, str] = {400: "bad_request", 404: "not_found", 405: "method_
 
 
 def answer(status: int, detail: str, code: str, headers: Mapping[str, str] | None = None) -> web.Response:
-    body = msgspec.json.encode({"detail": redactor.text(detail), "code": code})
-    return web.Response(status=status, body=body, content_type="application/json", headers=headers)
+    return plain({"detail": redactor.text(detail), "code": code}, status, headers)
 
 
 def middleware(rules: guard.Rules, max_body_bytes: int) -> Middleware:

@@ -17,18 +17,24 @@ from core.user.schedules import Plan, Timing
 
 async def planned(
     call: Call,
+    before: Plan | None,
     *,
     timing: Timing,
     thread_id: str | None,
     asked: Json,
-    run_input: Json | None,
-    metadata: Json,
+    run_input: Json | None = None,
+    metadata: Json | None = None,
     overlap: Literal["skip", "allow"],
-    title: str | None,
+    title: str | None = None,
 ) -> Plan:
     """Returns a plan whose run is checked as if it were asked for now. `asked`: the fields of a client's request other
-    than the input and the metadata.
+    than the input and the metadata. What it leaves out stays as it is in the plan `before`.
     """
+    if before is not None:
+        asked, overlap, title = {**before.asked, **asked}, before.overlap, title or before.title
+        run_input = before.job.input if run_input is None else run_input
+        metadata = before.job.metadata if metadata is None else metadata
+    metadata = metadata or {}
     for what, name in ((run_input, "input"), (metadata, "metadata"), (asked, "the run")):
         storable(what, name)
     assistant = await call.services.assistants.resolve(call.user, asked.get("assistant_id"))

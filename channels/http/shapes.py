@@ -11,6 +11,13 @@ RunStatus = Literal["pending", "running", "success", "error", "timeout", "interr
 ThreadStatus = Literal["idle", "busy", "interrupted", "error"]
 
 
+def part_of(kind: type[msgspec.Struct], name: str, text: str, **more: Any) -> type[msgspec.Struct]:
+    """A struct of which any field may be left out: what `select` leaves of it. `more`: further fields."""
+    fields = {field.name: field.type for field in msgspec.structs.fields(kind)} | more
+    optional = [(field, of | msgspec.UnsetType, msgspec.UNSET) for field, of in fields.items()]
+    return msgspec.defstruct(name, optional, namespace={"__doc__": text})
+
+
 class Error(msgspec.Struct):
     """Every error: `detail` is for people, `code` for programs."""
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from channels.http.call import Call, OwnedThread
-from channels.http.endpoint import Made, Offset, Routes
+from channels.http.endpoint import Depends, Offset, Routes
 from channels.http.errors import HttpError
 from channels.http.live import ACTOR
 from channels.http.plans import planned, shown_assistant
@@ -118,7 +118,7 @@ async def _own(call: Call) -> Schedule:
     return task
 
 
-OwnTask = Annotated[Schedule, Made(_own)]
+OwnTask = Annotated[Schedule, Depends(_own)]
 ROUTES = Routes(mounts=API)
 _ALL, _ONE = "/scheduled-tasks", "/scheduled-tasks/{task_id}"
 _READ, _WRITE = "crons:read", "crons:write"
@@ -220,18 +220,15 @@ async def _plan(call: Call, wanted: PatchBody, before: Plan | None) -> Plan:
     thread_id = await _thread(call, wanted, before.thread if before else None)
     if before is not None and wanted.prompt is None and wanted.assistant_id is None:
         return msgspec.structs.replace(before, title=title, timing=timing, thread=thread_id)
-    written = {"messages": [{"type": "human", "content": wanted.prompt}]} if wanted.prompt is not None else None
+    asked = {"assistant_id": wanted.assistant_id} if wanted.assistant_id else {}
     return await planned(
         call,
+        before,
         timing=timing,
         thread_id=thread_id,
-        asked={
-            **(before.asked if before else _ASKED),
-            **({"assistant_id": wanted.assistant_id} if wanted.assistant_id else {}),
-        },
-        run_input=written or (before.job.input if before else None),
-        metadata=before.job.metadata if before else {},
-        overlap=before.overlap if before else "skip",
+        asked=asked if before else {**_ASKED, **asked},
+        run_input={"messages": [{"type": "human", "content": wanted.prompt}]} if wanted.prompt is not None else None,
+        overlap="skip",
         title=title,
     )
 

@@ -11,7 +11,7 @@ import msgspec
 from channels.http import shapes
 from channels.http.asked import check_options, model_names
 from channels.http.call import Call
-from channels.http.endpoint import Limit, Made, Offset, Page, Routes
+from channels.http.endpoint import Depends, Limit, Offset, Page, Routes
 from channels.http.kept import storable
 from channels.http.listings import Order, has_all, page, sort
 from channels.http.live import Services
@@ -130,9 +130,9 @@ async def _own(call: Call) -> Assistant:
     return one
 
 
-Named = Annotated[Assistant, Made(_named)]
+Named = Annotated[Assistant, Depends(_named)]
 """By its id, or by the name of an agent."""
-Own = Annotated[Assistant, Made(_own, (400, 404, 409))]
+Own = Annotated[Assistant, Depends(_own, (400, 404, 409))]
 """One of the user's own, which can be changed."""
 
 

@@ -11,7 +11,7 @@ from msgspec import UNSET, UnsetType
 
 from channels.http.asked import RunFields
 from channels.http.call import Call, OwnedThread
-from channels.http.endpoint import Limit, Made, Offset, Page, Routes
+from channels.http.endpoint import Depends, Limit, Offset, Page, Routes
 from channels.http.listings import Order, has_all, page, sort
 from channels.http.live import ACTOR
 from channels.http.plans import planned, shown_assistant
@@ -91,7 +91,7 @@ async def _own(call: Call) -> Schedule:
     return cron
 
 
-OwnCron = Annotated[Schedule, Made(_own)]
+OwnCron = Annotated[Schedule, Depends(_own)]
 ROUTES = Routes()
 _ONE = "/runs/crons/{cron_id}"
 _READ, _WRITE = "crons:read", "crons:write"
@@ -160,19 +160,16 @@ async def delete(call: Call, cron: OwnCron) -> None:
 
 async def _plan(call: Call, wanted: PatchBody, thread_id: str | None, before: Plan | None = None) -> Plan:
     """The plan that a request makes, or makes of the one before."""
-    said = {name: value for name in wanted.__struct_fields__ if (value := getattr(wanted, name)) is not None}
+    sent = msgspec.structs.asdict(wanted)
     return await planned(
         call,
+        before,
         timing=_timing(wanted, before.timing if before else None),
         thread_id=thread_id,
-        asked={
-            **(before.asked if before else {}),
-            **{name: value for name, value in said.items() if name not in _UNASKED},
-        },
-        run_input=said.get("input", before.job.input if before else None),
-        metadata=said.get("metadata", before.job.metadata if before else {}),
-        overlap=before.overlap if before else "allow",
-        title=before.title if before else None,
+        asked={name: value for name, value in sent.items() if value is not None and name not in _UNASKED},
+        run_input=wanted.input,
+        metadata=wanted.metadata,
+        overlap="allow",
     )
 
 

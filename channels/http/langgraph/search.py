@@ -16,7 +16,7 @@ from channels.http.langgraph import dumps
 from channels.http.langgraph.threads import thread_object
 from channels.http.listings import Order, descending, selected
 from channels.http.live import Services
-from channels.http.shapes import Interrupt, ThreadStatus
+from channels.http.shapes import Thread, ThreadStatus, part_of
 from core.errors import Invalid, NotFound, SikaError, Unavailable, ungrouped
 from core.events import Json
 from core.thread.state import ThreadState
@@ -58,21 +58,13 @@ class Highlight(msgspec.Struct):
     text: str
 
 
-class Found(msgspec.Struct, omit_defaults=True):
-    """A thread, or the fields of it that `select` names."""
-
-    thread_id: str | None = None
-    created_at: str | None = None
-    updated_at: str | None = None
-    state_updated_at: str | None = None
-    metadata: Json | None = None
-    status: ThreadStatus | None = None
-    config: Json | None = None
-    values: Json | None = None
-    interrupts: dict[str, list[Interrupt]] | None = None
-    error: Json | None = None
-    extracted: Json | None = None
-    highlights: list[Highlight] | None = None
+Found = part_of(
+    Thread,
+    "Found",
+    "A thread, or the fields of it that `select` names.",
+    extracted=Json,
+    highlights=list[Highlight],
+)
 
 
 class Broken(NamedTuple):

@@ -17,9 +17,9 @@ from channels.http.call import Call, OwnedThread, ReadableThread
 from channels.http.endpoint import Limit, Routes
 from channels.http.langgraph import dumps
 from channels.http.langgraph.snapshots import history, metadata, snapshot, timeline
-from channels.http.langgraph.threads import node_name
+from channels.http.langgraph.threads import NodeName
 from channels.http.live import Outlet
-from channels.http.shapes import Checkpoint, Interrupt, Task, Updated
+from channels.http.shapes import State, Updated, part_of
 from core.errors import Invalid, NotFound
 from core.events import Json
 from core.thread.state import ThreadState
@@ -35,22 +35,7 @@ PIECE_BYTES = 1 << 20
 """A longer history is sent piece by piece: it is never in memory as a whole."""
 
 
-class SelectedState(msgspec.Struct, omit_defaults=True):
-    """A state, or the fields of it that `select` names."""
-
-    values: Json = {}
-    next: list[str] = []
-    tasks: list[Task] = []
-    metadata: Json = {}
-    created_at: str | None = None
-    checkpoint: Checkpoint | None = None
-    parent_checkpoint: Checkpoint | None = None
-    checkpoint_id: str | None = None
-    parent_checkpoint_id: str | None = None
-    interrupts: list[Interrupt] = []
-
-
-States = Annotated[web.StreamResponse, list[SelectedState]]
+SelectedState = part_of(State, "SelectedState", "A state, or the fields of it that `select` names.")
 
 
 class CheckpointBody(msgspec.Struct):
@@ -61,7 +46,7 @@ class CheckpointBody(msgspec.Struct):
 
 class UpdateBody(msgspec.Struct):
     values: dict[str, Any] | list[dict[str, Any]] | None = None
-    as_node: str | None = None
+    as_node: NodeName | None = None
     checkpoint: dict[str, Any] | None = None
     checkpoint_id: str | None = None
 
@@ -110,10 +95,9 @@ async def update(call: Call, body: UpdateBody) -> Annotated[Json, Updated]:
     updates = body.values if isinstance(body.values, list) else [body.values or {}]
     if len(updates) > MOST - 1:
         raise Invalid(f"values: at most {MOST - 1} updates, got {len(updates)}")
-    node = node_name(body.as_node)
     writes = [inputs.with_messages(values, "values") for values in updates] or [{}]
     commands = call.services.commands
-    state, seq = await commands.write_state(call.user, call.thread_id, writes, node=node, base=base)
+    state, seq = await commands.write_state(call.user, call.thread_id, writes, node=body.as_node, base=base)
     made = snapshot(call.thread_id, state, state.commit_at(seq))
     return {**made, "configurable": made["checkpoint"]}
 
@@ -121,13 +105,13 @@ async def update(call: Call, body: UpdateBody) -> Annotated[Json, Updated]:
 @ROUTES("GET", f"{THREAD}/history", _READ, errors=(404,))
 async def get_history(
     call: Call, *, limit: Limit = 10, before: Annotated[str | None, "A checkpoint id; exclusive"] = None
-) -> States:
+) -> Annotated[web.StreamResponse, list[SelectedState]]:
     """The states at a thread's checkpoints, newest first."""
     return await _history(call, HistoryBody(limit=limit, before=before))
 
 
 @ROUTES("POST", f"{THREAD}/history", _READ, errors=(404,))
-async def post_history(call: Call, body: HistoryBody) -> States:
+async def post_history(call: Call, body: HistoryBody) -> Annotated[web.StreamResponse, list[SelectedState]]:
     """The states at a thread's checkpoints, newest first: those before one (`before`, exclusive), up to one
     (`checkpoint`), with certain `metadata`.
     """

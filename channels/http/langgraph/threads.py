@@ -24,13 +24,15 @@ RESERVED = ("owner_id", "user_id")
 """Metadata that says whose a thread is: the server's word, not the client's."""
 MOST_METADATA = 65_536
 """Bytes of JSON in what one request says of a thread."""
-MOST_MINUTES = 10 * 366 * 24 * 60
+NodeName = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
+"""As what a state is written: any name is accepted, as there are clients with nodes of their own."""
+Minutes = Annotated[float, msgspec.Meta(gt=0, le=10 * 366 * 24 * 60)]
 
 
 class Ttl(msgspec.Struct):
     """How long a thread lives after anything last happened in it, in minutes; and what goes then."""
 
-    ttl: float
+    ttl: Minutes
     strategy: Literal["delete", "keep_latest"] = "delete"
 
 
@@ -52,7 +54,7 @@ class CreateBody(msgspec.Struct):
     assistant_id: str | None = None
     if_exists: Literal["raise", "do_nothing"] | None = None
     supersteps: list[Superstep] | None = None
-    ttl: float | Ttl | None = None
+    ttl: Minutes | Ttl | None = None
 
 
 class Superstep(msgspec.Struct):
@@ -66,12 +68,12 @@ class Command(msgspec.Struct):
 class Update(msgspec.Struct):
     values: dict[str, Any] | None = None
     command: Command | None = None
-    as_node: str | None = None
+    as_node: NodeName | None = None
 
 
 class PatchBody(msgspec.Struct):
     metadata: dict[str, Any] | None = None
-    ttl: float | Ttl | msgspec.UnsetType | None = msgspec.UNSET
+    ttl: Minutes | Ttl | msgspec.UnsetType | None = msgspec.UNSET
 
 
 class PruneBody(msgspec.Struct):
@@ -171,15 +173,8 @@ def _supersteps(given: Sequence[Superstep]) -> list[Step]:
     for update in (update for step in given for update in step.updates):
         written = update.values or (update.command.update if update.command else None) or {}
         values = inputs.with_messages(written, "supersteps.values")
-        steps.append(Step(values, node_name(update.as_node), "update", len(steps) - 1))
+        steps.append(Step(values, update.as_node, "update", len(steps) - 1))
     return steps
-
-
-def node_name(given: str | None) -> str | None:
-    """As what a state is written: any name is accepted, as there are clients with nodes of their own."""
-    if given is not None and not 0 < len(given) <= 200:
-        raise Invalid("as_node: must be 1 to 200 characters")
-    return given
 
 
 def _metadata(given: Json | None) -> Json:
@@ -193,8 +188,6 @@ def _expiry(given: float | Ttl | None) -> ThreadExpirySet:
     if given is None:
         return ThreadExpirySet(minutes=None)
     wanted = given if isinstance(given, Ttl) else Ttl(given)
-    if not 0 < wanted.ttl <= MOST_MINUTES:
-        raise Invalid(f"ttl: must be more than 0 and at most {MOST_MINUTES} minutes, got {wanted.ttl:g}")
     return ThreadExpirySet(minutes=wanted.ttl, strategy=wanted.strategy)
 
 

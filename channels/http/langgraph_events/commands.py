@@ -8,6 +8,7 @@ from typing import Any, Literal
 import msgspec
 
 from channels.http.asked import Asked, RunBody
+from channels.http.bodies import convert, decode
 from channels.http.call import Call, OwnedThread, ReadableThread
 from channels.http.errors import BadRequest
 from channels.http.langgraph import runs
@@ -87,10 +88,9 @@ class _Respond(_Response):
 def envelope(raw: bytes) -> Command:
     """A command. Raises `BadRequest` unless it has an integer `id` and a `method`."""
     try:
-        return msgspec.json.decode(raw, type=Command)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        reason = str(error).replace("`", "")
-        raise BadRequest(f"a command needs an integer id, a method, and params if any: {reason}") from None
+        return decode(raw, Command)
+    except Invalid as error:
+        raise BadRequest(f"a command needs an integer id, a method, and params if any: {error}") from None
 
 
 async def execute(call: Call, command: Command) -> Json:
@@ -136,7 +136,7 @@ async def _start(call: Call, identity: int, params: Mapping[str, Any]) -> Json:
 async def _respond(call: Call, identity: int, params: Mapping[str, Any]) -> Json:
     """Answer questions; the run goes on as it was asked for, but from where the thread is."""
     state = (await OwnedThread.of_call(call)).state
-    given = _converted(params, _Respond)
+    given = convert(params, _Respond)
     responses = given.responses if given.responses is not None else [given]
     questions = _questions(state)
     if not responses or any(one.interrupt_id is None for one in responses):
@@ -193,16 +193,9 @@ _STATUS: Mapping[str, str] = {
 
 async def _asked(call: Call, body: Json) -> Asked:
     try:
-        return await runs.permitted(call, _converted(body, RunBody))
+        return await runs.permitted(call, convert(body, RunBody))
     except NotFound as error:  # the assistant; that a thread is not there is said by the status
         raise Failed("invalid_argument", str(error)) from None
-
-
-def _converted(params: Mapping[str, Any], kind: Any) -> Any:
-    try:
-        return msgspec.convert(params, kind)
-    except msgspec.ValidationError as error:
-        raise Failed("invalid_argument", str(error).replace("`", "")) from None
 
 
 def _questions(state: ThreadState) -> frozenset[str]:

@@ -10,10 +10,10 @@ import asyncio
 from collections.abc import AsyncIterable, AsyncIterator
 from contextlib import aclosing
 
-import msgspec
 import structlog
 from aiohttp import WSCloseCode, WSMsgType, web
 
+from channels.http.bodies import convert
 from channels.http.call import Call
 from channels.http.errors import BadRequest
 from channels.http.langgraph_events.commands import Command, envelope, execute, success
@@ -141,9 +141,9 @@ class Socket:
 
     async def _subscribe(self, feed: Feed, command: Command) -> None:
         try:
-            wanted = Filter(msgspec.convert(command.params or {}, Wanted))
-        except (Invalid, msgspec.ValidationError) as error:
-            await self._send(encode(failure(command.id, "invalid_argument", str(error).replace("`", ""))))
+            wanted = Filter(convert(command.params or {}, Wanted))
+        except Invalid as error:
+            await self._send(encode(failure(command.id, "invalid_argument", str(error))))
             return
         if len(self._names) >= MOST_SUBSCRIPTIONS:
             await self._send(encode(failure(command.id, "invalid_argument", "too many subscriptions; unsubscribe")))

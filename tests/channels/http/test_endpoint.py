@@ -13,7 +13,7 @@ from aiohttp.test_utils import TestServer
 
 from channels.http import errors, guard
 from channels.http.call import Call
-from channels.http.endpoint import Accepted, Created, Endless, Header, Made, Page, Reply, Routes
+from channels.http.endpoint import Accepted, Created, Depends, Endless, Header, Page, Reply, Routes
 from channels.http.routes import API, PAGING, SSE, mount
 from core.config.settings import Http
 from core.errors import NotFound
@@ -33,7 +33,7 @@ async def _known(call: Call) -> Thing:
     return Thing("one")
 
 
-Known = Annotated[Thing, Made(_known, (404, 409))]
+Known = Annotated[Thing, Depends(_known, (404, 409))]
 ROUTES = Routes(mounts=API, errors=(400,))
 
 
@@ -156,7 +156,7 @@ async def test_what_is_refused(url: str, path: str, detail: str) -> None:
     assert (await ask(url, "GET", path))[:2] == (422, {"detail": detail, "code": "invalid"})
 
 
-async def test_what_is_made_of_the_call(url: str) -> None:
+async def test_what_depends_on_the_call(url: str) -> None:
     status, answer, headers = await ask(url, "GET", "/things/1")
     assert (status, answer, headers["X-Thing"]) == (206, {"name": "one", "size": 0}, "1")
     assert (await ask(url, "GET", "/others/2"))[0] == 404
