@@ -23,12 +23,12 @@ pytestmark = pytest.mark.anyio
 
 SECONDS = 280.0
 SCREEN = 50
-CALLS = 300
+CALLS = 150
 """Model calls of the run; the last one asks for what a person has to approve."""
-LAST = 320
+LAST = 164
 """The answer to the person. What comes after it is asked for when there is a budget."""
-BUSY, CUT_OFF, DOWN = range(40, 44), range(120, 122), 200
-MESSAGES = 100
+BUSY, CUT_OFF, DOWN = range(20, 24), range(60, 62), 100
+MESSAGES = 50
 """So many are summarised."""
 NOTES = "/mnt/user-data/workspace/notes"
 SOON = {"retry-after-ms": "5"}
@@ -97,7 +97,7 @@ async def until_ended(server: Server, client: Browser, thread_id: str, run_id: s
     async def ended() -> bool:
         return await client.status(server, thread_id, run_id) not in ("pending", "running", "503")
 
-    await wait_for(ended, SECONDS)
+    await wait_for(ended, SECONDS, every=0.2)
     return await client.status(server, thread_id, run_id)
 
 
@@ -179,7 +179,7 @@ def check_story(story: str, events: Sequence[Any]) -> None:
         r"model\.failed .*try 3 of 3.*another model.*out of order",
         r"failover switched: main → backup",
         r"context\.compacted",
-        r"approval\.requested .*bash .*step-299 .*waits",
+        rf"approval\.requested .*bash .*step-{CALLS - 1} .*waits",
         r"run\.paused",
         r"run\.requested .*go on",
         r"approval\.resolved .*approved by default",
@@ -254,4 +254,4 @@ async def wait_for_turn(models: ModelServer, turn: int) -> None:
     async def asked() -> bool:
         return bool(models.requests) and models.requests[-1].turn >= turn
 
-    await wait_for(asked, SECONDS)
+    await wait_for(asked, SECONDS, every=0.2)

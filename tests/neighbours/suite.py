@@ -17,6 +17,7 @@ import time
 import zipfile
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -137,6 +138,7 @@ async def hostile_files(world: World) -> None:
         await response.read()
 
 
+@cache
 def bomb() -> bytes:
     with io.BytesIO() as file:
         with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ OVER = 1.5
 OVER_SECONDS = 10.0
 
 
+@cache
 def budgets() -> dict[str, float]:
     return json.loads(RECORD.read_text()) if RECORD.exists() else {}
 
@@ -31,14 +33,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--durations-write", action="store_true", help=f"write {RECORD.name}")
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Slow files are not even imported: that would take longer than the fast tests."""
+    if not config.getoption("--fast") or not collection_path.is_relative_to(TESTS):
+        return None
+    seconds = budgets().get(str(collection_path.relative_to(TESTS)), 0.0)
+    return seconds > FAST_SECONDS or None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest files first, so that none of them is left alone at the end."""
     seconds = budgets()
     items.sort(key=lambda item: -seconds.get(_file(item.nodeid), 0.0))
-    if config.getoption("--fast"):
-        slow = [item for item in items if seconds.get(_file(item.nodeid), 0.0) > FAST_SECONDS]
-        config.hook.pytest_deselected(items=slow)
-        items[:] = items[len(slow) :]
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

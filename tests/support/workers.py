@@ -57,13 +57,15 @@ def configure(path: Path, models: ModelServer, *, more_models: Sequence[Any] = (
     return path
 
 
-async def wait_for(condition: Callable[[], Coroutine[Any, Any, bool]], seconds: float = DEADLINE) -> None:
+async def wait_for(
+    condition: Callable[[], Coroutine[Any, Any, bool]], seconds: float = DEADLINE, *, every: float = 0.02
+) -> None:
     """For what tells nobody when it happens."""
     async with asyncio.timeout(seconds):
         while True:
             if await condition():
                 return
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(every)
 
 
 def plain_logs() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -92,8 +90,8 @@ print(client.chat("Hi", model_name="hello"))
 @pytest.mark.parametrize("rest", ["", "next(client.stream('Hi', model_name='hello'))", "raise SystemExit"])
 def test_a_script_need_not_close_its_client(tmp_path: Path, config: Path, rest: str) -> None:
     home = tmp_path / "home"
-    script = SCRIPT.format(config=str(config), home=str(home), rest=rest)
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=DEADLINE, check=False)
+    (tmp_path / "script.py").write_text(SCRIPT.format(config=str(config), home=str(home), rest=rest))
+    done = warm.run("script", cwd=tmp_path, timeout=DEADLINE)
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{HELLO}\n", "")
     assert list(processes(home)) == []
     assert not (home / "server.json").exists()

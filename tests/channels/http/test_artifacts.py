@@ -8,6 +8,7 @@ import io
 import os
 import socket
 import zipfile
+from contextlib import chdir
 from pathlib import Path
 from typing import Any
 
@@ -193,8 +194,7 @@ async def test_ways_out(api: Api, outputs: Path, services: Services, path: str, 
     (outputs / "a.txt").write_text("a")
     (outputs / "folder").mkdir()
     os.mkfifo(outputs / "pipe")
-    with socket.socket(socket.AF_UNIX) as listener:
-        os.chdir(outputs)
+    with socket.socket(socket.AF_UNIX) as listener, chdir(outputs):
         listener.bind("socket")
     (outputs / "link-out").symlink_to(secret)
     (outputs / "link-up").symlink_to("../../../../../../secret")

@@ -450,7 +450,7 @@ async def test_what_other_policies_added_stays() -> None:
 
 
 async def test_the_next_model_is_asked_if_one_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(summaries, "SECONDS", 0.05)
+    monkeypatch.setattr(summaries, "SECONDS", 0.5)
     on, silent, broken, empty, good = turn(TALK), writer(None), writer(ValueError("x")), writer(" "), writer()
     await model_call(policy(silent, broken, empty, good), on, Asked())
     [event] = recorded(on)
