@@ -7,9 +7,10 @@ from collections.abc import Iterator
 import pytest
 
 from core.config.redaction import redactor
-from tests.support import certificates
+from tests.support import certificates, memory
 
 certificates.leave_out()
+memory.use()
 pytest_plugins = ["tests.support.budget"]
 
 

@@ -68,7 +68,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
         ("actors", f"{HERE}:number", "not an Actor class"),
         ("tools", f"{HERE}:number", "not a core.tools.Tool; declare it with @tool()"),
         ("policies", f"{HERE}:number", "not a core.policy.Policy class"),
-        ("protocols", "tests.extending.pages", "a module with ROUTES, a tuple of Route, is expected"),
+        ("protocols", "tests.extending.pages", "a module with ROUTES, a list of Route, is expected"),
         ("protocols", HERE, "GET /api/threads/{thread_id}/log is taken"),
         ("events", "nowhere", "No module named 'nowhere'"),
     ],
