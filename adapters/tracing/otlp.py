@@ -18,7 +18,7 @@ from adapters.tracing.spans import Spans, Value
 from core.config.settings import Tracing
 from core.errors import Unavailable
 from core.events import Record, thread
-from core.log.store import Ear, EventLog
+from core.log.store import EventLog, Listener
 
 if TYPE_CHECKING:
     from adapters.tracing.pipeline import Pipeline
@@ -66,27 +66,27 @@ class Exporter:
         return Pipeline(self._endpoint, self._headers, self._resource)
 
     async def _follow(self) -> None:
-        with self._log.listen(None) as ear:
+        with self._log.listen(None) as listener:
             behind = True
             try:
                 while True:
                     try:
-                        behind = await self._advance(ear, behind)
+                        behind = await self._advance(listener, behind)
                     except Unavailable as error:
                         log.warning("spans wait for the log", error=str(error))
                         behind = True
                     await asyncio.sleep(GATHER_SECONDS)
             finally:
-                records, lost = await ear.drain()
+                records, lost = await listener.drain()
                 for record in [] if behind or lost else records:
                     self._put(record)
 
-    async def _advance(self, ear: Ear, behind: bool) -> bool:
+    async def _advance(self, listener: Listener, behind: bool) -> bool:
         """Adds the events that came. Returns True if some were lost, and the log must be read."""
         if behind:
             async for record in self._log.between(self._seq, await self._log.last()):
                 await self._take(record)
-        records, lost = await ear.take()
+        records, lost = await listener.take()
         for record in records:
             await self._take(record)
         return lost

@@ -179,12 +179,12 @@ class Gate:
 
     async def _watch(self) -> None:
         """Ends what is still being sent to those who may not have it any more."""
-        with self._log.listen(ACCOUNTS) as ear:
+        with self._log.listen(ACCOUNTS) as listener:
             while True:
                 await self._sweep()
                 with suppress(TimeoutError):
                     async with asyncio.timeout(EXPIRY_SECONDS):
-                        await ear.take()
+                        await listener.take()
 
     async def _sweep(self) -> None:
         if not self._inside:

@@ -98,7 +98,7 @@ class EventLog:
         self.position = 0
         """Stream sequence up to which every listener has been served."""
         self._stream = bus.names.stream("log")
-        self._ears: dict[Aggregate | None, set[Ear]] = {}
+        self._listeners: dict[Aggregate | None, set[Listener]] = {}
         self._blobs = _Blobs(bus)
         self._active = False
         self._live: Subscription | None = None
@@ -408,32 +408,32 @@ class EventLog:
                     log.warning("log out of reach", error=str(error))
 
     @contextmanager
-    def listen(self, aggregate: Aggregate | None, *, bodies: bool = True) -> Iterator[Ear]:
+    def listen(self, aggregate: Aggregate | None, *, bodies: bool = True) -> Iterator[Listener]:
         """Yields a buffer that gets every event of an aggregate (None: of all) from `position` on. Without `bodies`,
         those in the object store are not fetched.
         """
-        ear = Ear(self.whole if bodies else None)
-        ears = self._ears.setdefault(aggregate, set())
-        ears.add(ear)
+        listener = Listener(self.whole if bodies else None)
+        listeners = self._listeners.setdefault(aggregate, set())
+        listeners.add(listener)
         try:
-            yield ear
+            yield listener
         finally:
-            ears.discard(ear)
-            if not ears and self._ears.get(aggregate) is ears:
-                del self._ears[aggregate]
+            listeners.discard(listener)
+            if not listeners and self._listeners.get(aggregate) is listeners:
+                del self._listeners[aggregate]
 
     async def follow(self, aggregate: Aggregate, *, after: int = 0) -> AsyncIterator[Record]:
         """Yields the aggregate's events after a sequence, complete and in order, for ever. Never skips, however slow
         the reader.
         """
-        with self.listen(aggregate) as ear:
+        with self.listen(aggregate) as listener:
             behind = True
             while True:
                 if behind:
                     async for record in self.read(aggregate, after=after):
                         after = record.seq
                         yield record
-                records, behind = await ear.take()
+                records, behind = await listener.take()
                 for record in records:
                     if record.seq > after:
                         after = record.seq
@@ -534,13 +534,13 @@ class EventLog:
     def _deliver(self, record: Record) -> None:
         aggregate = record.aggregate
         self._note(aggregate, record.seq)
-        for ear in self._ears.get(aggregate, ()):
-            ear.put(record)
-        for ear in self._ears.get(None, ()):
-            ear.put(record)
+        for listener in self._listeners.get(aggregate, ()):
+            listener.put(record)
+        for listener in self._listeners.get(None, ()):
+            listener.put(record)
 
 
-class Ear:
+class Listener:
     """A listener's bounded buffer. Overflow drops the buffer, and `take` reports it. Followers of a thread may `put`
     other items between its records, such as previews.
     """

@@ -64,14 +64,14 @@ class Dispatcher:
 
     async def run(self) -> None:
         """Runs for as long as the process."""
-        with self._log.listen(None, bodies=False) as ear:
+        with self._log.listen(None, bodies=False) as listener:
             behind = True
             while True:
                 if behind:
                     await self._catch_up()
-                records, behind = await ear.take()
+                records, behind = await listener.take()
                 await asyncio.sleep(GATHER_SECONDS)
-                more, lost = await ear.drain()
+                more, lost = await listener.drain()
                 behind = behind or lost
                 if not behind:
                     await self._dispatch([*records, *more])

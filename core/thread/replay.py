@@ -184,7 +184,7 @@ class ReplayJournal:
 
     def _of_call(self, records: Sequence[Record], call_id: str) -> Record | None:
         """What was recorded of a call of the last answer: some models repeat call ids."""
-        first = bisect_right(records, self.state.said_seq(), key=lambda record: record.seq)
+        first = bisect_right(records, self.state.answer_seq(), key=lambda record: record.seq)
         return next((r for r in records[first:] if getattr(r.event, "call_id", "") == call_id), None)
 
     def _took(self, record: Record) -> None:

@@ -78,7 +78,7 @@ from core.events import (
     ToolRequested,
     thread,
 )
-from core.log.store import Ear
+from core.log.store import Listener
 from core.thread.previews import Previewer, Progress, Pump
 from core.thread.state import Run, ThreadState, unanswered
 from core.thread.threads import Threads, folded
@@ -106,7 +106,7 @@ class CallRef(NamedTuple):
     @classmethod
     def of(cls, journal: Journal, call_id: str) -> CallRef:
         """Returns the call of that id that the newest answer made."""
-        return cls(journal.id, journal.state.said_seq(), call_id)
+        return cls(journal.id, journal.state.answer_seq(), call_id)
 
     @property
     def key(self) -> str:
@@ -308,11 +308,11 @@ class OwnedRun:
         if state.seq > self.state.seq:
             self.state = state
 
-    async def watch(self, ear: Ear, scope: anyio.CancelScope) -> None:
+    async def watch(self, listener: Listener, scope: anyio.CancelScope) -> None:
         """Follows the thread; cancels the scope when the run is asked to stop or taken over."""
         while True:
             try:
-                records, lost = await ear.take()
+                records, lost = await listener.take()
                 newest = records[-1].seq if records else 0
                 if lost or newest > self.state.seq:
                     async with self._lock:
@@ -498,12 +498,15 @@ class RunActor(Actor[RunRequested]):
         owned = OwnedRun(self.name, worker, wakeup.aggregate.id, state, run)
         worker.owned.add(run.id)
         try:
-            with worker.threads.log.listen(wakeup.aggregate) as ear:  # before the claim: nothing after it is missed
-                return await self._own(owned, ear, wakeup, worker)
+            # Before the claim: nothing after it is missed.
+            with worker.threads.log.listen(
+                wakeup.aggregate
+            ) as listener:  # before the claim: nothing after it is missed
+                return await self._own(owned, listener, wakeup, worker)
         finally:
             worker.owned.discard(run.id)
 
-    async def _own(self, owned: OwnedRun, ear: Ear, wakeup: Wakeup, worker: Worker) -> ThreadState:
+    async def _own(self, owned: OwnedRun, listener: Listener, wakeup: Wakeup, worker: Worker) -> ThreadState:
         run, prepared = owned.run, None
         if run.cancel is None:
             if run.stalled >= STALLED_ATTEMPTS:
@@ -516,7 +519,7 @@ class RunActor(Actor[RunRequested]):
             begun = RunStarted(attempt=owned.attempt, worker=worker.name, lease=wakeup.seq, delivery=wakeup.order)
             prepared = await self._begin(owned, begun)
         while True:
-            outcome = None if prepared is None or owned.stopping else await self._attempt(owned, prepared, ear)
+            outcome = None if prepared is None or owned.stopping else await self._attempt(owned, prepared, listener)
             if isinstance(owned.broken, Unavailable) and not owned.unstored:
                 raise await self._suspended(owned, owned.broken)
             if owned.broken:
@@ -541,14 +544,14 @@ class RunActor(Actor[RunRequested]):
             await owned.claim(begun)
             return failure
 
-    async def _attempt(self, owned: OwnedRun, prepared: Prepared[Any] | RunFailed, ear: Ear) -> Event | None:
+    async def _attempt(self, owned: OwnedRun, prepared: Prepared[Any] | RunFailed, listener: Listener) -> Event | None:
         """Does the run. Returns its last event, or None if it was stopped."""
         if isinstance(prepared, RunFailed):
             return prepared
         outcome: Event | None = None
         async with anyio.create_task_group() as tasks:
             with anyio.CancelScope() as scope:
-                tasks.start_soon(owned.watch, ear, scope)
+                tasks.start_soon(owned.watch, listener, scope)
                 try:
                     async with asyncio.timeout(self.run_seconds) as deadline:
                         await self.perform(owned, prepared)

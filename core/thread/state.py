@@ -207,7 +207,7 @@ class ThreadState:
             yield index
             index = self.commits[index].parent
 
-    def said_seq(self) -> int:
+    def answer_seq(self) -> int:
         """Sequence of the newest model answer on the way back from the head, 0 if there is none."""
         index = self.head
         while index >= 0 and self.commits[index].node != "model":

@@ -339,12 +339,12 @@ class Views:
     # ── following ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _follow(self, database: Database) -> None:
-        with self.log.listen(None) as ear:
+        with self.log.listen(None) as listener:
             behind = True
             while True:
                 if behind:
                     await self._catch_up(database)
-                records, behind = await ear.take()
+                records, behind = await listener.take()
                 if not behind:
                     await self._apply(database, [record for record in records if record.seq > database.seq])
                 with suppress(TimeoutError):

@@ -198,12 +198,12 @@ async def test_a_thousand_that_are_due_at_once(endpoint: Endpoint, tmp_path: Pat
             made = [ScheduleCreated(schedule=name, plan=plan) for name in names[start : start + 200]]
             await person.launch.schedules.decide(USER, lambda _, made=made: made, actor="http")  # type: ignore[misc]
     async with process(endpoint, tmp_path) as running:
-        with running.log.listen(None) as ear:
+        with running.log.listen(None) as listener:
             await Person(running).create(-1, identity="last")
             requested: list[Record] = []
             with anyio.fail_after(60):
                 while len(requested) < 1001:
-                    records, lost = await ear.take()
+                    records, lost = await listener.take()
                     assert not lost
                     requested += [record for record in records if record.type == "run.requested"]
         assert len({record.run for record in requested}) == 1001

@@ -851,7 +851,7 @@ async def test_who_was_held_up_looks_before_it_asks(
         monkeypatch.setattr(run, "watch", None)
         state = await running.threads.load(name)
         taken = RunStarted(attempt=2, worker="other", lease=state.runs["r"].lease, delivery=1 << 60)
-        monkeypatch.setattr(running.log, "_ears", {})  # it has not heard of it yet
+        monkeypatch.setattr(running.log, "_listeners", {})  # it has not heard of it yet
         await running.log.append(thread(name), [taken], expected=state.seq, actor="lead", run="r")
         await run.confirm()  # nothing tells it to look
         running.queue._extended -= 3 * running.queue.lease_seconds

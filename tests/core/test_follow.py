@@ -92,11 +92,11 @@ async def test_a_lost_last_message_is_found_without_another(lossy: Lossy) -> Non
 
 async def test_a_lost_big_body_is_found_too(lossy: Lossy) -> None:
     thread, event = fresh(), StatePatched(values={"text": "x" * 100_000})
-    with lossy.listen(thread) as ear:
+    with lossy.listen(thread) as listener:
         lossy.deaf = True
         [written] = await append(lossy, thread, event)
         with anyio.fail_after(60):
-            records, lost = await ear.take()
+            records, lost = await listener.take()
     assert ([(r.id, r.event) for r in records], lost) == ([(written.id, event)], False)
 
 
@@ -129,14 +129,14 @@ async def caught_up(log: EventLog, seq: int) -> None:
 async def test_a_listener_is_told_that_it_lost_something(log: EventLog, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(core_log, "BUFFERED", 5)
     thread = fresh()
-    with log.listen(None) as ear:
+    with log.listen(None) as listener:
         last = await write(log, thread, 6)
         await caught_up(log, last)
-        assert await ear.take() == ([], True)
+        assert await listener.take() == ([], True)
         [record] = await append(log, thread, ThreadAnnotated(metadata={}), expected=last)
-        records, lost = await ear.take()
+        records, lost = await listener.take()
     assert ([r.id for r in records], lost) == ([record.id], False)
-    assert not log._ears
+    assert not log._listeners
 
 
 async def test_from_the_middle_and_from_the_end(any_log: EventLog) -> None:

@@ -478,10 +478,10 @@ async def test_a_start_beside_a_busy_writer_reads_nothing_of_the_past(
 
     monkeypatch.setattr(second, "last", slow)
     monkeypatch.setattr(second, "_heal", heal)
-    with second.listen(None) as ear:
+    with second.listen(None) as listener:
         await second.start()
         with anyio.fail_after(DEADLINE):
-            records, _ = await ear.take()
+            records, _ = await listener.take()
     assert (len(records), healed) == (1, [])
 
 

@@ -71,7 +71,7 @@ def test_a_turn() -> None:
         (30, -1, "input", "__start__", "r1", -1),
         (40, 0, "loop", "model", "r1", 0),
     ]
-    assert (state.said_seq(), state.status) == (40, "idle")
+    assert (state.answer_seq(), state.status) == (40, "idle")
 
 
 def test_the_input_is_written_when_the_run_starts() -> None:

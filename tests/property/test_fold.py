@@ -253,7 +253,7 @@ def test_what_is_derived_from_the_state_is_total(log: list[Record]) -> None:
     assert state.status in ("idle", "busy", "interrupted", "error")
     unanswered(state.messages)
     next_nodes(state.messages)
-    state.said_seq()
+    state.answer_seq()
     assert state.active is None or state.active.open
     for number in range(len(state.commits)):
         state.values_at(number)

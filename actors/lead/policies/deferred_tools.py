@@ -94,7 +94,7 @@ class DeferredTools(AgentMiddleware[Any, Turn, Any]):
         """Returns the names promoted before the answer with this call; searches of the same answer do not count."""
         state, message = turn.state, message_of(turn, call_id) or {}
         if any(call["name"] == SEARCH for call in message.get("tool_calls", ())):
-            return self._promoted(state.values_at(state.commit_at(state.said_seq())))
+            return self._promoted(state.values_at(state.commit_at(state.answer_seq())))
         return self._promoted(state.values)
 
 

@@ -49,7 +49,7 @@ class Vision(AgentMiddleware[Any, Turn, Any]):
                 left -= len(data)
             except Invalid as error:
                 content.append(_text(f"- {image.path}: cannot be shown any more ({error})"))
-        identity = f"images-{turn.state.said_seq()}"
+        identity = f"images-{turn.state.answer_seq()}"
         return HumanMessage(content, id=identity, name=NAME, additional_kwargs={"hide_from_ui": True})
 
 

@@ -33,9 +33,9 @@ async def _forgetting(services: Services) -> None:
     state.
     """
     _drop()
-    with services.log.listen(None, bodies=False) as ear:
+    with services.log.listen(None, bodies=False) as listener:
         while True:
-            records, lost = await ear.take()
+            records, lost = await listener.take()
             erased = {record.aggregate.id: record.seq for record in records if record.type in _FORGET}
             if erased or lost:
                 _drop()

@@ -27,7 +27,7 @@ from itertools import islice
 
 from channels.http.langgraph_events.filters import Filter
 from channels.http.langgraph_events.tape import Tape, milliseconds
-from channels.http.langgraph_events.wire import Namespace, Slot, Told, place
+from channels.http.langgraph_events.wire import Namespace, Slot, WireEvent, place
 from channels.http.live import Live
 from channels.http.sse import PAUSE_EVERY
 from core.events import Record, thread
@@ -40,7 +40,7 @@ SNAPSHOTS = 100
 """Values and checkpoints of the past that a client without `since` gets."""
 RECALL_SECONDS = 1.0
 
-Item = Told | Beat
+Item = WireEvent | Beat
 
 
 class Feed:
@@ -127,7 +127,7 @@ class Feed:
             async for told in self._recall():
                 yield told
 
-    def _fact(self, record: Record) -> list[Told]:
+    def _fact(self, record: Record) -> list[WireEvent]:
         told = self._tape.fact(record)
         self._check()
         return told
@@ -137,7 +137,7 @@ class Feed:
 
     # ── the past ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _past(self, records: Sequence[Record], wanted: Filter) -> AsyncIterator[Told]:
+    async def _past(self, records: Sequence[Record], wanted: Filter) -> AsyncIterator[WireEvent]:
         now = self._tape.state
         after, snapshots_from = -1, 0
         if wanted.present:
@@ -149,7 +149,7 @@ class Feed:
         async for told in self._replayed(records, wanted, after, snapshots_from):
             yield told
 
-    async def _recall(self) -> AsyncIterator[Told]:
+    async def _recall(self) -> AsyncIterator[WireEvent]:
         """Tell of the last run after all, unless another one was asked for."""
         recalled, self._recalled, self._recall_due = self._recalled, {}, False
         for name, records in recalled.items():
@@ -164,7 +164,7 @@ class Feed:
 
     async def _replayed(
         self, records: Sequence[Record], wanted: Filter, after: int, snapshots_from: int = 0
-    ) -> AsyncIterator[Told]:
+    ) -> AsyncIterator[WireEvent]:
         """What the facts tell after a number."""
         first = next((i for i, record in enumerate(records) if place(record.seq, Slot.ENDED) > after), len(records))
         state, clock = await asyncio.to_thread(_folded, records[:first])

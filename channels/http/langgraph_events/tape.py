@@ -13,7 +13,7 @@ from datetime import datetime
 from channels.http.langgraph import dumps
 from channels.http.langgraph.snapshots import parent_seq
 from channels.http.langgraph_events.blocks import Body, Said, tool_message
-from channels.http.langgraph_events.wire import MOST_QUESTIONS, ROOT, Namespace, Slot, Told, encode, place
+from channels.http.langgraph_events.wire import MOST_QUESTIONS, ROOT, Namespace, Slot, WireEvent, encode, place
 from core.events import (
     ContextCompacted,
     Interrupt,
@@ -83,14 +83,14 @@ class Tape:
         """The newest fact that was fed."""
         return self.state.seq
 
-    def fact(self, record: Record) -> list[Told]:
+    def fact(self, record: Record) -> list[WireEvent]:
         before = self._folding.apply(record)
         self._clock = milliseconds(record, self._clock)
         told = list(self._tell(record, before))
         told += [one for run_id, preview in self._ahead.take() for one in self.preview(run_id, preview)]
         return told
 
-    def preview(self, run_id: str, preview: Preview | Progress) -> list[Told]:
+    def preview(self, run_id: str, preview: Preview | Progress) -> list[WireEvent]:
         """What is new in a preview; [] if nothing is, or if something before it is missing."""
         run = self.state.runs.get(run_id)
         if isinstance(preview, Progress):
@@ -113,13 +113,13 @@ class Tape:
         piece = Piece(new.part, new.text, new.index, new.call_id, new.name)
         return self._said(self._body.feed(piece))
 
-    def unfinished(self) -> list[Told]:
+    def unfinished(self) -> list[WireEvent]:
         """Everything that was told of the message that is being made."""
         return self._said(self._body.said) if self._body else []
 
     # ── what a fact tells ───────────────────────────────────────────────────────────────────────────────────────────
 
-    def _tell(self, record: Record, before: Before) -> Iterator[Told]:
+    def _tell(self, record: Record, before: Before) -> Iterator[WireEvent]:
         event = record.event
         if isinstance(event, ThreadForked | ThreadPruned | StatePatched):
             yield from self._step(record, before, whole=True)
@@ -171,7 +171,7 @@ class Tape:
                     yield from self._step(record, before, whole=True)
                 yield from self._lifecycle(record, run, Slot.ENDED, "interrupted")
 
-    def _started(self, record: Record, run: Run, before: Before) -> Iterator[Told]:
+    def _started(self, record: Record, run: Run, before: Before) -> Iterator[WireEvent]:
         yield from self._lifecycle(record, run, Slot.RUNNING, "running")
         if run.request.resume and before.paused and self._wants("input", ROOT):
             told = answered(before, run.request.resume)
@@ -191,12 +191,12 @@ class Tape:
         yield from self._step(record, before, whole=True)
         yield from self._model_next(record)
 
-    def _model_next(self, record: Record) -> Iterator[Told]:
+    def _model_next(self, record: Record) -> Iterator[WireEvent]:
         if next_nodes(self.state.messages) == ["model"] and self._wants("tasks", ROOT):
             given = dumps.values(self.state.values)
             yield from self._task_start(record, _model_task(self.state), "model", given)
 
-    def _model_completed(self, record: Record, event: ModelCompleted, before: Before) -> Iterator[Told]:
+    def _model_completed(self, record: Record, event: ModelCompleted, before: Before) -> Iterator[WireEvent]:
         identity = str(event.message.get("id"))
         if self._body is not None and self._body.message != identity:
             yield from self._broken_off()
@@ -208,7 +208,7 @@ class Tape:
         yield from self._task_end(record, _model_task(before), "model", update, None)
         yield from self._step(record, before)
 
-    def _tool_requested(self, record: Record, event: ToolRequested) -> Iterator[Told]:
+    def _tool_requested(self, record: Record, event: ToolRequested) -> Iterator[WireEvent]:
         asked = next((call for call in unanswered(self.state.messages) if call["id"] == event.call_id), None)
         args = event.args if event.args is not None else (asked or {}).get("args", {})
         data = {"event": "tool-started", "tool_call_id": event.call_id, "tool_name": event.name, "input": args}
@@ -217,7 +217,7 @@ class Tape:
             call = {"type": "tool_call", "id": event.call_id, "name": event.name, "args": args}
             yield from self._task_start(record, record.id, "tools", call)
 
-    def _tool_completed(self, record: Record, event: ToolCompleted, run: Run, before: Before) -> Iterator[Told]:
+    def _tool_completed(self, record: Record, event: ToolCompleted, run: Run, before: Before) -> Iterator[WireEvent]:
         message = event.message
         error = str(message.get("content")) if message.get("status") == "error" else None
         outcome = (
@@ -239,22 +239,22 @@ class Tape:
 
     # ── kinds of events ─────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _lifecycle(self, record: Record, run: Run, slot: Slot, phase: str, **more: str) -> Iterator[Told]:
+    def _lifecycle(self, record: Record, run: Run, slot: Slot, phase: str, **more: str) -> Iterator[WireEvent]:
         """Clients learn the run from the id: the form is what LangGraph's server gives it."""
         data = {"event": phase, "graph_name": run.request.assistant, **more}
         yield from self._event(record, slot, "lifecycle", data, identity=f"synth:{run.id}:lc||{phase}")
 
-    def _asked(self, record: Record, run: Run, number: int, one: Interrupt) -> Iterator[Told]:
+    def _asked(self, record: Record, run: Run, number: int, one: Interrupt) -> Iterator[WireEvent]:
         data = {"interrupt_id": one.id, "payload": one.value, "value": one.value}
         identity = f"synth:{run.id}:input||{one.id}"
         slot = Slot.INPUT + number
         yield from self._event(record, slot, "input", data, method="input.requested", identity=identity)
 
-    def _custom(self, record: Record, name: str, payload: Json) -> Iterator[Told]:
+    def _custom(self, record: Record, name: str, payload: Json) -> Iterator[WireEvent]:
         data = {"name": name, "payload": payload}
         yield from self._event(record, Slot.CUSTOM, f"custom:{name}", data, method="custom")
 
-    def _step(self, record: Record, before: Before, *, whole: bool | None = None) -> Iterator[Told]:
+    def _step(self, record: Record, before: Before, *, whole: bool | None = None) -> Iterator[WireEvent]:
         """The state after a fact that changed it. `whole`: whether the step it belongs to is over."""
         if record.seq < self._snapshots_from:
             return
@@ -269,50 +269,50 @@ class Tape:
         if (committed if whole is None else whole) and self._wants("values", ROOT):
             yield from self._event(record, Slot.VALUES, "values", dumps.values(state.values))
 
-    def _task_start(self, record: Record, task: str, node: str, given: Json) -> Iterator[Told]:
+    def _task_start(self, record: Record, task: str, node: str, given: Json) -> Iterator[WireEvent]:
         data = {"id": task, "name": node, "input": given, "triggers": [f"branch:to:{node}"]}
         yield from self._event(record, Slot.TASK, "tasks", data)
 
-    def _task_end(self, record: Record, task: str, node: str, update: Json, error: str | None) -> Iterator[Told]:
+    def _task_end(self, record: Record, task: str, node: str, update: Json, error: str | None) -> Iterator[WireEvent]:
         data: Json = {"id": task, "name": node, "error": error, "result": update, "interrupts": []}
         yield from self._event(record, Slot.TASK_RESULT, "tasks", data)
         yield from self._event(record, Slot.UPDATES, "updates", {"node": node, "values": update})
 
     def _event(
         self, record: Record, slot: int, channel: str, data: Json, *, method: str = "", identity: str = ""
-    ) -> Iterator[Told]:
+    ) -> Iterator[WireEvent]:
         number = place(record.seq, slot)
         if number > self._after and self._wants(channel, ROOT):
             named = identity or f"{record.seq}-{int(slot)}"
-            yield Told(channel, method or channel, ROOT, named, number, self._clock, encode(data))
+            yield WireEvent(channel, method or channel, ROOT, named, number, self._clock, encode(data))
 
     # ── messages ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _finished(self, record: Record, said: list[Said], namespace: Namespace) -> Iterator[Told]:
+    def _finished(self, record: Record, said: list[Said], namespace: Namespace) -> Iterator[WireEvent]:
         number = place(record.seq, Slot.MESSAGE)
         if number > self._after:
             *told, last = self._said(said, namespace)
             yield from told
             yield last._replace(seq=number)
 
-    def _said(self, said: Iterable[Said], namespace: Namespace = ROOT) -> list[Told]:
+    def _said(self, said: Iterable[Said], namespace: Namespace = ROOT) -> list[WireEvent]:
         if not self._wants("messages", namespace):
             return []
         return [
-            Told("messages", "messages", namespace, identity, None, self._clock, encode(data))
+            WireEvent("messages", "messages", namespace, identity, None, self._clock, encode(data))
             for identity, data in said
         ]
 
-    def _broken_off(self) -> list[Told]:
+    def _broken_off(self) -> list[WireEvent]:
         """The message that is being made is not going to be finished."""
         body, self._body, self._reader = self._body, None, Reader()
         return self._said(body.abandon()) if body else []
 
-    def _progress(self, run: Run | None, progress: Progress) -> list[Told]:
+    def _progress(self, run: Run | None, progress: Progress) -> list[WireEvent]:
         if run is None or progress.call_id not in run.intents or not self._wants("tools", ROOT):
             return []
         data = {"event": "tool-output-delta", "tool_call_id": progress.call_id, "delta": progress.text}
-        return [Told("tools", "tools", ROOT, "", None, self._clock, encode(data))]
+        return [WireEvent("tools", "tools", ROOT, "", None, self._clock, encode(data))]
 
 
 def milliseconds(record: Record, newest: int = 0) -> int:

@@ -19,7 +19,7 @@ from channels.http.errors import BadRequest
 from channels.http.langgraph_events.commands import Command, envelope, execute, success
 from channels.http.langgraph_events.feed import Feed, Item
 from channels.http.langgraph_events.filters import Filter, Wanted
-from channels.http.langgraph_events.wire import Told, encode, failure
+from channels.http.langgraph_events.wire import WireEvent, encode, failure
 from channels.http.live import STALLED_SECONDS, Outlet
 from channels.http.sse import CONTENT_TYPE, HEARTBEAT, gathered, sending
 from core.errors import Invalid, NotFound, SikaError
@@ -57,7 +57,7 @@ async def play(call: Call, thread_id: str, wanted: Filter) -> web.StreamResponse
 
 async def _framed(items: AsyncIterable[Item]) -> AsyncIterator[bytes]:
     async for item in items:
-        yield item.framed() if isinstance(item, Told) else HEARTBEAT
+        yield item.framed() if isinstance(item, WireEvent) else HEARTBEAT
 
 
 # ── WebSocket ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -183,7 +183,7 @@ class Socket:
                 if isinstance(item, Beat):
                     await self.ws.ping()
                 else:
-                    await self.ws.send_str((item.encoded() if isinstance(item, Told) else item).decode())
+                    await self.ws.send_str((item.encoded() if isinstance(item, WireEvent) else item).decode())
         except TimeoutError:
             if self._call.request.transport is not None:
                 self._call.request.transport.abort()

@@ -60,7 +60,7 @@ def place(seq: int, slot: int = 0) -> int:
     return seq * STRIDE + slot
 
 
-class Told(NamedTuple):
+class WireEvent(NamedTuple):
     """One event. `seq` is None for what is not a fact yet; an empty `id` is not sent."""
 
     channel: str

@@ -11,7 +11,7 @@ import pytest
 from channels.http.langgraph.follow import ThreadFrames
 from channels.http.langgraph.frames import Cursor
 from channels.http.langgraph_events.tape import Tape
-from channels.http.langgraph_events.wire import Told
+from channels.http.langgraph_events.wire import WireEvent
 from core.events import ContextCompacted, Message, ModelCompleted, RunCompleted, ToolCompleted, ToolRequested
 from core.thread.messages import last_answers, timed
 from core.thread.state import COMPACTED, REMOVE_ALL, ThreadState, fold
@@ -106,7 +106,7 @@ def test_the_summary_is_no_message_of_the_stream() -> None:
         assert b"summary-1" not in b"".join(frame.data for frame in tell(story(), [mode]))
 
 
-def taped(told: Story) -> list[Told]:
+def taped(told: Story) -> list[WireEvent]:
     tape = Tape(ThreadState(), lambda channel, namespace: True)
     return [one for record in told.records for one in tape.fact(record)]
 

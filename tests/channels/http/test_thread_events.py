@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from channels.http.errors import BadRequest
 from channels.http.langgraph_events.filters import Filter, Wanted
 from channels.http.langgraph_events.tape import Tape, Wants
-from channels.http.langgraph_events.wire import CHANNELS, Slot, Told, place
+from channels.http.langgraph_events.wire import CHANNELS, Slot, WireEvent, place
 from core.errors import Invalid
 from core.events import (
     Event,
@@ -144,10 +144,10 @@ class Client:
     """Keeps what it has not seen, and puts messages together from nothing but their deltas."""
 
     def __init__(self) -> None:
-        self.seen: dict[str, Told] = {}
+        self.seen: dict[str, WireEvent] = {}
         self.since = -1
 
-    def hear(self, told: Iterable[Told]) -> None:
+    def hear(self, told: Iterable[WireEvent]) -> None:
         for one in told:
             self.seen.setdefault(one.id, one)
             self.since = max(self.since, -1 if one.seq is None else one.seq)
@@ -188,7 +188,7 @@ def text_of_block(content: Json) -> Any:
     return {"text": content.get("text"), "reasoning": content.get("reasoning"), "non_standard": ""}[content["type"]]
 
 
-def whole(story: Story, size: int = 0) -> list[Told]:
+def whole(story: Story, size: int = 0) -> list[WireEvent]:
     """The whole stream of somebody who listened from the beginning."""
     connection = Connection([])
     for step in steps(story, size):
@@ -322,7 +322,7 @@ def told_of(*events: Event, preview: ModelCompleted | None = None, before: int =
     """What a run tells once it is started, as (method, data); `preview` is shown before the event numbered `before`."""
     story = Story(requested(human("h1", "hi")), started(), *events)
     tape = Tape(ThreadState(), everything)
-    told: list[Told] = []
+    told: list[WireEvent] = []
     for place_of, record in enumerate(story.records):
         if preview and place_of == 3 + before:
             for piece in pieces(preview, 4, tape.seq):
