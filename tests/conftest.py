@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
+import structlog
 
 from core.config.redaction import redactor
 from tests.support import certificates, memory
@@ -17,6 +19,24 @@ pytest_plugins = ["tests.support.budget"]
 @pytest.fixture
 def anyio_backend() -> str:
     return "asyncio"
+
+
+_configure = structlog.configure
+
+
+def _configure_uncached(*arguments: Any, **settings: Any) -> None:
+    """A logger keeps the configuration of its first use: in one process, that of another test."""
+    _configure(*arguments, **{**settings, "cache_logger_on_first_use": False})
+
+
+structlog.configure = _configure_uncached
+
+
+@pytest.fixture(autouse=True)
+def _no_configuration_of_logs_of_other_tests() -> Iterator[None]:
+    before = structlog.get_config()
+    yield
+    _configure(**before)
 
 
 @pytest.fixture(autouse=True)

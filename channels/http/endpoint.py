@@ -12,7 +12,7 @@ Rules. A parameter is read from the request by its type, or else by its name:
 * `body` is the JSON body;
 * a variable of the path is its text;
 * any other is a parameter of the query string, or a `Header`. A text in its `Annotated` is its description. A sequence
-  is sent as repeated keys, one JSON list, or a single value. An empty value counts as none.
+  is sent as repeated keys, one JSON list, or a single value. An empty value counts as not sent, but for a header.
 
 A value that does not fit its type is `Invalid` (422), with its place and the reason. The result is sent as JSON, None
 without a body, a response as it is. In an `Annotated` result a number is the status, and types and media types describe
@@ -148,7 +148,7 @@ class _Endpoint:
         return self._answer(await self._function(**arguments))
 
     def _read(self, request: web.Request) -> msgspec.Struct:
-        sent = {name: value for name, param in self.params.items() if (value := _sent(request, param))}
+        sent = {name: value for name, param in self.params.items() if (value := _sent(request, param)) is not None}
         try:
             return msgspec.convert(sent, self._query, strict=False)
         except msgspec.ValidationError as error:
@@ -220,12 +220,12 @@ def _plain(hint: Any) -> tuple[Any, tuple[Any, ...]]:
 
 
 def _sent(request: web.Request, param: Param) -> Any:
-    """What was sent for a parameter."""
+    """Returns the value of a parameter as it was sent, None if it was not."""
     if param.where == "header":
         return request.headers.get(param.name)
     if get_origin(param.type) is Sequence:
-        return _names(request, param.name)
-    text = request.query.get(param.name)
+        return _names(request, param.name) or None
+    text = request.query.get(param.name) or None
     return _FLAGS.get(text.lower(), text) if text and param.type is bool else text
 
 

@@ -9,6 +9,7 @@ import msgspec
 
 from channels.terminal.text import Style, about, clean, one_line
 from channels.terminal.undecoded import fields_of, problem_of
+from core.channel import ConversationBegun, ReplyDelivered
 from core.events import (
     ApprovalRequested,
     ApprovalResolved,
@@ -240,6 +241,8 @@ _LINES: Mapping[type[Event], Callable[[Any], str]] = {
     RunSteered: lambda e: quote(e.message),
     MessageAdded: lambda e: "; ".join(quote(message) for message in e.messages),
     RunRemoved: lambda e: "its record is not shown any more",
+    ConversationBegun: lambda e: f"its messages go to thread {e.thread}",
+    ReplyDelivered: lambda e: "delivered to the conversation",
     FeedbackGiven: lambda e: f"{e.rating:+d} by {e.user}" + (f" “{one_line(e.comment, WORDS)}”" if e.comment else ""),
     FeedbackRemoved: lambda e: e.feedback_id,
     FileUploaded: lambda e: f"{e.name}, {e.size} bytes",

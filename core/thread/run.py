@@ -498,10 +498,7 @@ class RunActor(Actor[RunRequested]):
         owned = OwnedRun(self.name, worker, wakeup.aggregate.id, state, run)
         worker.owned.add(run.id)
         try:
-            # Before the claim: nothing after it is missed.
-            with worker.threads.log.listen(
-                wakeup.aggregate
-            ) as listener:  # before the claim: nothing after it is missed
+            with worker.threads.log.listen(wakeup.aggregate) as listener:  # before the claim: it misses nothing
                 return await self._own(owned, listener, wakeup, worker)
         finally:
             worker.owned.discard(run.id)

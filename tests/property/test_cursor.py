@@ -277,6 +277,9 @@ class Run(NamedTuple):
     ids: Sequence[str]
     whole: Sequence[Mapping[str, Any]]
 
+    def __repr__(self) -> str:
+        return f"Run({self.path})"  # the whole stream is more than hypothesis shows
+
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
@@ -365,6 +368,7 @@ over_http = settings(suppress_health_check=[HealthCheck.function_scoped_fixture]
 
 @given(cursor=ODD)
 @example(cursor=b"-1")
+@example(cursor=b"")
 @over_http
 def test_an_odd_cursor_gets_the_whole_stream(runs: tuple[Run, Run], cursor: bytes) -> None:
     """Or, where it happens to be a place of this log, what is after that; always to the end, and never an error."""
