@@ -41,8 +41,6 @@ class _Pools(httpx2.AsyncBaseTransport):
         client = self._clients.get(loop)
         if client is None:
             client = self._clients[loop] = _open()
-        if confirm := BEFORE_REQUEST.get():
-            await confirm()
         try:
             return await client._transport_for_url(request.url).handle_async_request(request)
         except httpx2.ConnectTimeout as error:  # it reports all errors of connecting as this
@@ -72,7 +70,26 @@ def _session(transport: Any) -> aiohttp.ClientSession:
         keepalive_timeout=limits.keepalive_expiry,
         socket_factory=_keepalive_socket,
     )
-    return aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
+    return aiohttp.ClientSession(
+        connector=connector, cookie_jar=aiohttp.DummyCookieJar(), middlewares=(_confirmed_first,)
+    )
+
+
+async def _confirmed_first(request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
+    if isinstance(request.body, aiohttp.BytesPayload):
+        await request.update_body(_Confirmed(await request.body.as_bytes()))
+    return await send(request)
+
+
+class _Confirmed(aiohttp.BytesPayload):
+    """A body that is confirmed when it is about to be written, which is when there is a connection. Without its body
+    a request is none.
+    """
+
+    async def write_with_length(self, writer: aiohttp.abc.AbstractStreamWriter, content_length: int | None) -> None:
+        if confirm := BEFORE_REQUEST.get():
+            await confirm()
+        await super().write_with_length(writer, content_length)
 
 
 def _keepalive_socket(address: AddrInfoType) -> socket.socket:

@@ -79,9 +79,12 @@ class Tally(msgspec.Struct):
     wrong_texts: int = 0
     frame_ids_twice: int = 0
 
+    stories: list[str] = []
+    """What the log says of conversations with a fault: seconds, since the late request if there was one."""
+
     def faults(self) -> dict[str, int]:
         names = self.__struct_fields__[self.__struct_fields__.index("not_completed") :]
-        return {name: count for name in names if (count := getattr(self, name))}
+        return {name: value for name in names if (value := getattr(self, name))}
 
 
 class Storm:
@@ -172,17 +175,25 @@ async def judge(tally: Tally, client: Browser, server: Server, models: ModelServ
     tally.stalled += sum(event.get("error") == "Stalled" for event in log)
     answers = [_seconds(event["at"]) for event in log if event["type"] == "model.completed"]
     for request in models.requests:
-        if request.turn < len(answers) and _about(number) in str(request.body["messages"]):
-            tally.asked_after_the_answer += request.at > answers[request.turn]
+        asked_of = request.turn < len(answers) and _about(number) in str(request.body["messages"])
+        if asked_of and request.at > answers[request.turn]:
+            tally.asked_after_the_answer += 1
+            tally.stories.append(f"turn {request.turn} {request.outcome}: {_story(log, request.at)}")
     marks = server.home / f"users/default/threads/{thread_id}/user-data/workspace/marks.txt"
-    tally.marks_wrong += marks.read_text() != "mark\n" * 2
     outcomes = [event["message"]["content"] for event in log if event["type"] == "tool.completed"]
+    if (left := marks.read_text() if marks.exists() else "") != "mark\n" * 2:
+        tally.marks_wrong += 1
+        tally.stories.append(f"{left!r} {outcomes}: {_story(log, _seconds(log[0]['at']))}")
     tally.outcomes_in_error += outcomes != ["real output"] * 2
     final = {m["id"]: m["content"] for m in await client.messages(server, thread_id) if m["type"] == "ai"}
     seen = texts(frames)
     tally.wrong_texts += {name: seen.get(name) for name in final} != final or list(final.values()) != WORDS
     ids = Counter(frame.id for frame in frames if frame.id)
     tally.frame_ids_twice += sum(count > 1 for count in ids.values())
+
+
+def _story(log: Sequence[Any], since: float) -> str:
+    return " ".join(f"{_seconds(event['at']) - since:+.3f}:{event['type']}" for event in log)
 
 
 def _about(number: int) -> str:
@@ -230,8 +241,9 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         tally = asyncio.run(storm(Path(folder), options.runs, options.seed, LONG))
-    for name in tally.__struct_fields__:
+    for name in tally.__struct_fields__[:-1]:
         print(f"{name.replace('_', ' '):<26}{getattr(tally, name):>6}")
+    print(*tally.stories, sep="\n")
     sys.exit(bool(tally.faults()))
 
 

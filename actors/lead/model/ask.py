@@ -85,8 +85,8 @@ async def _with_retries(
             except (SikaError, GraphBubbleUp):
                 raise
             except Exception as error:
-                if isinstance(error.__cause__, SikaError):  # from `BEFORE_REQUEST`, wrapped by the provider's SDK
-                    raise error.__cause__ from None
+                if refused := _refused(error):
+                    raise refused from None
                 reason, retriable = classify(error)
                 failed = _failure(candidate, error, reason, attempt, attempts, again=retriable and attempt < attempts)
                 if failed.wait_ms is None:
@@ -100,6 +100,14 @@ async def _with_retries(
         raise AssertionError("the last try returns or raises")
     finally:
         breaker.freed(admitted)
+
+
+def _refused(error: BaseException) -> SikaError | None:
+    """Returns the error of `BEFORE_REQUEST`, which transports and SDKs wrap in theirs."""
+    cause = error.__cause__
+    while cause is not None and not isinstance(cause, SikaError):
+        cause = cause.__cause__
+    return cause
 
 
 def _failure(
