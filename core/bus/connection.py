@@ -31,6 +31,8 @@ ASK_SECONDS = 5.0
 """Timeout of a request to the server (its own API answers in milliseconds; a leader election takes up to 5 s)."""
 CONNECT_SECONDS = 10.0
 """Timeout of the first connection."""
+RETRY_SECONDS = 1.0
+"""Pause of a start whose connection was lost."""
 REPORT_SECONDS = 5.0
 """Interval of warnings while the start waits for NATS."""
 SECOND = 1_000_000_000
@@ -420,7 +422,7 @@ async def connect(endpoint: Endpoint, name: str = "sika") -> AsyncIterator[Bus]:
             )
         ready = True
         await bus.start()
-        await bus.ensure_streams()
+        await _ensure_streams(bus, began + seconds)
     except (nats.errors.Error, OSError, Unavailable) as error:
         with suppress(OSError, nats.errors.Error):
             await nc.close()
@@ -461,3 +463,17 @@ def tls_context(endpoint: Endpoint) -> ssl.SSLContext | None:
     if endpoint.tls_cert:
         context.load_cert_chain(endpoint.tls_cert, endpoint.tls_key)
     return context
+
+
+async def _ensure_streams(bus: Bus, until: float) -> None:
+    """Creates or updates the streams, again if the connection is lost meanwhile. Raises `Unavailable`."""
+    while True:
+        try:
+            return await bus.ensure_streams()
+        except ApiError:
+            raise
+        except Unavailable as error:
+            if asyncio.get_running_loop().time() >= until:
+                raise
+            log.warning("NATS is waited for", error=str(error))
+            await asyncio.sleep(RETRY_SECONDS)

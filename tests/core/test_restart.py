@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from core.bus.connection import STREAM_NOT_FOUND, ApiError, connect
+from core.bus.connection import STREAM_NOT_FOUND, ApiError, Bus, connect
 from core.errors import Unavailable
 from core.events import Aggregate, ThreadAnnotated
 from core.log.store import EventLog
@@ -60,6 +60,31 @@ async def test_writers_and_followers_go_on(tmp_path: Path, how: signal.Signals) 
                 await nats.restart()
         for writer in writers:
             assert [r.id for r in await read(log, writer.thread)] == writer.acknowledged
+
+
+async def test_a_start_goes_on_when_the_server_dies_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ensure, tries = Bus.ensure_streams, 0
+    async with own(tmp_path) as nats, asyncio.TaskGroup() as tasks:
+
+        async def interrupted(bus: Bus) -> None:
+            nonlocal tries
+            tries += 1
+            if tries == 1:
+                process = nats.nodes[0]._process
+                assert process is not None
+                process.send_signal(signal.SIGSTOP)
+                tasks.create_task(killed_with_a_request())
+            await ensure(bus)
+
+        async def killed_with_a_request() -> None:
+            await asyncio.sleep(0.2)
+            await nats.kill()
+            await nats.restart()
+
+        monkeypatch.setattr(Bus, "ensure_streams", interrupted)
+        async with connect(nats.endpoint("late")) as bus, log_on(bus) as log:
+            await append(log, fresh(), ThreadAnnotated(metadata={}))
+    assert tries > 1
 
 
 async def test_what_is_asked_while_it_is_down_is_unavailable(tmp_path: Path) -> None:
