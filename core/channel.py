@@ -20,10 +20,8 @@ from __future__ import annotations
 
 import hashlib
 import uuid
-from bisect import bisect_left
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import aclosing
-from operator import attrgetter
 from typing import Any, NamedTuple
 
 import msgspec
@@ -39,6 +37,7 @@ from core.thread.intake import Intake
 from core.thread.previews import Ahead, Preview, Reader, RunPreview, text_of
 from core.thread.runs import end_of
 from core.thread.state import CLARIFICATION, Folding, Run, ThreadState
+from core.thread.usage import steps_of
 
 KIND = "conversation"
 USER = "default"
@@ -262,9 +261,8 @@ def _text(messages: Sequence[Json]) -> str:
 
 def _presented(state: ThreadState, run: Run) -> list[str]:
     """Paths of the files that a run presented."""
-    begun = bisect_left(state.commits, run.started_seq or 0, key=attrgetter("seq"))
-    mine = (commit.patch for commit in state.commits[begun:] if commit.run == run.id and commit.node == "tools")
-    return [path for patch in mine for path in patch.get("artifacts", ())]
+    patches = (commit.patch for commit in steps_of(state, run) if commit.node == "tools")
+    return [path for patch in patches for path in patch.get("artifacts", ())]
 
 
 class _Growing:
