@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from aiohttp import web
 
 from channels.http.bodies import plain
-from channels.http.call import Call, OwnedThread, ReadableThread
+from channels.http.call import Call, ReadableThread
 from channels.http.routes import API, Route
 from core.errors import NotFound, Unavailable
 
@@ -89,7 +89,7 @@ def _routes(subsystem: Subsystem) -> tuple[Route, ...]:
     async def handler(request: web.Request) -> web.StreamResponse:
         reading = request.method in ("GET", "HEAD")
         if "thread_id" in request.match_info:
-            await (ReadableThread if reading else OwnedThread).of_call(Call(request))
+            await ReadableThread.of_call(Call(request))
         rest = request.match_info.get("rest")
         below = "" if rest is None else f"/{rest}"
         if reading and below in subsystem.reads:

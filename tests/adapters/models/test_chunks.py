@@ -11,7 +11,7 @@ from typing import Any, Self
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from langchain_core.messages import AIMessageChunk
+from langchain_core.messages import AIMessageChunk, HumanMessage
 from langchain_core.outputs import ChatGenerationChunk
 from openai.types.chat import ChatCompletionChunk
 from pydantic import SecretStr, model_validator
@@ -288,3 +288,13 @@ def converted(data: Any, info: dict[str, Any]) -> Any:
         return type(error)
     assert isinstance(found, ChatGenerationChunk)
     return found.model_dump()
+
+
+def test_wire_forms_are_kept_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("adapters.models.openai_compatible.CACHED_CHARACTERS", 20_000)
+    conversation = [HumanMessage("x" * 5000, id=str(number)) for number in range(10)]
+    for _ in range(2):
+        payload = MODEL._get_request_payload(conversation)
+        assert [len(wire["content"]) for wire in payload["extra_body"]["messages"]] == [5000] * 10
+        assert 0 < MODEL._wires._size <= 20_000
+        assert len(MODEL._wires._cache) == 3

@@ -120,8 +120,13 @@ async def test_settings_of_what_is_not_built_say_that_it_is_off(api: Api) -> Non
 async def test_other_peoples_threads_have_nothing_unbuilt_either(api: Api, worker: Worker) -> None:
     await worker.system.intake.create_thread("theirs", user="somebody")
     await api.ask("GET", "/threads/theirs/goal", status=404)
-    for thread in ("theirs", "never"):
-        await api.ask("PUT", f"/threads/{thread}/goal", {"objective": "x"}, status=404)
+    await api.ask("PUT", "/threads/theirs/goal", {"objective": "x"}, status=404)
+
+
+async def test_in_a_chat_that_has_no_thread_yet_it_is_not_the_thread_that_is_missing(api: Api) -> None:
+    assert await api.ask("GET", "/threads/never/goal") == {"goal": None}
+    refused = await api.ask("PUT", "/threads/never/goal", {"objective": "x"}, status=503)
+    assert refused["code"] == "goal_unavailable"
 
 
 def test_what_is_not_built_is_not_in_the_document() -> None:
