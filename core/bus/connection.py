@@ -31,6 +31,8 @@ ASK_SECONDS = 5.0
 """Timeout of a request to the server (its own API answers in milliseconds; a leader election takes up to 5 s)."""
 CONNECT_SECONDS = 10.0
 """Timeout of the first connection."""
+RECONNECT_SECONDS = 0.25
+"""Pause between two attempts to connect again: a child nats-server is back in half a second."""
 RETRY_SECONDS = 1.0
 """Pause of a start whose connection was lost."""
 REPORT_SECONDS = 5.0
@@ -388,7 +390,7 @@ async def connect(endpoint: Endpoint, name: str = "sika") -> AsyncIterator[Bus]:
     async def disconnected() -> None:
         bus.disconnected()
 
-    errors: deque[str] = deque(maxlen=1)
+    errors: deque[str] = deque(maxlen=2)
     loop = asyncio.get_running_loop()
     began = reported = loop.time()
     seconds = endpoint.patience or CONNECT_SECONDS
@@ -397,7 +399,10 @@ async def connect(endpoint: Endpoint, name: str = "sika") -> AsyncIterator[Bus]:
         nonlocal reported
         errors.append(str(error) or type(error).__name__)
         if ready:
-            log.warning("nats", error=errors[-1])
+            repeated = len(errors) > 1 and errors[0] == errors[1]
+            if not repeated or loop.time() - reported >= REPORT_SECONDS:
+                reported = loop.time()
+                log.warning("nats", error=errors[-1])
         elif (now := loop.time()) - reported >= REPORT_SECONDS:
             reported = now
             log.warning("NATS is waited for", url=endpoint.url, seconds=round(now - began), error=errors[-1])
@@ -409,7 +414,7 @@ async def connect(endpoint: Endpoint, name: str = "sika") -> AsyncIterator[Bus]:
                 **reach(endpoint),
                 name=name,
                 max_reconnect_attempts=-1,
-                reconnect_time_wait=1,
+                reconnect_time_wait=RECONNECT_SECONDS,  # type: ignore[arg-type]  # it only sleeps so long
                 ping_interval=20,
                 connect_timeout=5,
                 allow_reconnect=True,
