@@ -17,9 +17,10 @@ import msgspec
 import structlog
 
 from core.actor import Actor
-from core.bus.connection import MESSAGE_NOT_FOUND, SECOND, ApiError, Bus
+from core.bus.connection import SECOND, Bus
 from core.bus.pull import Room, pull
 from core.bus.queue import Hint, WorkQueue
+from core.bus.streams import find
 from core.errors import Unavailable
 from core.events import Event, Record
 from core.log.store import EventLog
@@ -112,18 +113,15 @@ class Dispatcher:
     # ── places ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _kept_place(self, actor: str) -> int | None:
-        stream = self._bus.names.stream("place")
+        stored = await find(self._bus, "place", {"last_by_subj": self._bus.names.place(actor)})
+        if stored is None:
+            return None
         try:
-            found = await self._bus.api(f"STREAM.MSG.GET.{stream}", {"last_by_subj": self._bus.names.place(actor)})
-        except ApiError as error:
-            if error.err_code == MESSAGE_NOT_FOUND:
-                return None
-            raise Unavailable(str(error)) from error
-        stored = msgspec.convert(found["message"].get("data", ""), bytes, strict=False)
-        try:
-            return msgspec.json.decode(stored, type=int)
+            return msgspec.json.decode(stored.data, type=int)
         except msgspec.DecodeError as error:
-            log.error("the place of an actor cannot be read", actor=actor, error=str(error), stored=repr(stored[:80]))
+            log.error(
+                "the place of an actor cannot be read", actor=actor, error=str(error), stored=repr(stored.data[:80])
+            )
             return None
 
     async def _keep(self, subscriber: _Subscriber) -> None:
@@ -190,7 +188,7 @@ async def forward_timers(bus: Bus, queue: WorkQueue) -> None:
                 await queue.wake(actor, aggregate, Hint(), key=f"timer-{seq}")
             await bus.publish(msg.reply, b"+ACK")
             await bus.api(f"STREAM.MSG.DELETE.{stream}", {"seq": seq, "no_erase": True})
-        except (Unavailable, ApiError) as error:
+        except Unavailable as error:
             log.warning("timer not forwarded yet, or not cleaned up", error=str(error))
         finally:
             room.free()

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 import anyio
 import msgspec
 
-from core.bus.connection import ApiError
 from core.config.load import ConfigSource
 from core.errors import Unavailable
 from core.runtime.system import System
@@ -73,7 +72,7 @@ class Readiness:
                     await bus.probe()
         except TimeoutError:
             return f"NATS does not answer within {LOOK_SECONDS:g} s"
-        except (ApiError, Unavailable) as error:
+        except Unavailable as error:
             return str(error)
         if log.refused_at is not None and anyio.current_time() - log.refused_at < REFUSED_SECONDS:
             return "the last append was not stored"

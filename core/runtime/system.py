@@ -21,7 +21,7 @@ from structlog.contextvars import bind_contextvars
 from core import traces
 from core.actor import Actor
 from core.bus import rpc as calls
-from core.bus.connection import ApiError, Bus, Endpoint, connect
+from core.bus.connection import Bus, Endpoint, connect
 from core.bus.queue import Hint, Wakeup, WorkQueue
 from core.channel import Channel, Desk
 from core.errors import Conflict, Invalid, OwnershipLost, Refused, SikaError, Unavailable, contained
@@ -272,7 +272,7 @@ class System:
                 try:
                     await self.bus.ensure_previews()
                     again = anyio.Event()
-                except (Unavailable, ApiError) as error:
+                except Unavailable as error:
                     log.warning("no previews yet", error=str(error))
                     await anyio.sleep(PAUSES[0])
 

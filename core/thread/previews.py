@@ -30,9 +30,9 @@ from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 import msgspec
 import structlog
-from nats.aio.msg import Msg
 
-from core.bus.connection import ASK_SECONDS, Bus
+from core.bus.connection import Bus
+from core.bus.streams import direct_get
 from core.config import redaction
 from core.config.redaction import redactor
 from core.errors import Unavailable
@@ -284,32 +284,18 @@ def decoded(raw: bytes) -> Preview | Progress | None:
 
 async def stored(bus: Bus, run: str) -> list[Preview | Progress]:
     """Returns the stored previews of a run; none if the memory stream is gone."""
-    subject = f"$JS.API.DIRECT.GET.{bus.names.stream('tok')}"
     previews: list[Preview | Progress] = []
     seq = 1
     try:
         while True:
-            request = msgspec.json.encode({"seq": seq, "batch": STORED_PAGE, "next_by_subj": bus.names.tok(run)})
-            async with bus.ask_many(subject, request) as replies:
-                page, more = await _page(replies)
-            previews += [preview for _, raw in page if (preview := decoded(raw))]
+            page, more = await direct_get(bus, "tok", bus.names.tok(run), seq, STORED_PAGE)
+            previews += [preview for msg in page if (preview := decoded(msg.data))]
             if not more or not page:
                 break
-            seq = page[-1][0] + 1
-    except (Unavailable, TimeoutError) as error:
+            seq = int((page[-1].headers or {})["Nats-Sequence"]) + 1
+    except Unavailable as error:
         log.debug("no stored previews", error=str(error))
     return previews
-
-
-async def _page(replies: asyncio.Queue[Msg]) -> tuple[list[tuple[int, bytes]], bool]:
-    page: list[tuple[int, bytes]] = []
-    while True:
-        async with asyncio.timeout(ASK_SECONDS):
-            msg = await replies.get()
-        headers = msg.headers or {}
-        if status := headers.get("Status"):
-            return page, status == "204" and headers.get("Nats-Num-Pending", "0") != "0"
-        page.append((int(headers["Nats-Sequence"]), msg.data))
 
 
 def tag(message: str) -> str:
