@@ -419,6 +419,43 @@ class ToolCompleted(Event, frozen=True):
     decisions: list[Decision] = []
 
 
+# ── subagents ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class SubagentStarted(Event, frozen=True):
+    """A tool call of the run was given to a subagent, whose own events are in the log `subagent/<subagent>`."""
+
+    call_id: str
+    subagent: str
+    name: str
+    """The type of the subagent, such as `general-purpose`."""
+    description: str = ""
+    prompt: str = ""
+    model: str | None = None
+
+
+class SubagentProgressed(Event, frozen=True):
+    """The subagent's model has answered: `message` is its message number `index`, from 1."""
+
+    call_id: str
+    index: int
+    message: Message
+
+
+class SubagentCompleted(Event, frozen=True):
+    """The subagent has ended: once for each call. `result` is its answer, `error` the reason if it has none."""
+
+    call_id: str
+    status: Literal["completed", "failed", "cancelled", "timed_out"]
+    result: str = ""
+    error: str | None = None
+    stop_reason: Literal["token_capped", "turn_capped", "loop_capped"] | None = None
+    """The limit at which it ended with what it had."""
+    model: str | None = None
+    usage: Json | None = None
+    """`input_tokens`, `output_tokens`, `total_tokens` of all its model calls; None if nothing is known of them."""
+
+
 # ── about the conversation ───────────────────────────────────────────────────────────────────────────────────────────
 
 
