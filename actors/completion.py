@@ -12,6 +12,7 @@ from langchain_core.messages import AIMessage, HumanMessage, SystemMessage
 from actors.lead.messages.content import without_thoughts
 from actors.lead.setup.plan import Models
 from actors.lead.setup.prompt import short_hash
+from core.bus.rpc import sendable
 from core.config.load import Config
 from core.errors import Unavailable
 from core.events import Json
@@ -61,7 +62,7 @@ async def complete(models: Models, names: Sequence[str], prompt: Prompt, *, seco
     the call in traces. Raises `NoCompletion`.
     """
     reason = "no model is configured, and the demo model writes none"
-    messages = [SystemMessage(prompt.system), HumanMessage(prompt.human)]
+    messages = [*([SystemMessage(prompt.system)] if prompt.system else []), HumanMessage(prompt.human)]
     try:
         async with asyncio.timeout(seconds):
             for name in names:
@@ -75,7 +76,7 @@ async def complete(models: Models, names: Sequence[str], prompt: Prompt, *, seco
                     log.info("the model did not answer", purpose=purpose, model=name, reason=reason)
                     continue
                 usage = answer.usage_metadata if isinstance(answer, AIMessage) else None
-                text = without_thoughts(text_of(answer.content)).strip()
+                text = sendable(without_thoughts(text_of(answer.content)).strip())
                 return Completion(text, name, dict(usage) if usage else None)
     except TimeoutError:
         reason = f"{', '.join(names)}: no answer in {seconds:g} s"
