@@ -19,6 +19,7 @@ from core.config.agent import (
     CircuitBreaker,
     ContextSize,
     Frequency,
+    Goals,
     Guardrails,
     InputPolish,
     LoopDetection,
@@ -64,6 +65,7 @@ __all__ = [
     "Config",
     "ContextSize",
     "Frequency",
+    "Goals",
     "Guardrails",
     "Http",
     "InputPolish",
@@ -101,7 +103,7 @@ __all__ = [
     "Webhooks",
 ]
 
-ROLES = ("lead", "summarization", "title", "suggestions")
+ROLES = ("lead", "summarization", "title", "goal", "suggestions")
 """Roles that models can be chosen for."""
 
 
@@ -124,7 +126,7 @@ class Config(Section, frozen=True, kw_only=True):
     models: tuple[Model, ...] = ()
     model_roles: Mapping[str, tuple[str, ...]] = {}
     """Lists of models by role; the first that works answers. Roles: `lead` (the agent), `summarization`, `title`,
-    `suggestions`. The first of `lead` is the model of runs that name none, the others are fallbacks:
+    `goal`, `suggestions`. The first of `lead` is the model of runs that name none, the others are fallbacks:
     `{lead: [main, backup]}`."""
     tools: tuple[ToolEntry, ...] = ()
     tools_exclusive: bool | None = None
@@ -137,6 +139,7 @@ class Config(Section, frozen=True, kw_only=True):
     uploads: Uploads = Uploads()
     webhooks: Webhooks = Webhooks()
     title: Title = Title()
+    goals: Goals = Goals()
     suggestions: Suggestions = Suggestions()
     input_polish: InputPolish = InputPolish()
     summarization: Summarization = Summarization()
@@ -182,6 +185,7 @@ class Config(Section, frozen=True, kw_only=True):
         for key, name in (
             ("summarization.model_name", self.summarization.model_name),
             ("title.model_name", self.title.model_name),
+            ("goals.model_name", self.goals.model_name),
             ("suggestions.model_name", self.suggestions.model_name),
         ):
             if name is not None:

@@ -69,7 +69,6 @@ SUBSYSTEMS = (
             "/status": {"config": _MEMORY_OFF, "data": _MEMORY},
         },
     ),
-    Subsystem("goal", "Goals of a thread", f"{_T}/goal", {"": {"goal": None}}),
     Subsystem("browser", "Browser control", f"{_T}/browser"),
     Subsystem(
         "channels",
