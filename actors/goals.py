@@ -93,16 +93,15 @@ class Goals(Actor[RunEnded | GoalEvaluated]):
         state = await ctx.load()
         run = state.runs.get(ctx.record.run or "")
         goal = state.goal
-        if run is None or goal is None or not _counts(goal, run):
+        if run is None or goal is None or not _counts(goal, run, state):
             return
         stop = stop_at(event, goal, run, state)
         outcome: Sequence[Event] = [GoalPaused(reason=stop.reason, blocker=stop.blocker)] if stop else ()
         outcome = outcome or await self._outcome(goal, run, state)
 
         def decide(now: ThreadState) -> Sequence[Event]:
-            if now.goal is None or now.goal.seq != goal.seq or not _counts(now.goal, run):
-                return []
-            return [GoalPaused(reason=INTERVENED)] if any(now.runs.open()) else outcome
+            current = now.goal is not None and now.goal.seq == goal.seq and _counts(now.goal, run, now)
+            return outcome if current else []
 
         await ctx.decide(decide, run=run.id)
 
@@ -204,10 +203,11 @@ def _line(message: Message) -> str:
     return f"Person: {text}" if message.get("name") != "goal" else ""
 
 
-def _counts(goal: Goal, run: Run) -> bool:
-    """Returns whether the end of a run is still to be judged for a goal."""
+def _counts(goal: Goal, run: Run, state: ThreadState) -> bool:
+    """Returns whether the end of a run is still to be judged for a goal. If other runs follow, theirs are."""
+    newest = next(reversed(state.runs.values())).id == run.id
     later = run.ended_seq is not None and run.ended_seq > goal.seq
-    return later and goal.listens and not goal.due and (goal.last is None or goal.last.run != run.id)
+    return newest and later and goal.listens and not goal.due and (goal.last is None or goal.last.run != run.id)
 
 
 def _due(goal: Goal | None, evaluation: str) -> bool:

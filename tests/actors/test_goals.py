@@ -49,6 +49,7 @@ SCRIPTS = {
         Turn(tool_calls=(ToolCall("ask_clarification", {"question": "?", "clarification_type": "missing_info"}),))
     ],
     "fails": [Turn(error=Failure(status=400))],
+    "goes_on": Script((Turn(text="one"), Turn(text="two", gate="second")), "total"),
     "waits": [Turn(text="late", gate="late")],
     "met": [verdict("met")],
     "not_met": [verdict("not_met", blocker="missing_evidence")],
@@ -172,13 +173,24 @@ async def test_a_stop_pauses(tmp_path: Path) -> None:
 
 async def test_a_person_who_writes_meanwhile_pauses(tmp_path: Path) -> None:
     async with place(tmp_path, "not_met") as (client, models):
-        await begun(client, "waits")
-        await models.reached("late")
-        await client.ask("t1", "Wait!", "waits", multitask="enqueue")
-        models.release("late")
+        await begun(client, "goes_on")
+        await models.reached("second")  # by the continuation
+        await client.ask("t1", "Wait!", "talks", multitask="enqueue")
+        models.release("second")
         events = await over(client)
         assert events[-1] == GoalPaused(reason=INTERVENED)
-        assert len(await client.records("t1", RunRequested)) == 2
+        assert len(await client.records("t1", RunRequested)) == 3
+
+
+async def test_the_last_of_several_runs_is_judged(tmp_path: Path) -> None:
+    async with place(tmp_path, "met") as (client, models):
+        await begun(client, "waits")
+        await models.reached("late")
+        last = await client.ask("t1", "And the voles.", "talks", multitask="enqueue")
+        models.release("late")
+        await over(client)
+        [evaluated] = await client.records("t1", GoalEvaluated)
+        assert evaluated.run == last
 
 
 async def test_an_answer_of_the_person_goes_on(tmp_path: Path) -> None:
