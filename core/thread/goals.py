@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import msgspec
 
 from core.events import (
@@ -132,8 +130,3 @@ def _evaluation(goal: Goal, last: Evaluation) -> Json:
         "evaluated_at": last.at,
         **({"stand_down_reason": goal.paused.reason} if goal.paused else {}),
     }
-
-
-def events() -> Sequence[type[Event]]:
-    """Returns the types of events that change a goal."""
-    return GoalSet, GoalEvaluated, GoalContinued, GoalPaused, GoalReached, GoalCleared

@@ -24,7 +24,7 @@ import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, get_args
 
 from core import lifecycle
 from core.events import (
@@ -514,7 +514,7 @@ _OF_THREAD: Mapping[type[Event], Callable[[ThreadState, Record, Any], None]] = {
     ContextCompacted: _compaction,
     ApprovalRequested: _approval_requested,
     ApprovalResolved: _approval_resolved,
-    **dict.fromkeys(goals.events(), _goal_changed),
+    **dict.fromkeys(get_args(goals.GoalChanged), _goal_changed),
 }
 
 

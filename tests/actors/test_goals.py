@@ -42,7 +42,7 @@ def verdict(verdict: str, **more: str) -> Turn:
 
 
 WORKS = Script((LOOK, Turn(text="step one"), LOOK, Turn(text="step two"), LOOK, Turn(text="step three")), "total")
-SCRIPTS = {
+SCRIPTS: dict[str, Script | Sequence[Turn]] = {
     "talks": [Turn(text="Done what I can.")],
     "works": WORKS,
     "asks": [
@@ -87,7 +87,7 @@ async def over(client: Client) -> Sequence[Event]:
     """What happened to the goal, once it is paused or gone."""
     await client.until("t1", lambda state, record: isinstance(record.event, GoalPaused | GoalReached))
     await client.idle()
-    return [r.event for r in await client.records("t1") if isinstance(r.event, goals.events())][1:]  # type: ignore[misc]
+    return [r.event for r in await client.records("t1") if isinstance(r.event, goals.GoalChanged)][1:]
 
 
 @pytest.mark.parametrize(
