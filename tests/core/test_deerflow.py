@@ -115,7 +115,10 @@ def paths(kind: Any, prefix: str = "") -> Iterator[str]:
         ),
         ("auth: {oidc: {enabled: true, providers: {}}}", "auth.oidc: expected a list of providers: - {name, issuer"),
         ("max_recursion_limit: many", "max_recursion_limit: expected int, got str (line 1)"),
-        ("model_roles: {leed: []}", "model_roles.leed: no such role; there are: lead, summarization, title, goal, suggestions"),
+        (
+            "model_roles: {leed: []}",
+            "model_roles.leed: no such role; there are: lead, summarization, title, goal, suggestions",
+        ),
         (
             "models: [{name: a, model: a}]\nmodel_roles: {lead: [a, nope]}",
             "model_roles.lead[1]: nope is none of the models; there are: a (line 2)",

@@ -54,7 +54,12 @@ def configure(path: Path, models: ModelServer, *, more_models: Sequence[Any] = (
     JSON is YAML.
     """
     entries = [{"name": name, "model": name, "base_url": models.url, "api_key": "none"} for name in models.scripts]
-    settings = {"models": [*entries, *more_models], "sandbox": {"allow_host_bash": True}, "title": {"enabled": False}, **sections}
+    settings = {
+        "models": [*entries, *more_models],
+        "sandbox": {"allow_host_bash": True},
+        "title": {"enabled": False},
+        **sections,
+    }
     path.write_text(json.dumps(settings))
     return path
 
