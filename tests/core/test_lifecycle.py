@@ -11,9 +11,9 @@ import pytest
 from core import lifecycle
 from core.events import (
     Event,
+    FeedbackGiven,
     GoalPaused,
     GoalSet,
-    FeedbackGiven,
     MessageAdded,
     ModelCompleted,
     ModelFailed,
@@ -29,8 +29,8 @@ from core.events import (
     RunSteered,
     RunSuspended,
     ThreadCreated,
-    ToolCompleted,
     ThreadTitled,
+    ToolCompleted,
     ToolRequested,
     WebhookDelivered,
     WebhookFailed,
