@@ -25,6 +25,7 @@ from channels.http.live import Live, Outlet
 from channels.http.routes import SSE
 from channels.http.sse import Frame
 from core.events import ContextCompacted, Record, RunRequested, StatePatched, ThreadErased, thread
+from core.thread.follow import Speaker
 from core.thread.previews import Preview, Progress, RunPreview
 from core.thread.rewind import state_before
 from core.thread.state import Folding, Run, ThreadState, fold
@@ -55,11 +56,12 @@ class ThreadFrames:
         """The newest state; the next fact changes it."""
         return self._folding.state
 
-    def audible(self) -> list[Run]:
-        """Open runs whose previews are shown."""
+    def audible(self) -> list[Speaker]:
+        """Returns the open runs whose previews are shown, and the subagents of the one at work."""
         if "run_modes" not in self._modes:
             return []
-        return [run for run in self.state.runs.open() if wants_previews(run.request.stream_modes)]
+        runs = [run for run in self.state.runs.open() if wants_previews(run.request.stream_modes)]
+        return [*runs, *(self._run.subagents() if self._run else ())]
 
     def fact(self, record: Record) -> list[Frame]:
         event = record.event
@@ -85,7 +87,9 @@ class ThreadFrames:
 
     def run_preview(self, item: RunPreview) -> list[Frame]:
         run = self._run
-        return run.run_preview(item) if run is not None and run.run_id == item.run else []
+        if run is None or item.run not in (run.run_id, *(subagent.id for subagent in run.subagents())):
+            return []
+        return run.run_preview(item)
 
     def preview(self, run_id: str, preview: Preview | Progress) -> list[Frame]:
         return self.run_preview(RunPreview(run_id, preview))
