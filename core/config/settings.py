@@ -52,6 +52,7 @@ from core.config.server import (
     Uploads,
     Webhooks,
 )
+from core.config.subagents import INHERIT, Subagents
 
 __all__ = [
     "ROLES",
@@ -87,6 +88,7 @@ __all__ = [
     "Secret",
     "Section",
     "Skills",
+    "Subagents",
     "Suggestions",
     "Summarization",
     "Tls",
@@ -143,6 +145,7 @@ class Config(Section, frozen=True, kw_only=True):
     read_before_write: On = On()
     """The agent may change a file only after it read the file as it is now."""
     tool_output: ToolOutput = ToolOutput()
+    subagents: Subagents = Subagents()
     budgets: Budgets = Budgets()
     token_budget: TokenBudget = TokenBudget()
     safety_finish_reason: On = On()
@@ -181,6 +184,12 @@ class Config(Section, frozen=True, kw_only=True):
         ):
             if name is not None:
                 yield key, name
+        for kind, override in self.subagents.agents.items():
+            if override.model is not None:
+                yield f"subagents.agents.{kind}.model", override.model
+        for kind, custom in self.subagents.custom_agents.items():
+            if custom.model != INHERIT:
+                yield f"subagents.custom_agents.{kind}.model", custom.model
 
 
 def _refuse_twice(key: str, names: Sequence[str], field: str = "name") -> None:
