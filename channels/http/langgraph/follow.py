@@ -18,9 +18,10 @@ from channels.http import sse
 from channels.http.call import Call, OwnedThread
 from channels.http.endpoint import LastEventId, Routes
 from channels.http.langgraph import dumps
-from channels.http.langgraph.frames import Cursor, Frames
+from channels.http.langgraph.frames import LAST_SLOT, Cursor, Frames
 from channels.http.langgraph.modes import wants_previews
 from channels.http.langgraph.snapshots import snapshot
+from channels.http.langgraph.stream import delegates
 from channels.http.live import Live, Outlet
 from channels.http.routes import SSE
 from channels.http.sse import Frame
@@ -179,10 +180,14 @@ async def _begin(
 ) -> tuple[ThreadFrames, Sequence[Record]]:
     """A translator, and the facts the client has missed."""
     state = await live.services.threads.load(thread_id)
+    if last_event_id is None and not (state.active and delegates(state.active)):
+        return ThreadFrames(state, thread_id, modes), []
+    now = Cursor(state.seq, slot=LAST_SLOT)
+    cursor = now if last_event_id is None else Cursor.parse(last_event_id)
+    if found := await _from_run(live, thread_id, state, modes, cursor):
+        return found
     if last_event_id is None:
         return ThreadFrames(state, thread_id, modes), []
-    if found := await _from_run(live, thread_id, state, modes, Cursor.parse(last_event_id)):
-        return found
     records = [record async for record in live.services.log.read(thread(thread_id))]
     frames, start = await asyncio.to_thread(resumed, records, thread_id, modes, last_event_id)
     return frames, records[start:]

@@ -62,6 +62,8 @@ from core.thread.state import Before, Folding, Run, ThreadState
 
 _CURSOR = re.compile(r"(\d{1,18})-(\d{1,12})-(\d{1,4})(?:-([0-9a-f]{8}))?((?:_[0-9a-f]{8}-\d{1,12}){0,100})")
 _PLACE = re.compile(r"_([0-9a-f]{8})-(\d+)")
+LAST_SLOT = 9999
+"""A place after all frames of a fact."""
 _TURNS = (RunStarted, ModelCompleted, ModelFailed)
 """After these another message is made."""
 _OUTSIDE = (StatePatched, MessageAdded, ContextCompacted)
@@ -303,7 +305,9 @@ class Frames:
 
     def _framed(self, seq: int, emits: Iterable[Emit]) -> list[Frame]:
         return [
-            Frame(event, data, self._place_of(seq, slot)) for slot, event, data in emits if self._after.is_before(seq, slot)
+            Frame(event, data, self._place_of(seq, slot))
+            for slot, event, data in emits
+            if self._after.is_before(seq, slot)
         ]
 
     def _place_of(self, seq: int, slot: int) -> str:

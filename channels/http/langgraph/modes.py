@@ -156,7 +156,7 @@ class Modes:
             case ContextCompacted():
                 made = self._compacted(record, state)
             case SubagentStarted() | SubagentProgressed() | SubagentCompleted():
-                made = self._task(event, state)
+                made = self._delegated(event, state)
             case RunPaused():
                 made = self._paused(event, state, void=void)
             case RunCompleted() | RunFailed() | RunCancelled() | RunRolledBack():
@@ -243,7 +243,7 @@ class Modes:
             yield Slot.UPDATES, "updates", dumps.encode({COMPACTED: dumps.values(state.commits[state.head].patch)})
         yield from self._step(record, state)
 
-    def _task(self, event: Event, state: ThreadState) -> Iterator[Emit]:
+    def _delegated(self, event: Event, state: ThreadState) -> Iterator[Emit]:
         if "custom" in self._wanted and (data := task_event(event, state.runs[self._run])) is not None:
             yield Slot.CUSTOM, "custom", dumps.encode(data)
 
