@@ -24,12 +24,13 @@ from core.events import (
     RunRolledBack,
     RunStarted,
     StatePatched,
+    ThreadTitled,
     ToolCompleted,
     ToolRequested,
 )
 from core.thread.previews import Piece, Preview, Progress
 from core.thread.runs import retry_json
-from core.thread.state import COMPACTED, Before, Run, ThreadState, next_nodes, unanswered
+from core.thread.state import COMPACTED, TITLED, Before, Run, ThreadState, next_nodes, unanswered
 
 
 class Slot(IntEnum):
@@ -145,6 +146,8 @@ class Modes:
                 made = self._step(record, state)
             case ContextCompacted():
                 made = self._compacted(record, state)
+            case ThreadTitled():
+                made = self._titled(state)
             case RunPaused():
                 made = self._paused(event, state, void=void)
             case RunCompleted() | RunFailed() | RunCancelled() | RunRolledBack():
@@ -230,6 +233,13 @@ class Modes:
         if "updates" in self._wanted:
             yield Slot.UPDATES, "updates", dumps.encode({COMPACTED: dumps.values(state.commits[state.head].patch)})
         yield from self._step(record, state)
+
+    def _titled(self, state: ThreadState) -> Iterator[Emit]:
+        """The web page renames its conversation at this update. Before the run starts there are no values to show."""
+        if "updates" in self._wanted:
+            yield Slot.UPDATES, "updates", dumps.encode({TITLED: {"title": state.values.get("title")}})
+        if state.runs[self._run].status == "running":
+            yield from self._values(state)
 
     def _step(
         self, record: Record, state: ThreadState, *, whole: bool = True, committed: bool = True
