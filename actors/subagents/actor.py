@@ -104,10 +104,10 @@ class Subagents(Lead):
     def works_for(self, state: ThreadState) -> str:
         return str(state.metadata["thread"])
 
-    def seconds(self, run: OwnedRun) -> float:
-        """Returns the rest of the subagent's time, which counts from its first start."""
+    def deadline(self, run: OwnedRun) -> tuple[float, float]:
+        """A subagent's time counts from its first start."""
         limit, begun = float(run.request.context["timeout_seconds"]), started_at(run.state, run.run)
-        return limit - (datetime.now(UTC) - begun).total_seconds() if begun else limit
+        return limit, limit - (datetime.now(UTC) - begun).total_seconds() if begun else limit
 
     def _turn(self, setup: RunSetup, journal: Journal, call: loop.Call, today: Count = uncounted) -> Turn:
         turn, own = super()._turn(setup, journal, call, today), setup.config.subagents.token_budget

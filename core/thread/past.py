@@ -88,6 +88,7 @@ class Delegation(msgspec.Struct, frozen=True, kw_only=True):
 
     call_id: str
     name: str
+    description: str = ""
     model: str | None = None
     messages: int = 0
     """Number of its answers that were reported."""

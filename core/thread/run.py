@@ -449,9 +449,9 @@ class RunActor(Actor[RunRequested]):
         somebody steered the run at its end. Cancelled when the run is to stop or the process drains.
         """
 
-    def seconds(self, run: OwnedRun) -> float:
-        """Returns the deadline of an attempt."""
-        return self.run_seconds
+    def deadline(self, run: OwnedRun) -> tuple[float, float]:
+        """Returns the most seconds that a run may take, and how many an attempt that begins now has of them."""
+        return self.run_seconds, self.run_seconds
 
     async def before_end(self, run: OwnedRun) -> None:
         """Called before the run's last event, however it ends; again if that event is not appended. `Unavailable`
@@ -555,7 +555,8 @@ class RunActor(Actor[RunRequested]):
             with anyio.CancelScope() as scope:
                 tasks.start_soon(owned.watch, listener, scope)
                 try:
-                    async with asyncio.timeout(seconds := self.seconds(owned)) as deadline:
+                    seconds, left = self.deadline(owned)
+                    async with asyncio.timeout(left) as deadline:
                         await self.perform(owned, prepared)
                     outcome = RunCompleted()
                 except (Paused, Failed) as end:

@@ -55,6 +55,7 @@ from core.events import (
     StatePatched,
     SubagentProgressed,
     ThreadErased,
+    ThreadTitled,
 )
 from core.lifecycle import RunEnded
 from core.thread.previews import Ahead, Piece, Preview, Progress, Reader, RunPreview, line_of, rest_of, tag
@@ -189,7 +190,7 @@ class Frames:
         elif isinstance(record.event, ThreadErased):
             self.ended = True
             frames = self._framed(record.seq, [(Slot.END, "end", b"null")])
-        elif self.running and record.run is None and isinstance(record.event, _OUTSIDE):
+        elif self.running and (_is_outside(record) or isinstance(record.event, ThreadTitled)):
             frames = self._told(record, before)
         if resumes:
             self._resume(record)
@@ -312,3 +313,7 @@ class Frames:
 
     def _place_of(self, seq: int, slot: int) -> str:
         return "" if slot == Slot.METADATA and self._subgraphs.places() else self.place(seq, slot)
+
+
+def _is_outside(record: Record) -> bool:
+    return record.run is None and isinstance(record.event, _OUTSIDE)

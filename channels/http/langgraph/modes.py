@@ -29,12 +29,13 @@ from core.events import (
     SubagentCompleted,
     SubagentProgressed,
     SubagentStarted,
+    ThreadTitled,
     ToolCompleted,
     ToolRequested,
 )
 from core.thread.previews import Piece, Preview, Progress
 from core.thread.runs import retry_json
-from core.thread.state import COMPACTED, Before, Run, ThreadState, next_nodes, unanswered
+from core.thread.state import COMPACTED, TITLED, Before, Run, ThreadState, next_nodes, unanswered
 
 
 class Slot(IntEnum):
@@ -157,6 +158,8 @@ class Modes:
                 made = self._compacted(record, state)
             case SubagentStarted() | SubagentProgressed() | SubagentCompleted():
                 made = self._delegated(event, state)
+            case ThreadTitled():
+                made = self._titled(state)
             case RunPaused():
                 made = self._paused(event, state, void=void)
             case RunCompleted() | RunFailed() | RunCancelled() | RunRolledBack():
@@ -246,6 +249,13 @@ class Modes:
     def _delegated(self, event: Event, state: ThreadState) -> Iterator[Emit]:
         if "custom" in self._wanted and (data := task_event(event, state.runs[self._run])) is not None:
             yield Slot.CUSTOM, "custom", dumps.encode(data)
+
+    def _titled(self, state: ThreadState) -> Iterator[Emit]:
+        """The web page renames its conversation at this update. Before the run starts there are no values to show."""
+        if "updates" in self._wanted:
+            yield Slot.UPDATES, "updates", dumps.encode({TITLED: {"title": state.values.get("title")}})
+        if state.runs[self._run].status == "running":
+            yield from self._values(state)
 
     def _step(
         self, record: Record, state: ThreadState, *, whole: bool = True, committed: bool = True
