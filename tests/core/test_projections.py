@@ -791,7 +791,7 @@ async def test_a_purged_log_gives_the_same_rows(log: EventLog, path: Path, tmp_p
         names = [name for (name,) in await views.query("SELECT thread_id FROM threads")]
         for name in names[::3]:
             await write(log, name, ThreadErased(by="ada"))
-            await log.purge(thread(name))
+            await log.erase(thread(name))
         await current(views)
     assert rows(path) == await rebuilt(log, tmp_path / "again.db", await log.last())
 
