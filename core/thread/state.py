@@ -73,7 +73,7 @@ from core.thread.past import Run as Run
 T = TypeVar("T")
 
 REMOVE_ALL = "__remove_all__"
-"""Id of a `remove` message that clears the list (LangGraph's `REMOVE_ALL_MESSAGES`)."""
+"""Id of a `remove` message that clears the list. Patches in the log have it, so it stays what LangGraph calls it."""
 
 MAX_PROBLEMS = 100
 _NEAR = 100
@@ -84,7 +84,9 @@ ROOT = 0
 CLARIFICATION = "clarification:"
 """How the id of a tool message begins that is a question to the person."""
 COMPACTED = "SummarizationMiddleware.before_model"
-"""What the web page knows the step as that replaces a conversation by its summary (contract runtime §5.10)."""
+"""Node of the step that replaces a conversation by its summary. Copies of threads write the nodes of their steps into
+the log, so this name stays what the web page knows (contract runtime §5.10).
+"""
 
 
 class Approval(NamedTuple):
@@ -176,7 +178,7 @@ class ThreadState:
 
     @property
     def status(self) -> str:
-        """`idle`, `busy`, `interrupted` or `error`: what the LangGraph Platform calls the thread's status."""
+        """`idle`, `busy`, `interrupted` or `error`."""
         if any(self.runs.open()):
             return "busy"
         if self.paused:

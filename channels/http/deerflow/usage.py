@@ -70,7 +70,7 @@ async def of_thread(
 def _usage(thread_id: str, state: ThreadState, config: Config, *, active: bool) -> TokenUsage:
     counted = [run for run in state.runs.values() if active or not run.open]
     runs = [usage.by_model(state, run) for run in counted]
-    lead = sum(usage.of_run(state, run).lead_agent_tokens for run in counted)
+    lead = sum(usage.of_run(state, run).agent.total for run in counted)
     by_model: dict[str, Tokens] = {}
     for used in runs:
         for model, tokens in used.items():
