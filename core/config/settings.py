@@ -22,6 +22,7 @@ from core.config.agent import (
     Guardrails,
     InputPolish,
     LoopDetection,
+    Memory,
     MiddlewareEntry,
     Model,
     Pricing,
@@ -70,6 +71,7 @@ __all__ = [
     "Langfuse",
     "Limits",
     "LoopDetection",
+    "Memory",
     "Metrics",
     "MiddlewareEntry",
     "Model",
@@ -99,7 +101,7 @@ __all__ = [
     "Webhooks",
 ]
 
-ROLES = ("lead", "summarization", "suggestions")
+ROLES = ("lead", "summarization", "suggestions", "memory")
 """Roles that models can be chosen for."""
 
 
@@ -121,8 +123,8 @@ class Config(Section, frozen=True, kw_only=True):
     """Settings of installed actors, channels, policies and sandbox providers, by their names."""
     models: tuple[Model, ...] = ()
     model_roles: Mapping[str, tuple[str, ...]] = {}
-    """Lists of models by role; the first that works answers. Roles: `lead` (the agent), `summarization`, `suggestions`.
-    The first of `lead` is the model of runs that name none, the others are fallbacks: `{lead: [main, backup]}`."""
+    """Lists of models by role; the first that works answers. Roles: `lead` (the agent), `summarization`, `suggestions`,
+    `memory`. The first of `lead` is the model of runs that name none, the others are fallbacks: `{lead: [a, b]}`."""
     tools: tuple[ToolEntry, ...] = ()
     tools_exclusive: bool | None = None
     """Whether there are only the tools of `tools`, without the built-in ones. Default: whether that list names a class
@@ -136,6 +138,7 @@ class Config(Section, frozen=True, kw_only=True):
     suggestions: Suggestions = Suggestions()
     input_polish: InputPolish = InputPolish()
     summarization: Summarization = Summarization()
+    memory: Memory = Memory()
     guardrails: Guardrails = Guardrails()
     approvals: tuple[ApprovalRule, ...] = ()
     command_audit: On = On()
@@ -178,6 +181,7 @@ class Config(Section, frozen=True, kw_only=True):
         for key, name in (
             ("summarization.model_name", self.summarization.model_name),
             ("suggestions.model_name", self.suggestions.model_name),
+            ("memory.model_name", self.memory.model_name),
         ):
             if name is not None:
                 yield key, name
