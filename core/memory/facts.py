@@ -17,7 +17,7 @@ from typing import Literal
 import msgspec
 
 from core.errors import Invalid, NotFound, Refused
-from core.events import Aggregate, Event, Record
+from core.events import Event, Record
 from core.ids import safe_id
 from core.log.repository import Decision, Repository
 from core.log.store import EventLog
@@ -41,8 +41,9 @@ MOST_READS = 2_000
 MOST_FORMER = 300
 """Limit of former versions of facts and summaries that are kept for replays."""
 MOST_ANCESTORS = 20
-CUT_AFTER = 500
+CUT_AFTER = 200
 """Events after which the older ones are replaced by a `MemoryKept`."""
+ERASE_SECONDS = 10.0
 MANUAL, UNKNOWN = "manual", "unknown"
 
 Retirement = Literal["evicted", "contradicted"]
@@ -410,16 +411,14 @@ class Memories:
         return await self.repository.load(memory_id(user, agent))
 
     async def decide(self, identity: str, decision: Decision[Memory], cause: str | None = None) -> Memory:
-        """Decides on the memory with this id, and erases what the decision made obsolete."""
+        """Decides on the memory with this id, and erases what the decision made obsolete. An erasure that takes longer
+        than `ERASE_SECONDS` is finished by the memory actor.
+        """
         memory, records = await self.repository.decide(identity, decision, actor=self._actor, cause=cause)
         for record in records:
             if isinstance(record.event, MemoryKept):
-                await self.erase(identity, before=record.seq)
+                await self.repository.erase(identity, before=record.seq, seconds=ERASE_SECONDS)
         return memory
-
-    async def erase(self, identity: str, *, before: int) -> None:
-        """Erases the events before a `MemoryKept`. Repeating it is fine."""
-        await self.repository.log.purge(Aggregate(KIND, identity), before=before)
 
 
 def checked_fact(fact: Fact) -> Fact:
