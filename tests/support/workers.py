@@ -101,7 +101,8 @@ class Power:
 
     def wire(self, running: System) -> None:
         append, publish = running.log.append, running.bus.nc.publish
-        acks = f"$JS.ACK.{running.bus.names.stream('cmd')}.lead."
+        stream = running.bus.names.stream("cmd")
+        acks = tuple(f"$JS.ACK.{stream}.{actor}." for actor in ("lead", "subagents"))
 
         async def mortal_append(aggregate: Aggregate, events: Sequence[Event], **options: Any) -> list[Record]:
             if self._appended == self._last:
