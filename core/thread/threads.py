@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from core import traces
-from core.events import Aggregate, Event, Record, RunRequested
+from core.errors import Conflict, Unavailable
+from core.events import Aggregate, Event, Record, RunRequested, SubagentStarted, ThreadCreated, ThreadErased
 from core.log import repository
 from core.log.repository import Folded, Repository
 from core.log.snapshots import Snapshots
@@ -28,10 +29,18 @@ Decision = repository.Decision[ThreadState]
 
 
 class Threads(Repository[ThreadState]):
-    """Conversations of one kind. `snapshots`: the directory where they are kept, if they are."""
+    """Conversations of one kind. `snapshots`: the directory where they are kept, if they are. `subagents`: those that
+    threads call; those that subagents call are of the same kind.
+    """
 
     def __init__(
-        self, log: EventLog, snapshots: Path | None = None, *, kind: str = KIND, kept_bytes: int | None = None
+        self,
+        log: EventLog,
+        snapshots: Path | None = None,
+        *,
+        kind: str = KIND,
+        kept_bytes: int | None = None,
+        subagents: Threads | None = None,
     ) -> None:
         super().__init__(
             log,
@@ -42,9 +51,43 @@ class Threads(Repository[ThreadState]):
             weigh=lambda state: state.size,
             snapshots=Snapshots(log, snapshots, kind, ThreadForm()) if snapshots else None,
         )
+        self.subagents = self if kind == SUBAGENT else subagents
 
     def aggregate(self, identity: str) -> Aggregate:
         return Aggregate(self.kind, identity)
+
+    async def erase(self, identity: str, *, by: str, actor: str) -> None:
+        """Erases a conversation's content and its subagents. Idempotent; an unknown one is no error.
+
+        Nothing is folded, so that a conversation with damaged events can be erased, too.
+        """
+        log, aggregate = self.log, self.aggregate(identity)
+        for _ in range(repository.DECIDE_TRIES):
+            tip = await log.tip(aggregate)
+            last = [record.event async for record in log.read(aggregate, after=tip - 1)] if tip else []
+            if not last:
+                return
+            try:
+                if not isinstance(last[-1], ThreadErased):
+                    await log.append(aggregate, [ThreadErased(by=by)], expected=tip, actor=actor)
+                return await self.purge(identity)
+            except Conflict:
+                continue
+        raise Unavailable(f"{aggregate}: too many writers at once")
+
+    async def purge(self, identity: str, *, before: int | None = None) -> None:
+        """Forgets events (see `Repository.purge`), and erases the subagents that they name: first, so that a purge
+        that is repeated finds them.
+        """
+        user, names = "", list[str]()
+        async for record in self.log.read(self.aggregate(identity), upto=before, bodies=False):
+            if record.type == _type(SubagentStarted):
+                event = (await self.log.whole(record)).event
+                names += [event.subagent] if isinstance(event, SubagentStarted) else []
+            user = _owner(record) or user
+        for name in names if self.subagents is not None else ():
+            await self.subagents.erase(name, by=user, actor=SUBAGENT)
+        await super().purge(identity, before=before)
 
     async def existing(self, thread_id: str) -> ThreadState:
         """Like `load`, but raises `NotFound` if there is no such thread."""
@@ -73,6 +116,17 @@ class Threads(Repository[ThreadState]):
         known = state.runs.get(run or "")
         request = known.request if known else next((one for one in events if isinstance(one, RunRequested)), None)
         return traces.header(request) if request else None
+
+
+def _type(event: type[Event]) -> str:
+    return str(event.__struct_config__.tag)
+
+
+def _owner(record: Record) -> str:
+    """Returns the user that an event names as the owner of a conversation."""
+    if record.type == _type(ThreadErased):
+        return getattr(record.event, "by", "")
+    return getattr(record.event, "user", "") if record.type == _type(ThreadCreated) else ""
 
 
 def folded(state: ThreadState) -> Folded[ThreadState]:
