@@ -15,7 +15,6 @@ from core.thread.state import ROOT, Commit, Run, ThreadState, entitle, next_node
 from core.thread.state import reduce as apply
 from core.thread.subagents import TOOL as DELEGATION
 
-
 _CHECKPOINTS = ("checkpoint", "parent_checkpoint")
 
 
