@@ -43,6 +43,8 @@ from core.tools import Tool
 from tests.support import toolset
 from tests.support.model_server import ModelServer, Script, Turn
 
+Other = Actor[Any] | Callable[[System, ConfigSource], Actor[Any]]
+"""An actor, or what makes it of the parts of its process."""
 DEADLINE = 60.0
 """Seconds after which something that a test waits for will not happen any more."""
 LEASE = 2
@@ -140,7 +142,7 @@ async def worker(
     config: Path,
     *,
     tools: Sequence[Tool] = (),
-    others: Sequence[Actor[Any]] = (),
+    others: Sequence[Other] = (),
     power: Power | None = None,
     alone: bool = True,
 ) -> AsyncIterator[System]:
@@ -169,7 +171,8 @@ async def worker(
             }
             lead = Lead(**shared, uploads=LocalUploads(home))
             subagents = Subagents(**shared, threads=running.threads, subagents=running.subagents)
-            parts: list[Actor[Any]] = [lead, subagents, Sandbox(provider, Limits()), *others]
+            more = [other if isinstance(other, Actor) else other(running, source) for other in others]
+            parts: list[Actor[Any]] = [lead, subagents, Sandbox(provider, Limits()), *more]
             async with anyio.create_task_group() as tasks:
                 await tasks.start(partial(running.serve, parts, alone=alone))
                 ready.put_nowait(running)
@@ -266,7 +269,7 @@ async def site(
     scripts: Mapping[str, Script | Sequence[Turn]],
     *,
     tools: Sequence[Tool] = (),
-    others: Sequence[Actor[Any]] = (),
+    others: Sequence[Other] = (),
     **sections: Any,
 ) -> AsyncIterator[tuple[Client, ModelServer]]:
     """Everything a run needs, made for one test: models, bus, worker."""
