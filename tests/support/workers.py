@@ -53,9 +53,16 @@ STEPS = 20
 
 
 def configure(path: Path, models: ModelServer, *, more_models: Sequence[Any] = (), **sections: Any) -> Path:
-    """A configuration with the server's scripts as models, and `more_models`. JSON is YAML."""
+    """A configuration with the server's scripts as models, and `more_models`. Titles are off: they ask a model, too.
+    JSON is YAML.
+    """
     entries = [{"name": name, "model": name, "base_url": models.url, "api_key": "none"} for name in models.scripts]
-    settings = {"models": [*entries, *more_models], "sandbox": {"allow_host_bash": True}, **sections}
+    settings = {
+        "models": [*entries, *more_models],
+        "sandbox": {"allow_host_bash": True},
+        "title": {"enabled": False},
+        **sections,
+    }
     path.write_text(json.dumps(settings))
     return path
 
