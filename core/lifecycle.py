@@ -104,6 +104,15 @@ USED_TOOLS = "used_tools"
 """The run called tools, which may have had effects."""
 
 
+UNTITLED = "untitled"
+"""The request of a run on a thread that has no title."""
+
+
+def beginning(*, untitled: bool) -> frozenset[str]:
+    """Returns the labels of a run's request, by which actors select requests."""
+    return frozenset((UNTITLED,)) if untitled else frozenset()
+
+
 def labels(request: RunRequested, used_tools: bool) -> frozenset[str]:
     """Returns the labels of a run's end, by which actors select ends (`Actor.only`)."""
     facts = {

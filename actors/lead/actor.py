@@ -164,12 +164,9 @@ class Lead(RunActor):
         )
 
     async def _loop(self, setup: RunSetup, turn: Turn) -> None:
-        """Runs LangChain's loop from the folded state."""
+        """Runs LangChain's loop from the folded state, if there is more to do than one model call."""
         request = turn.state.runs[turn.run].request
         agent = await self._agent(setup, turn)
-        turn.untracked = untracked(agent)
-        seed = {name: value for name, value in turn.state.values.items() if name in agent.channels}
-        seed["messages"] = self._seed(turn.thread, turn.journal)
         limits = setup.config.runs
         steps = min(setup.options.steps or limits.recursion_limit, limits.max_recursion_limit)
         traced = self._traced(
@@ -181,8 +178,14 @@ class Lead(RunActor):
             extra=request.metadata,
             options=_traced_options(setup),
         )
+        if steps > 1 and not traced and await agent.answers(turn):
+            return
+        graph = agent.graph
+        turn.untracked = untracked(graph)
+        seed = {name: value for name, value in turn.state.values.items() if name in graph.channels}
+        seed["messages"] = self._seed(turn.thread, turn.journal)
         try:
-            final = await agent.ainvoke(seed, config={"recursion_limit": steps, **traced}, context=turn)
+            final = await graph.ainvoke(seed, config={"recursion_limit": steps, **traced}, context=turn)
             if setup.config.middlewares and not turn.questions:
                 await adopt(turn, final)
         except GraphRecursionError as error:

@@ -29,6 +29,7 @@ from core.config.agent import (
     Skills,
     Suggestions,
     Summarization,
+    Title,
     TokenBudget,
     ToolEntry,
     ToolGroup,
@@ -89,6 +90,7 @@ __all__ = [
     "Skills",
     "Suggestions",
     "Summarization",
+    "Title",
     "Tls",
     "TokenBudget",
     "ToolEntry",
@@ -99,7 +101,7 @@ __all__ = [
     "Webhooks",
 ]
 
-ROLES = ("lead", "summarization", "suggestions")
+ROLES = ("lead", "summarization", "title", "suggestions")
 """Roles that models can be chosen for."""
 
 
@@ -121,8 +123,9 @@ class Config(Section, frozen=True, kw_only=True):
     """Settings of installed actors, channels, policies and sandbox providers, by their names."""
     models: tuple[Model, ...] = ()
     model_roles: Mapping[str, tuple[str, ...]] = {}
-    """Lists of models by role; the first that works answers. Roles: `lead` (the agent), `summarization`, `suggestions`.
-    The first of `lead` is the model of runs that name none, the others are fallbacks: `{lead: [main, backup]}`."""
+    """Lists of models by role; the first that works answers. Roles: `lead` (the agent), `summarization`, `title`,
+    `suggestions`. The first of `lead` is the model of runs that name none, the others are fallbacks:
+    `{lead: [main, backup]}`."""
     tools: tuple[ToolEntry, ...] = ()
     tools_exclusive: bool | None = None
     """Whether there are only the tools of `tools`, without the built-in ones. Default: whether that list names a class
@@ -133,6 +136,7 @@ class Config(Section, frozen=True, kw_only=True):
     sandbox: Sandbox = Sandbox()
     uploads: Uploads = Uploads()
     webhooks: Webhooks = Webhooks()
+    title: Title = Title()
     suggestions: Suggestions = Suggestions()
     input_polish: InputPolish = InputPolish()
     summarization: Summarization = Summarization()
@@ -177,6 +181,7 @@ class Config(Section, frozen=True, kw_only=True):
             yield from ((f"model_roles.{role}[{index}]", name) for index, name in enumerate(wanted))
         for key, name in (
             ("summarization.model_name", self.summarization.model_name),
+            ("title.model_name", self.title.model_name),
             ("suggestions.model_name", self.suggestions.model_name),
         ):
             if name is not None:

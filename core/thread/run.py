@@ -76,12 +76,11 @@ from core.events import (
     RunSuspended,
     ToolCompleted,
     ToolRequested,
-    thread,
 )
 from core.log.store import Listener
 from core.thread.previews import Previewer, Progress, Pump
 from core.thread.state import Run, ThreadState, unanswered
-from core.thread.threads import Threads, folded
+from core.thread.threads import KIND, Threads, folded
 from core.tools import Effect
 
 log = structlog.get_logger("sika.run")
@@ -259,7 +258,7 @@ class OwnedRun:
     async def claim(self, event: RunStarted) -> None:
         """Appends `run.started`. Raises `Conflict` if the thread has changed since it was folded."""
         records = await self._threads.log.append(
-            thread(self.thread_id),
+            self._threads.aggregate(self.thread_id),
             [event],
             expected=self.state.seq,
             actor=self._actor,
@@ -435,6 +434,7 @@ class Prepared(Generic[S]):
 class RunActor(Actor[RunRequested]):
     """An actor that works through the runs of a thread, one at a time. Subclasses implement `perform`."""
 
+    kind = KIND
     proof = RunStarted
     run_seconds: ClassVar[float] = 86_400.0
     """Deadline of one attempt: what hangs for ever must not keep its place for ever."""

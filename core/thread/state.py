@@ -59,6 +59,7 @@ from core.events import (
     ThreadExpirySet,
     ThreadForked,
     ThreadPruned,
+    ThreadTitled,
     ToolCompleted,
     ToolRequested,
     WebhookDelivered,
@@ -83,6 +84,8 @@ ROOT = 0
 
 CLARIFICATION = "clarification:"
 """How the id of a tool message begins that is a question to the person."""
+TITLED = "TitleMiddleware.after_model"
+"""The web page's name of the step that gives a conversation its title."""
 COMPACTED = "SummarizationMiddleware.before_model"
 """Node of the step that replaces a conversation by its summary. Copies of threads write the nodes of their steps into
 the log, so this name stays what the web page knows (contract runtime §5.10).
@@ -136,6 +139,8 @@ class ThreadState:
     created_at: str = ""
     updated_at: str = ""
     metadata: Json = field(default_factory=dict)
+    title: str = ""
+    """The title of `thread.titled`. It stands in the values of every checkpoint that has no other, and makes none."""
     values: Json = field(default_factory=dict)
     commits: Commits = field(default_factory=Commits)
     head: int = -1
@@ -279,7 +284,9 @@ class Folding:
 
 
 def labels_of(state: ThreadState, run_id: str | None, events: Sequence[Event]) -> frozenset[str]:
-    """Returns the labels of events that are to be appended for a run: the end of a run has some."""
+    """Returns the labels of events that are to be appended for a run: its request and its end have some."""
+    if any(isinstance(event, RunRequested) for event in events):
+        return lifecycle.beginning(untitled=not state.values.get("title"))
     run = state.runs.get(run_id or "")
     if run is None or not any(type(event) in ENDS for event in events):
         return frozenset()
@@ -431,6 +438,11 @@ def _annotated(state: ThreadState, record: Record, event: ThreadAnnotated) -> No
     state.metadata.update(event.metadata)
 
 
+def _titled(state: ThreadState, record: Record, event: ThreadTitled) -> None:
+    state.title = state.title or event.title
+    entitle(state.values, state.title)
+
+
 def _forked(state: ThreadState, record: Record, event: ThreadForked) -> None:
     for patch in event.patches:
         _commit(state, record, patch, "fork", "__start__", state.head)
@@ -486,6 +498,7 @@ def _approval_resolved(state: ThreadState, record: Record, event: ApprovalResolv
 _OF_THREAD: Mapping[type[Event], Callable[[ThreadState, Record, Any], None]] = {
     ThreadCreated: _created,
     ThreadAnnotated: _annotated,
+    ThreadTitled: _titled,
     ThreadForked: _forked,
     ThreadExpirySet: _expiry_set,
     ThreadPruned: _pruned,
@@ -673,7 +686,7 @@ def _cancel_open(state: ThreadState, action: str) -> None:
 
 def _forget(state: ThreadState) -> None:
     state.exists, state.erased = False, True
-    state.metadata, state.values, state.places, state.head = {}, {}, {}, -1
+    state.metadata, state.title, state.values, state.places, state.head = {}, "", {}, {}, -1
     state.commits, state.runs = Commits(), Runs()
     state.paused, state.answers, state.steers, state.feedback, state.expiry = None, {}, (), {}, None
     state.approvals, state.problems, state.size = {}, (), 0
@@ -684,6 +697,7 @@ def _commit(state: ThreadState, record: Record, patch: Mapping[str, Any], source
         _checkout(state, parent)
     step = state.commits[parent].step + 1 if parent >= 0 else -1 if source == "input" else 0
     reduce(state.values, state.places, patch)
+    entitle(state.values, state.title)
     commit = Commit(record.seq, parent, patch, source, node, record.at, record.run, step)
     another = bool(state.commits) and state.commits[-1].seq == record.seq
     state.commits.append(commit, 0 if another else len(record.raw), state.values)
@@ -735,7 +749,14 @@ def _materialise(state: ThreadState, index: int) -> tuple[Json, dict[str, int]]:
     places = places_of(values)
     for step in reversed(steps):
         reduce(values, places, state.commits[step].patch)
+    entitle(values, state.title)
     return values, places
+
+
+def entitle(values: Json, title: str) -> None:
+    """Puts the thread's title into values that have none."""
+    if title and not values.get("title"):
+        values["title"] = title
 
 
 def places_of(values: Json) -> dict[str, int]:

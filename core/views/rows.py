@@ -29,6 +29,7 @@ from core.events import (
     ThreadErased,
     ThreadForked,
     ThreadPruned,
+    ThreadTitled,
     ToolCompleted,
 )
 from core.lifecycle import ENDS
@@ -259,6 +260,10 @@ class Batch:
             case ThreadPruned():
                 thread.create(record.seq, event.user, event.created_at, event.metadata)
                 thread.write(record, event.values)
+            case ThreadTitled():
+                thread.write(record, {"title": event.title})
+                if event.model is not None:
+                    thread.use(run, event.model, record.head.actor, {"usage_metadata": event.usage})
             case ThreadForked():
                 thread.write(record, *event.patches)
             case StatePatched():

@@ -24,7 +24,7 @@ from channels.http.langgraph.snapshots import snapshot
 from channels.http.live import Live, Outlet
 from channels.http.routes import SSE
 from channels.http.sse import Frame
-from core.events import ContextCompacted, Record, RunRequested, StatePatched, ThreadErased, thread
+from core.events import ContextCompacted, Record, RunRequested, StatePatched, ThreadErased, ThreadTitled, thread
 from core.thread.previews import Preview, Progress, RunPreview
 from core.thread.rewind import state_before
 from core.thread.state import Folding, Run, ThreadState, fold
@@ -77,7 +77,8 @@ class ThreadFrames:
         if self._run is not None and self._run.ended:
             self._run = None
         self.ended = isinstance(event, ThreadErased)
-        outside = isinstance(event, StatePatched) or (isinstance(event, ContextCompacted) and record.run is None)
+        outside = isinstance(event, StatePatched | ThreadTitled)
+        outside = outside or (isinstance(event, ContextCompacted) and record.run is None)
         if outside and "state_update" in self._modes and self._after.is_before(record.seq, STATE_UPDATE):
             shown = {"state": snapshot(self._thread, self.state, self.state.head), "thread_id": self._thread}
             frames.append(self._placed(Frame("state_update", dumps.encode(shown), f"{record.seq}-0-{STATE_UPDATE}")))
@@ -98,7 +99,7 @@ class ThreadFrames:
         run = self.state.runs.get(run_id)
         if isinstance(record.event, RunRequested) if run is None else run.open:
             return self._frames(run_id, record.event)
-        return None
+        return self._run if isinstance(record.event, ThreadTitled) else None
 
     def _frames(self, run_id: str, event: object = None) -> Frames:
         request = event if isinstance(event, RunRequested) else self.state.runs[run_id].request

@@ -49,6 +49,7 @@ from core.events import (
     RunStarted,
     StatePatched,
     ThreadErased,
+    ThreadTitled,
 )
 from core.lifecycle import RunEnded
 from core.thread.previews import Ahead, Piece, Preview, Progress, Reader, RunPreview, line_of, rest_of, tag
@@ -169,7 +170,7 @@ class Frames:
         elif isinstance(record.event, ThreadErased):
             self.ended = True
             frames = self._framed(record.seq, [(Slot.END, "end", b"null")])
-        elif self.running and record.run is None and isinstance(record.event, _OUTSIDE):
+        elif self.running and (_is_outside(record) or isinstance(record.event, ThreadTitled)):
             frames = self._told(record, before)
         if resumes:
             self._resume(record)
@@ -266,3 +267,7 @@ class Frames:
         return [
             Frame(event, data, self.place(seq, slot)) for slot, event, data in emits if self._after.is_before(seq, slot)
         ]
+
+
+def _is_outside(record: Record) -> bool:
+    return record.run is None and isinstance(record.event, _OUTSIDE)

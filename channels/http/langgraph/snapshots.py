@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from channels.http.langgraph import dumps
 from core.events import Json, Message, Record
 from core.ids import checkpoint_id
-from core.thread.state import ROOT, Commit, Run, ThreadState, next_nodes, places_of, unanswered
+from core.thread.state import ROOT, Commit, Run, ThreadState, entitle, next_nodes, places_of, unanswered
 from core.thread.state import reduce as apply
 
 
@@ -103,6 +103,7 @@ def timeline(state: ThreadState, indices: Iterable[int]) -> Iterator[tuple[int, 
         values, places = start
         for step in reversed(path):
             apply(values, places, state.commits[step].patch)
+        entitle(values, state.title)
         known[index] = values, places
         if index in wanted:
             yield index, values

@@ -33,12 +33,13 @@ from core.events import (
     ThreadErased,
     ThreadForked,
     ThreadPruned,
+    ThreadTitled,
     ToolCompleted,
     ToolRequested,
 )
 from core.ids import checkpoint_id
 from core.thread.previews import Ahead, Piece, Preview, Progress, Reader
-from core.thread.state import COMPACTED, Before, Folding, Run, ThreadState, answered, next_nodes, unanswered
+from core.thread.state import COMPACTED, TITLED, Before, Folding, Run, ThreadState, answered, next_nodes, unanswered
 
 Wants = Callable[[str, Namespace], bool]
 
@@ -91,7 +92,7 @@ class Tape:
         return told
 
     def preview(self, run_id: str, preview: Preview | Progress) -> list[WireEvent]:
-        """What is new in a preview; [] if nothing is, or if something before it is missing."""
+        """Returns the events of a preview's new part; [] if nothing is new, or if something before it is missing."""
         run = self.state.runs.get(run_id)
         if isinstance(preview, Progress):
             return self._progress(run, preview)
@@ -122,6 +123,10 @@ class Tape:
     def _tell(self, record: Record, before: Before) -> Iterator[WireEvent]:
         event = record.event
         if isinstance(event, ThreadForked | ThreadPruned | StatePatched):
+            yield from self._step(record, before, whole=True)
+        if isinstance(event, ThreadTitled):
+            update = {"title": self.state.values.get("title")}
+            yield from self._event(record, Slot.UPDATES, "updates", {"node": TITLED, "values": update})
             yield from self._step(record, before, whole=True)
         if isinstance(event, ThreadErased):
             yield from self._broken_off()
