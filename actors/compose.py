@@ -105,7 +105,7 @@ class Parts(TypedDict):
     traced: Callable[..., Any]
     outcome: Outcome
     settings: Mapping[str, Any]
-    """Those of `installed.<name of the actor>`."""
+    """The settings of `installed.<name of the actor>`."""
 
 
 @asynccontextmanager
@@ -458,7 +458,8 @@ def find_actors(configured: Sequence[str]) -> Iterator[type[Actor[Any]]]:
     for plugin in installed(plugins.ACTORS):
         yield _actor(plugin.value, plugin.place)
     for number, path in enumerate(configured):
-        yield _loaded(partial(_attribute, path), f"actors[{number}]: {path}")
+        place = f"actors[{number}]: {path}"
+        yield _actor(plugins.load(path, place), place)
 
 
 def _declared_in(module: ModuleType) -> Iterator[type[Actor[Any]]]:
@@ -536,26 +537,10 @@ def _sandbox_setup(home: Path, config: Config) -> SandboxSetup:
     )
 
 
-def _loaded(load: Callable[[], object], place: str) -> type[Actor[Any]]:
-    """Returns the actor class that `load` imports. Raises `Invalid`, beginning with `place`."""
-    try:
-        cls = load()
-    except (ImportError, AttributeError, ValueError, Invalid) as error:
-        raise Invalid(f"{place}: {error}") from error
-    except Exception as error:
-        raise Invalid(f"{place}: cannot be imported: {type(error).__name__}: {error}") from error
-    return _actor(cls, place)
-
-
 def _actor(cls: object, place: str) -> type[Actor[Any]]:
     if not (inspect.isclass(cls) and issubclass(cls, Actor)):
         raise Invalid(f"{place}: not an Actor class")
     return cls
-
-
-def _attribute(path: str) -> object:
-    module, _, name = path.partition(":")
-    return getattr(importlib.import_module(module), name)
 
 
 def _modules(package: ModuleType) -> Iterator[ModuleType]:
