@@ -95,7 +95,7 @@ class ResumeEntry(msgspec.Struct, rename="camel"):
     interrupt_id: str
     status: Literal["resolved", "cancelled"]
     payload: Any = None
-    """What the tool that asked is given; null if it is cancelled."""
+    """The answer to the tool that asked; null if it is cancelled."""
 
 
 class RunAgentInput(msgspec.Struct, rename="camel", kw_only=True):
@@ -105,7 +105,7 @@ class RunAgentInput(msgspec.Struct, rename="camel", kw_only=True):
     """It is made if there is none."""
     run_id: str
     messages: list[InputMessage]
-    """Those of users, developers and systems that the thread does not know are added. It knows what the agent said."""
+    """Messages of users, developers and systems that the thread does not have are added. It has the agent's own."""
     tools: list[Json] | None = None
     """None: the agent has tools of its own, and cannot call those of an application."""
     resume: list[ResumeEntry] | None = None
@@ -225,7 +225,7 @@ class Events:
         self._run_id = run_id
         self._reader = Reader()
         self._open: dict[tuple[Part, int], str] = {}
-        """What is being streamed, by part of the message."""
+        """The streamed parts of the message."""
         self._ahead: Ahead[Preview] = Ahead()
 
     def audible(self) -> list[Run]:

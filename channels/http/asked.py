@@ -19,7 +19,7 @@ from core.ids import stamp
 from core.user.assistants import NOT_FROM_CLIENTS, Assistant, applied
 
 MODES = ("values", "updates", "messages", "messages-tuple", "custom", "tasks", "checkpoints", "debug", "events")
-"""Of a stream."""
+"""The stream modes."""
 MOST_SECONDS = 366 * 86_400
 DEMO = "demo"
 """The model that answers offline when none is configured."""
@@ -39,7 +39,7 @@ OPTIONS: Mapping[str, Any] = {
     "is_bootstrap": bool | None,
     "max_concurrent_subagents": int | None,
 }
-"""What a context may say of how a run is done (contract runtime §1.1). Other keys are the client's own."""
+"""Options of a run in its context (contract runtime §1.1). Other keys are the client's own."""
 CONFIG: Mapping[str, Any] = {"recursion_limit": float | None, "tags": list[str] | None, "run_name": str | None}
 
 
@@ -48,7 +48,7 @@ def _says(text: str) -> msgspec.Meta:
 
 
 class RunFields(msgspec.Struct, kw_only=True):
-    """What a run is asked for with, now or by a schedule."""
+    """The fields of a request for a run, now or by a schedule."""
 
     assistant_id: Annotated[str | None, _says("An assistant's id, or its name; `lead_agent` by default.")] = None
     input: Annotated[
@@ -136,7 +136,7 @@ class Asked(NamedTuple):
     thread_id: str | None
     """The thread a stateless run names."""
     metadata: Json
-    """What a thread made for this run is annotated with."""
+    """Metadata of a thread that is created for this run."""
 
     @property
     def modes(self) -> Sequence[str]:
@@ -182,7 +182,7 @@ def checked(body: RunBody, assistant: Assistant, user: str) -> Asked:
 
 
 def check_options(config: Json | None, context: Json | None, models: Collection[str]) -> None:
-    """Whether options are of their type, and the model is one of these. Raises `Invalid`, `BadRequest`, by place."""
+    """Tells whether options are of their type, and the model is one of these. Raises `Invalid`, `BadRequest`, by place."""
     config = config or {}
     check(config, CONFIG, "config")
     for said, where in (

@@ -224,7 +224,7 @@ async def logout(call: Call) -> Annotated[web.Response, Note]:
 
 @ROUTES("GET", f"{_A}/me")
 async def me(call: Call) -> Annotated[web.Response, User]:
-    """Who is signed in. A browser that lost its CSRF token gets another."""
+    """The account that is signed in. A browser that lost its CSRF token gets another."""
     gate, principal = call.request.app[GATE], call.principal
     account = (await gate.directory.accounts()).by_id.get(principal.user) if principal is not LOCAL else None
     if account is None:
@@ -242,7 +242,7 @@ async def me(call: Call) -> Annotated[web.Response, User]:
 
 @ROUTES("GET", f"{_A}/setup-status", public=True)
 async def setup_status(call: Call) -> Reply[Setup]:
-    """Whether the first administrator is still to be made."""
+    """Tells whether the first administrator is still to be made."""
     gate = call.request.app[GATE]
     needed = gate.accounts and not (await gate.directory.accounts()).has_admin
     return Reply(Setup(needed), headers={"Cache-Control": "no-store" if needed else SETUP_CACHE})

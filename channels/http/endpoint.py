@@ -190,7 +190,7 @@ def _result(hint: Any) -> tuple[int, dict[int, Any], Mapping[str, str]]:
 
 
 def _depends(hint: Any) -> Depends | None:
-    """How a parameter is resolved from the call, if it is."""
+    """Returns how a parameter is resolved from the call; None if it is not."""
     if hasattr(hint, "of_call"):
         return Depends(hint.of_call, getattr(hint, "errors", ()))
     return next((extra for extra in _plain(hint)[1] if isinstance(extra, Depends)), None)

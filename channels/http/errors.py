@@ -17,7 +17,7 @@ from core.errors import Conflict, Invalid, NotFound, Refused, SikaError, Unavail
 log = structlog.get_logger("sika.http")
 
 RETRY_SECONDS = 2
-"""What a 503 tells the client to wait."""
+"""`Retry-After` of a 503."""
 
 
 class BadRequest(Invalid):

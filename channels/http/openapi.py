@@ -22,7 +22,7 @@ from core.errors import NotFound
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 ID: Json = {"type": "string", "pattern": "^[A-Za-z0-9_-]{1,128}$"}
-"""What `core.ids.safe_id` accepts: path variables whose names end in `_id`."""
+"""The form that `core.ids.safe_id` accepts: path variables whose names end in `_id`."""
 _TEXT: Json = {"type": "string", "minLength": 1}
 
 _METHODS = ("GET", "PUT", "POST", "DELETE", "OPTIONS", "HEAD", "PATCH")
@@ -51,9 +51,9 @@ _ERRORS: Mapping[int, str] = {
     503: "A part of the system does not answer; try again after `Retry-After` seconds",
 }
 _ALWAYS = (403, 422, 429, 500, 503)
-"""What any route may answer; 401 comes with those that are not public."""
+"""Error statuses of every route; 401 comes with those that are not public."""
 _WITH_BODY = (408, 413, 415)
-"""What routes that take a body may answer besides."""
+"""Error statuses of routes that take a body."""
 _RETRYING = frozenset({429, 503})
 
 _SECURITY: Json = {
@@ -150,7 +150,7 @@ def _texts(route: Route) -> tuple[str, str]:
 
 
 def _tags(routes: Sequence[Route]) -> list[Json]:
-    """Those that are used, with the first line of their module's docstring."""
+    """Returns the used tags, with the first line of their module's docstring."""
     texts: dict[str, str] = {}
     for route in routes:
         module = sys.modules[route.handler.__module__]

@@ -128,7 +128,7 @@ class Config(Section, frozen=True, kw_only=True):
     `{lead: [main, backup]}`."""
     tools: tuple[ToolEntry, ...] = ()
     tools_exclusive: bool | None = None
-    """Whether there are only the tools of `tools`, without the built-in ones. Default: whether that list names a class
+    """True if there are only the tools of `tools`, without the built-in ones. Default: whether that list names a class
     of DeerFlow."""
     tool_groups: tuple[ToolGroup, ...] = ()
     tool_search: Off = Off()

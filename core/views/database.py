@@ -25,7 +25,7 @@ views."""
 READERS = 3
 """Connections that read: a slow question holds up few others."""
 ANSWER_SECONDS = 30.0
-"""How long a question may take."""
+"""Limit of a query's time."""
 _BESIDE = ("-wal", "-shm")
 _SHAPE = "SELECT name, sql FROM sqlite_master WHERE type IN ('table', 'view', 'index') AND sql IS NOT NULL"
 

@@ -33,12 +33,14 @@ from core.views.search import COLUMNS, MOST_SNIPPETS, SNIPPETS, SORTABLE, Filter
 log = structlog.get_logger("sika.projections")
 
 BATCH_SECONDS = 0.25
-"""How long rows may be gathered before they are committed. Whoever waits for them (`reached`) has them at once."""
+"""Time for which rows are gathered before they are committed. A caller that waits for them (`reached`) has them at
+once.
+"""
 BATCH = 1000
 WAIT_SECONDS = 10.0
 
 LAG_SECONDS = 0.02
-"""How often a replica is asked again that has not got everything yet."""
+"""Interval of reads from a replica that lags behind."""
 RETRY_SECONDS = 5.0
 """Pause when the file cannot be written: a full disk is not filled less by hurry."""
 VARIABLES = 30_000
@@ -177,7 +179,7 @@ class Views:
 
     @property
     def readable(self) -> bool:
-        """Whether questions are answered at once."""
+        """Tells whether questions are answered at once."""
         return self._readable.is_set()
 
     async def rebuild(self) -> None:
@@ -249,7 +251,7 @@ class Views:
         return [(thread_id, run_id) for thread_id, run_id in await self.query(sql, (user, *statuses))]
 
     async def open_counts(self) -> dict[str, int]:
-        """How many runs are pending, and how many running; of all users."""
+        """Counts the pending and the running runs of all users."""
         sql = "SELECT status, count(*) FROM all_runs WHERE status IN ('pending', 'running') GROUP BY status"
         return {"pending": 0, "running": 0} | dict(await self.query(sql))
 
@@ -287,7 +289,7 @@ class Views:
         return await self._rows(page[:limit], {}), await self._total(plan, limit, offset, len(page))
 
     async def count(self, filters: Filters) -> int:
-        """How many threads of a user there are; of those with the words of a query, as in `search`."""
+        """Counts the threads of a user; with a query, those with its words, as in `search`."""
         if filters.narrow:
             return len(await self._matches(filters, Order()))
         plan = await self._plan(filters)
@@ -307,7 +309,7 @@ class Views:
         return filters.plan({(key, value): count for key, value, count in await self.query(*filters.counts())})
 
     async def _total(self, plan: Plan, limit: int, offset: int, length: int) -> int:
-        """How many threads there are, at least, if `length` of `limit` + 1 are at this offset."""
+        """Counts the threads, or returns the least number, if `length` of `limit` + 1 are at this offset."""
         if plan.total is not None:
             return plan.total
         if 0 < length <= limit or not (length or offset):

@@ -35,9 +35,9 @@ log = structlog.get_logger("sika.http")
 
 ASK_SECONDS = 10.0
 MOST_BYTES = 1 << 20
-"""Of one answer of a provider."""
+"""Limit of one response of a provider."""
 KNOWN_SECONDS = 3600.0
-"""How long a discovery document and keys are believed; keys are asked for again at once if one is not known."""
+"""Lifetime of a discovery document and keys in memory; an unknown key makes the keys be fetched again at once."""
 KEYS_SECONDS = 10.0
 """But no more often than this."""
 
@@ -100,7 +100,7 @@ class Oidc:
         return where, Pending(provider.name, challenge.state, challenge.nonce, challenge.verifier, after, expires)
 
     async def finish(self, provider: OidcProvider, callback: str, pending: Pending, query: Mapping[str, str]) -> Who:
-        """Who came back. Raises `Rejection`, `Unavailable`."""
+        """Returns the identity of a callback. Raises `Rejection`, `Unavailable`."""
         state = query.get("state", "")
         if pending.provider != provider.name or not hmac.compare_digest(
             state.encode(errors="replace"), pending.state.encode()

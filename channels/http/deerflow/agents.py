@@ -19,7 +19,7 @@ from core.user import agents
 from core.user.agents import Definition, Rosters
 
 GROUPS = ("bash", "file:read", "file:write", "web")
-"""Of the tools that come along."""
+"""Groups of the built-in tools."""
 BUILT_IN = "adapters.tools."
 
 Text = Annotated[str, msgspec.Meta(max_length=2000)]
@@ -53,7 +53,7 @@ class CreateBody(msgspec.Struct):
 
 
 class ChangeBody(msgspec.Struct):
-    """What is left out stays as it is; null takes the setting away."""
+    """Changes of an agent. Fields that are left out stay as they are; null removes the setting."""
 
     description: Text | UnsetType | None = UNSET
     model: Name | UnsetType | None = UNSET
@@ -84,7 +84,7 @@ async def get_list(call: Call) -> Agents:
 
 @ROUTES("GET", "/agents/check", _READ)
 async def check(call: Call, *, name: Annotated[str, msgspec.Meta(pattern="^[A-Za-z0-9-]{1,64}$")]) -> Check:
-    """Whether you may call a new agent so."""
+    """Tells whether you may call a new agent so."""
     rosters, name = _rosters(call), agents.checked(name)
     return Check(name not in (await rosters.of(call.user)).agents, name)
 
@@ -125,7 +125,7 @@ async def delete(call: Call, name: str) -> None:
 
 @ROUTES("GET", "/user-profile", _READ)
 async def get_profile(call: Call) -> Profile:
-    """What you want every agent to know of you; null for nothing. Agents are told the first 8000 characters."""
+    """Your profile for every agent; null for none. Agents read the first 8000 characters."""
     return Profile((await _rosters(call).of(call.user)).profile)
 
 
@@ -143,7 +143,7 @@ def _rosters(call: Call) -> Rosters:
 
 
 def _check(config: Config, said: Mapping[str, Any]) -> None:
-    """Whether there is what an agent is to have. Raises `Invalid`, with what there is."""
+    """Tells whether there is what an agent is to have. Raises `Invalid`, with what there is."""
     model, names = said.get("model"), model_names(config)
     if model is not None and model not in names:
         raise Invalid(f"model: {model!r} is not configured; there are: {', '.join(names)}")

@@ -91,7 +91,7 @@ async def decide(call: Call, thread: OwnedThread, approval_id: str, body: Decisi
 
 
 def _answer(wanted: Decision) -> Json:
-    """What the run that goes on is told. Raises `Invalid`."""
+    """Returns the answer for the run that goes on. Raises `Invalid`."""
     if (wanted.decision == "edit") != (wanted.args is not None):
         raise Invalid("args: all arguments of the call, with the decision edit, and only then")
     answer: Json = {"decision": wanted.decision}

@@ -35,7 +35,7 @@ from core.thread.state import ThreadState
 ANYTHING = "*/*"
 CHUNK_BYTES = 256 * 1024
 HEAD_BYTES = 8192
-"""What is looked at to tell text from other things (contract runtime §19)."""
+"""Bytes that are read to tell text from other content (contract runtime §19)."""
 MAX_MEMBER = 16 << 20
 """Bytes of a member of a `.skill` archive (contract runtime §19)."""
 MAX_CONTENTS = 1 << 20
@@ -47,7 +47,7 @@ _ACTIVE = re.compile(
     r"text/html|(application|text)/xml|.*\+xml|multipart/.*|message/.*|(application|text)/javascript|text/css"
     r"|application/(wasm|x-shockwave-flash)"
 )
-"""What can run in the name of the server it comes from, or in a page of it. PDF does not: viewers keep it apart, and
+"""Media types that can run scripts with the server's origin. PDF does not: viewers keep it apart, and
 people read it in the page (contract runtime §19).
 """
 _TYPES = mimetypes.MimeTypes(filenames=())  # the same on every machine
@@ -67,7 +67,7 @@ _RANGE = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})")
 class Replacement(msgspec.Struct):
     content: str
     expected_sha256: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
-    """Of the content that is replaced, as it was read."""
+    """SHA-256 of the content to be replaced, as it was read."""
 
 
 class Replaced(msgspec.Struct):
@@ -80,7 +80,7 @@ class Replaced(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What is sent: an open file, or bytes that were in an archive."""
+    """The content to send: an open file, or bytes that were in an archive."""
 
     name: str
     size: int
@@ -317,7 +317,7 @@ def _disposition(how: str, name: str) -> str:
 
 
 def _known(sent: str, tag: str) -> bool:
-    """Whether the client has this already, by its `If-None-Match`."""
+    """Tells whether the client has this already, by its `If-None-Match`."""
     return sent.strip() == "*" or tag in [one.strip().removeprefix("W/") for one in sent.split(",")]
 
 

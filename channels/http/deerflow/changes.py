@@ -1,4 +1,4 @@
-"""What a run did to the files of its thread."""
+"""The changes of a run to the files of its thread."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ VERSION = 1
 
 
 class Summary(msgspec.Struct):
-    """How many files, and how many lines of those that have a diff."""
+    """The number of files, and of lines of those that have a diff."""
 
     created: int = 0
     modified: int = 0

@@ -1,4 +1,4 @@
-"""What was done and what it cost, over all threads of a user; for an administrator also over all users."""
+"""Runs and their cost, over all threads of a user; for an administrator also over all users."""
 
 from __future__ import annotations
 

@@ -121,7 +121,7 @@ async def events(log: EventLog, thread_id: str, state: ThreadState, run: Run, ki
 
 
 def rows(record: Record, state: ThreadState) -> list[Row]:
-    """What one fact is to clients. A pure function of the fact, and of the state at any time after it."""
+    """Returns the rows of one fact. A pure function of the fact, and of the state at any time after it."""
     event = record.event
     match event:
         case RunRequested():
@@ -211,7 +211,7 @@ def _of_call(record: Record, event: ModelCompleted, state: ThreadState) -> Json:
 
 
 def _decisions(record: Record, decisions: Sequence[Decision]) -> list[Row]:
-    """What policies did about the one message of the fact."""
+    """Returns rows for what policies did about the one message of the fact."""
     return [
         _row(
             record,

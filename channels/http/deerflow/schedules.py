@@ -27,9 +27,9 @@ from core.user.schedules import Firing, Plan, Schedule, Timing
 MOST_TITLE = 200
 MOST_PROMPT = 32_000
 GRACE_SECONDS = 60
-"""How long ago a single time may be, for the clocks of clients that mean now."""
+"""Tolerance for single times in the past: clocks of clients that mean now."""
 _ASKED: Json = {"context": {"non_interactive": True}, "on_run_completed": "keep"}
-"""What every task asks for: nobody is there to be asked back, and the conversation stays."""
+"""The options of every task: nobody is there to answer questions, and the conversation stays."""
 _ENDED = {"success": "success", "error": "failed", "timeout": "failed"}
 """A run's status to a task run's; every other end is `interrupted`."""
 
@@ -91,7 +91,9 @@ class Deleted(msgspec.Struct):
 
 
 class PatchBody(msgspec.Struct, kw_only=True):
-    """What is null or left out stays as it is. `schedule_spec`: `{"cron": "0 9 * * *"}`, or `{"run_at": a time}`."""
+    """Changes of a task. Fields that are null or left out stay as they are. `schedule_spec`: `{"cron": "0 9 * * *"}`,
+    or `{"run_at": a time}`.
+    """
 
     thread_id: str | None = None
     context_mode: Literal["fresh_thread_per_run", "reuse_thread"] | None = None

@@ -1,4 +1,4 @@
-"""What to ask next, and a better wording of what is about to be asked. Never an error where there is just nothing."""
+"""Suggested next questions, and better wordings of a message. No suggestion is no error."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ log = structlog.get_logger("sika.http")
 
 ACTOR = "suggestions"
 MESSAGES, CHARACTERS = 10, 4000
-"""How much of a conversation is looked at: so many messages from its end, and so much of each."""
+"""Limits of the conversation that the model reads: messages from its end, and characters of each."""
 GRACE_SECONDS = 5.0
-"""What an answer may take beyond the model's time."""
+"""Time for an answer beyond the model's own."""
 
 
 class Said(msgspec.Struct):
@@ -79,7 +79,7 @@ async def suggest(call: Call, thread: OwnedThread, body: SuggestBody) -> Suggest
 
 @ROUTES("GET", "/suggestions/config")
 async def settings(call: Call) -> Settings:
-    """Whether there are suggestions, and how many at most."""
+    """Tells whether there are suggestions, and how many at most."""
     found = call.config.suggestions
     return Settings(found.enabled, found.max_suggestions)
 

@@ -34,11 +34,11 @@ from core.thread.follow import Stopping
 
 FIELD = "files"
 CHUNK_BYTES = 256 * 1024
-"""What is gathered before it goes to the disk."""
+"""Bytes that are gathered before they are written to the disk."""
 MAX_OTHER_BYTES = 1 << 20
-"""Of all form fields that are no files; they are read over."""
+"""Limit of all form fields that are no files; they are ignored."""
 CONVERSION_SECONDS = 15.0
-"""How long the answer to an upload waits for the text of documents. They are converted in any case."""
+"""Time that the answer to an upload waits for the text of documents. They are converted in any case."""
 _DEVICES = re.compile(r"(con|prn|aux|nul|com\d|lpt\d|conin\$|conout\$)(\.|\Z)", re.IGNORECASE)
 """Names that are no files on Windows, where people may save what they get from here."""
 _JOINERS = "\u200c\u200d"
@@ -123,7 +123,7 @@ def too_much(text: str) -> HttpError:
 
 @dataclass(slots=True)
 class Batch:
-    """What one request brings. Nothing has its name before all of it is there."""
+    """The files of one request. No file has its name before the request is complete."""
 
     folder: Folder
     limits: Uploads
@@ -195,7 +195,7 @@ async def listed(call: Call, thread: VisibleThread) -> Listing:
 
 @ROUTES("GET", f"{_ALL}/limits", "files:read")
 async def limits(call: Call, thread: VisibleThread) -> Limits:
-    """How many files an upload may bring, and how large they may be."""
+    """The limits of an upload: number and size of files."""
     uploads = call.config.uploads
     return Limits(uploads.max_files, uploads.max_file_size, uploads.max_total_size)
 
@@ -441,7 +441,7 @@ def _unlink(folder: Folder, names: Sequence[str]) -> tuple[list[str], dict[str, 
 async def _texts(
     live: Live, thread_id: str, facts: Sequence[FileUploaded], seq: int
 ) -> dict[str, FileConverted | FileRejected]:
-    """What becomes of the documents among the files, as far as it is known within a few seconds."""
+    """Returns the conversions of the documents among the files, as far as they end within `CONVERSION_SECONDS`."""
     found: dict[str, FileConverted | FileRejected] = {}
     if not live.services.config().uploads.auto_convert_documents:
         return found

@@ -63,7 +63,7 @@ class SearchBody(CountBody):
 
 
 class PatchBody(msgspec.Struct):
-    """What is null or left out stays as it is; `metadata` is merged, the others are replaced."""
+    """Changes of an assistant. Null leaves a field as it is; `metadata` is merged, other fields are replaced."""
 
     graph_id: str | None = None
     name: str | None = None
@@ -147,7 +147,7 @@ async def search(call: Call, body: SearchBody) -> Page[Json]:
 
 @ROUTES("POST", "/assistants/count", _READ)
 async def count(call: Call, body: CountBody) -> int:
-    """How many assistants there are of the kind that is asked for."""
+    """Count the assistants that match."""
     return len(await _matching(call, body))
 
 

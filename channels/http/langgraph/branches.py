@@ -65,7 +65,7 @@ class Start(msgspec.Struct):
 
 
 class Prepared(msgspec.Struct):
-    """What to start a run with (`runs/stream`), and the run whose outcome it takes the place of."""
+    """The body to start a run with (`runs/stream`), and the run that it replaces."""
 
     input: Json
     checkpoint: Start

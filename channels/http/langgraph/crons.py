@@ -45,7 +45,7 @@ class Cron(msgspec.Struct):
 
 
 class PatchBody(RunFields, kw_only=True):
-    """What is left out stays as it is. `end_time`: null takes it away."""
+    """Changes of a cron. Fields that are left out stay as they are. `end_time`: null removes it."""
 
     schedule: str | None = None
     timezone: str | None = None
@@ -130,7 +130,7 @@ async def search(call: Call, body: SearchBody) -> Page[Json]:
 
 @ROUTES("POST", "/runs/crons/count", _READ)
 async def count(call: Call, body: CountBody) -> int:
-    """How many crons there are of the kind that is asked for."""
+    """Count the crons that match."""
     return len(await _found(call, body))
 
 

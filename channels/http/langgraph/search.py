@@ -74,7 +74,7 @@ class Broken(NamedTuple):
 
 
 class Path(NamedTuple):
-    """What `extract` asks for under a name: steps from the thread on."""
+    """A path of `extract`: steps from the thread on."""
 
     alias: str
     steps: tuple[str | int, ...]
@@ -253,7 +253,7 @@ def _values(given: Json) -> Json:
 
 
 def _contains(value: Any, wanted: Any) -> bool:
-    """Whether a JSON value contains another, as PostgreSQL's `@>` has it."""
+    """Tells whether a JSON value contains another, as PostgreSQL's `@>` has it."""
     match wanted:
         case dict():
             return isinstance(value, dict) and all(k in value and _contains(value[k], v) for k, v in wanted.items())
@@ -279,7 +279,7 @@ def _path(alias: str, text: str) -> Path:
 
 
 def _at(value: Any, steps: Sequence[str | int]) -> Any:
-    """What is there; None if nothing is."""
+    """Returns the value at a path; None if there is none."""
     for step in steps:
         match value, step:
             case (dict(), str()) if step in value:

@@ -110,7 +110,9 @@ def timeline(state: ThreadState, indices: Iterable[int]) -> Iterator[tuple[int, 
 
 
 def _junctions(state: ThreadState, wanted: Iterable[int]) -> set[int]:
-    """Those commits, and those at which their ways part: from the root, or the nearest commit whose values are kept."""
+    """Returns the commits, and those at which their ways part: from the root, or the nearest commit whose values are
+    kept.
+    """
     seen: set[int] = set()
     kept = set(wanted)
     for index in wanted:
@@ -188,7 +190,7 @@ def _nothing(state: ThreadState) -> Json:
 
 
 def _tasks(state: ThreadState, index: int, values: Json) -> list[Json]:
-    """What would run next at this checkpoint; with the questions of the run that paused there, or its error."""
+    """Returns what would run next at this checkpoint, with the questions of the run that paused there, or its error."""
     commit = state.commits[index]
     if commit.node == "__end__":
         return []

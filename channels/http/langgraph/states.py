@@ -167,7 +167,7 @@ async def _array(call: Call, items: Iterator[Json]) -> web.StreamResponse:
 
 
 def _is_small(select: Sequence[str] | None) -> bool:
-    """Whether what is selected can be told without the values."""
+    """Tells whether what is selected can be told without the values."""
     return bool(select) and not any(
         field.split(".")[0] in ("values", "next", "tasks", "interrupts") for field in select or ()
     )

@@ -30,7 +30,7 @@ Minutes = Annotated[float, msgspec.Meta(gt=0, le=10 * 366 * 24 * 60)]
 
 
 class Ttl(msgspec.Struct):
-    """How long a thread lives after anything last happened in it, in minutes; and what goes then."""
+    """The lifetime of a thread after its last event, in minutes; and what is deleted then."""
 
     ttl: Minutes
     strategy: Literal["delete", "keep_latest"] = "delete"

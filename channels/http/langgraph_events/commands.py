@@ -19,7 +19,7 @@ from core.ids import uuid7
 from core.thread.state import Run, ThreadState
 
 STRATEGY = "interrupt"
-"""What becomes of an open run if `run.start` does not say: clients that know of none do not."""
+"""The fate of an open run if `run.start` names none: clients that know of no other run do not."""
 
 Code = Literal[
     "invalid_argument",
@@ -199,7 +199,7 @@ async def _asked(call: Call, body: Json) -> Asked:
 
 
 def _questions(state: ThreadState) -> frozenset[str]:
-    """What the thread waits on."""
+    """Returns the interrupts that the thread waits on."""
     if state.paused is None or any(state.runs.open()):
         return frozenset()
     return frozenset(one.id for one in state.paused.interrupts)

@@ -71,7 +71,7 @@ class Socket:
         self._thread = thread_id
         self._names: set[str] = set()
         self._turn = asyncio.Lock()
-        """Whose turn with the feed it is: that of who tells what comes, or of who subscribes."""
+        """Serialises access to the feed between the sender and subscribe commands."""
         most = call.config.http.max_body_bytes
         self.ws = web.WebSocketResponse(compress=False, max_msg_size=most)
 
