@@ -254,8 +254,8 @@ async def setup_status(call: Call) -> Reply[Setup]:
 @ROUTES("GET", f"{_A}/providers", public=True)
 async def providers(call: Call) -> Providers:
     """The identity providers that one can sign in with."""
-    found = call.config.auth.oidc if call.request.app[GATE].accounts else ()
-    return Providers([Provider(one.name, one.display_name or one.name) for one in found])
+    providers = call.config.auth.oidc if call.request.app[GATE].accounts else ()
+    return Providers([Provider(entry.name, entry.display_name or entry.name) for entry in providers])
 
 
 @ROUTES("GET", f"{_A}/oauth/{{provider}}", headers={"Location": "The identity provider"}, **_ELSEWHERE)

@@ -199,7 +199,7 @@ def _depends(hint: Any) -> Depends | None:
 def _param(name: str, hint: Any, default: Any) -> Param:
     kind, extras = _plain(hint)
     if get_origin(kind) in (Union, UnionType):  # what is not sent is None
-        kind, more = _plain(next(one for one in get_args(kind) if one is not NoneType))
+        kind, more = _plain(next(member for member in get_args(kind) if member is not NoneType))
         extras += more
     metas = [extra for extra in extras if isinstance(extra, msgspec.Meta)]
     header = next((extra.name for extra in extras if isinstance(extra, Header)), None)

@@ -148,8 +148,8 @@ def observe(request: web.Request, proxies: Sequence[str]) -> Seen:
     chain = [part.strip() for value in headers.getall("X-Forwarded-For", []) for part in value.split(",")]
     listed = _behind(chain, proxies)
     forwarded = request.forwarded
-    said = _behind([hop.get("for", "") for hop in forwarded], proxies)
-    ip = _agreed(listed, said, _behind([headers.get("X-Real-IP", "")], proxies))
+    standard = _behind([hop.get("for", "") for hop in forwarded], proxies)
+    ip = _agreed(listed, standard, _behind([headers.get("X-Real-IP", "")], proxies))
     nearest = forwarded[-1] if forwarded else {}
     scheme = _agreed(_last(headers.getall("X-Forwarded-Proto", [])), nearest.get("proto", "")).lower()
     host = _agreed(_last(headers.getall("X-Forwarded-Host", [])), nearest.get("host", ""))
@@ -173,8 +173,8 @@ def _behind(chain: Sequence[str], proxies: Sequence[str]) -> str:
 
 def _agreed(*claims: str) -> str:
     """Returns the value that all claims agree on; "" if they contradict each other."""
-    found = {claim for claim in claims if claim}
-    return found.pop() if len(found) == 1 else ""
+    values = {claim for claim in claims if claim}
+    return values.pop() if len(values) == 1 else ""
 
 
 def _last(values: Sequence[str]) -> str:

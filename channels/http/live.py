@@ -146,14 +146,14 @@ class Live:
 
         async def run() -> None:
             try:
-                found = await work
+                result = await work
             except Exception as error:
                 if done.cancelled():
                     raise
                 done.set_exception(error)
             else:
                 if not done.cancelled():
-                    done.set_result(found)
+                    done.set_result(result)
 
         self.background(run())
         return await done

@@ -221,8 +221,8 @@ class ApprovalRule(Section, frozen=True, kw_only=True):
     """An explanation for the person."""
 
     def __post_init__(self) -> None:
-        given = self.match.values() if isinstance(self.match, Mapping) else [self.match] if self.match else []
-        for expression in given:
+        patterns = self.match.values() if isinstance(self.match, Mapping) else [self.match] if self.match else []
+        for expression in patterns:
             try:
                 re.compile(expression)
             except re.error as error:

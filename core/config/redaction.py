@@ -309,6 +309,6 @@ def _of_urls(text: str) -> Iterator[str]:
             continue
         if "@" in parts.netloc:
             user, _, password = parts.netloc.rpartition("@")[0].partition(":")
-            yield from (secret for one in [password or user] for secret in (one, unquote(one)))
+            yield from (password or user, unquote(password or user))
         for query in (parts.query, parts.fragment):
             yield from (value for key, value in parse_qsl(query) if telling(key))

@@ -52,12 +52,12 @@ def image_of(path: str, content: bytes) -> Image:
     """
     if len(content) > MAX_BYTES:
         raise Invalid(f"{path}: larger than {MAX_BYTES >> 20} MB; make a smaller one and look at that")
-    said, found = KINDS.get(_suffix(path)), kind_of(content)
-    if found is None:
+    expected, kind = KINDS.get(_suffix(path)), kind_of(content)
+    if kind is None:
         raise Invalid(f"{path}: the content is not a JPEG, PNG or WebP image")
-    if found != said:
-        raise Invalid(f"{path}: the content is {found}, and the name does not say so; rename it")
-    return Image(path, found, len(content), hashlib.sha256(content).hexdigest())
+    if kind != expected:
+        raise Invalid(f"{path}: the content is {kind}, and the name does not say so; rename it")
+    return Image(path, kind, len(content), hashlib.sha256(content).hexdigest())
 
 
 def kind_of(content: bytes) -> str | None:

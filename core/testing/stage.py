@@ -180,11 +180,11 @@ async def acting(*actors: Made, home: Path, user: str = "ada") -> AsyncIterator[
             ) as running,
             anyio.create_task_group() as tasks,
         ):
-            made = [actor if isinstance(actor, Actor) else actor(running) for actor in actors]
-            for actor in made:
+            built = [actor if isinstance(actor, Actor) else actor(running) for actor in actors]
+            for actor in built:
                 if isinstance(actor, RunActor):
                     raise Invalid(f"actor {actor.name}: does runs, and has no handler to be tested by itself")
-            stage = Stage(running, {actor.name: actor for actor in made}, user)
-            await tasks.start(partial(running.serve, made, alone=True))
+            stage = Stage(running, {actor.name: actor for actor in built}, user)
+            await tasks.start(partial(running.serve, built, alone=True))
             yield stage
             tasks.cancel_scope.cancel()

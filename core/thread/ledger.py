@@ -158,8 +158,8 @@ def _is_whole(ledger: Ledger) -> bool:
     return ledger.count % KEPT == KEPT - 1
 
 
-def _larger(one: Tokens, other: Tokens) -> Tokens:
-    return Tokens(*map(max, one, other))
+def _larger(first: Tokens, other: Tokens) -> Tokens:
+    return Tokens(*map(max, first, other))
 
 
 def _counts(used: Used) -> dict[str, Counts]:

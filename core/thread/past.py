@@ -354,8 +354,8 @@ class Commits(Sequence[Commit]):
         return f"Commits({list(self)!r})"
 
 
-def _equal(one: object, other: object) -> bool:
-    return one == other
+def _equal(first: object, other: object) -> bool:
+    return first == other
 
 
 # ── runs ─────────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -270,7 +270,9 @@ class Folding:
         self._before = self._now(None)
 
     def apply(self, record: Record) -> Before:
-        """Returns what was before the fact. The newest fact may be applied again: the second time it changes nothing."""
+        """Returns what was before the fact. The newest fact may be applied again: the second time it
+        changes nothing.
+        """
         if record.seq > self.state.seq:
             self._before = self._now(record.run)
             _apply(self.state, record)
@@ -327,7 +329,9 @@ def next_nodes(messages: Sequence[Message]) -> list[str]:
 
 
 def asks_person(messages: Sequence[Message]) -> bool:
-    """Tells whether the agent has asked the person something, and waits for the next message (contract runtime §5.19)."""
+    """Tells whether the agent has asked the person something, and waits for the next message (contract
+    runtime §5.19).
+    """
     for message in reversed(messages):
         if message.get("type") != "tool":
             return False

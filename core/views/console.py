@@ -67,7 +67,9 @@ class Span(NamedTuple):
 
 
 async def totals(views: Views, user: str | None, prices: Prices) -> Totals:
-    """Returns the totals of one user's threads, or (None) of all. Tokens include rolled-back runs, which were paid for."""
+    """Returns the totals of one user's threads, or (None) of all. Tokens include rolled-back runs,
+    which were paid for.
+    """
     whose = (_whose(user),)
     [(threads,)] = await views.query(
         "SELECT coalesce(sum(threads), 0) FROM thread_counts WHERE user = ? AND key = '' AND value = ''", whose
@@ -94,8 +96,8 @@ async def runs(
     )
     page = lines[:limit]
     used = await _used(views, [line[0] for line in page])
-    found = [(line, used.get(line[0], {})) for line in page]
-    return [RunLine(*(*line, _sum(spent), price(spent, prices))) for line, spent in found], len(lines) > limit
+    spent_by_line = [(line, used.get(line[0], {})) for line in page]
+    return [RunLine(*(*line, _sum(spent), price(spent, prices))) for line, spent in spent_by_line], len(lines) > limit
 
 
 async def span(views: Views, user: str | None, prices: Prices, *, until: date, days: int) -> Span:
@@ -128,12 +130,12 @@ async def span(views: Views, user: str | None, prices: Prices, *, until: date, d
 
 async def _used(views: Views, run_ids: Sequence[str]) -> dict[str, dict[str, Tokens]]:
     """Returns the usage of each run by model."""
-    found: dict[str, dict[str, Tokens]] = {}
+    used: dict[str, dict[str, Tokens]] = {}
     places = ", ".join("?" * len(run_ids))
     sql = f"SELECT run_id, model, {_SUMS} FROM usage WHERE run_id IN ({places}) GROUP BY 1, 2"
     for run, model, *sums in await views.query(sql, run_ids):
-        found.setdefault(run, {})[model] = Tokens(*sums)
-    return found
+        used.setdefault(run, {})[model] = Tokens(*sums)
+    return used
 
 
 def _whose(user: str | None) -> str:

@@ -319,14 +319,14 @@ class Views:
 
     async def _rows(self, ids: Sequence[int], matches: Mapping[int, Sequence[int]]) -> list[ThreadRow]:
         """Threads by the ids of their rows, in this order, as far as they are there still."""
-        found: dict[int, ThreadRow] = {}
+        by_id: dict[int, ThreadRow] = {}
         for start in range(0, len(ids), VARIABLES):
             some = ids[start : start + VARIABLES]
             sql = f"SELECT t.id, {COLUMNS} FROM threads t WHERE t.id IN ({', '.join('?' * len(some))})"
             for identity, name, user, metadata, *rest in await self.query(sql, some):
                 texts = tuple(matches.get(identity, ())[:MOST_SNIPPETS])
-                found[identity] = ThreadRow._make((name, user, msgspec.json.decode(metadata), *rest, texts))
-        return [found[identity] for identity in ids if identity in found]
+                by_id[identity] = ThreadRow._make((name, user, msgspec.json.decode(metadata), *rest, texts))
+        return [by_id[identity] for identity in ids if identity in by_id]
 
     async def snippets(self, query: str, threads: Sequence[ThreadRow]) -> list[Snippet]:
         """Where the words of a query were found in these threads of one user, the newest first."""
@@ -335,8 +335,8 @@ class Views:
         if match is None:
             return []
         sql = SNIPPETS.format(ids=", ".join("?" * len(ids)))
-        found = await self.query(sql, (match, ids[0], ids[-1], *ids))
-        return [Snippet(r[0], r[1] or None, fulltext.shown(r[2])) for r in found]
+        rows = await self.query(sql, (match, ids[0], ids[-1], *ids))
+        return [Snippet(r[0], r[1] or None, fulltext.shown(r[2])) for r in rows]
 
     # ── following ───────────────────────────────────────────────────────────────────────────────────────────────────
 

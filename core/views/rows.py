@@ -308,8 +308,8 @@ def _said(patches: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, str | Non
     for patch in patches:
         if isinstance(patch.get("title"), str):
             yield TITLE, fulltext.indexed(patch["title"])
-        given = patch.get("messages")
-        for message in given if isinstance(given, list) else ():
+        messages = patch.get("messages")
+        for message in messages if isinstance(messages, list) else ():
             if isinstance(message, dict) and message.get("type") in ("human", "ai", "remove"):
                 yield str(message.get("id")), fulltext.words_of(message)
 

@@ -91,5 +91,5 @@ def _signed(directory: Directory, nonce: str, user: str) -> str:
     return f"{nonce}.{hmac.new(key, f'{nonce} {user}'.encode(errors='replace'), hashlib.sha256).hexdigest()[:32]}"
 
 
-def _equal(one: str, other: str) -> bool:
-    return hmac.compare_digest(one.encode(errors="replace"), other.encode(errors="replace"))
+def _equal(token: str, other: str) -> bool:
+    return hmac.compare_digest(token.encode(errors="replace"), other.encode(errors="replace"))

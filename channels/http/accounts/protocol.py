@@ -92,8 +92,8 @@ def claims(token: str, known: KeySet, issuer: str, client_id: str, nonce: str) -
             "aud": {"essential": True, "value": client_id},
             "sub": {"essential": True},
         }
-        found = CodeIDToken(decoded.claims, decoded.header, expected, {"nonce": nonce, "client_id": client_id})
-        found.validate(leeway=LEEWAY)
+        id_token = CodeIDToken(decoded.claims, decoded.header, expected, {"nonce": nonce, "client_id": client_id})
+        id_token.validate(leeway=LEEWAY)
     except (JoseError, TypeError, LookupError) as error:
         raise ValueError(str(error)) from None
-    return dict(found)
+    return dict(id_token)

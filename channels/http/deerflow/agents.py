@@ -79,7 +79,7 @@ _READ, _WRITE = "assistants:read", "assistants:write"
 async def get_list(call: Call) -> Agents:
     """Your agents, by name."""
     roster = await _rosters(call).of(call.user)
-    return Agents([_object(one) for one in roster.agents.values()])
+    return Agents([_object(agent) for agent in roster.agents.values()])
 
 
 @ROUTES("GET", "/agents/check", _READ)
@@ -142,16 +142,16 @@ def _rosters(call: Call) -> Rosters:
     return call.services.agents
 
 
-def _check(config: Config, said: Mapping[str, Any]) -> None:
+def _check(config: Config, fields: Mapping[str, Any]) -> None:
     """Tells whether there is what an agent is to have. Raises `Invalid`, with what there is."""
-    model, names = said.get("model"), model_names(config)
+    model, names = fields.get("model"), model_names(config)
     if model is not None and model not in names:
         raise Invalid(f"model: {model!r} is not configured; there are: {', '.join(names)}")
     groups = _groups(config)
-    for index, group in enumerate(said.get("tool_groups") or ()):
+    for index, group in enumerate(fields.get("tool_groups") or ()):
         if groups is not None and group not in groups:
             raise Invalid(f"tool_groups[{index}]: no group {group!r}; there are: {', '.join(sorted(groups))}")
-    for index, skill in enumerate(said.get("skills") or ()):
+    for index, skill in enumerate(fields.get("skills") or ()):
         raise Invalid(f"skills[{index}]: no skill {skill!r}; there are no skills in this version")
 
 
@@ -163,5 +163,5 @@ def _groups(config: Config) -> set[str] | None:
     return {*GROUPS, *configured, *(group.name for group in config.tool_groups)}
 
 
-def _object(one: Definition) -> Agent:
-    return msgspec.convert(msgspec.structs.asdict(one), Agent)
+def _object(agent: Definition) -> Agent:
+    return msgspec.convert(msgspec.structs.asdict(agent), Agent)

@@ -221,8 +221,8 @@ class _Frugal(io.FileIO):
     """
 
     def read(self, size: int | None = -1, /) -> bytes:
-        wanted = MAX_CONTENTS + 1 if size is None or size < 0 else size
-        data = super().read(min(wanted, MAX_CONTENTS + 1)) or b""
+        limit = MAX_CONTENTS + 1 if size is None or size < 0 else size
+        data = super().read(min(limit, MAX_CONTENTS + 1)) or b""
         if len(data) > MAX_CONTENTS:
             raise HttpError(413, f"the archive's table of contents is larger than {MAX_CONTENTS} bytes", "too_large")
         return data
@@ -252,7 +252,7 @@ def _member(file: _Frugal, member: str) -> bytes:
 
 def _headers(content: Content, cache: str, download: bool) -> dict[str, str]:
     kind = _type(content)
-    active = any(_ACTIVE.fullmatch(one) for one in (kind.partition(";")[0], _guessed(content)[0] or ""))
+    active = any(_ACTIVE.fullmatch(name) for name in (kind.partition(";")[0], _guessed(content)[0] or ""))
     return {
         "Content-Type": kind,
         "Accept-Ranges": "bytes",
@@ -318,15 +318,15 @@ def _disposition(how: str, name: str) -> str:
 
 def _known(sent: str, tag: str) -> bool:
     """Tells whether the client has this already, by its `If-None-Match`."""
-    return sent.strip() == "*" or tag in [one.strip().removeprefix("W/") for one in sent.split(",")]
+    return sent.strip() == "*" or tag in [known.strip().removeprefix("W/") for known in sent.split(",")]
 
 
 def _range(sent: str, content: Content) -> tuple[int, int] | None:
     """Begin and end of what is asked for; None for all of it, which also answers what we do not understand."""
-    found = _RANGE.fullmatch(sent.strip())
-    if found is None or found[0] == "bytes=-":
+    match = _RANGE.fullmatch(sent.strip())
+    if match is None or match[0] == "bytes=-":
         return None
-    first, last = found[1], found[2]
+    first, last = match[1], match[2]
     if not first:
         return max(0, content.size - int(last)), content.size
     if last and int(last) < int(first):

@@ -103,6 +103,6 @@ def _rating(opinion: Opinion) -> Rating:
     return Rating(opinion.rating, opinion.comment, message_id)
 
 
-def _object(thread_id: str, given: state.Feedback) -> Feedback:
-    rating: Literal[1, -1] = 1 if given.rating > 0 else -1
-    return Feedback(given.id, given.run, thread_id, given.user, given.message_id, rating, given.comment, given.at)
+def _object(thread_id: str, fact: state.Feedback) -> Feedback:
+    rating: Literal[1, -1] = 1 if fact.rating > 0 else -1
+    return Feedback(fact.id, fact.run, thread_id, fact.user, fact.message_id, rating, fact.comment, fact.at)

@@ -166,7 +166,7 @@ async def _plan(call: Call, wanted: PatchBody, thread_id: str | None, before: Pl
         before,
         timing=_timing(wanted, before.timing if before else None),
         thread_id=thread_id,
-        asked={name: value for name, value in sent.items() if value is not None and name not in _UNASKED},
+        options={name: value for name, value in sent.items() if value is not None and name not in _UNASKED},
         run_input=wanted.input,
         metadata=wanted.metadata,
         overlap="allow",
