@@ -18,10 +18,10 @@ from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from channels.http.accounts import cookies
-from channels.http.bodies import plain
 from channels.http.call import Call
 from channels.http.errors import Forbidden, answer
 from channels.http.live import PRINCIPAL, Services
+from channels.http.parsing import plain
 from channels.http.routes import ROUTE, Handler, Route
 from channels.http.shapes import Refusal, Unauthorized
 from channels.http.traces import traced

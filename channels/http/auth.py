@@ -17,11 +17,11 @@ from aiohttp.http import HttpProcessingError
 from channels.http.access import ENTRY, GATE, Gate, presented, unauthenticated
 from channels.http.accounts import cookies
 from channels.http.accounts.oidc import Oidc, Pending, Rejection, UnknownProvider
-from channels.http.bodies import plain
 from channels.http.call import Call
 from channels.http.endpoint import Reply, Routes
 from channels.http.errors import Forbidden
 from channels.http.guard import SEEN
+from channels.http.parsing import plain
 from channels.http.routes import API, Form, Handler
 from channels.http.shapes import Unauthorized
 from core.config.settings import OidcProvider

@@ -31,8 +31,8 @@ from typing import Annotated, Any, Generic, Literal, NamedTuple, TypeVar, Union,
 import msgspec
 from aiohttp import web
 
-from channels.http.bodies import decode, plain
 from channels.http.call import Call
+from channels.http.parsing import decode, plain
 from channels.http.routes import PAGING, Handler, Param, Route
 from core.errors import Invalid
 

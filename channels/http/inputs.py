@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from channels.http.bodies import check
 from channels.http.errors import BadRequest
+from channels.http.parsing import check
 from core.events import Json, Message
 from core.ids import uuid7
 from core.thread.messages import RESERVED

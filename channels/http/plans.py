@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from channels.http.asked import RunBody, check_options, checked, model_names
 from channels.http.call import Call
-from channels.http.kept import storable
+from channels.http.json_limits import storable
+from channels.http.run_request import RunBody, check_options, model_names, run_spec
 from core.egress import check_url
 from core.events import Json
 from core.ids import assistant_id
@@ -41,7 +41,7 @@ async def planned(
     fields = {name: value for name, value in options.items() if name in RunBody.__struct_fields__}
     body = RunBody(**{**fields, "assistant_id": DEFAULT, "input": run_input, "metadata": metadata})
     check_options(body.config, body.context, model_names(call.config))
-    run = checked(body, call.services.assistants.default, call.user).request
+    run = run_spec(body, call.services.assistants.default, call.user).request
     if run.webhook is not None:
         check_url(run.webhook, "webhook", private=call.config.webhooks.allow_private)
     return Plan(

@@ -8,11 +8,11 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from channels.http.asked import model_names
 from channels.http.call import Call
 from channels.http.endpoint import Created, Routes
 from channels.http.errors import Forbidden
 from channels.http.routes import API
+from channels.http.run_request import model_names
 from core.config.load import Config
 from core.errors import Invalid
 from core.user import agents

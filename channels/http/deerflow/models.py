@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
-from channels.http.asked import DEMO, model_names
 from channels.http.call import Call
 from channels.http.endpoint import Routes
 from channels.http.errors import BadRequest
 from channels.http.routes import API
+from channels.http.run_request import DEMO, model_names
 from core.config import settings
 from core.config.load import Config
 from core.config.redaction import redactor

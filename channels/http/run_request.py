@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal, NamedTuple
 import msgspec
 
 from channels.http import inputs
-from channels.http.bodies import check
 from channels.http.errors import BadRequest
+from channels.http.parsing import check
 from core.config.load import Config
 from core.config.redaction import redactor
 from core.errors import Invalid
@@ -127,7 +127,7 @@ class Command(msgspec.Struct):
     goto: Any = None
 
 
-class Asked(NamedTuple):
+class RunSpec(NamedTuple):
     """A run to be requested, and what only the channel needs to know about it."""
 
     request: RunRequested
@@ -147,7 +147,7 @@ class Asked(NamedTuple):
         return self.request.on_disconnect == "cancel"
 
 
-def checked(body: RunBody, assistant: Assistant, user: str) -> Asked:
+def run_spec(body: RunBody, assistant: Assistant, user: str) -> RunSpec:
     """A run of an assistant. Raises `Invalid`, `BadRequest`."""
     config = body.config or {}
     configurable = _mapping(config.get("configurable"), "config.configurable")
@@ -172,7 +172,7 @@ def checked(body: RunBody, assistant: Assistant, user: str) -> Asked:
         feedback_keys=body.feedback_keys or [],
     )
     named = configurable.get("thread_id")
-    return Asked(
+    return RunSpec(
         applied(assistant, request),
         create=body.if_not_exists == "create",
         keep=body.on_completion == "keep",
