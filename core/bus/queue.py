@@ -14,7 +14,7 @@ import asyncio
 import base64
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import anyio
@@ -34,6 +34,8 @@ log = structlog.get_logger("sika.work")
 
 RETRY_SECONDS = 1.0
 """Pause before the queue is pulled from again after the pull itself failed."""
+TIMER_RESOLUTION = timedelta(milliseconds=1)
+"""Added to the time of a timer, so that it is never early."""
 UNREADABLE_BYTES = 4096
 """Limit of the part of an unreadable message that its dead letter keeps."""
 
@@ -115,10 +117,12 @@ class WorkQueue:
         await self.bus.publish(subject, msgspec.json.encode(hint), {"Nats-Msg-Id": f"{actor}-{key}"})
 
     async def wake_at(self, when: datetime, actor: str, aggregate: Aggregate, *, key: str) -> None:
-        """Wakes an actor at a time, by a message schedule (ADR-51) that survives restarts. The same key replaces."""
+        """Wakes an actor at a time, by a message schedule (ADR-51) that survives restarts. Never early; the
+        same key replaces.
+        """
         subject = self.bus.names.timer(actor, aggregate, key)
         headers = {
-            "Nats-Schedule": f"@at {when.astimezone().isoformat(timespec='milliseconds')}",
+            "Nats-Schedule": f"@at {(when + TIMER_RESOLUTION).astimezone().isoformat(timespec='milliseconds')}",
             "Nats-Schedule-Target": self.bus.names.wake(actor, aggregate),
             "Nats-Rollup": "sub",
         }

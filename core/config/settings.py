@@ -134,7 +134,7 @@ class Config(Section, frozen=True, kw_only=True):
     `{lead: [main, backup]}`."""
     tools: tuple[ToolEntry, ...] = ()
     tools_exclusive: bool | None = None
-    """Whether there are only the tools of `tools`, without the built-in ones. Default: whether that list names a class
+    """True if there are only the tools of `tools`, without the built-in ones. Default: whether that list names a class
     of DeerFlow."""
     tool_groups: tuple[ToolGroup, ...] = ()
     tool_search: Off = Off()
@@ -186,8 +186,8 @@ class Config(Section, frozen=True, kw_only=True):
                 raise ValueError(f"{place}: {name} is none of the models; there are: {', '.join(names) or 'none'}")
 
     def _models_by_place(self) -> Iterator[tuple[str, str]]:
-        for role, wanted in self.model_roles.items():
-            yield from ((f"model_roles.{role}[{index}]", name) for index, name in enumerate(wanted))
+        for role, models in self.model_roles.items():
+            yield from ((f"model_roles.{role}[{index}]", name) for index, name in enumerate(models))
         for key, name in (
             ("summarization.model_name", self.summarization.model_name),
             ("title.model_name", self.title.model_name),

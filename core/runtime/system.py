@@ -44,15 +44,15 @@ from core.views.projections import Views
 log = structlog.get_logger("sika.system")
 
 TRIES = 5
-"""How often a handler may raise on one event before the event goes to the dead letters."""
+"""Failures of a handler on one event before the event goes to the dead letters."""
 PATIENCE_SECONDS = 60.0
-"""How long after its answerer's last sign of life a question is asked again: longer than a process is frozen while its
-machine is moved, or swaps.
+"""Time after its answerer's last sign of life for which a question is asked again: longer than a process is frozen
+while its machine is moved, or swaps.
 """
 MAX_FAILURES = 10_000
 """Wake-ups whose failures are counted."""
 RECONCILE_SECONDS = 15.0
-"""How often it is looked whether every open run has a wake-up; and how long nothing must have happened in it."""
+"""Interval of the search for open runs without a wake-up, in which nothing has happened for as long."""
 SUBAGENT_BYTES = 32 << 20
 """Bytes of events of subagents that are kept folded in memory."""
 PAUSES = (1.0, 5.0, 15.0, 60.0)
@@ -65,7 +65,7 @@ def worker_name() -> str:
 
 
 class System:
-    """What a process has: made by `start`, used by channels, workers and tools."""
+    """The parts of a process: made by `start`, used by channels, workers and tools."""
 
     def __init__(self, bus: Bus, views: Path, lease_seconds: float, slots: int) -> None:
         self.bus = bus
@@ -77,7 +77,7 @@ class System:
         self.queue = WorkQueue(bus, lease_seconds)
         self.intake = Intake(self.threads, self.queue)
         self.followers = Followers(self.log)
-        """Of channels that follow runs in this process."""
+        """The channels that follow runs in this process."""
         self.views = Views(views, self.log)
         self.pump = Pump(bus)
         self.worker = Worker(self.threads, self.queue, self.pump, self.name)
@@ -90,7 +90,7 @@ class System:
         self.slots = slots
         self.vitals = Vitals(self.name)
         self._failures: dict[tuple[str, int], int] = {}
-        """How often work on a wake-up has failed in this process, by actor and sequence."""
+        """Failures of the work on a wake-up in this process, by actor and sequence."""
 
     async def call(
         self, actor: str, request: Mapping[str, Any], on_progress: Callable[[str], Awaitable[None]] | None = None
@@ -274,7 +274,7 @@ class System:
     # ── loops ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def loops(self) -> None:
-        """What every process does besides its actors."""
+        """Runs what every process does besides its actors."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._supervise, "log", self.log.watch)
             tasks.start_soon(self._supervise, "leases", self.queue.hold)
@@ -409,7 +409,7 @@ class _Context:
         return await log.tip(target)
 
     def _traceparent(self, target: Aggregate, run: str | None) -> str | None:
-        """Of a run, if its thread is kept in memory: the lead has just been at it."""
+        """Returns that of a run, if its thread is in memory: the lead has just been at it."""
         state = self._system.threads.kept(target.id) if run and target.kind == threads.KIND else None
         known = state.runs.get(run or "") if state else None
         return traces.header(known.request) if known else None
@@ -428,7 +428,7 @@ class _Context:
 
 
 def _about(wakeup: Wakeup) -> dict[str, str]:
-    """What the process's log says of whatever happens on a wake-up."""
+    """Returns what the process's log says about a wake-up."""
     kind, identity = wakeup.aggregate
     about = {"thread": identity} if kind == "thread" else {"aggregate": str(wakeup.aggregate)}
     return {**about, "event_id": wakeup.hint.id} if wakeup.hint.id else about

@@ -44,7 +44,7 @@ from core.thread.threads import Threads
 log = structlog.get_logger("sika.commands")
 
 MOST_RATINGS = 100
-"""Of one run."""
+"""Limit of one run."""
 
 
 class Rating(NamedTuple):

@@ -92,7 +92,7 @@ ROOT = 0
 STOPPED = "stopped"
 """The action of a decision by which an answer became the final one."""
 CLARIFICATION = "clarification:"
-"""How the id of a tool message begins that is a question to the person."""
+"""Prefix of the ids of tool messages that are questions to the person."""
 TITLED = "TitleMiddleware.after_model"
 """The web page's name of the step that gives a conversation its title."""
 COMPACTED = "SummarizationMiddleware.before_model"
@@ -159,9 +159,9 @@ class ThreadState:
     paused: RunPaused | None = None
     """Where the last run stopped, until another one starts."""
     answers: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
-    """What was answered before to the questions of the tool calls the thread is paused at."""
+    """Earlier answers to the questions of the tool calls that the thread is paused at."""
     steers: tuple[Message, ...] = ()
-    """What the paused run was told and did not come to hear: for the one that goes on."""
+    """Steering messages that the paused run did not read: for the one that goes on."""
     feedback: Mapping[str, Feedback] = field(default_factory=dict)
     expiry: Expiry | None = None
     approvals: Mapping[str, Approval] = field(default_factory=dict)
@@ -215,7 +215,7 @@ class ThreadState:
         return after - 1 if after and self.commits[after - 1].seq == seq else -1
 
     def has_checkpoint(self, seq: int) -> bool:
-        """Whether a run or a patch can start from there."""
+        """Tells whether a run or a patch can start from there."""
         return self.commit_at(seq) >= 0 or (seq == ROOT and any(commit.after_root for commit in self.commits))
 
     def chain(self, index: int) -> Iterator[int]:
@@ -232,7 +232,7 @@ class ThreadState:
         return self.commits[index].seq if index >= 0 else 0
 
     def used_tools(self, run: Run) -> bool:
-        """Whether a run called any tool, which may have had effects."""
+        """Tells whether a run called any tool, which may have had effects."""
         for commit in reversed(self.commits):
             if run.started_seq is None or commit.seq < run.started_seq:
                 break
@@ -257,7 +257,7 @@ def fold(records: Iterable[Record], start: ThreadState | None = None) -> ThreadS
 
 
 class Before(NamedTuple):
-    """What a fact changed, as it was before: for those who show the change. It costs the same in any thread."""
+    """The values that a fact changed, as they were before it. It costs the same in any thread."""
 
     head: int
     commits: Sequence[Commit]
@@ -280,7 +280,9 @@ class Folding:
         self._before = self._now(None)
 
     def apply(self, record: Record) -> Before:
-        """What was before the fact. The newest fact may be applied again: the second time it changes nothing."""
+        """Returns what was before the fact. The newest fact may be applied again: the second time it
+        changes nothing.
+        """
         if record.seq > self.state.seq:
             self._before = self._now(record.run)
             _apply(self.state, record)
@@ -329,7 +331,7 @@ def tool_calls(message: Message) -> list[Json]:
 
 
 def next_nodes(messages: Sequence[Message]) -> list[str]:
-    """What the agent would do next on these messages, in LangGraph's names of `create_agent`'s nodes."""
+    """Returns what the agent would do next on these messages: `tools`, `model` or nothing."""
     if not messages:
         return []
     if unanswered(messages):
@@ -338,7 +340,9 @@ def next_nodes(messages: Sequence[Message]) -> list[str]:
 
 
 def asks_person(messages: Sequence[Message]) -> bool:
-    """Whether the agent has asked the person something, and waits for the next message (contract runtime §5.19)."""
+    """Tells whether the agent has asked the person something, and waits for the next message (contract
+    runtime §5.19).
+    """
     for message in reversed(messages):
         if message.get("type") != "tool":
             return False
@@ -348,7 +352,7 @@ def asks_person(messages: Sequence[Message]) -> bool:
 
 
 def patch_of(record: Record, state: ThreadState) -> tuple[Mapping[str, Any], str, str] | None:
-    """What a record does to the values, as (patch, source, node); None if it does not change them."""
+    """Returns what a record does to the values, as (patch, source, node); None if it does not change them."""
     match record.event:
         case ModelCompleted(message=message):
             return {"messages": [message]}, "loop", "model"
@@ -704,7 +708,7 @@ _OF_RUN: Mapping[type[Event], Callable[[ThreadState, Record, Run, Any], None]] =
     WebhookDelivered: _posted,
     WebhookFailed: _posted,
 }
-"""What an event of a run changes besides the status. The run is a copy that the thread gets afterwards."""
+"""Changes of an event of a run besides the status. The run is a copy that the thread gets afterwards."""
 _ASIDE: frozenset[type[Event]] = frozenset((ModelFailed, RunRemoved, WebhookDelivered, WebhookFailed))
 """Events that are not the cause of a run's next one, and do not count as its newest."""
 
@@ -718,7 +722,7 @@ def _without(mapping: Mapping[str, T], key: str) -> Mapping[str, T]:
 
 
 def answered(state: ThreadState | Before, resume: Resume) -> Mapping[str, tuple[Any, ...]]:
-    """What the tool calls the thread is paused at get: all earlier answers, and this one."""
+    """Returns what the tool calls get that the thread is paused at: all earlier answers, and this one."""
     asked = {one.id: one for one in state.paused.interrupts} if state.paused else {}
     value = resume.value
     each = value if isinstance(value, dict) and value and value.keys() <= asked.keys() else dict.fromkeys(asked, value)

@@ -25,7 +25,7 @@ views."""
 READERS = 3
 """Connections that read: a slow question holds up few others."""
 ANSWER_SECONDS = 30.0
-"""How long a question may take."""
+"""Limit of a query's time."""
 MERGE_PAGES = 64
 """Pages of the full-text index that are merged at one go."""
 _BESIDE = ("-wal", "-shm")

@@ -96,9 +96,9 @@ async def page(call: Call, thread: ReadableThread, *, limit: Limit = 50, before_
 
 
 def _rated(data: list[Row], state: ThreadState, user: str) -> list[RatedRow]:
-    mine = [given for given in state.feedback.values() if given.user == user]
-    runs = {given.run: given for given in mine if given.message_id is None}
-    messages = {(given.run, given.message_id): given for given in mine if given.message_id is not None}
+    mine = [feedback for feedback in state.feedback.values() if feedback.user == user]
+    runs = {feedback.run: feedback for feedback in mine if feedback.message_id is None}
+    messages = {(feedback.run, feedback.message_id): feedback for feedback in mine if feedback.message_id is not None}
     last = journal.last_answers(state) if runs else {}
 
     def of(row: Row) -> Feedback | None:
@@ -110,5 +110,5 @@ def _rated(data: list[Row], state: ThreadState, user: str) -> list[RatedRow]:
     return [RatedRow(**msgspec.structs.asdict(row), feedback=_rating(of(row))) for row in data]
 
 
-def _rating(given: Feedback | None) -> Rating | None:
-    return Rating(given.id, given.rating, given.comment) if given else None
+def _rating(feedback: Feedback | None) -> Rating | None:
+    return Rating(feedback.id, feedback.rating, feedback.comment) if feedback else None

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 from aiohttp import web
 
-from channels.http.bodies import plain
 from channels.http.call import Call, ReadableThread
+from channels.http.parsing import plain
 from channels.http.routes import API, Route
 from core.errors import NotFound, Unavailable
 

@@ -92,7 +92,7 @@ class Tape:
         return told
 
     def preview(self, run_id: str, preview: Preview | Progress) -> list[WireEvent]:
-        """What is new in a preview; [] if nothing is, or if something before it is missing."""
+        """Returns the events of a preview's new part; [] if nothing is new, or if something before it is missing."""
         run = self.state.runs.get(run_id)
         if isinstance(preview, Progress):
             return self._progress(run, preview)
