@@ -24,6 +24,7 @@ from core.events import (
     RunRequested,
     RunStarted,
     StatePatched,
+    SubagentCompleted,
     ThreadAnnotated,
     ThreadCreated,
     ThreadErased,
@@ -35,13 +36,14 @@ from core.events import (
 from core.lifecycle import ENDS
 from core.thread.runs import known_by
 from core.thread.state import REMOVE_ALL
+from core.thread.threads import SUBAGENT
 from core.thread.usage import Tokens, tokens_of
 from core.user.assistants import DEFAULT
 from core.views import fulltext
 
 log = structlog.get_logger("sika.projections")
 
-VERSION = 5
+VERSION = 6
 
 THREAD = "(SELECT id FROM threads WHERE thread_id = ?1)"
 TOUCH = """
@@ -280,6 +282,8 @@ class Batch:
             case ContextCompacted():
                 thread.write(record)
                 thread.use(run, event.model, MIDDLEWARE, event.summary)
+            case SubagentCompleted(usage=usage) if usage is not None:
+                thread.use(run, event.model, SUBAGENT, {"usage_metadata": usage})
             case RunRequested():
                 thread.request(record, event)
             case RunStarted():

@@ -69,8 +69,8 @@ async def of_thread(
 
 def _usage(thread_id: str, state: ThreadState, config: Config, *, active: bool) -> TokenUsage:
     counted = [run for run in state.runs.values() if active or not run.open]
-    runs = [usage.by_model(state, run) for run in counted]
-    lead = sum(usage.of_run(state, run).lead_agent_tokens for run in counted)
+    runs = [usage.together(usage.by_model(state, run), usage.of_subagents(run)) for run in counted]
+    each = [usage.of_run(state, run) for run in counted]
     by_model: dict[str, Tokens] = {}
     for used in runs:
         for model, tokens in used.items():
@@ -86,7 +86,11 @@ def _usage(thread_id: str, state: ThreadState, config: Config, *, active: bool) 
         total.output,
         len(runs),
         {name: OfModel(tokens.total, sum(name in used for used in runs)) for name, tokens in by_model.items()},
-        OfCaller(lead_agent=lead, subagent=0, middleware=total.total - lead),
+        OfCaller(
+            lead_agent=sum(run.lead_agent_tokens for run in each),
+            subagent=sum(run.subagent_tokens for run in each),
+            middleware=sum(run.middleware_tokens for run in each),
+        ),
         _in_context(state, config),
         money.total,
         money.currency,
