@@ -44,6 +44,7 @@ from core.views.projections import own_file
 
 if TYPE_CHECKING:
     from actors.lead.setup.plan import RunSetup
+    from actors.webhooks import Outcome
     from adapters.documents.local import LocalDocuments
     from adapters.egress import Poster
     from adapters.images import LocalImages
@@ -104,6 +105,7 @@ class Parts(TypedDict):
     images: LocalImages
     guardrails: Callable[[Guardrails], Provider | None]
     traced: Callable[..., Any]
+    outcome: Outcome
     settings: Mapping[str, Any]
     """Those of `installed.<name of the actor>`."""
 
@@ -345,6 +347,7 @@ def _load(running: System, source: ConfigSource, options: Options, provider: San
     from adapters.tracing import callbacks
     from adapters.uploads import LocalUploads
     from adapters.workspace import LocalWorkspace
+    from channels.http.langgraph import run_object
 
     parts: Parts = {
         "config": source,
@@ -366,6 +369,7 @@ def _load(running: System, source: ConfigSource, options: Options, provider: San
         "images": LocalImages(options.home),
         "guardrails": guardrails.load,
         "traced": lambda **about: callbacks.invocation(source.current(), **about),
+        "outcome": run_object.outcome,
         "settings": {},
     }
     callbacks.callbacks(source.current())  # what is on and not complete is an error now, not at the first run

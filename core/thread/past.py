@@ -64,7 +64,7 @@ class Commit(NamedTuple):
     parent: int
     patch: Mapping[str, Any]
     source: str
-    """`input`, `loop`, `update` or `fork`, as LangGraph names them."""
+    """`input`, `loop`, `update` or `fork`."""
     node: str
     at: str
     run: str | None
@@ -88,6 +88,7 @@ class Delegation(msgspec.Struct, frozen=True, kw_only=True):
 
     call_id: str
     name: str
+    description: str = ""
     model: str | None = None
     messages: int = 0
     """Number of its answers that were reported."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from core import traces
 from core.errors import Conflict, Unavailable
-from core.events import Aggregate, Event, Record, RunRequested, SubagentStarted, ThreadCreated, ThreadErased
+from core.events import Aggregate, Event, Record, RunRequested, SubagentStarted, ThreadErased, type_of
 from core.log import repository
 from core.log.repository import Folded, Repository
 from core.log.snapshots import Snapshots
@@ -24,6 +26,8 @@ is read again, about 11 ms per 1 000 events.
 
 SUBAGENT = "subagent"
 """The kind of the conversations of subagents: the same facts, folded the same way, on logs of their own."""
+
+STARTED = type_of(SubagentStarted.__name__)
 
 Decision = repository.Decision[ThreadState]
 
@@ -56,10 +60,9 @@ class Threads(Repository[ThreadState]):
     def aggregate(self, identity: str) -> Aggregate:
         return Aggregate(self.kind, identity)
 
-    async def erase(self, identity: str, *, by: str, actor: str) -> None:
-        """Erases a conversation's content and its subagents. Idempotent; an unknown one is no error.
-
-        Nothing is folded, so that a conversation with damaged events can be erased, too.
+    async def bury(self, identity: str, *, by: str, actor: str) -> None:
+        """Puts a conversation's tombstone, and drops what was made of its events. Idempotent; an unknown one is no
+        error. Nothing is folded, so that one with damaged events can be buried, too.
         """
         log, aggregate = self.log, self.aggregate(identity)
         for _ in range(repository.DECIDE_TRIES):
@@ -70,24 +73,22 @@ class Threads(Repository[ThreadState]):
             try:
                 if not isinstance(last[-1], ThreadErased):
                     await log.append(aggregate, [ThreadErased(by=by)], expected=tip, actor=actor)
-                return await self.purge(identity)
+                return await self.drop(identity)
             except Conflict:
                 continue
         raise Unavailable(f"{aggregate}: too many writers at once")
 
-    async def purge(self, identity: str, *, before: int | None = None) -> None:
-        """Forgets events (see `Repository.purge`), and erases the subagents that they name: first, so that a purge
-        that is repeated finds them.
-        """
-        user, names = "", list[str]()
-        async for record in self.log.read(self.aggregate(identity), upto=before, bodies=False):
-            if record.type == _type(SubagentStarted):
-                event = (await self.log.whole(record)).event
-                names += [event.subagent] if isinstance(event, SubagentStarted) else []
-            user = _owner(record) or user
-        for name in names if self.subagents is not None else ():
-            await self.subagents.erase(name, by=user, actor=SUBAGENT)
-        await super().purge(identity, before=before)
+    async def erase(self, identity: str, *, before: int | None = None, seconds: float = math.inf) -> bool:
+        """Erases events and the subagents that they name: these first, so that a repeated erasure finds them."""
+        until = time.monotonic() + seconds
+        if self.subagents is not None:
+            async for record in self.log.read(self.aggregate(identity), upto=before, bodies=False):
+                event = (await self.log.whole(record)).event if record.type == STARTED else None
+                if isinstance(event, SubagentStarted):
+                    await self.subagents.bury(event.subagent, by=str(self.aggregate(identity)), actor=SUBAGENT)
+                    if not await self.subagents.erase(event.subagent, seconds=until - time.monotonic()):
+                        return False
+        return await super().erase(identity, before=before, seconds=until - time.monotonic())
 
     async def existing(self, thread_id: str) -> ThreadState:
         """Like `load`, but raises `NotFound` if there is no such thread."""
@@ -116,17 +117,6 @@ class Threads(Repository[ThreadState]):
         known = state.runs.get(run or "")
         request = known.request if known else next((one for one in events if isinstance(one, RunRequested)), None)
         return traces.header(request) if request else None
-
-
-def _type(event: type[Event]) -> str:
-    return str(event.__struct_config__.tag)
-
-
-def _owner(record: Record) -> str:
-    """Returns the user that an event names as the owner of a conversation."""
-    if record.type == _type(ThreadErased):
-        return getattr(record.event, "by", "")
-    return getattr(record.event, "user", "") if record.type == _type(ThreadCreated) else ""
 
 
 def folded(state: ThreadState) -> Folded[ThreadState]:

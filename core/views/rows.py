@@ -36,14 +36,13 @@ from core.events import (
 from core.lifecycle import ENDS
 from core.thread.runs import known_by
 from core.thread.state import REMOVE_ALL
-from core.thread.threads import SUBAGENT
 from core.thread.usage import Tokens, tokens_of
 from core.user.assistants import DEFAULT
 from core.views import fulltext
 
 log = structlog.get_logger("sika.projections")
 
-VERSION = 6
+VERSION = 7
 
 THREAD = "(SELECT id FROM threads WHERE thread_id = ?1)"
 TOUCH = """
@@ -124,9 +123,8 @@ ORDER = (
 )
 """The statements of a batch, each for all its rows at once."""
 
-MIDDLEWARE = "middleware"
-CALLERS: Mapping[str, str] = {"lead": "lead_agent"}
-"""Who asks models, as DeerFlow calls them; anybody else by the name of the actor."""
+SUMMARIES = "summaries"
+"""Caller of the models that write summaries. Every other caller has the name of its actor."""
 TITLE = ""
 """The title counts as a message with this id."""
 MOST_VALUE = 200
@@ -241,6 +239,8 @@ class Batch:
 
     def __init__(self) -> None:
         self._threads: dict[str, _Thread] = {}
+        self.forgets = False
+        """Whether a thread was deleted or pruned."""
 
     def add(self, record: Record) -> None:
         if record.head.kind != "thread":
@@ -253,6 +253,7 @@ class Batch:
         name, run = record.aggregate.id, record.run or ""
         if isinstance(event, ThreadErased | ThreadPruned):
             self._threads[name] = _Thread(name, {sql: {name: (name,)} for sql in RESET})
+            self.forgets = True
         thread = self._threads.get(name) or self._threads.setdefault(name, _Thread(name))
         thread.updated_at, thread.seq = record.at, record.seq
         match event:
@@ -266,7 +267,7 @@ class Batch:
             case ThreadTitled():
                 thread.write(record, {"title": event.title})
                 if event.model is not None:
-                    thread.use(run, event.model, MIDDLEWARE, {"usage_metadata": event.usage})
+                    thread.use(run, event.model, record.head.actor, {"usage_metadata": event.usage})
             case ThreadForked():
                 thread.write(record, *event.patches)
             case StatePatched():
@@ -277,13 +278,12 @@ class Batch:
                 thread.write(record, event.update)
             case ModelCompleted():
                 thread.write(record, {"messages": [event.message]})
-                caller = CALLERS.get(record.head.actor, record.head.actor)
-                thread.use(run, thread.models.get(run), caller, event.message)
+                thread.use(run, thread.models.get(run), record.head.actor, event.message)
             case ContextCompacted():
                 thread.write(record)
-                thread.use(run, event.model, MIDDLEWARE, event.summary)
+                thread.use(run, event.model, SUMMARIES, event.summary)
             case SubagentCompleted(usage=usage) if usage is not None:
-                thread.use(run, event.model, SUBAGENT, {"usage_metadata": usage})
+                thread.use(run, event.model, record.head.actor, {"usage_metadata": usage})
             case RunRequested():
                 thread.request(record, event)
             case RunStarted():
