@@ -34,4 +34,4 @@ async def test_identical(tmp_path: Path) -> None:
     assert report.divergence is None
     assert report.runs == 3, "of the lead, and of two subagents"
     assert other.divergence is not None
-    assert dict(rows).keys() == {"lead_agent", "subagent"}
+    assert dict(rows).keys() == {"lead", "subagents"}
