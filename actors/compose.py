@@ -44,6 +44,7 @@ from core.views.projections import own_file
 
 if TYPE_CHECKING:
     from actors.lead.setup.plan import RunSetup
+    from actors.webhooks import Outcome
     from adapters.documents.local import LocalDocuments
     from adapters.egress import Poster
     from adapters.images import LocalImages
@@ -104,6 +105,7 @@ class Parts(TypedDict):
     images: LocalImages
     guardrails: Callable[[Guardrails], Provider | None]
     traced: Callable[..., Any]
+    outcome: Outcome
     settings: Mapping[str, Any]
     """Those of `installed.<name of the actor>`."""
 
@@ -199,12 +201,14 @@ async def attach(options: Options) -> AsyncIterator[System]:
 async def replay(running: System, thread_id: str, until: int | None, options: Options) -> Report:
     """Executes a thread's recorded runs again on their recorded outcomes, without network."""
     from actors.lead.actor import Lead
+    from actors.subagents.actor import Subagents
     from adapters.models.configured import Silent
     from core.thread.replay import replay as execute
 
     source, home = ConfigSource(options.config), options.home
-    lead = Lead(source, Silent(), Toolset(source.current()), running.call, running.log, home)
-    return await execute(running.log, thread_id, until, lead.execute)
+    parts = source, Silent(), Toolset(source.current()), running.call, running.log, home
+    subagents = Subagents(*parts, threads=running.threads, subagents=running.subagents)
+    return await execute(running.log, thread_id, until, Lead(*parts).execute, subagents.execute)
 
 
 async def plan(running: System, request: RunRequested, user: str, options: Options) -> RunSetup:
@@ -343,6 +347,7 @@ def _load(running: System, source: ConfigSource, options: Options, provider: San
     from adapters.tracing import callbacks
     from adapters.uploads import LocalUploads
     from adapters.workspace import LocalWorkspace
+    from channels.http.langgraph import run_object
 
     parts: Parts = {
         "config": source,
@@ -364,6 +369,7 @@ def _load(running: System, source: ConfigSource, options: Options, provider: San
         "images": LocalImages(options.home),
         "guardrails": guardrails.load,
         "traced": lambda **about: callbacks.invocation(source.current(), **about),
+        "outcome": run_object.outcome,
         "settings": {},
     }
     callbacks.callbacks(source.current())  # what is on and not complete is an error now, not at the first run

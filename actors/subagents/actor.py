@@ -112,7 +112,12 @@ class Subagents(Lead):
     def _turn(self, setup: RunSetup, journal: Journal, call: loop.Call, today: Count = uncounted) -> Turn:
         turn, own = super()._turn(setup, journal, call, today), setup.config.subagents.token_budget
         share = TokenBudget(max_tokens=own.max_tokens, warn_threshold=own.warn_threshold)
-        turn.last_words, turn.above = share if own.enabled else None, partial(self._above, journal.state)
+        turn.last_words = share if own.enabled else None
+        return turn
+
+    def _live(self, setup: RunSetup, run: OwnedRun) -> Turn:
+        turn = super()._live(setup, run)
+        turn.above = partial(self._above, run.state)
         return turn
 
     async def _above(self, state: ThreadState) -> Callers:

@@ -22,6 +22,7 @@ from core.config.agent import (
     Guardrails,
     InputPolish,
     LoopDetection,
+    Memory,
     MiddlewareEntry,
     Model,
     Pricing,
@@ -72,6 +73,7 @@ __all__ = [
     "Langfuse",
     "Limits",
     "LoopDetection",
+    "Memory",
     "Metrics",
     "MiddlewareEntry",
     "Model",
@@ -103,7 +105,7 @@ __all__ = [
     "Webhooks",
 ]
 
-ROLES = ("lead", "summarization", "title", "suggestions")
+ROLES = ("lead", "summarization", "title", "suggestions", "memory")
 """Roles that models can be chosen for."""
 
 
@@ -126,7 +128,7 @@ class Config(Section, frozen=True, kw_only=True):
     models: tuple[Model, ...] = ()
     model_roles: Mapping[str, tuple[str, ...]] = {}
     """Lists of models by role; the first that works answers. Roles: `lead` (the agent), `summarization`, `title`,
-    `suggestions`. The first of `lead` is the model of runs that name none, the others are fallbacks:
+    `suggestions`, `memory`. The first of `lead` is the model of runs that name none, the others are fallbacks:
     `{lead: [main, backup]}`."""
     tools: tuple[ToolEntry, ...] = ()
     tools_exclusive: bool | None = None
@@ -142,6 +144,7 @@ class Config(Section, frozen=True, kw_only=True):
     suggestions: Suggestions = Suggestions()
     input_polish: InputPolish = InputPolish()
     summarization: Summarization = Summarization()
+    memory: Memory = Memory()
     guardrails: Guardrails = Guardrails()
     approvals: tuple[ApprovalRule, ...] = ()
     command_audit: On = On()
@@ -186,6 +189,7 @@ class Config(Section, frozen=True, kw_only=True):
             ("summarization.model_name", self.summarization.model_name),
             ("title.model_name", self.title.model_name),
             ("suggestions.model_name", self.suggestions.model_name),
+            ("memory.model_name", self.memory.model_name),
         ):
             if name is not None:
                 yield key, name

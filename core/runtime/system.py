@@ -69,7 +69,8 @@ class System:
         self.bus = bus
         self.name = worker_name()
         self.log = EventLog(bus)
-        self.threads = Threads(self.log, views.with_name("snapshots"))
+        subagents = Threads(self.log, kind=SUBAGENT, kept_bytes=SUBAGENT_BYTES)
+        self.threads = Threads(self.log, views.with_name("snapshots"), subagents=subagents)
         self.answers = Answers(self.log)
         self.queue = WorkQueue(bus, lease_seconds)
         self.intake = Intake(self.threads, self.queue)
@@ -78,7 +79,7 @@ class System:
         self.views = Views(views, self.log)
         self.pump = Pump(bus)
         self.worker = Worker(self.threads, self.queue, self.pump, self.name)
-        self.subagents = Intake(Threads(self.log, kind=SUBAGENT, kept_bytes=SUBAGENT_BYTES), self.queue)
+        self.subagents = Intake(subagents, self.queue)
         self.workers = {
             threads.KIND: self.worker,
             SUBAGENT: Worker(self.subagents.threads, self.queue, self.pump, self.name),

@@ -64,7 +64,7 @@ class Commit(NamedTuple):
     parent: int
     patch: Mapping[str, Any]
     source: str
-    """`input`, `loop`, `update` or `fork`, as LangGraph names them."""
+    """`input`, `loop`, `update` or `fork`."""
     node: str
     at: str
     run: str | None

@@ -80,7 +80,7 @@ from core.thread.tokens import reported, tokens_of
 T = TypeVar("T")
 
 REMOVE_ALL = "__remove_all__"
-"""Id of a `remove` message that clears the list (LangGraph's `REMOVE_ALL_MESSAGES`)."""
+"""Id of a `remove` message that clears the list. Patches in the log have it, so it stays what LangGraph calls it."""
 
 MAX_PROBLEMS = 100
 _NEAR = 100
@@ -95,7 +95,9 @@ CLARIFICATION = "clarification:"
 TITLED = "TitleMiddleware.after_model"
 """The web page's name of the step that gives a conversation its title."""
 COMPACTED = "SummarizationMiddleware.before_model"
-"""What the web page knows the step as that replaces a conversation by its summary (contract runtime §5.10)."""
+"""Node of the step that replaces a conversation by its summary. Copies of threads write the nodes of their steps into
+the log, so this name stays what the web page knows (contract runtime §5.10).
+"""
 
 
 class Approval(NamedTuple):
@@ -189,7 +191,7 @@ class ThreadState:
 
     @property
     def status(self) -> str:
-        """`idle`, `busy`, `interrupted` or `error`: what the LangGraph Platform calls the thread's status."""
+        """`idle`, `busy`, `interrupted` or `error`."""
         if any(self.runs.open()):
             return "busy"
         if self.paused:

@@ -6,8 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import reduce
 from typing import Any, NamedTuple
 
-import msgspec
-
 from core.config.settings import Pricing
 from core.events import Message
 from core.thread.previews import text_of
@@ -20,7 +18,7 @@ ANSWERED_BY = "answered_by"
 """In an answer's `response_metadata`: the configured name of the model that stood in for the run's."""
 APOLOGY = "deerflow_error_fallback"
 """Key in `additional_kwargs` of an assistant message that the server wrote in the model's place (contract runtime
-§23.3).
+§23.3). Messages in the log carry it, and clients look for it: the name stays.
 """
 UNNAMED = "unknown"
 """Name of a model that no event names."""
@@ -37,17 +35,15 @@ class Size(NamedTuple):
     tokens: int = 0
 
 
-class RunUsage(msgspec.Struct, frozen=True):
-    """The usage of a run, in the field names of the run object. `middleware`: tokens of its summaries."""
+class RunUsage(NamedTuple):
+    """The usage of a run: by its agent, the summaries of its conversation, and its subagents. `messages`: how many it
+    added.
+    """
 
-    total_input_tokens: int = 0
-    total_output_tokens: int = 0
-    total_tokens: int = 0
-    llm_call_count: int = 0
-    lead_agent_tokens: int = 0
-    subagent_tokens: int = 0
-    middleware_tokens: int = 0
-    message_count: int = 0
+    agent: Tokens = Tokens()
+    summaries: Tokens = Tokens()
+    subagents: Tokens = Tokens()
+    messages: int = 0
 
 
 class Price(NamedTuple):
@@ -69,25 +65,15 @@ def model_of(message: Message, run: Run | None) -> str:
 
 def of_run(state: ThreadState, run: Run) -> RunUsage:
     """Returns the usage of a run and its subagents so far. Reads the run's own steps only."""
-    lead, middleware, messages = Tokens(), Tokens(), 0
-    subagents = _sum(delegation.tokens for delegation in run.subagents.values())
+    agent, summaries, messages = Tokens(), Tokens(), 0
     for commit in steps_of(state, run):
         messages += len(messages_in(commit))
         if answer := answer_in(commit):
-            lead = lead.plus(tokens_of(answer))
+            agent = agent.plus(tokens_of(answer))
         elif summary := summary_in(commit):
-            middleware = middleware.plus(tokens_of(summary))
-    tokens = lead.plus(middleware).plus(subagents)
-    return RunUsage(
-        total_input_tokens=tokens.input,
-        total_output_tokens=tokens.output,
-        total_tokens=tokens.total,
-        llm_call_count=tokens.calls,
-        lead_agent_tokens=lead.total,
-        subagent_tokens=subagents.total,
-        middleware_tokens=middleware.total,
-        message_count=messages,
-    )
+            summaries = summaries.plus(tokens_of(summary))
+    subagents = _sum(delegation.tokens for delegation in run.subagents.values())
+    return RunUsage(agent, summaries, subagents, messages)
 
 
 def by_model(state: ThreadState, run: Run) -> dict[str, Tokens]:

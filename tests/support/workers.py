@@ -101,10 +101,11 @@ class Power:
 
     def wire(self, running: System) -> None:
         append, publish = running.log.append, running.bus.nc.publish
-        acks = f"$JS.ACK.{running.bus.names.stream('cmd')}.lead."
+        stream = running.bus.names.stream("cmd")
+        acks = tuple(f"$JS.ACK.{stream}.{actor}." for actor in ("lead", "subagents"))
 
         async def mortal_append(aggregate: Aggregate, events: Sequence[Event], **options: Any) -> list[Record]:
-            if self._appended == self._last:
+            if self._appended >= self._last:
                 await self._cut()
             records = await append(aggregate, events, **options)
             self._appended += 1
@@ -115,7 +116,7 @@ class Power:
             return records
 
         async def mortal_publish(subject: str, payload: bytes = b"", *rest: Any) -> None:
-            if self._appended == self._last and subject.startswith(acks) and payload == b"+ACK":
+            if self._appended >= self._last and subject.startswith(acks) and payload == b"+ACK":
                 self.off.set()
             if not self.off.is_set():
                 await publish(subject, payload, *rest)

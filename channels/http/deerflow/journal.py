@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
+from channels.http.messages import full
 from channels.http.tasks import delegation
 from core.events import (
     Aggregate,
@@ -41,7 +42,7 @@ from core.events import (
 )
 from core.log.store import EventLog
 from core.thread import usage
-from core.thread.messages import full, timed
+from core.thread.messages import timed
 from core.thread.state import Commit, Run, ThreadState, with_prepared
 
 PLACES = 10_000

@@ -77,7 +77,7 @@ def _usage(thread_id: str, state: ThreadState, config: Config, *, active: bool) 
         caller = f"subagent:{part.name}"
         subagents[caller] = subagents.get(caller, 0) + part.tokens.total
     delegated = sum(subagents.values())
-    lead = sum(usage.of_run(state, run).lead_agent_tokens for run in counted)
+    lead = sum(usage.of_run(state, run).agent.total for run in counted)
     by_model: dict[str, Tokens] = {}
     for used in runs:
         for model, tokens in used.items():

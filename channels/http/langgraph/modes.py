@@ -9,6 +9,7 @@ from typing import Any
 from channels.http.langgraph import dumps, snapshots
 from channels.http.langgraph.callbacks import Callbacks
 from channels.http.langgraph.chunks import Cumulative, chunk, last_chunk, place
+from channels.http.langgraph.run_object import retry_json
 from channels.http.tasks import task_event
 from core.events import (
     ContextCompacted,
@@ -34,7 +35,6 @@ from core.events import (
     ToolRequested,
 )
 from core.thread.previews import Piece, Preview, Progress
-from core.thread.runs import retry_json
 from core.thread.state import COMPACTED, TITLED, Before, Run, ThreadState, next_nodes, unanswered
 
 

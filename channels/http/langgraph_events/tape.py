@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 
 from channels.http.langgraph import dumps
+from channels.http.langgraph.run_object import retry_json
 from channels.http.langgraph.snapshots import parent_seq
 from channels.http.langgraph_events.blocks import Body, Said, tool_message
 from channels.http.langgraph_events.inner import Inner, LogOf, namespace_of, subagent_of, working
@@ -44,7 +45,6 @@ from core.events import (
 )
 from core.ids import checkpoint_id
 from core.thread.previews import Ahead, Piece, Preview, Progress, Reader
-from core.thread.runs import retry_json
 from core.thread.state import COMPACTED, TITLED, Before, Folding, Run, ThreadState, answered, next_nodes, unanswered
 
 Wants = Callable[[str, Namespace], bool]

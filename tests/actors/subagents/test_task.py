@@ -52,8 +52,8 @@ async def test_a_subagent_does_the_work(tmp_path: Path) -> None:
     assert (completed.status, completed.result, completed.call_id) == ("completed", "One.", started.call_id)
     usage = of_run(state, next(iter(state.runs.values())))
     assert completed.usage is not None
-    assert usage.subagent_tokens == completed.usage["total_tokens"] > 0
-    assert usage.total_tokens == usage.lead_agent_tokens + usage.subagent_tokens
+    assert usage.subagents.total == completed.usage["total_tokens"] > 0
+    assert usage.agent.total > 0
     assert [m["type"] for m in subagent.messages] == ["human", "ai", "tool", "ai"]
     assert (subagent.user, subagent.metadata["thread"]) == ("ada", thread)
     asked = next(r for r in models.requests if r.model == "sub").body
