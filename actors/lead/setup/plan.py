@@ -79,7 +79,8 @@ class Planner:
         settings = {entry.name: entry for entry in config.models}
         candidates = tuple(dict.fromkeys([name, *(n for n in config.model_roles.get("lead", ()) if n in settings)]))
         vision = name in settings and settings[name].supports_vision
-        tools = [t for t in allowed(self._tools(config), requested, agent) if vision or t.name != VIEW_IMAGE]
+        permitted = allowed(self._tools(config), requested, agent, memory=config.memory.tools)
+        tools = [tool for tool in permitted if vision or tool.name != VIEW_IMAGE]
         deferred = [tool for tool in tools if tool.deferred] if config.tool_search.enabled else []
         soul, mounts = await anyio.to_thread.run_sync(self._read, config, abandon_on_cancel=True)
         parts = parts_of(

@@ -14,6 +14,7 @@ import pytest
 from actors.memory.actor import KEY, MemoryActor
 from adapters.models.configured import Configured
 from core.config.load import ConfigSource
+from core.errors import Invalid
 from core.events import Aggregate, Record
 from core.memory.facts import (
     KIND,
@@ -27,7 +28,7 @@ from core.memory.facts import (
 )
 from core.runtime.system import System
 from core.user.agents import Definition, Rosters
-from tests.support.model_server import Failure, ModelServer, Script, Turn
+from tests.support.model_server import Failure, ModelServer, Script, ToolCall, Turn
 from tests.support.workers import Client, site
 
 pytestmark = pytest.mark.anyio
@@ -91,8 +92,8 @@ async def test_from_a_conversation_to_a_fact(tmp_path: Path) -> None:
         assert "[1] User: I keep otters\nAssistant: Noted." in asked
         # The same timer again reads nothing: there is nothing new.
         await client.system.queue.wake_at(datetime.now(UTC), "memory", Aggregate("thread", thread), key=KEY)
-        await client.said(thread, "And bees", "m")
         answers(models, {"newFacts": [fact("Keeps bees")]})
+        await client.said(thread, "And bees", "m")
         memory = await until(client, None, extracted(memory.upto(thread)))
         assert contents(memory) == ["Keeps otters", "Keeps bees"]
         assert len([r for r in models.requests if r.model == "mem"]) == 3, (
@@ -166,3 +167,53 @@ async def test_another_model_stands_in(tmp_path: Path) -> None:
         await client.said(await client.thread(), "I keep otters", "m")
         memory = await until(client, None, extracted())
         assert contents(memory) == ["Keeps otters"]
+
+
+def calls(**args: Any) -> tuple[Turn, ...]:
+    """The lead calls a tool, and then answers."""
+    name = "remember" if "content" in args else "recall"
+    return (Turn(tool_calls=(ToolCall(name, args),)), Turn(text="Done."))
+
+
+async def test_tools_of_the_memory(tmp_path: Path) -> None:
+    """Scope comes from the run: what the model says of users and agents is no argument."""
+    async with place(tmp_path, tools=True, enabled=False) as (client, models):
+        await Rosters(client.system.log, actor="test").create("ada", Definition("nurse"))
+
+        async def result(thread: str, agent: str | None = None, **args: Any) -> str:
+            models.scripts["m"] = Script(calls(**args))
+            context = {"agent_name": agent} if agent else {}
+            messages = await client.said(thread, "Please", "m", context=context)
+            return str([message for message in messages if message["type"] == "tool"][-1]["content"])
+
+        thread, nurse, bobs = (
+            await client.thread("t1"),
+            await client.thread("t2"),
+            await client.thread("t3", user="bob"),
+        )
+        said = await result(thread, content="Keeps otters", keywords=["animals"])
+        memory = await aggregates(client.system.log).load("ada")
+        [known] = memory.facts.values()
+        assert said == f"Remembered as {known.id}."
+        assert (known.content, known.source, known.keywords, known.confidence) == (
+            "Keeps otters",
+            "t1",
+            ["animals"],
+            0.95,
+        )
+        assert await result(thread, content="keeps OTTERS") == said
+        assert await result(thread, query="animal") == f"- {known.id} [context | 0.95] Keeps otters"
+        for other in (await result(nurse, "nurse", query="otters animals"), await result(bobs, query="otters animals")):
+            assert other == "Nothing is remembered about that."
+
+
+async def test_without_the_setting_there_are_no_tools(tmp_path: Path) -> None:
+    async with place(tmp_path) as (client, models):
+        await client.said(await client.thread(), "Hello", "m")
+        names = {tool["function"]["name"] for tool in models.requests[0].body["tools"]}
+        assert names
+        assert not names & {"remember", "recall"}
+        with pytest.raises(Invalid, match="turned off"):
+            await client.system.call(
+                "memory", {"op": "recall", "thread": "t1", "user": "ada", "run": "r", "query": "x"}
+            )
