@@ -59,6 +59,8 @@ class Services:
     log: EventLog
     threads: Threads
     intake: Intake
+    subagents: Intake
+    """Of the runs of subagents, on logs of their own."""
     commands: Commands
     views: Views
     agents: Rosters
@@ -84,6 +86,7 @@ class Services:
             log=system.log,
             threads=system.threads,
             intake=system.intake,
+            subagents=system.subagents,
             commands=Commands(system.threads, system.intake, actor=ACTOR),
             views=system.views,
             agents=agents,

@@ -98,6 +98,25 @@ class Skills(Section, frozen=True, kw_only=True):
 # --- help with writing ------------------------------------------------------------------------------------------
 
 
+class Title(Section, frozen=True, kw_only=True):
+    """Titles of conversations, made beside the first run. A title that a person or a client sets counts more."""
+
+    enabled: bool = True
+    """Whether conversations get one."""
+    max_words: Annotated[int, msgspec.Meta(ge=1, le=20)] = 6
+    """Words that the model is told to use at most. In writing without spaces, four characters count as a word."""
+    max_chars: Annotated[int, msgspec.Meta(ge=10, le=200)] = 60
+    """Characters of the longest title; a longer one is cut. The beginning of the message, which is the title where no
+    model writes one, has at most 50."""
+    model_name: str | None = None
+    """The model that writes them: one call for each conversation. Default: that of the run, or the first."""
+    prompt_template: str | None = None
+    """Instructions for it, instead of the built-in ones. `{max_words}`, `{user_msg}` and `{assistant_msg}` are
+    replaced; the last is empty, as the title is made beside the first answer."""
+    timeout_seconds: Annotated[float, msgspec.Meta(gt=0, le=120)] = 30
+    """Time to write one; then the title is the beginning of the message."""
+
+
 class Suggestions(Section, frozen=True, kw_only=True):
     """Suggestions of what to ask next."""
 

@@ -17,7 +17,7 @@ _LLM = "has no effect; see models[].max_concurrency and runs.max_model_attempts"
 WITHOUT_EFFECT: Mapping[str, str] = {
     **dict.fromkeys(("acp_agents", "channel_connections", "channels", "extensions"), ABSENT),
     **dict.fromkeys(("logging", "mcp_tasks", "plugins", "skill_evolution", "skill_scan"), ABSENT),
-    **dict.fromkeys(("subagents", "title", "tool_progress", "safety_finish_reason.detectors"), ABSENT),
+    **dict.fromkeys(("tool_progress", "safety_finish_reason.detectors"), ABSENT),
     **dict.fromkeys(("skills.use", "skills.deferred_discovery", "tool_search.auto_promote_top_k"), ABSENT),
     "skills": f"{ABSENT}: the folder is mounted, but agents are not told of it",
     **dict.fromkeys(("database", "checkpointer", "run_events", "stream_bridge"), _STORES),

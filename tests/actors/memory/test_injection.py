@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from core.events import Event
+from core.events import Aggregate, Event
 from core.memory.facts import (
+    KIND,
     Fact,
     FactRemembered,
     FactReplaced,
