@@ -166,7 +166,7 @@ class MemoryImported(Event, frozen=True):
 class MemoryKept(Event, frozen=True):
     """The whole memory as it is here. Older events are erased."""
 
-    facts: list[Fact]
+    facts: list[Fact] = []  # noqa: RUF012
     summaries: Mapping[str, Summary] = {}
     reads: Mapping[str, int] = {}
     floor: int = 0

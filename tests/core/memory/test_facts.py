@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from core.errors import Invalid, NotFound, Refused
@@ -61,6 +61,10 @@ EVENTS: st.SearchStrategy[Event] = st.one_of(
 )
 
 
+PATIENT = settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
+"""The machine may be busy."""
+
+
 def log(*events: Event) -> list[Record]:
     return [record(number, event) for number, event in enumerate(events, 1)]
 
@@ -72,6 +76,7 @@ def folded(*events: Event) -> Memory:
 OTTERS, BEES = Fact(id="fact_1", content="Keeps otters"), Fact(id="fact_2", content="Keeps bees")
 
 
+@PATIENT
 @given(st.lists(EVENTS, max_size=12), st.integers(0, 12))
 def test_the_fold_is_total_and_incremental(events: list[Event], cut: int) -> None:
     records = log(*events)
@@ -81,6 +86,7 @@ def test_the_fold_is_total_and_incremental(events: list[Event], cut: int) -> Non
     assert msgspec.json.decode(msgspec.json.encode(document(whole)))
 
 
+@PATIENT
 @given(st.lists(EVENTS, max_size=12))
 def test_a_kept_memory_is_the_memory(events: list[Event]) -> None:
     """Nothing is lost when the events before are erased, but for failed attempts."""
@@ -90,6 +96,7 @@ def test_a_kept_memory_is_the_memory(events: list[Event]) -> None:
         assert getattr(after, name) == getattr(before, name)
 
 
+@PATIENT
 @given(st.lists(EVENTS, max_size=12))
 def test_what_is_forgotten_is_nowhere(events: list[Event]) -> None:
     memory = folded(*events, FactRemembered(fact=Fact(id="fact_1", content="Keeps zebras")))
