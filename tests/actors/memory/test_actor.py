@@ -13,23 +13,28 @@ import pytest
 
 from actors.memory.actor import KEY, MemoryActor
 from adapters.models.configured import Configured
+from core.bus import embedded
+from core.bus.connection import Endpoint
 from core.config.load import ConfigSource
 from core.errors import Invalid
 from core.events import Aggregate, Record
 from core.memory.facts import (
     KIND,
+    Fact,
     FactReinforced,
+    FactRemembered,
     FactReplaced,
     Memory,
     MemoryExtracted,
     MemoryFailed,
+    MemoryKept,
     aggregates,
     memory_id,
 )
 from core.runtime.system import System
 from core.user.agents import Definition, Rosters
 from tests.support.model_server import Failure, ModelServer, Script, ToolCall, Turn
-from tests.support.workers import Client, site
+from tests.support.workers import Client, configure, site, wait_for, worker
 
 pytestmark = pytest.mark.anyio
 
@@ -217,3 +222,70 @@ async def test_without_the_setting_there_are_no_tools(tmp_path: Path) -> None:
             await client.system.call(
                 "memory", {"op": "recall", "thread": "t1", "user": "ada", "run": "r", "query": "x"}
             )
+
+
+async def test_a_timer_that_fires_twice_gives_a_fact_once(tmp_path: Path) -> None:
+    async with place(tmp_path) as (client, models):
+        text = json.dumps({"newFacts": [fact("Keeps otters")]})
+        models.scripts["mem"] = Script((Turn(text=text, gate="open"),))
+        thread = await client.thread()
+        await client.said(thread, "I keep otters", "m")
+        await models.reached("open")
+        await client.system.queue.wake_at(datetime.now(UTC), "memory", Aggregate("thread", thread), key=KEY)
+        await wait_for(lambda: _asked(models, 2))
+        models.release("open")
+        memory = await until(client, None, extracted())
+        await client.idle()
+        assert contents(memory) == ["Keeps otters"]
+        kinds = [type(r.event) async for r in client.system.log.read(Aggregate(KIND, "ada"))]
+        assert kinds == [FactRemembered, MemoryExtracted]
+
+
+async def _asked(models: ModelServer, times: int) -> bool:
+    return [record.model for record in models.requests].count("mem") >= times
+
+
+async def test_what_is_due_survives_the_process(tmp_path: Path) -> None:
+    """The first process ends with its run, the second one while the model answers."""
+    text = json.dumps({"newFacts": [fact("Keeps otters")]})
+    scripts = {"m": [Turn(text="Noted.")], "mem": [Turn(text=text, gate="open")]}
+    settings = {"debounce_seconds": 2, "model_name": "mem"}
+    async with ModelServer(scripts) as models, embedded.start(tmp_path) as server:
+        config = configure(tmp_path / "config.yaml", models, memory=settings)
+        endpoint = Endpoint(server.url, token=server.token)
+        async with worker(endpoint, tmp_path, config, others=[actor]) as running:
+            client = Client(running)
+            await client.said(await client.thread(), "I keep otters", "m")
+        async with worker(endpoint, tmp_path, config, others=[actor]):
+            await models.reached("open")
+        models.release("open")
+        async with worker(endpoint, tmp_path, config, others=[actor]) as running:
+            client = Client(running)
+            assert contents(await until(client, None, extracted())) == ["Keeps otters"]
+            await client.idle()
+            kinds = [type(r.event) async for r in running.log.read(Aggregate(KIND, "ada"))]
+            assert kinds == [FactRemembered, MemoryExtracted]
+
+
+async def test_an_erasure_that_was_interrupted_is_finished(tmp_path: Path) -> None:
+    async with place(tmp_path) as (client, _):
+        log, aggregate = client.system.log, Aggregate(KIND, "ada")
+        old = Fact(id="fact_1", content="Keeps otters")
+        [first] = await log.append(aggregate, [FactRemembered(fact=old)], expected=0, actor="test")
+        await log.append(aggregate, [MemoryKept()], expected=first.seq, actor="test")  # and its process dies
+
+        async def gone() -> bool:
+            return [record.type async for record in log.read(aggregate)] == ["memory.kept"]
+
+        await wait_for(gone)
+
+
+async def test_a_long_log_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("actors.memory.actor.CUT_AFTER", 3)
+    async with place(tmp_path) as (client, models):
+        answers(models, {"newFacts": [fact("Keeps otters"), fact("Bakes bread")]})
+        await client.said(await client.thread(), "I keep otters, and bake", "m")
+        memory = await until(client, None, lambda record: isinstance(record.event, MemoryKept))
+        assert contents(memory) == ["Keeps otters", "Bakes bread"]
+        await client.idle()
+        assert [record.type async for record in client.system.log.read(Aggregate(KIND, "ada"))] == ["memory.kept"]
