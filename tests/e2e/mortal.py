@@ -12,7 +12,7 @@ import msgspec
 from core.actor import Actor, Context
 from core.events import Event, ThreadAnnotated
 
-DEATHS = 0.1
+DEATHS = 0.06
 
 
 class NumbersAdded(Event, frozen=True):
@@ -34,8 +34,9 @@ class Steps(Actor[ThreadAnnotated]):
     ordered = True
 
     async def handle(self, event: ThreadAnnotated, ctx: Context) -> None:
-        _write(f"{ctx.record.aggregate.id} {event.metadata['n']}\n")
-        _perhaps_die()
+        line = f"{ctx.record.aggregate.id} {event.metadata['n']}\n"
+        first = _write(line) == 1
+        _perhaps_die(certainly=first and line == "t1 2\n")
 
 
 class Sums(Actor[ThreadAnnotated]):
@@ -54,11 +55,14 @@ class Sums(Actor[ThreadAnnotated]):
         _perhaps_die()
 
 
-def _write(line: str) -> None:
-    with Path(os.environ["SIKA_TEST_LEDGER"]).open("a") as ledger:
+def _write(line: str) -> int:
+    """Returns how often the line is in the ledger now."""
+    path = Path(os.environ["SIKA_TEST_LEDGER"])
+    with path.open("a") as ledger:
         ledger.write(line)
+    return path.read_text().count(line)
 
 
-def _perhaps_die() -> None:
-    if random.random() < DEATHS:
+def _perhaps_die(*, certainly: bool = False) -> None:
+    if certainly or random.random() < DEATHS:
         os.kill(os.getpid(), signal.SIGKILL)
