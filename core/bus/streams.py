@@ -175,7 +175,7 @@ async def direct_get(bus: Bus, plane: str, subject: str, start: int, limit: int)
     async with bus.ask_many(f"$JS.API.DIRECT.GET.{bus.names.stream(plane)}", request) as replies:
         while True:
             try:
-                async with asyncio.timeout(ASK_SECONDS):
+                async with asyncio.timeout(ASK_SECONDS if replies.empty() else None):
                     msg = await replies.get()
             except TimeoutError as error:
                 raise bus.unavailable(f"the {plane} does not answer") from error

@@ -27,7 +27,8 @@ that is cheap. Why this is sound:
   came after the newest that was forgotten.
 
 *One load.* Whoever comes while an aggregate is being loaded waits for that, then shares the next look with all others
-who waited: that look begins after they came, so it misses nothing, and with what the first has read it is short.
+who waited: that look begins after they came, so it misses nothing, and with what the first has read it is short. What
+was folded of a load that is cancelled or fails is kept, as old as it is: the next load goes on from there.
 
 *One rule for decisions.* A decision is first tried on what is in memory, as old as it may be. If it appends, the log's
 guard refuses what is outdated. If it raises, or has nothing to append, that only counts on a current state: it is
@@ -170,10 +171,14 @@ class Repository(Generic[S]):
             return self._keep(identity, known._replace(checked=until))
         position, fold = self.log.position, None
         known, following = await self._beginning(aggregate, known)
-        async for records in _slices(following):
-            fold = fold or self._folding(known.state)
-            known = self._folded(records, known, fold(records))
-            await asyncio.sleep(0)
+        try:
+            async for records in _slices(following):
+                fold = fold or self._folding(known.state)
+                known = self._folded(records, known, fold(records))
+                await asyncio.sleep(0)
+        except (asyncio.CancelledError, SikaError):
+            self._keep(identity, known)
+            raise
         return self._keep(identity, known._replace(checked=max(position, known.checked)))
 
     async def _beginning(self, aggregate: Aggregate, known: Folded[S]) -> tuple[Folded[S], AsyncIterator[Record]]:

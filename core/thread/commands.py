@@ -25,6 +25,7 @@ from core.events import (
     ThreadExpirySet,
     ThreadForked,
     ThreadPruned,
+    ThreadTitled,
     thread,
 )
 from core.ids import checkpoint_id, uuid7
@@ -188,6 +189,7 @@ class Commands:
         first: list[Event] = [
             ThreadCreated(user=state.user, metadata=metadata),
             ThreadForked(source=source, source_seq=state.seq, patches=[]),
+            *([ThreadTitled(title=state.title)] if state.title else []),
         ]
         return await write_steps(self._threads, copy, first, steps, actor=self._actor)
 

@@ -292,14 +292,6 @@ async def test_runs_and_what_they_used(views: Views, log: EventLog, at_once: boo
     assert await views.query("SELECT * FROM runs") == await views.query("SELECT * FROM usage") == []
 
 
-async def test_the_lead_agents_calls_are_called_so(views: Views, log: EventLog) -> None:
-    name = await made(log)
-    await write(log, name, (RunRequested(), "r"))
-    await log.append(thread(name), [said("m", 1, 1)], expected=await log.tip(thread(name)), actor="lead", run="r")
-    await current(views)
-    assert await views.query("SELECT caller FROM usage") == [("lead_agent",)]
-
-
 @pytest.mark.parametrize("sql", ["DELETE FROM threads", "CREATE TABLE x (y)", "PRAGMA journal_mode = DELETE", "no SQL"])
 async def test_questions_change_nothing(views: Views, log: EventLog, sql: str) -> None:
     await made(log)

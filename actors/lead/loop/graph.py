@@ -1,5 +1,5 @@
 """Builds the agent: LangChain's `create_agent` around a model, our tools, and the policies; compiled once per
-combination.
+combination. The first model call of a run can do without the graph: its machinery costs more than all policies.
 """
 
 from __future__ import annotations
@@ -9,18 +9,20 @@ import inspect
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from contextvars import Context
-from functools import partial
+from dataclasses import dataclass
+from itertools import chain as chained
 from typing import Any
 
 import langsmith
 from anyio import to_thread
 from langchain.agents import create_agent
-from langchain.agents.middleware import AgentMiddleware
+from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
 from langchain_core.language_models import BaseChatModel
-from langchain_core.messages import ToolMessage
+from langchain_core.messages import AIMessage, SystemMessage, ToolMessage
 from langchain_core.tools import BaseTool, StructuredTool
 from langgraph.channels import UntrackedValue
 from langgraph.graph.state import CompiledStateGraph
+from langgraph.runtime import Runtime
 from langgraph.types import Command
 from langsmith.utils import tracing_is_enabled
 
@@ -44,8 +46,9 @@ async def _trace(
 
 langsmith.set_runtime_overrides(aio_to_thread=_trace)
 
-Agent = CompiledStateGraph[Any, Turn, Any, Any]
-Chain = Callable[[], Sequence[AgentMiddleware[Any, Turn, Any]]]
+Graph = CompiledStateGraph[Any, Turn, Any, Any]
+Middlewares = Sequence[AgentMiddleware[Any, Turn, Any]]
+Chain = Callable[[], Middlewares]
 KEPT = 32
 
 
@@ -70,13 +73,64 @@ def as_langchain(tool: Tool) -> BaseTool:
 
 
 def _command(result: Result, call_id: str, name: str) -> Command[Any]:
-    message = ToolMessage(result.text, tool_call_id=call_id, name=name, artifact=result.artifact)
+    message = ToolMessage(
+        result.text,
+        tool_call_id=call_id,
+        name=name,
+        artifact=result.artifact,
+        additional_kwargs=dict(result.fields),
+        status="error" if result.failed else "success",
+    )
     return Command(update={**result.update, "messages": [message]})
 
 
-def untracked(agent: Agent) -> frozenset[str]:
+def untracked(graph: Graph) -> frozenset[str]:
     """Returns the fields of an agent's state that no checkpoint contains."""
-    return frozenset(name for name, channel in agent.channels.items() if isinstance(channel, UntrackedValue))
+    return frozenset(name for name, channel in graph.channels.items() if isinstance(channel, UntrackedValue))
+
+
+@dataclass(frozen=True, slots=True)
+class Agent:
+    """A compiled agent, and the parts of its model calls."""
+
+    graph: Graph
+    model: BaseChatModel
+    tools: Sequence[BaseTool]
+    prompt: SystemMessage
+    middlewares: Middlewares
+
+    @classmethod
+    def compile(cls, model: BaseChatModel, tools: Sequence[BaseTool], prompt: str, middlewares: Middlewares) -> Agent:
+        """Compiles the graph. Its tools are those of the middlewares, then the others."""
+        graph = create_agent(
+            model, tools=list(tools), system_prompt=prompt, middleware=middlewares, context_schema=Turn
+        )
+        offered = {
+            tool.name: tool for tool in (*chained.from_iterable(getattr(m, "tools", ()) for m in middlewares), *tools)
+        }
+        return cls(graph, model, list(offered.values()), SystemMessage(prompt), middlewares)
+
+    async def answers(self, turn: Turn) -> bool:
+        """Makes the first model call without the graph, if nothing but our policies is concerned.
+
+        Returns whether that was all: the answer calls no tools. Else the graph's first call repeats it, as recorded.
+        """
+        if len(self.middlewares) != 1 or turn.config.middlewares or tracing_is_enabled():
+            return False
+        request = ModelRequest(
+            model=self.model,
+            tools=[*self.tools],
+            system_message=self.prompt,
+            messages=[*turn.conversation()],
+            runtime=Runtime(context=turn),
+        )
+        response = await self.middlewares[0].awrap_model_call(request, _no_model)
+        answer = response.result[-1]
+        return isinstance(answer, AIMessage) and not answer.tool_calls
+
+
+async def _no_model(request: ModelRequest[Turn]) -> ModelResponse[Any]:
+    raise AssertionError("the innermost policy asks the model")
 
 
 class CompiledAgents:
@@ -94,9 +148,8 @@ class CompiledAgents:
         if key not in self._compiled:
             async with self._compiling:
                 if key not in self._compiled:
-                    parts: dict[str, Any] = {"tools": list(tools), "system_prompt": prompt, "middleware": chain()}
-                    compiling = partial(create_agent, model, **parts, context_schema=Turn)
-                    self._compiled[key] = await to_thread.run_sync(compiling), chain
+                    agent = await to_thread.run_sync(Agent.compile, model, tools, prompt, chain())
+                    self._compiled[key] = agent, chain
         agent, _ = self._compiled[key]
         self._compiled.move_to_end(key)
         while len(self._compiled) > KEPT:
