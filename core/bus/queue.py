@@ -42,11 +42,14 @@ UNREADABLE_BYTES = 4096
 
 
 class Hint(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The body of a wake-up: the event that led to it. `seq` is 0 if there is none."""
+    """The body of a wake-up: the event that led to it. `seq` is 0 if there is none. `again`: it became a dead letter,
+    and somebody wants it handled all the same.
+    """
 
     seq: int = 0
     type: str = ""
     id: str = ""
+    again: bool = False
 
 
 class Wakeup:
@@ -145,15 +148,17 @@ class WorkQueue:
         }
         await self.bus.store(subject, msgspec.json.encode(Hint()), headers)
 
-    async def ensure(self, actor: str, *, anew: bool = False) -> None:
-        """Creates or updates the actor's durable consumer. `anew` makes unacked wake-ups available at once."""
+    async def ensure(self, actor: str, *, anew: bool = False, in_turn: bool = False) -> None:
+        """Creates or updates the actor's durable consumer. `anew` makes unacked wake-ups available at once. `in_turn`:
+        it hands out a wake-up only after the one before was acknowledged.
+        """
         config = {
             "durable_name": actor,
             "filter_subject": self.bus.names.cmd_of(actor),
             "ack_policy": "explicit",
             "ack_wait": int(self.lease_seconds * SECOND),
             "max_deliver": -1,
-            "max_ack_pending": 100_000,
+            "max_ack_pending": 1 if in_turn else 100_000,
         }
         await self.bus.ensure_consumer(self._stream, config, anew=anew)
 
