@@ -98,7 +98,7 @@ class Stretch:
 
 async def extend(home: Path, config: Path, stretch: Stretch) -> None:
     """Write threads into the log of a data directory and into its read models, on which no server runs."""
-    with ProcessPoolExecutor(1, get_context("spawn")) as beside, _late_to_disk():
+    with ProcessPoolExecutor(1, get_context("spawn")) as beside, late_to_disk():
         views = asyncio.wrap_future(beside.submit(write_rows, home / "views.db", stretch))
         async with compose.attach(compose.Options(home, config)) as running:
             await _publish(running.log, stretch)
@@ -167,7 +167,7 @@ async def _adopt(views: Path, log: EventLog) -> None:
 
 
 @contextmanager
-def _late_to_disk() -> Iterator[None]:
+def late_to_disk() -> Iterator[None]:
     """A nats-server that starts meanwhile acknowledges what is not on the disk yet."""
     config = embedded._CONFIG
     embedded._CONFIG = config.replace("sync_interval: always", "sync_interval: 10s")

@@ -60,9 +60,10 @@ async def late(
     if last_event_id is None:
         return Frames(await live.services.threads.load(thread_id), thread_id, run.id, modes), []
     log, first = live.services.log, run.requested_seq - 1
-    records = [record async for record in log.read(thread(thread_id), after=first, upto=run.ended_seq)]
-    cursor = Cursor.parse(last_event_id)
-    if cursor is not None and all(record.seq != cursor.seq for record in records):
-        cursor = None  # not an id of this run: from the beginning
-    before = await state_before(log, thread_id, state, run, first)
-    return Frames(before, thread_id, run.id, modes, after=cursor), records
+    async with live.catching_up:
+        records = [record async for record in log.read(thread(thread_id), after=first, upto=run.ended_seq)]
+        cursor = Cursor.parse(last_event_id)
+        if cursor is not None and all(record.seq != cursor.seq for record in records):
+            cursor = None  # not an id of this run: from the beginning
+        before = await state_before(log, thread_id, state, run, first)
+        return Frames(before, thread_id, run.id, modes, after=cursor), records

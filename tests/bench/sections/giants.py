@@ -51,10 +51,11 @@ _STATE = "/threads/{}/state?select=next"
 
 
 async def _publish_giant(lab: Laboratory, home: Path, size: int) -> None:
-    async with compose.attach(compose.Options(home, lab.config)) as running:
-        log = running.log
-        await history.store(log, giant.records(size, seq=await log.last()))
-        await history.store(log, giant.records(_BESIDE, seq=await log.last(), name="beside"))
+    with history.late_to_disk():
+        async with compose.attach(compose.Options(home, lab.config)) as running:
+            log = running.log
+            await history.store(log, giant.records(size, seq=await log.last()))
+            await history.store(log, giant.records(_BESIDE, seq=await log.last(), name="beside"))
 
 
 def _await_snapshot(home: Path) -> None:
