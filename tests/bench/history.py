@@ -158,12 +158,17 @@ async def store(log: EventLog, events: Iterable[Record]) -> None:
 
 
 async def _adopt(views: Path, log: EventLog) -> None:
-    """The read models fit the log from now on, and no actor looks for work in it."""
+    """The read models fit the log from now on."""
     last = await log.last()
     with closing(sqlite3.connect(views)) as db:
         db.execute("UPDATE position SET log = ?, seq = ?", (await log.identity(), last))
         db.commit()
-    await log.bus.ask(log.bus.names.place("lead"), b"%d" % last)
+    await leave(log)
+
+
+async def leave(log: EventLog) -> None:
+    """Lets no actor look for work in what is in the log."""
+    await log.bus.ask(log.bus.names.place("lead"), b"%d" % await log.last())
 
 
 @contextmanager

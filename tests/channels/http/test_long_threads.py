@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 import core.thread.state
-from channels.http.langgraph import stream
 from channels.http.langgraph.follow import ThreadFrames
 from channels.http.langgraph.frames import Frames
 from channels.http.langgraph_events.tape import Tape
@@ -19,6 +18,7 @@ from channels.http.live import CATCHING_UP
 from channels.http.sse import PAUSE_EVERY
 from core.events import Event, ModelCompleted, Record, RunCompleted, StatePatched, ThreadAnnotated
 from core.runtime.system import System
+from core.thread.rewind import state_before
 from core.thread.state import ThreadState
 from tests.channels.http.conftest import Api, Worker
 from tests.channels.http.story import RUN, THREAD, Story, ai, human, requested, started
@@ -129,14 +129,14 @@ async def test_clients_that_return_at_once_catch_up_a_few_at_a_time(
     run = await api.run(thread)
     await worker.start(thread, run)
     await worker.finish(thread, run)
-    inside, counts, rewind = 0, list[int](), stream.state_before
+    inside, counts = 0, list[int]()
 
     async def counted(*arguments: Any) -> ThreadState:
         nonlocal inside
         inside += 1
         counts.append(inside)
         try:
-            return await rewind(*arguments)
+            return await state_before(*arguments)
         finally:
             inside -= 1
 
@@ -144,7 +144,7 @@ async def test_clients_that_return_at_once_catch_up_a_few_at_a_time(
         async with api.stream("GET", f"/threads/{thread}/runs/{run}/stream", **{"Last-Event-ID": "-1"}) as frames:
             return (await frames.rest())[-1][0]
 
-    monkeypatch.setattr(stream, "state_before", counted)
+    monkeypatch.setattr("channels.http.langgraph.stream.state_before", counted)
     assert set(await asyncio.gather(*(join() for _ in range(4 * CATCHING_UP)))) == {"end"}
     assert len(counts) == 4 * CATCHING_UP
     assert max(counts) <= CATCHING_UP
