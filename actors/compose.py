@@ -44,6 +44,7 @@ from core.views.projections import own_file
 
 if TYPE_CHECKING:
     from actors.lead.setup.plan import RunSetup
+    from actors.webhooks import Outcome
     from adapters.documents.local import LocalDocuments
     from adapters.egress import Poster
     from adapters.images import LocalImages
@@ -91,6 +92,8 @@ class Parts(TypedDict):
     log: EventLog
     threads: Threads
     intake: Intake
+    subagents: Intake
+    """Of the conversations of subagents."""
     views: Views
     home: Path
     poster: Poster
@@ -102,6 +105,7 @@ class Parts(TypedDict):
     images: LocalImages
     guardrails: Callable[[Guardrails], Provider | None]
     traced: Callable[..., Any]
+    outcome: Outcome
     settings: Mapping[str, Any]
     """Those of `installed.<name of the actor>`."""
 
@@ -341,6 +345,7 @@ def _load(running: System, source: ConfigSource, options: Options, provider: San
     from adapters.tracing import callbacks
     from adapters.uploads import LocalUploads
     from adapters.workspace import LocalWorkspace
+    from channels.http.langgraph import run_object
 
     parts: Parts = {
         "config": source,
@@ -350,6 +355,7 @@ def _load(running: System, source: ConfigSource, options: Options, provider: San
         "log": running.log,
         "threads": running.threads,
         "intake": running.intake,
+        "subagents": running.subagents,
         "views": running.views,
         "home": options.home,
         "poster": Poster(),
@@ -361,6 +367,7 @@ def _load(running: System, source: ConfigSource, options: Options, provider: San
         "images": LocalImages(options.home),
         "guardrails": guardrails.load,
         "traced": lambda **about: callbacks.invocation(source.current(), **about),
+        "outcome": run_object.outcome,
         "settings": {},
     }
     callbacks.callbacks(source.current())  # what is on and not complete is an error now, not at the first run

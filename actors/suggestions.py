@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Mapping
 from typing import Any, Never
 
 import msgspec
-import structlog
-from langchain_core.messages import HumanMessage, SystemMessage
 
+from actors.completion import Prompt, candidates, complete
 from actors.lead.messages.content import without_thoughts
 from actors.lead.setup.plan import Models
 from core.actor import Actor, Progress
-from core.config.load import Config, ConfigSource
-from core.errors import Invalid, Unavailable
-from core.thread.previews import text_of
-
-log = structlog.get_logger("sika.suggestions")
+from core.config.load import ConfigSource
+from core.errors import Invalid
 
 SUGGESTION_CHARACTERS = 300
 """Limit of a suggestion; longer texts are dropped."""
@@ -53,7 +48,7 @@ class Polish(msgspec.Struct, frozen=True, tag_field="op", tag="polish"):
 
 
 class Suggestions(Actor[Never]):
-    """Asks models once, without tools and thinking. Raises `Unavailable` if none answers in time."""
+    """Asks models once, without tools and thinking. Raises `NoCompletion` if none answers in time."""
 
     name = "suggestions"
 
@@ -66,53 +61,24 @@ class Suggestions(Actor[Never]):
             command: Suggest | Polish = msgspec.convert(dict(request), type=Suggest | Polish)
         except msgspec.ValidationError as error:
             raise Invalid(f"suggestions: {error}") from error
+        config = self._config.current()
         match command:
             case Suggest():
                 talk = "\n\n".join(f"{message.role}: {message.content}" for message in command.messages)
-                text = await self._ask(
-                    _SUGGEST.format(n=command.n),
-                    f"<conversation>\n{talk}\n</conversation>",
-                    self._config.current().suggestions.model_name or command.model,
-                )
+                prompt = Prompt(_SUGGEST.format(n=command.n), f"<conversation>\n{talk}\n</conversation>")
+                text = await self._ask(prompt, "suggest", config.suggestions.model_name or command.model)
                 return suggestions(text, command.n)
             case Polish():
                 locale = f" (the person's locale is {command.locale})" if command.locale else ""
-                text = await self._ask(
-                    _POLISH.format(locale=locale), f"<message>\n{command.text}\n</message>", self._polisher()
-                )
-                return polished(text)
+                prompt = Prompt(_POLISH.format(locale=locale), f"<message>\n{command.text}\n</message>")
+                preferred = config.input_polish.model_name or config.suggestions.model_name
+                return polished(await self._ask(prompt, "polish", preferred))
 
-    async def _ask(self, system: str, human: str, preferred: str | None) -> str:
-        settings = self._config.current()
-        if not settings.models:
-            raise Unavailable("suggestions: the demo model has none")
-        names = self._candidates(settings, preferred)
-        try:
-            async with asyncio.timeout(settings.suggestions.timeout_seconds):
-                for name in names:
-                    chat = self._models.get(name, thinking=False, reasoning_effort=None)
-                    try:
-                        answer = await chat.ainvoke([SystemMessage(system), HumanMessage(human)])
-                    except Exception as error:  # each provider has errors of its own
-                        log.info(
-                            "the model did not answer", model=name, reason=str(error)[:500] or type(error).__name__
-                        )
-                        continue
-                    return text_of(answer.content)
-        except TimeoutError:
-            log.info("no model answered in time", models=names)
-        raise Unavailable(f"suggestions: model {', '.join(names)} did not answer")
-
-    def _polisher(self) -> str | None:
-        settings = self._config.current()
-        return settings.input_polish.model_name or settings.suggestions.model_name
-
-    def _candidates(self, settings: Config, preferred: str | None) -> list[str]:
-        """Returns the models to ask, in order: the preferred one, then the fallbacks."""
-        configured = {model.name for model in settings.models}
-        others = [name for name in settings.model_roles.get("suggestions", ()) if name in configured]
-        first = preferred or next(iter(others), None)
-        return list(dict.fromkeys([self._models.name(first), *others]))
+    async def _ask(self, prompt: Prompt, purpose: str, *preferred: str | None) -> str:
+        config = self._config.current()
+        names = candidates(config, self.name, *preferred)
+        seconds = config.suggestions.timeout_seconds
+        return (await complete(self._models, names, prompt, seconds=seconds, purpose=purpose)).text
 
 
 def suggestions(text: str, n: int) -> list[str]:

@@ -129,6 +129,11 @@ class Actor(Generic[E]):
     selects the runs that have a webhook.
     """
 
+    kind: ClassVar[str | None] = None
+    """The kind of aggregate whose events it handles. None: every kind except `subagent`, whose runs only look like
+    those of threads.
+    """
+
     deadline_seconds: ClassVar[float] = 900.0
     """The timeout of `handle` and `wake`; a handler that takes longer has failed."""
 

@@ -86,6 +86,20 @@ class ThreadAnnotated(Event, frozen=True):
     metadata: Json
 
 
+class ThreadTitled(Event, frozen=True):
+    """The thread has a title that no person chose: the first one counts, while the state has no other title."""
+
+    title: str
+    model: str | None = None
+    """The author. None: the title is the beginning of the person's message."""
+    request: str | None = None
+    """Short hash of the model's request."""
+    usage: Json | None = None
+    """`input_tokens`, `output_tokens`, `total_tokens` of the model's answer."""
+    reason: str = ""
+    """The reason why no model wrote it."""
+
+
 class ThreadForked(Event, frozen=True):
     """The commits up to `source_seq` of the thread `source` were copied: `patches` in order, oldest first."""
 

@@ -34,7 +34,7 @@ from core.events import (
 )
 
 Status = Literal["pending", "running", "success", "error", "interrupted", "rolled_back"]
-"""The LangGraph Platform's words for the status of a run."""
+"""Statuses of a run. A run that paused has succeeded: another goes on from there."""
 OPEN: frozenset[Status] = frozenset(("pending", "running"))
 
 RunEnded = RunCompleted | RunPaused | RunFailed | RunCancelled | RunRolledBack
@@ -42,7 +42,7 @@ RunEnded = RunCompleted | RunPaused | RunFailed | RunCancelled | RunRolledBack
 
 
 class End(NamedTuple):
-    """The end of a run. `name` is different for each of the five; the Platform's `status` has no pause."""
+    """The end of a run. `name` is different for each of the five; `status` has no pause."""
 
     name: str
     status: Status
@@ -102,6 +102,15 @@ CHANNEL = "channel"
 """The outcome of the run is to be delivered to the conversation of a channel."""
 USED_TOOLS = "used_tools"
 """The run called tools, which may have had effects."""
+
+
+UNTITLED = "untitled"
+"""The request of a run on a thread that has no title."""
+
+
+def beginning(*, untitled: bool) -> frozenset[str]:
+    """Returns the labels of a run's request, by which actors select requests."""
+    return frozenset((UNTITLED,)) if untitled else frozenset()
 
 
 def labels(request: RunRequested, used_tools: bool) -> frozenset[str]:

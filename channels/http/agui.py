@@ -40,6 +40,7 @@ from core.events import (
     RunStarted,
     StatePatched,
     ThreadErased,
+    ThreadTitled,
     ToolCompleted,
 )
 from core.ids import assistant_id, safe_id
@@ -261,6 +262,9 @@ class Events:
         if isinstance(event, ThreadErased):
             yield from self._closed()
             yield self._ended("RUN_ERROR", message="The thread was deleted", code="deleted")
+        if isinstance(event, ThreadTitled):
+            yield self._state()
+            return
         if record.run != self._run_id:
             if isinstance(event, StatePatched | ContextCompacted):
                 yield from [self._state()] if self._open else self._snapshots()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from channels.http.asked import RunBody, checked
+from channels.http.asked import RunBody, check_options, checked, model_names
 from channels.http.call import Call
 from channels.http.kept import storable
 from core.egress import check_url
@@ -40,6 +40,7 @@ async def planned(
     assistant = await call.services.assistants.resolve(call.user, asked.get("assistant_id"))
     fields = {name: value for name, value in asked.items() if name in RunBody.__struct_fields__}
     body = RunBody(**{**fields, "assistant_id": DEFAULT, "input": run_input, "metadata": metadata})
+    check_options(body.config, body.context, model_names(call.config))
     run = checked(body, call.services.assistants.default, call.user).request
     if run.webhook is not None:
         check_url(run.webhook, "webhook", private=call.config.webhooks.allow_private)

@@ -47,6 +47,7 @@ from core.events import (
     ThreadExpirySet,
     ThreadForked,
     ThreadPruned,
+    ThreadTitled,
     ToolCompleted,
     ToolRequested,
     WebhookDelivered,
@@ -227,6 +228,7 @@ def _plan(plan: Plan) -> str:
 _LINES: Mapping[type[Event], Callable[[Any], str]] = {
     ThreadCreated: lambda e: f"for {e.user}" + (f" {_keys(e.metadata)}" if e.metadata else ""),
     ThreadAnnotated: lambda e: msgspec.json.encode(e.metadata).decode(),
+    ThreadTitled: lambda e: f"“{one_line(e.title, WORDS)}”" + (f" by {e.model}" if e.model else f": {e.reason}"),
     ThreadForked: lambda e: f"from thread {e.source} at {e.source_seq}, {len(e.patches)} steps",
     ThreadErased: lambda e: f"by {e.by}",
     ThreadExpirySet: lambda e: "stays" if e.minutes is None else f"{e.strategy} after {e.minutes:g} idle minutes",

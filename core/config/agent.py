@@ -98,6 +98,25 @@ class Skills(Section, frozen=True, kw_only=True):
 # --- help with writing ------------------------------------------------------------------------------------------
 
 
+class Title(Section, frozen=True, kw_only=True):
+    """Titles of conversations, made beside the first run. A title that a person or a client sets counts more."""
+
+    enabled: bool = True
+    """Whether conversations get one."""
+    max_words: Annotated[int, msgspec.Meta(ge=1, le=20)] = 6
+    """Words that the model is told to use at most. In writing without spaces, four characters count as a word."""
+    max_chars: Annotated[int, msgspec.Meta(ge=10, le=200)] = 60
+    """Characters of the longest title; a longer one is cut. The beginning of the message, which is the title where no
+    model writes one, has at most 50."""
+    model_name: str | None = None
+    """The model that writes them: one call for each conversation. Default: that of the run, or the first."""
+    prompt_template: str | None = None
+    """Instructions for it, instead of the built-in ones. `{max_words}`, `{user_msg}` and `{assistant_msg}` are
+    replaced; the last is empty, as the title is made beside the first answer."""
+    timeout_seconds: Annotated[float, msgspec.Meta(gt=0, le=120)] = 30
+    """Time to write one; then the title is the beginning of the message."""
+
+
 class Suggestions(Section, frozen=True, kw_only=True):
     """Suggestions of what to ask next."""
 
@@ -334,3 +353,31 @@ class CircuitBreaker(Section, frozen=True, kw_only=True):
     """Failed calls until a model gets a pause."""
     recovery_timeout_sec: Seconds = 60
     """Seconds of the pause."""
+
+
+# --- memory -----------------------------------------------------------------------------------------------------
+
+
+class Memory(Section, frozen=True, kw_only=True):
+    """What is remembered of a user from one conversation to the next; each custom agent has a memory of its own."""
+
+    enabled: bool = True
+    """Whether facts are taken from conversations. What is remembered already stays."""
+    debounce_seconds: Annotated[float, msgspec.Meta(ge=1, le=300)] = 30
+    """Seconds after a run until its conversation is read. The next run starts them again, 10 times at most."""
+    model_name: str | None = None
+    """The model that reads conversations. Default: those of the role `memory`, or the first."""
+    max_facts: Annotated[int, msgspec.Meta(ge=10, le=10_000)] = 100
+    """How many facts; of more, the least certain go."""
+    fact_confidence_threshold: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.7
+    """Facts of which the model is less certain are not taken."""
+    injection_enabled: bool = True
+    """Whether agents are told what is remembered."""
+    max_injection_tokens: Annotated[int, msgspec.Meta(ge=100, le=8000)] = 2000
+    """Tokens that agents are told at most."""
+    order: Literal["relevance", "confidence"] = "relevance"
+    """Which facts come first: those that bear on the message, or the most certain ones."""
+    tools: bool = False
+    """Whether agents have the tools `remember` and `recall`."""
+    timeout_seconds: Annotated[float, msgspec.Meta(gt=0, le=600)] = 120
+    """Time for the model to read a conversation."""

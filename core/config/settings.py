@@ -22,6 +22,7 @@ from core.config.agent import (
     Guardrails,
     InputPolish,
     LoopDetection,
+    Memory,
     MiddlewareEntry,
     Model,
     Pricing,
@@ -29,6 +30,7 @@ from core.config.agent import (
     Skills,
     Suggestions,
     Summarization,
+    Title,
     TokenBudget,
     ToolEntry,
     ToolGroup,
@@ -52,6 +54,7 @@ from core.config.server import (
     Uploads,
     Webhooks,
 )
+from core.config.subagents import INHERIT, Subagents
 
 __all__ = [
     "ROLES",
@@ -70,6 +73,7 @@ __all__ = [
     "Langfuse",
     "Limits",
     "LoopDetection",
+    "Memory",
     "Metrics",
     "MiddlewareEntry",
     "Model",
@@ -87,8 +91,10 @@ __all__ = [
     "Secret",
     "Section",
     "Skills",
+    "Subagents",
     "Suggestions",
     "Summarization",
+    "Title",
     "Tls",
     "TokenBudget",
     "ToolEntry",
@@ -99,7 +105,7 @@ __all__ = [
     "Webhooks",
 ]
 
-ROLES = ("lead", "summarization", "suggestions")
+ROLES = ("lead", "summarization", "title", "suggestions", "memory")
 """Roles that models can be chosen for."""
 
 
@@ -121,8 +127,9 @@ class Config(Section, frozen=True, kw_only=True):
     """Settings of installed actors, channels, policies and sandbox providers, by their names."""
     models: tuple[Model, ...] = ()
     model_roles: Mapping[str, tuple[str, ...]] = {}
-    """Lists of models by role; the first that works answers. Roles: `lead` (the agent), `summarization`, `suggestions`.
-    The first of `lead` is the model of runs that name none, the others are fallbacks: `{lead: [main, backup]}`."""
+    """Lists of models by role; the first that works answers. Roles: `lead` (the agent), `summarization`, `title`,
+    `suggestions`, `memory`. The first of `lead` is the model of runs that name none, the others are fallbacks:
+    `{lead: [main, backup]}`."""
     tools: tuple[ToolEntry, ...] = ()
     tools_exclusive: bool | None = None
     """Whether there are only the tools of `tools`, without the built-in ones. Default: whether that list names a class
@@ -133,9 +140,11 @@ class Config(Section, frozen=True, kw_only=True):
     sandbox: Sandbox = Sandbox()
     uploads: Uploads = Uploads()
     webhooks: Webhooks = Webhooks()
+    title: Title = Title()
     suggestions: Suggestions = Suggestions()
     input_polish: InputPolish = InputPolish()
     summarization: Summarization = Summarization()
+    memory: Memory = Memory()
     guardrails: Guardrails = Guardrails()
     approvals: tuple[ApprovalRule, ...] = ()
     command_audit: On = On()
@@ -143,6 +152,7 @@ class Config(Section, frozen=True, kw_only=True):
     read_before_write: On = On()
     """The agent may change a file only after it read the file as it is now."""
     tool_output: ToolOutput = ToolOutput()
+    subagents: Subagents = Subagents()
     budgets: Budgets = Budgets()
     token_budget: TokenBudget = TokenBudget()
     safety_finish_reason: On = On()
@@ -177,10 +187,18 @@ class Config(Section, frozen=True, kw_only=True):
             yield from ((f"model_roles.{role}[{index}]", name) for index, name in enumerate(wanted))
         for key, name in (
             ("summarization.model_name", self.summarization.model_name),
+            ("title.model_name", self.title.model_name),
             ("suggestions.model_name", self.suggestions.model_name),
+            ("memory.model_name", self.memory.model_name),
         ):
             if name is not None:
                 yield key, name
+        for kind, override in self.subagents.agents.items():
+            if override.model is not None:
+                yield f"subagents.agents.{kind}.model", override.model
+        for kind, custom in self.subagents.custom_agents.items():
+            if custom.model != INHERIT:
+                yield f"subagents.custom_agents.{kind}.model", custom.model
 
 
 def _refuse_twice(key: str, names: Sequence[str], field: str = "name") -> None:

@@ -45,6 +45,7 @@ would see the past).
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
@@ -126,14 +127,17 @@ class Repository(Generic[S]):
         """Keeps nothing of the aggregate in memory."""
         self._kept.drop(identity)
 
-    async def purge(self, identity: str, *, before: int | None = None) -> None:
-        """Forgets events as `EventLog.purge` does, and what was made of them: in memory and in a snapshot. Repeating it
-        is fine. Raises `Unavailable`.
-        """
+    async def drop(self, identity: str) -> None:
+        """Forgets what was made of an aggregate's events: in memory and in a snapshot. Raises `Unavailable`."""
         self.forget(identity)
-        await self.log.purge(Aggregate(self.kind, identity), before=before)
         if self.snapshots is not None:
             await self.snapshots.remove(identity)
+
+    async def erase(self, identity: str, *, before: int | None = None, seconds: float = math.inf) -> bool:
+        """Erases events as `EventLog.erase` does, and drops what was made of them. Returns False if there are more."""
+        done = await self.log.erase(Aggregate(self.kind, identity), before=before, seconds=seconds)
+        await self.drop(identity)
+        return done
 
     async def _load(self, identity: str, known: Folded[S] | None = None) -> Folded[S]:
         earlier = None

@@ -30,6 +30,7 @@ from core.events import (
     Record,
     RunRequested,
     RunStarted,
+    ThreadTitled,
     ToolCompleted,
     WebhookDelivered,
     WebhookFailed,
@@ -172,6 +173,8 @@ class Metrics:
             case ContextCompacted():
                 numbers.count(COMPACTIONS, event.model or UNNAMED)
                 self._used(event.model or UNNAMED, event.summary)
+            case ThreadTitled() if event.model is not None:
+                self._used(event.model, {"usage_metadata": event.usage})
             case ApprovalRequested():
                 numbers.count(ASKED, event.tool)
             case ApprovalResolved():

@@ -24,6 +24,7 @@ from core.bus.streams import find
 from core.errors import Unavailable
 from core.events import Event, Record
 from core.log.store import EventLog
+from core.thread.threads import SUBAGENT
 
 log = structlog.get_logger("sika.dispatch")
 
@@ -137,6 +138,7 @@ class _Subscriber:
     def __init__(self, actor: Actor[Any]) -> None:
         self.name = actor.name
         self.place = 0
+        self._kind = actor.kind
         self.proof = _name(actor.proof) if actor.proof else None
         whole = {event for event in actor.only if not isinstance(event, str)}
         self._labels = frozenset(label for label in actor.only if isinstance(label, str))
@@ -152,6 +154,9 @@ class _Subscriber:
         return records
 
     def matches(self, record: Record) -> bool:
+        kind = record.aggregate.kind
+        if kind != self._kind and (self._kind is not None or kind == SUBAGENT):
+            return False
         unlabelled = self._types.get(record.type)
         return unlabelled or (unlabelled is False and not self._labels.isdisjoint(record.labels))
 

@@ -36,7 +36,7 @@ from core.thread.follow import Followers
 from core.thread.intake import Intake
 from core.thread.previews import Pump
 from core.thread.run import RunActor, Suspended, Worker
-from core.thread.threads import Threads
+from core.thread.threads import SUBAGENT, Threads
 from core.views.projections import Views
 
 log = structlog.get_logger("sika.system")
@@ -51,6 +51,8 @@ MAX_FAILURES = 10_000
 """Wake-ups whose failures are counted."""
 RECONCILE_SECONDS = 15.0
 """How often it is looked whether every open run has a wake-up; and how long nothing must have happened in it."""
+SUBAGENT_BYTES = 32 << 20
+"""Bytes of events of subagents that are kept folded in memory."""
 PAUSES = (1.0, 5.0, 15.0, 60.0)
 """Seconds between those tries, and between restarts of a loop that failed."""
 
@@ -76,6 +78,12 @@ class System:
         self.views = Views(views, self.log)
         self.pump = Pump(bus)
         self.worker = Worker(self.threads, self.queue, self.pump, self.name)
+        self.subagents = Intake(Threads(self.log, kind=SUBAGENT, kept_bytes=SUBAGENT_BYTES), self.queue)
+        self.workers = {
+            threads.KIND: self.worker,
+            SUBAGENT: Worker(self.subagents.threads, self.queue, self.pump, self.name),
+        }
+        """By the kind of the aggregates whose runs they work on."""
         self.slots = slots
         self._failures: dict[tuple[str, int], int] = {}
         """How often work on a wake-up has failed in this process, by actor and sequence."""
@@ -135,7 +143,7 @@ class System:
                 if isinstance(actor, Channel):
                     desk = Desk(actor.name, self.intake, self.followers)
                     tasks.start_soon(self._supervise, f"{actor.name} (channel)", listening, actor, desk)
-                if isinstance(actor, RunActor):
+                if isinstance(actor, RunActor) and actor.kind == threads.KIND:
                     tasks.start_soon(self._supervise, f"{actor.name} (open runs)", self._reconcile, actor)
             if readers:
                 tasks.start_soon(self._supervise, "dispatch", dispatcher.run)
@@ -159,7 +167,7 @@ class System:
 
     async def _work_on_run(self, actor: RunActor, wakeup: Wakeup) -> None:
         try:
-            await actor.work(wakeup, self.worker)
+            await actor.work(wakeup, self.workers[actor.kind or threads.KIND])
         except OwnershipLost as error:
             log.info("run handed over", reason=str(error))
             return  # not acked here: the wake-up is the new owner's lease

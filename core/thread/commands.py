@@ -26,6 +26,7 @@ from core.events import (
     ThreadExpirySet,
     ThreadForked,
     ThreadPruned,
+    ThreadTitled,
     thread,
 )
 from core.ids import checkpoint_id, uuid7
@@ -200,6 +201,7 @@ class Commands:
         first: list[Event] = [
             ThreadCreated(user=state.user, metadata=metadata),
             ThreadForked(source=source, source_seq=state.seq, patches=[]),
+            *([ThreadTitled(title=state.title)] if state.title else []),
         ]
         return await write_steps(self._threads, copy, first, steps, actor=self._actor)
 

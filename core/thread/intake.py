@@ -22,18 +22,19 @@ from core.events import (
     ThreadAnnotated,
     ThreadCreated,
     ThreadErased,
-    thread,
 )
 from core.ids import safe_id
 from core.log.repository import DECIDE_TRIES
 from core.thread.ownership import owned
 from core.thread.state import Run, ThreadState
-from core.thread.threads import Threads
+from core.thread.threads import KIND, SUBAGENT, Threads
 
 log = structlog.get_logger("sika.intake")
 
 RUNS_BY = "lead"
 """The actor that works through the runs of a thread."""
+WORKERS = {KIND: RUNS_BY, SUBAGENT: "subagents"}
+"""The actors that work through runs, by the kind of conversation."""
 
 
 class Intake:
@@ -74,11 +75,12 @@ class Intake:
         return state
 
     async def erase(self, thread_id: str, *, by: str, actor: str = "http") -> None:
-        """Erases the thread's content. Idempotent; an unknown thread is no error.
+        """Deletes the thread: it is gone for everybody, and the janitor erases its events and files. Idempotent; an
+        unknown thread is no error.
 
         Nothing is folded, so that a thread with damaged events can be erased, too.
         """
-        log, aggregate = self.threads.log, thread(thread_id)
+        log, aggregate = self.threads.log, self.threads.aggregate(thread_id)
         for _ in range(DECIDE_TRIES):
             tip = await log.tip(aggregate)
             last = [record.event async for record in log.read(aggregate, after=tip - 1)] if tip else []
@@ -87,7 +89,7 @@ class Intake:
             try:
                 if not isinstance(last[-1], ThreadErased):
                     await log.append(aggregate, [ThreadErased(by=by)], expected=tip, actor=actor)
-                return await self.threads.purge(thread_id)
+                return await self.threads.drop(thread_id)
             except Conflict:
                 continue
         raise Unavailable(f"thread {thread_id}: too many writers at once")
@@ -177,7 +179,8 @@ class Intake:
         """Wakes a worker at once. If that fails, the dispatcher does it: the decision is in the log."""
         try:
             hint = Hint(seq=record.seq, type=record.type, id=record.id)
-            await self.queue.nudge(RUNS_BY, thread(thread_id), hint, key=record.id)
+            aggregate = self.threads.aggregate(thread_id)
+            await self.queue.nudge(WORKERS[aggregate.kind], aggregate, hint, key=record.id)
         except Unavailable as error:
             log.warning("not woken at once", thread=thread_id, error=str(error))
 

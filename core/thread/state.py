@@ -26,6 +26,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
+import msgspec
+
 from core import lifecycle
 from core.events import (
     ApprovalRequested,
@@ -53,12 +55,16 @@ from core.events import (
     RunSteered,
     RunSuspended,
     StatePatched,
+    SubagentCompleted,
+    SubagentProgressed,
+    SubagentStarted,
     ThreadAnnotated,
     ThreadCreated,
     ThreadErased,
     ThreadExpirySet,
     ThreadForked,
     ThreadPruned,
+    ThreadTitled,
     ToolCompleted,
     ToolRequested,
     WebhookDelivered,
@@ -66,14 +72,15 @@ from core.events import (
 )
 from core.lifecycle import ENDS
 from core.thread.past import Commit as Commit
-from core.thread.past import Commits, Runs
+from core.thread.past import Commits, Delegation, Runs
 from core.thread.past import Intent as Intent
 from core.thread.past import Run as Run
+from core.thread.tokens import reported, tokens_of
 
 T = TypeVar("T")
 
 REMOVE_ALL = "__remove_all__"
-"""Id of a `remove` message that clears the list (LangGraph's `REMOVE_ALL_MESSAGES`)."""
+"""Id of a `remove` message that clears the list. Patches in the log have it, so it stays what LangGraph calls it."""
 
 MAX_PROBLEMS = 100
 _NEAR = 100
@@ -81,10 +88,16 @@ _NEAR = 100
 ROOT = 0
 """Sequence that stands for the checkpoint before the first input of a thread: there is no commit with it."""
 
+STOPPED = "stopped"
+"""The action of a decision by which an answer became the final one."""
 CLARIFICATION = "clarification:"
 """How the id of a tool message begins that is a question to the person."""
+TITLED = "TitleMiddleware.after_model"
+"""The web page's name of the step that gives a conversation its title."""
 COMPACTED = "SummarizationMiddleware.before_model"
-"""What the web page knows the step as that replaces a conversation by its summary (contract runtime §5.10)."""
+"""Node of the step that replaces a conversation by its summary. Copies of threads write the nodes of their steps into
+the log, so this name stays what the web page knows (contract runtime §5.10).
+"""
 
 
 class Approval(NamedTuple):
@@ -134,6 +147,8 @@ class ThreadState:
     created_at: str = ""
     updated_at: str = ""
     metadata: Json = field(default_factory=dict)
+    title: str = ""
+    """The title of `thread.titled`. It stands in the values of every checkpoint that has no other, and makes none."""
     values: Json = field(default_factory=dict)
     commits: Commits = field(default_factory=Commits)
     head: int = -1
@@ -176,7 +191,7 @@ class ThreadState:
 
     @property
     def status(self) -> str:
-        """`idle`, `busy`, `interrupted` or `error`: what the LangGraph Platform calls the thread's status."""
+        """`idle`, `busy`, `interrupted` or `error`."""
         if any(self.runs.open()):
             return "busy"
         if self.paused:
@@ -277,7 +292,9 @@ class Folding:
 
 
 def labels_of(state: ThreadState, run_id: str | None, events: Sequence[Event]) -> frozenset[str]:
-    """Returns the labels of events that are to be appended for a run: the end of a run has some."""
+    """Returns the labels of events that are to be appended for a run: its request and its end have some."""
+    if any(isinstance(event, RunRequested) for event in events):
+        return lifecycle.beginning(untitled=not state.values.get("title"))
     run = state.runs.get(run_id or "")
     if run is None or not any(type(event) in ENDS for event in events):
         return frozenset()
@@ -429,6 +446,11 @@ def _annotated(state: ThreadState, record: Record, event: ThreadAnnotated) -> No
     state.metadata.update(event.metadata)
 
 
+def _titled(state: ThreadState, record: Record, event: ThreadTitled) -> None:
+    state.title = state.title or event.title
+    entitle(state.values, state.title)
+
+
 def _forked(state: ThreadState, record: Record, event: ThreadForked) -> None:
     for patch in event.patches:
         _commit(state, record, patch, "fork", "__start__", state.head)
@@ -481,9 +503,43 @@ def _approval_resolved(state: ThreadState, record: Record, event: ApprovalResolv
         state.approvals = {**state.approvals, event.approval: approval._replace(resolved=event)}
 
 
+def _subagent_started(state: ThreadState, record: Record, event: SubagentStarted) -> None:
+    if run := state.runs.get(record.run or ""):
+        new = Delegation(call_id=event.call_id, name=event.name, description=event.description, model=event.model)
+        _delegate(state, run, event.subagent, run.subagents.get(event.subagent, new))
+
+
+def _subagent_progressed(state: ThreadState, record: Record, event: SubagentProgressed) -> None:
+    run, subagent = _delegated(state, record, event.call_id)
+    if run is not None and (known := run.subagents[subagent]).messages < event.index:
+        tokens = known.tokens.plus(tokens_of(event.message))
+        _delegate(state, run, subagent, msgspec.structs.replace(known, messages=event.index, tokens=tokens))
+
+
+def _subagent_completed(state: ThreadState, record: Record, event: SubagentCompleted) -> None:
+    run, subagent = _delegated(state, record, event.call_id)
+    if run is not None and not (known := run.subagents[subagent]).ended:
+        tokens = known.tokens.at_least(reported(event.usage, calls=0))
+        _delegate(state, run, subagent, msgspec.structs.replace(known, ended=event.status, tokens=tokens))
+
+
+def _delegated(state: ThreadState, record: Record, call_id: str) -> tuple[Run | None, str]:
+    """Returns the run, and the newest subagent that was given the call: some models repeat ids of calls."""
+    run = state.runs.get(record.run or "")
+    given = [name for name, known in run.subagents.items() if known.call_id == call_id] if run else []
+    return (run, given[-1]) if given else (None, "")
+
+
+def _delegate(state: ThreadState, run: Run, subagent: str, delegation: Delegation) -> None:
+    changed = copy.copy(run)
+    changed.subagents = {**run.subagents, subagent: delegation}
+    state.runs[run.id] = changed
+
+
 _OF_THREAD: Mapping[type[Event], Callable[[ThreadState, Record, Any], None]] = {
     ThreadCreated: _created,
     ThreadAnnotated: _annotated,
+    ThreadTitled: _titled,
     ThreadForked: _forked,
     ThreadExpirySet: _expiry_set,
     ThreadPruned: _pruned,
@@ -494,6 +550,9 @@ _OF_THREAD: Mapping[type[Event], Callable[[ThreadState, Record, Any], None]] = {
     ContextCompacted: _compaction,
     ApprovalRequested: _approval_requested,
     ApprovalResolved: _approval_resolved,
+    SubagentStarted: _subagent_started,
+    SubagentProgressed: _subagent_progressed,
+    SubagentCompleted: _subagent_completed,
 }
 
 
@@ -574,6 +633,7 @@ def _model_completed(state: ThreadState, record: Record, run: Run, event: ModelC
     run.stalled, run.suspensions, run.turn_seq = 0, 0, record.seq
     run.said, run.answer = record.id, str(event.message.get("id"))
     run.notes = _notes(event.decisions)
+    run.stopped_by = next((one.policy for one in event.decisions if one.action == STOPPED), "")
     run.again = any(decision.again for decision in event.decisions)
     _commit_patch(state, record, state.head)
 
@@ -671,7 +731,7 @@ def _cancel_open(state: ThreadState, action: str) -> None:
 
 def _forget(state: ThreadState) -> None:
     state.exists, state.erased = False, True
-    state.metadata, state.values, state.places, state.head = {}, {}, {}, -1
+    state.metadata, state.title, state.values, state.places, state.head = {}, "", {}, {}, -1
     state.commits, state.runs = Commits(), Runs()
     state.paused, state.answers, state.steers, state.feedback, state.expiry = None, {}, (), {}, None
     state.approvals, state.problems, state.size = {}, (), 0
@@ -682,6 +742,7 @@ def _commit(state: ThreadState, record: Record, patch: Mapping[str, Any], source
         _checkout(state, parent)
     step = state.commits[parent].step + 1 if parent >= 0 else -1 if source == "input" else 0
     reduce(state.values, state.places, patch)
+    entitle(state.values, state.title)
     commit = Commit(record.seq, parent, patch, source, node, record.at, record.run, step)
     another = bool(state.commits) and state.commits[-1].seq == record.seq
     state.commits.append(commit, 0 if another else len(record.raw), state.values)
@@ -733,7 +794,14 @@ def _materialise(state: ThreadState, index: int) -> tuple[Json, dict[str, int]]:
     places = places_of(values)
     for step in reversed(steps):
         reduce(values, places, state.commits[step].patch)
+    entitle(values, state.title)
     return values, places
+
+
+def entitle(values: Json, title: str) -> None:
+    """Puts the thread's title into values that have none."""
+    if title and not values.get("title"):
+        values["title"] = title
 
 
 def places_of(values: Json) -> dict[str, int]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from core import traces
-from core.events import Event, Record, RunRequested
+from core.events import Aggregate, Event, Record, RunRequested
 from core.log import repository
 from core.log.repository import Folded, Repository
 from core.log.snapshots import Snapshots
@@ -21,22 +21,30 @@ KEPT_BYTES = 128 << 20
 is read again, about 11 ms per 1 000 events.
 """
 
+SUBAGENT = "subagent"
+"""The kind of the conversations of subagents: the same facts, folded the same way, on logs of their own."""
+
 Decision = repository.Decision[ThreadState]
 
 
 class Threads(Repository[ThreadState]):
-    """`snapshots`: the directory where they are kept, if they are."""
+    """Conversations of one kind. `snapshots`: the directory where they are kept, if they are."""
 
-    def __init__(self, log: EventLog, snapshots: Path | None = None) -> None:
+    def __init__(
+        self, log: EventLog, snapshots: Path | None = None, *, kind: str = KIND, kept_bytes: int | None = None
+    ) -> None:
         super().__init__(
             log,
-            KIND,
+            kind,
             fold,
             ThreadState(),
-            kept_bytes=KEPT_BYTES,
+            kept_bytes=KEPT_BYTES if kept_bytes is None else kept_bytes,
             weigh=lambda state: state.size,
-            snapshots=Snapshots(log, snapshots, KIND, ThreadForm()) if snapshots else None,
+            snapshots=Snapshots(log, snapshots, kind, ThreadForm()) if snapshots else None,
         )
+
+    def aggregate(self, identity: str) -> Aggregate:
+        return Aggregate(self.kind, identity)
 
     async def existing(self, thread_id: str) -> ThreadState:
         """Like `load`, but raises `NotFound` if there is no such thread."""

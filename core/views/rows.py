@@ -29,6 +29,7 @@ from core.events import (
     ThreadErased,
     ThreadForked,
     ThreadPruned,
+    ThreadTitled,
     ToolCompleted,
 )
 from core.lifecycle import ENDS
@@ -40,7 +41,7 @@ from core.views import fulltext
 
 log = structlog.get_logger("sika.projections")
 
-VERSION = 5
+VERSION = 6
 
 THREAD = "(SELECT id FROM threads WHERE thread_id = ?1)"
 TOUCH = """
@@ -121,9 +122,8 @@ ORDER = (
 )
 """The statements of a batch, each for all its rows at once."""
 
-MIDDLEWARE = "middleware"
-CALLERS: Mapping[str, str] = {"lead": "lead_agent"}
-"""Who asks models, as DeerFlow calls them; anybody else by the name of the actor."""
+SUMMARIES = "summaries"
+"""Caller of the models that write summaries. Every other caller has the name of its actor."""
 TITLE = ""
 """The title counts as a message with this id."""
 MOST_VALUE = 200
@@ -238,6 +238,8 @@ class Batch:
 
     def __init__(self) -> None:
         self._threads: dict[str, _Thread] = {}
+        self.forgets = False
+        """Whether a thread was deleted or pruned."""
 
     def add(self, record: Record) -> None:
         if record.head.kind != "thread":
@@ -250,6 +252,7 @@ class Batch:
         name, run = record.aggregate.id, record.run or ""
         if isinstance(event, ThreadErased | ThreadPruned):
             self._threads[name] = _Thread(name, {sql: {name: (name,)} for sql in RESET})
+            self.forgets = True
         thread = self._threads.get(name) or self._threads.setdefault(name, _Thread(name))
         thread.updated_at, thread.seq = record.at, record.seq
         match event:
@@ -260,6 +263,10 @@ class Batch:
             case ThreadPruned():
                 thread.create(record.seq, event.user, event.created_at, event.metadata)
                 thread.write(record, event.values)
+            case ThreadTitled():
+                thread.write(record, {"title": event.title})
+                if event.model is not None:
+                    thread.use(run, event.model, record.head.actor, {"usage_metadata": event.usage})
             case ThreadForked():
                 thread.write(record, *event.patches)
             case StatePatched():
@@ -270,11 +277,10 @@ class Batch:
                 thread.write(record, event.update)
             case ModelCompleted():
                 thread.write(record, {"messages": [event.message]})
-                caller = CALLERS.get(record.head.actor, record.head.actor)
-                thread.use(run, thread.models.get(run), caller, event.message)
+                thread.use(run, thread.models.get(run), record.head.actor, event.message)
             case ContextCompacted():
                 thread.write(record)
-                thread.use(run, event.model, MIDDLEWARE, event.summary)
+                thread.use(run, event.model, SUMMARIES, event.summary)
             case RunRequested():
                 thread.request(record, event)
             case RunStarted():

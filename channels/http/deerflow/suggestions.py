@@ -14,6 +14,7 @@ from channels.http.deerflow.models import check_name
 from channels.http.endpoint import Routes
 from channels.http.routes import API
 from core.errors import Invalid, SikaError
+from core.thread.state import asks_person
 
 log = structlog.get_logger("sika.http")
 
@@ -62,10 +63,13 @@ ROUTES = Routes(mounts=API)
 
 @ROUTES("POST", "/threads/{thread_id}/suggestions", "runs:create", errors=(400,))
 async def suggest(call: Call, thread: OwnedThread, body: SuggestBody) -> Suggestions:
-    """Short questions that may come next in a conversation; none if the model has none, or takes too long."""
+    """Short questions that may come next in a conversation; none if the model has none, or takes too long, and none
+    after an error or a question of the agent.
+    """
     check_name(call.config, body.model_name)
     settings = call.config.suggestions
-    if not settings.enabled or not body.messages:
+    waits = asks_person(thread.state.messages) or thread.state.status in ("error", "interrupted")
+    if not settings.enabled or not body.messages or waits:
         return Suggestions([])
     last = [{"role": said.role, "content": said.content[:CHARACTERS]} for said in body.messages[-MESSAGES:]]
     n = min(body.n, settings.max_suggestions)

@@ -15,6 +15,7 @@ from channels.http.call import Call, OwnedThread
 from channels.http.endpoint import Routes
 from channels.http.langgraph.threads import thread_object
 from channels.http.live import Live
+from channels.http.messages import full
 from channels.http.routes import API
 from channels.http.shapes import Thread
 from core.errors import Invalid, Refused
@@ -170,7 +171,8 @@ def _prepared(
 ) -> tuple[Json, Start, Json, str | None]:
     if run is not None:
         metadata = {**metadata, "regenerate_from_run_id": run}
-    return input, Start(thread_id, checkpoint_id(start), "", None), metadata, run
+    messages = [message if message["type"] == "remove" else full(message) for message in input["messages"]]
+    return {**input, "messages": messages}, Start(thread_id, checkpoint_id(start), "", None), metadata, run
 
 
 # ── making the new thread ───────────────────────────────────────────────────────────────────────────────────────────

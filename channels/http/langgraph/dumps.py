@@ -11,8 +11,9 @@ from typing import Any
 
 import msgspec
 
+from channels.http.messages import full
 from core.events import Json, Message
-from core.thread.messages import full, last_answers, timed
+from core.thread.messages import last_answers, timed
 from core.thread.state import Run, ThreadState
 
 KEPT_BYTES = 32 << 20

@@ -18,13 +18,13 @@ from channels.http.langgraph import stream
 from channels.http.langgraph import wait as waiting
 from channels.http.langgraph.frames import Frames
 from channels.http.langgraph.modes import wants_previews
+from channels.http.langgraph.run_object import run_object
 from channels.http.listings import selected
 from channels.http.routes import LOCATION, LOCATIONS, SSE
 from core.egress import check_url
 from core.errors import Invalid, NotFound, Refused, SikaError
 from core.events import Json, Record
 from core.ids import safe_id, uuid7
-from core.thread.runs import run_object
 from core.thread.state import ThreadState
 
 Batch = Annotated[list[RunBody], msgspec.Meta(min_length=1, max_length=100)]

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 
 from channels.http.langgraph import dumps
+from channels.http.langgraph.run_object import retry_json
 from channels.http.langgraph.snapshots import parent_seq
 from channels.http.langgraph_events.blocks import Body, Said, tool_message
 from channels.http.langgraph_events.wire import MOST_QUESTIONS, ROOT, Namespace, Slot, WireEvent, encode, place
@@ -32,13 +33,13 @@ from core.events import (
     ThreadErased,
     ThreadForked,
     ThreadPruned,
+    ThreadTitled,
     ToolCompleted,
     ToolRequested,
 )
 from core.ids import checkpoint_id
 from core.thread.previews import Ahead, Piece, Preview, Progress, Reader
-from core.thread.runs import retry_json
-from core.thread.state import COMPACTED, Before, Folding, Run, ThreadState, answered, next_nodes, unanswered
+from core.thread.state import COMPACTED, TITLED, Before, Folding, Run, ThreadState, answered, next_nodes, unanswered
 
 Wants = Callable[[str, Namespace], bool]
 
@@ -122,6 +123,10 @@ class Tape:
     def _tell(self, record: Record, before: Before) -> Iterator[WireEvent]:
         event = record.event
         if isinstance(event, ThreadForked | ThreadPruned | StatePatched):
+            yield from self._step(record, before, whole=True)
+        if isinstance(event, ThreadTitled):
+            update = {"title": self.state.values.get("title")}
+            yield from self._event(record, Slot.UPDATES, "updates", {"node": TITLED, "values": update})
             yield from self._step(record, before, whole=True)
         if isinstance(event, ThreadErased):
             yield from self._broken_off()

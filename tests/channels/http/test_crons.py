@@ -35,7 +35,7 @@ async def test_with_the_sdk(url: str, mount: str) -> None:
             input=INPUT,
             metadata={"team": "a"},
             config={"recursion_limit": 5},
-            context={"model_name": "m"},
+            context={"model_name": "demo"},
             interrupt_before=["tools"],
             interrupt_after="*",
             multitask_strategy="interrupt",
@@ -52,18 +52,23 @@ async def test_with_the_sdk(url: str, mount: str) -> None:
         assert (due.weekday(), due.hour, due.minute) == (0, 9, 0)
         payload = made["payload"]
         assert payload["input"] == {"messages": [{"type": "human", "content": "hi"}]}
-        assert (payload["config"], payload["context"]) == ({"recursion_limit": 5}, {"model_name": "m"})
+        assert (payload["config"], payload["context"]) == ({"recursion_limit": 5}, {"model_name": "demo"})
         assert (payload["interrupt_before"], payload["interrupt_after"]) == (["tools"], "*")
         cron_id = made["cron_id"]
 
         paused: Any = await client.crons.update(cron_id, enabled=False)
         assert (paused["enabled"], paused["next_run_date"]) == (False, None)
         changed: Any = await client.crons.update(
-            cron_id, schedule="30 8 * * *", enabled=True, end_time=None, timezone="UTC", context={"model_name": "n"}
+            cron_id,
+            schedule="30 8 * * *",
+            enabled=True,
+            end_time=None,
+            timezone="UTC",
+            context={"reasoning_effort": "low"},
         )
         assert (changed["schedule"], changed["end_time"], changed["enabled"]) == ("30 8 * * *", None, True)
         assert datetime.fromisoformat(changed["next_run_date"]).strftime("%H:%M") == "08:30"
-        assert changed["payload"]["context"] == {"model_name": "n"}
+        assert changed["payload"]["context"] == {"reasoning_effort": "low"}
         assert changed["payload"]["config"] == {"recursion_limit": 5}
         assert changed["payload"]["input"] == payload["input"]
         assert changed["created_at"] == made["created_at"] < changed["updated_at"]
@@ -108,16 +113,18 @@ async def test_a_thread_of_its_own(api: Api, system: System, wish: Any, kept: st
 
 
 async def test_of_an_assistant_of_ones_own(api: Api, system: System) -> None:
-    made = await api.ask("POST", "/assistants", {"graph_id": "lead_agent", "context": {"tone": "dry", "model": "demo"}})
+    made = await api.ask(
+        "POST", "/assistants", {"graph_id": "lead_agent", "context": {"tone": "dry", "reasoning_effort": "low"}}
+    )
     name = made["assistant_id"]
-    body = {"assistant_id": name, "schedule": "0 0 1 1 *", "input": INPUT, "context": {"model": "n"}}
+    body = {"assistant_id": name, "schedule": "0 0 1 1 *", "input": INPUT, "context": {"model": "demo"}}
     cron = await api.ask("POST", "/runs/crons", body)
     assert cron["assistant_id"] == name
     await api.ask("PATCH", f"/assistants/{name}", {"context": {"tone": "warm"}})
     fired = await Launch(system.log, system.threads, system.intake).trigger(LOCAL.user, cron["cron_id"], actor="test")
     run = await api.ask("GET", f"/threads/{fired.thread}/runs/{fired.run}")
     assert run["assistant_id"] == name
-    assert run["kwargs"]["context"] == {"tone": "warm", "model": "n", "user_id": LOCAL.user}
+    assert run["kwargs"]["context"] == {"tone": "warm", "model": "demo", "user_id": LOCAL.user}
     await api.ask("DELETE", f"/assistants/{name}", status=204)
     assert (await api.ask("PATCH", f"/runs/crons/{cron['cron_id']}", {"enabled": False}))["enabled"] is False
     await api.ask("PATCH", f"/runs/crons/{cron['cron_id']}", {"schedule": "* * * * *"}, status=404)
@@ -154,6 +161,7 @@ async def test_search(api: Api) -> None:
         ({"assistant_id": str(uuid.uuid4())}, "not found", 404),
         ({"interrupt_before": ["nowhere"]}, "interrupt_before: ", 422),
         ({"stream_mode": "what"}, "stream_mode: ", 422),
+        ({"context": {"model_name": "nobody"}}, "context.model_name: no model 'nobody'", 400),
         ({"webhook": "http://127.0.0.1/x"}, "webhook: ", 422),
         ({"on_run_completed": "what"}, "$.on_run_completed", 422),
         ({"multitask_strategy": "what"}, "$.multitask_strategy", 422),
