@@ -138,7 +138,7 @@ class HandlerContext:
         return await log.tip(target)
 
     def _traceparent(self, target: Aggregate, run: str | None) -> str | None:
-        """Of a run, if its thread is kept in memory: the lead has just been at it."""
+        """Returns that of a run, if its thread is in memory: the lead has just been at it."""
         state = self._system.threads.kept(target.id) if run and target.kind == threads.KIND else None
         known = state.runs.get(run or "") if state else None
         return traces.header(known.request) if known else None
