@@ -93,6 +93,8 @@ class Parts(TypedDict):
     log: EventLog
     threads: Threads
     intake: Intake
+    subagents: Intake
+    """Of the conversations of subagents."""
     views: Views
     home: Path
     poster: Poster
@@ -354,6 +356,7 @@ def _load(running: System, source: ConfigSource, options: Options, provider: San
         "log": running.log,
         "threads": running.threads,
         "intake": running.intake,
+        "subagents": running.subagents,
         "views": running.views,
         "home": options.home,
         "poster": Poster(),

@@ -61,8 +61,13 @@ class View(Protocol):
     @property
     def run(self) -> str: ...
     @property
+    def subagent(self) -> str | None:
+        """The id of the subagent that does the run. None: the thread's own agent."""
+        ...
+
+    @property
     def state(self) -> ThreadState:
-        """The folded thread. Not to be changed."""
+        """The folded thread, or subagent. Not to be changed."""
         ...
 
     def note(self, text: str) -> None:

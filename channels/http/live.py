@@ -17,6 +17,7 @@ from core.config.load import Config
 from core.errors import SikaError, Unavailable
 from core.identity.principal import Principal
 from core.log.store import EventLog
+from core.memory.facts import Memories
 from core.runtime.readiness import Missing
 from core.runtime.system import System
 from core.thread.commands import Commands
@@ -58,6 +59,8 @@ class Services:
     log: EventLog
     threads: Threads
     intake: Intake
+    subagents: Intake
+    """Of the runs of subagents, on logs of their own."""
     commands: Commands
     views: Views
     agents: Rosters
@@ -66,6 +69,7 @@ class Services:
     launch: Launch
     """The users' schedules, and what fires them."""
     stores: Stores
+    memories: Memories
     config: Callable[[], Config]
     call: Ask
     """Asks an actor, wherever it runs."""
@@ -82,12 +86,14 @@ class Services:
             log=system.log,
             threads=system.threads,
             intake=system.intake,
+            subagents=system.subagents,
             commands=Commands(system.threads, system.intake, actor=ACTOR),
             views=system.views,
             agents=agents,
             assistants=Catalog(system.log, DESCRIBED, agents, lambda: config().agents_api.enabled, actor=ACTOR),
             launch=Launch(system.log, system.threads, system.intake),
             stores=Stores(system.log, actor=ACTOR),
+            memories=Memories(system.log, actor=ACTOR),
             config=config,
             call=system.call,
             home=home,

@@ -83,7 +83,7 @@ class Checkpoint(msgspec.Struct):
 class Task(msgspec.Struct):
     id: str
     name: str
-    path: list[str]
+    path: list[str | int]
     error: str | None
     interrupts: list[Interrupt]
     checkpoint: Json | None

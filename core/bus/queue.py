@@ -24,7 +24,7 @@ from nats.aio.msg import Msg
 
 from core.bus.connection import SECOND, Bus
 from core.bus.pull import Room, pull
-from core.bus.streams import find
+from core.bus.streams import erase_all, find
 from core.config.redaction import redactor
 from core.errors import Invalid, Unavailable
 from core.events import Aggregate
@@ -222,6 +222,10 @@ class WorkQueue:
         }
         stream = msg.metadata.stream
         await self._letter(self.bus.names.dlq(actor, Aggregate("unreadable", str(seq))), letter, f"{stream}-{seq}")
+
+    async def erase_letters(self, aggregate: Aggregate) -> None:
+        """Erases the dead letters of an aggregate: their reasons may quote it. Raises `Unavailable`."""
+        await erase_all(self.bus, "dlq", self.bus.names.dlq("*", aggregate))
 
     async def _letter(self, subject: str, letter: Mapping[str, Any], key: str) -> None:
         """Stores a dead letter. Raises `Unavailable`."""

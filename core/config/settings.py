@@ -22,6 +22,7 @@ from core.config.agent import (
     Guardrails,
     InputPolish,
     LoopDetection,
+    Memory,
     MiddlewareEntry,
     Model,
     Pricing,
@@ -53,6 +54,7 @@ from core.config.server import (
     Uploads,
     Webhooks,
 )
+from core.config.subagents import INHERIT, Subagents
 
 __all__ = [
     "ROLES",
@@ -71,6 +73,7 @@ __all__ = [
     "Langfuse",
     "Limits",
     "LoopDetection",
+    "Memory",
     "Metrics",
     "MiddlewareEntry",
     "Model",
@@ -88,6 +91,7 @@ __all__ = [
     "Secret",
     "Section",
     "Skills",
+    "Subagents",
     "Suggestions",
     "Summarization",
     "Title",
@@ -101,7 +105,7 @@ __all__ = [
     "Webhooks",
 ]
 
-ROLES = ("lead", "summarization", "title", "suggestions")
+ROLES = ("lead", "summarization", "title", "suggestions", "memory")
 """Roles that models can be chosen for."""
 
 
@@ -124,7 +128,7 @@ class Config(Section, frozen=True, kw_only=True):
     models: tuple[Model, ...] = ()
     model_roles: Mapping[str, tuple[str, ...]] = {}
     """Lists of models by role; the first that works answers. Roles: `lead` (the agent), `summarization`, `title`,
-    `suggestions`. The first of `lead` is the model of runs that name none, the others are fallbacks:
+    `suggestions`, `memory`. The first of `lead` is the model of runs that name none, the others are fallbacks:
     `{lead: [main, backup]}`."""
     tools: tuple[ToolEntry, ...] = ()
     tools_exclusive: bool | None = None
@@ -140,6 +144,7 @@ class Config(Section, frozen=True, kw_only=True):
     suggestions: Suggestions = Suggestions()
     input_polish: InputPolish = InputPolish()
     summarization: Summarization = Summarization()
+    memory: Memory = Memory()
     guardrails: Guardrails = Guardrails()
     approvals: tuple[ApprovalRule, ...] = ()
     command_audit: On = On()
@@ -147,6 +152,7 @@ class Config(Section, frozen=True, kw_only=True):
     read_before_write: On = On()
     """The agent may change a file only after it read the file as it is now."""
     tool_output: ToolOutput = ToolOutput()
+    subagents: Subagents = Subagents()
     budgets: Budgets = Budgets()
     token_budget: TokenBudget = TokenBudget()
     safety_finish_reason: On = On()
@@ -183,9 +189,16 @@ class Config(Section, frozen=True, kw_only=True):
             ("summarization.model_name", self.summarization.model_name),
             ("title.model_name", self.title.model_name),
             ("suggestions.model_name", self.suggestions.model_name),
+            ("memory.model_name", self.memory.model_name),
         ):
             if name is not None:
                 yield key, name
+        for kind, override in self.subagents.agents.items():
+            if override.model is not None:
+                yield f"subagents.agents.{kind}.model", override.model
+        for kind, custom in self.subagents.custom_agents.items():
+            if custom.model != INHERIT:
+                yield f"subagents.custom_agents.{kind}.model", custom.model
 
 
 def _refuse_twice(key: str, names: Sequence[str], field: str = "name") -> None:

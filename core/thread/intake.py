@@ -75,7 +75,8 @@ class Intake:
         return state
 
     async def erase(self, thread_id: str, *, by: str, actor: str = "http") -> None:
-        """Erases the thread's content. Idempotent; an unknown thread is no error.
+        """Deletes the thread: it is gone for everybody, and the janitor erases its events and files. Idempotent; an
+        unknown thread is no error.
 
         Nothing is folded, so that a thread with damaged events can be erased, too.
         """
@@ -88,7 +89,7 @@ class Intake:
             try:
                 if not isinstance(last[-1], ThreadErased):
                     await log.append(aggregate, [ThreadErased(by=by)], expected=tip, actor=actor)
-                return await self.threads.purge(thread_id)
+                return await self.threads.drop(thread_id)
             except Conflict:
                 continue
         raise Unavailable(f"thread {thread_id}: too many writers at once")

@@ -100,7 +100,7 @@ def posted(ledger: Ledger, day: str, key: str, used: Used) -> list[Event]:
     """Returns the event that brings an entry up to date; none if it is, or if the day is over. Entries only grow."""
     entries = ledger.entries if ledger.day == day else {}
     known = entries.get(key, {})
-    grown = {model: _larger(known.get(model, Tokens()), used.get(model, Tokens())) for model in {**known, **used}}
+    grown = {model: known.get(model, Tokens()).at_least(used.get(model, Tokens())) for model in {**known, **used}}
     if ledger.day > day or grown == known:
         return []
     stated = {**entries, key: grown} if _is_whole(ledger) else {key: grown}
@@ -156,10 +156,6 @@ class Ledgers:
 def _is_whole(ledger: Ledger) -> bool:
     """Tells if the next post states all entries."""
     return ledger.count % KEPT == KEPT - 1
-
-
-def _larger(first: Tokens, other: Tokens) -> Tokens:
-    return Tokens(*map(max, first, other))
 
 
 def _counts(used: Used) -> dict[str, Counts]:

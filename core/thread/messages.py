@@ -12,7 +12,11 @@ REMINDER = "reminder"
 """Key of `additional_kwargs`: text that the model reads right before the message (decision 11)."""
 UPLOADS_BLOCK = "uploads_block"
 """Key of `additional_kwargs`: number of characters of the content, or of its first block, that the server wrote."""
-RESERVED = frozenset({REMINDER, UPLOADS_BLOCK, "dynamic_context_reminder"})
+MEMORY = "memory"
+"""Key of `additional_kwargs`: references to what the model is told of the memory with the message
+(`core.memory.inject`).
+"""
+RESERVED = frozenset({REMINDER, UPLOADS_BLOCK, MEMORY, "dynamic_context_reminder"})
 """Keys of `additional_kwargs` that only the server sets; those of clients are ignored."""
 
 

@@ -41,6 +41,7 @@ from core.events import (
     WebhookFailed,
 )
 from core.lifecycle import Status
+from core.thread.tokens import Tokens
 
 T = TypeVar("T")
 
@@ -84,6 +85,20 @@ class Intent(NamedTuple):
     event: ToolRequested
 
 
+class Delegation(msgspec.Struct, frozen=True, kw_only=True):
+    """A tool call that a subagent answers."""
+
+    call_id: str
+    name: str
+    description: str = ""
+    model: str | None = None
+    messages: int = 0
+    """Number of its answers that were reported."""
+    tokens: Tokens = Tokens()
+    ended: str = ""
+    """The status with which it has ended."""
+
+
 class Run(msgspec.Struct, kw_only=True):
     """One run, as the log has it. Treat as frozen: only `fold` makes new ones, and changes them while it does."""
 
@@ -123,12 +138,16 @@ class Run(msgspec.Struct, kw_only=True):
     """Id of the last message that it said."""
     intents: Mapping[str, Intent] = {}
     """Tool calls that were started and have no outcome yet, by call id."""
+    subagents: Mapping[str, Delegation] = {}
+    """By the id of the subagent, oldest first."""
     steers: tuple[Message, ...] = ()
     """Messages for the agent that it has not taken in yet."""
     answers: Mapping[str, tuple[Any, ...]] = {}
     """Answers of people to the questions of unfinished tool calls, by call id, in order."""
     notes: tuple[Message, ...] = ()
     """Notes of policies for the model's next call."""
+    stopped_by: str = ""
+    """The policy that made the last answer the final one."""
     again: bool = False
     """The model is to be asked again although it was done."""
     removed: bool = False

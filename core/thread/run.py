@@ -449,13 +449,17 @@ class RunActor(Actor[RunRequested]):
         somebody steered the run at its end. Cancelled when the run is to stop or the process drains.
         """
 
+    def deadline(self, run: OwnedRun) -> tuple[float, float]:
+        """Returns the most seconds that a run may take, and how many an attempt that begins now has of them."""
+        return self.run_seconds, self.run_seconds
+
     async def before_end(self, run: OwnedRun) -> None:
         """Called before the run's last event, however it ends; again if that event is not appended. `Unavailable`
         gives the run back.
         """
 
     async def stopped(self, run: OwnedRun, open_calls: list[Json]) -> None:
-        """The run was stopped by a person while these tool calls were open: end their effects."""
+        """The run stops, at a person's wish or by an error, while these tool calls are open: end their effects."""
 
     async def work(self, wakeup: Wakeup, worker: Worker) -> None:
         """Do everything there is to do on the wake-up's thread. Returns when it is done, or is somebody else's."""
@@ -522,6 +526,7 @@ class RunActor(Actor[RunRequested]):
             if owned.broken:
                 raise owned.broken
             if isinstance(outcome, RunFailed):
+                await self.stopped(owned, self._open_calls(owned))
                 await self._close_calls(owned, "Error: the run failed before this was done.")
             end = outcome or await self._stop(owned)
             await self._before_end(owned)
@@ -550,7 +555,8 @@ class RunActor(Actor[RunRequested]):
             with anyio.CancelScope() as scope:
                 tasks.start_soon(owned.watch, listener, scope)
                 try:
-                    async with asyncio.timeout(self.run_seconds) as deadline:
+                    seconds, left = self.deadline(owned)
+                    async with asyncio.timeout(left) as deadline:
                         await self.perform(owned, prepared)
                     outcome = RunCompleted()
                 except (Paused, Failed) as end:
@@ -558,7 +564,7 @@ class RunActor(Actor[RunRequested]):
                 except (OwnershipLost, Unavailable) as error:
                     owned.broken = error
                 except TimeoutError as error:
-                    late = TooLong(f"the run had not ended after {self.run_seconds:g} s")
+                    late = TooLong(f"the run had not ended after {seconds:g} s")
                     outcome = _failed(owned, late if deadline.expired() else error)
                 except Exception as error:  # of a model, a tool, a policy: the run failed, the worker did not
                     outcome = _failed(owned, error)
@@ -581,7 +587,7 @@ class RunActor(Actor[RunRequested]):
 
     async def _stop(self, owned: OwnedRun) -> Event:
         """Close what is open, as a person asked the run to stop."""
-        await self.stopped(owned, unanswered(owned.state.messages) if owned.run.attempt else [])
+        await self.stopped(owned, self._open_calls(owned))
         if owned.run.cancel == "rollback":
             return RunRolledBack()
         await self._close_calls(owned, "Error: cancelled by the user before it finished.")
@@ -589,9 +595,12 @@ class RunActor(Actor[RunRequested]):
 
     async def _close_calls(self, owned: OwnedRun, text: str) -> None:
         """No provider takes a conversation with calls that have no outcome."""
-        for call in unanswered(owned.state.messages) if owned.run.attempt else []:
+        for call in self._open_calls(owned):
             message = tool_message(CallRef.of(owned, call["id"]), call["name"], text, "error")
             await owned.tool_completed(ToolCompleted(call_id=call["id"], message=message))
+
+    def _open_calls(self, owned: OwnedRun) -> list[Json]:
+        return unanswered(owned.state.messages) if owned.run.attempt else []
 
 
 def _failed(owned: OwnedRun, error: Exception) -> RunFailed:

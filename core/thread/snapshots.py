@@ -18,7 +18,15 @@ from core.thread.state import ThreadState, places_of
 
 MESSAGES = 256
 """Messages of one block: encoded and decoded in a piece, while everything else waits."""
-_CODE = ("core.events", "core.lifecycle", "core.log.snapshots", "core.thread.past", "core.thread.state", __name__)
+_CODE = (
+    "core.events",
+    "core.lifecycle",
+    "core.log.snapshots",
+    "core.thread.past",
+    "core.thread.state",
+    "core.thread.tokens",
+    __name__,
+)
 """Modules that a snapshot depends on. A change of any of them makes another version."""
 _APART = ("commits", "runs", "places")
 """Fields of the state that are written otherwise, or follow from the others."""

@@ -26,6 +26,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
+import msgspec
+
 from core import lifecycle
 from core.events import (
     ApprovalRequested,
@@ -53,6 +55,9 @@ from core.events import (
     RunSteered,
     RunSuspended,
     StatePatched,
+    SubagentCompleted,
+    SubagentProgressed,
+    SubagentStarted,
     ThreadAnnotated,
     ThreadCreated,
     ThreadErased,
@@ -67,9 +72,10 @@ from core.events import (
 )
 from core.lifecycle import ENDS
 from core.thread.past import Commit as Commit
-from core.thread.past import Commits, Runs
+from core.thread.past import Commits, Delegation, Runs
 from core.thread.past import Intent as Intent
 from core.thread.past import Run as Run
+from core.thread.tokens import reported, tokens_of
 
 T = TypeVar("T")
 
@@ -82,6 +88,8 @@ _NEAR = 100
 ROOT = 0
 """Sequence that stands for the checkpoint before the first input of a thread: there is no commit with it."""
 
+STOPPED = "stopped"
+"""The action of a decision by which an answer became the final one."""
 CLARIFICATION = "clarification:"
 """Prefix of the ids of tool messages that are questions to the person."""
 TITLED = "TitleMiddleware.after_model"
@@ -499,6 +507,39 @@ def _approval_resolved(state: ThreadState, record: Record, event: ApprovalResolv
         state.approvals = {**state.approvals, event.approval: approval._replace(resolved=event)}
 
 
+def _subagent_started(state: ThreadState, record: Record, event: SubagentStarted) -> None:
+    if run := state.runs.get(record.run or ""):
+        new = Delegation(call_id=event.call_id, name=event.name, description=event.description, model=event.model)
+        _delegate(state, run, event.subagent, run.subagents.get(event.subagent, new))
+
+
+def _subagent_progressed(state: ThreadState, record: Record, event: SubagentProgressed) -> None:
+    run, subagent = _delegated(state, record, event.call_id)
+    if run is not None and (known := run.subagents[subagent]).messages < event.index:
+        tokens = known.tokens.plus(tokens_of(event.message))
+        _delegate(state, run, subagent, msgspec.structs.replace(known, messages=event.index, tokens=tokens))
+
+
+def _subagent_completed(state: ThreadState, record: Record, event: SubagentCompleted) -> None:
+    run, subagent = _delegated(state, record, event.call_id)
+    if run is not None and not (known := run.subagents[subagent]).ended:
+        tokens = known.tokens.at_least(reported(event.usage, calls=0))
+        _delegate(state, run, subagent, msgspec.structs.replace(known, ended=event.status, tokens=tokens))
+
+
+def _delegated(state: ThreadState, record: Record, call_id: str) -> tuple[Run | None, str]:
+    """Returns the run, and the newest subagent that was given the call: some models repeat ids of calls."""
+    run = state.runs.get(record.run or "")
+    given = [name for name, known in run.subagents.items() if known.call_id == call_id] if run else []
+    return (run, given[-1]) if given else (None, "")
+
+
+def _delegate(state: ThreadState, run: Run, subagent: str, delegation: Delegation) -> None:
+    changed = copy.copy(run)
+    changed.subagents = {**run.subagents, subagent: delegation}
+    state.runs[run.id] = changed
+
+
 _OF_THREAD: Mapping[type[Event], Callable[[ThreadState, Record, Any], None]] = {
     ThreadCreated: _created,
     ThreadAnnotated: _annotated,
@@ -513,6 +554,9 @@ _OF_THREAD: Mapping[type[Event], Callable[[ThreadState, Record, Any], None]] = {
     ContextCompacted: _compaction,
     ApprovalRequested: _approval_requested,
     ApprovalResolved: _approval_resolved,
+    SubagentStarted: _subagent_started,
+    SubagentProgressed: _subagent_progressed,
+    SubagentCompleted: _subagent_completed,
 }
 
 
@@ -593,6 +637,7 @@ def _model_completed(state: ThreadState, record: Record, run: Run, event: ModelC
     run.stalled, run.suspensions, run.turn_seq = 0, 0, record.seq
     run.said, run.answer = record.id, str(event.message.get("id"))
     run.notes = _notes(event.decisions)
+    run.stopped_by = next((one.policy for one in event.decisions if one.action == STOPPED), "")
     run.again = any(decision.again for decision in event.decisions)
     _commit_patch(state, record, state.head)
 

@@ -11,6 +11,7 @@ import asyncio
 import fcntl
 import os
 import sqlite3
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
@@ -41,6 +42,10 @@ WAIT_SECONDS = 10.0
 
 LAG_SECONDS = 0.02
 """Interval of reads from a replica that lags behind."""
+CLEAN_SECONDS = 0.25
+"""Pause between two pieces of the work that takes deleted text out of the file."""
+ABANDONED_SECONDS = 86400.0
+"""Age of the file of a process that does not run, from which on it is removed: nobody takes deleted text out of it."""
 RETRY_SECONDS = 5.0
 """Pause when the file cannot be written: a full disk is not filled less by hurry."""
 VARIABLES = 30_000
@@ -71,6 +76,16 @@ def own_file(home: Path) -> Iterator[tuple[Path, int]]:
             os.close(descriptor)
         return
     raise Refused(f"data directory {home}: {MOST_PROCESSES} processes use it already")
+
+
+def remove_abandoned(home: Path) -> None:
+    """Removes the read models of processes that have not run for a day; they are built again from the log."""
+    for path in home.glob("views*.db"):
+        with suppress(OSError), path.with_suffix(".lock").open("rb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if time.time() - max(file.stat().st_mtime for file in home.glob(f"{path.name}*")) > ABANDONED_SECONDS:
+                for file in home.glob(f"{path.name}*"):
+                    file.unlink()
 
 
 class ThreadRow(NamedTuple):
@@ -150,6 +165,7 @@ class Views:
             async with anyio.create_task_group() as tasks:
                 if self._database is not None:
                     tasks.start_soon(self._follow, self._database)
+                    tasks.start_soon(_keep_clean, self._database)
                 await self._anew.wait()
                 draft.discard()
                 await draft.open(self.log)
@@ -379,3 +395,11 @@ class Views:
         if database is self._database:
             self.seq = database.seq
             self._progress.set()
+
+
+async def _keep_clean(database: Database) -> None:
+    """Takes the text of deleted threads out of the files."""
+    while True:
+        await database.unclean.wait()
+        await database.clean()
+        await asyncio.sleep(CLEAN_SECONDS)

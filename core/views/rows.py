@@ -238,6 +238,8 @@ class Batch:
 
     def __init__(self) -> None:
         self._threads: dict[str, _Thread] = {}
+        self.forgets = False
+        """Whether a thread was deleted or pruned."""
 
     def add(self, record: Record) -> None:
         if record.head.kind != "thread":
@@ -250,6 +252,7 @@ class Batch:
         name, run = record.aggregate.id, record.run or ""
         if isinstance(event, ThreadErased | ThreadPruned):
             self._threads[name] = _Thread(name, {sql: {name: (name,)} for sql in RESET})
+            self.forgets = True
         thread = self._threads.get(name) or self._threads.setdefault(name, _Thread(name))
         thread.updated_at, thread.seq = record.at, record.seq
         match event:

@@ -23,6 +23,7 @@ import structlog
 from actors import compose
 from actors.lead.actor import Lead
 from actors.sandbox import Limits, Sandbox
+from actors.subagents.actor import Subagents
 from adapters import guardrails
 from adapters.images import LocalImages
 from adapters.models import factory
@@ -155,18 +156,19 @@ async def worker(
             models = Configured(source)
             await anyio.to_thread.run_sync(compose.problems, source.current())  # the imports
             declared = compose.Toolset(source.current())
-            lead = Lead(
-                source,
-                models,
-                lambda config: [*declared(config), *tools],
-                running.call,
-                running.log,
-                home,
-                uploads=LocalUploads(home),
-                images=LocalImages(home),
-                guardrails=guardrails.load,
-            )
-            parts: list[Actor[Any]] = [lead, Sandbox(provider, Limits()), *others]
+            shared: dict[str, Any] = {
+                "config": source,
+                "models": models,
+                "tools": lambda config: [*declared(config), *tools],
+                "call": running.call,
+                "log": running.log,
+                "home": home,
+                "images": LocalImages(home),
+                "guardrails": guardrails.load,
+            }
+            lead = Lead(**shared, uploads=LocalUploads(home))
+            subagents = Subagents(**shared, threads=running.threads, subagents=running.subagents)
+            parts: list[Actor[Any]] = [lead, subagents, Sandbox(provider, Limits()), *others]
             async with anyio.create_task_group() as tasks:
                 await tasks.start(partial(running.serve, parts, alone=alone))
                 ready.put_nowait(running)

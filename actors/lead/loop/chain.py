@@ -40,6 +40,7 @@ from actors.lead.policies.input_sanitising import InputSanitising
 from actors.lead.policies.loop_detection import LoopDetection
 from actors.lead.policies.output_budget import OutputBudget
 from actors.lead.policies.read_before_write import ReadBeforeWrite
+from actors.lead.policies.subagent_limit import SubagentLimit
 from actors.lead.policies.summarization import Summarization
 from actors.lead.policies.terminal_response import TerminalResponse
 from actors.lead.policies.todos import Todos
@@ -57,6 +58,7 @@ from core.events import ModelCompleted
 from core.plugins import POLICIES, Plugin, load, plugins, with_settings
 from core.ports.guardrails import Provider
 from core.ports.images import Images
+from core.thread.subagents import TOOL as TASK
 
 Policy = AgentMiddleware[Any, Turn, Any]
 
@@ -81,8 +83,9 @@ def policies(setup: RunSetup, ports: Ports, deferred: Sequence[BaseTool] = ()) -
     provider, images = ports.guardrails, ports.images
     chain: list[Policy | None] = [
         TokenUsage() if config.token_usage.enabled else None,
-        Budgets(config) if _has_budgets(config) else None,
+        Budgets(config) if _has_budgets(config) or setup.role is not None else None,
         Summarization(config.summarization, ports.summaries) if config.summarization.enabled else None,
+        SubagentLimit() if any(tool.name == TASK for tool in setup.tools) else None,
         LoopDetection(config.loop_detection) if config.loop_detection.enabled else None,
         TerminalResponse(),
         LengthFinish(),

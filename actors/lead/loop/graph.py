@@ -73,7 +73,14 @@ def as_langchain(tool: Tool) -> BaseTool:
 
 
 def _command(result: Result, call_id: str, name: str) -> Command[Any]:
-    message = ToolMessage(result.text, tool_call_id=call_id, name=name, artifact=result.artifact)
+    message = ToolMessage(
+        result.text,
+        tool_call_id=call_id,
+        name=name,
+        artifact=result.artifact,
+        additional_kwargs=dict(result.fields),
+        status="error" if result.failed else "success",
+    )
     return Command(update={**result.update, "messages": [message]})
 
 

@@ -14,7 +14,9 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from channels.http.messages import full
+from channels.http.tasks import delegation
 from core.events import (
+    Aggregate,
     Decision,
     Envelope,
     Json,
@@ -30,6 +32,9 @@ from core.events import (
     RunRequested,
     RunStarted,
     StatePatched,
+    SubagentCompleted,
+    SubagentProgressed,
+    SubagentStarted,
     ThreadForked,
     ThreadPruned,
     ToolCompleted,
@@ -98,7 +103,7 @@ def of_branch(state: ThreadState) -> Steps:
 
 
 async def page(
-    log: EventLog, thread_id: str, state: ThreadState, steps: Steps, cursor: Cursor
+    log: EventLog, aggregate: Aggregate, state: ThreadState, steps: Steps, cursor: Cursor
 ) -> tuple[list[Row], bool]:
     """Message rows of the steps, ascending, and whether there are more in the cursor's direction. Only the part
     of the log where they are is read.
@@ -109,7 +114,7 @@ async def page(
     low, high = -1 if cursor.after is None else cursor.after, LAST if cursor.before is None else cursor.before
     shown: list[Row] = []
     kept = set(seqs)
-    async for record in log.read(thread(thread_id), after=seqs[0] - 1, upto=seqs[-1]):
+    async for record in log.read(aggregate, after=seqs[0] - 1, upto=seqs[-1]):
         if record.seq in kept:
             shown += [row for row in rows(record, state) if row.category == "message" and low < row.seq < high]
     more = len(shown) > cursor.limit
@@ -166,8 +171,23 @@ def rows(record: Record, state: ThreadState) -> list[Row]:
             return [_row(record, 0, "run.end", "outputs", {"status": "interrupted", "next": event.next})]
         case RunCancelled():
             return [_row(record, 0, "run.end", "outputs", {"status": "interrupted"})]
-    fields = {name: value for name, value in msgspec.json.decode(record.raw).items() if name not in ENVELOPE}
-    return [_row(record, 0, record.type, "trace", fields)]
+        case SubagentStarted() | SubagentProgressed() | SubagentCompleted():
+            return [_of_subagent(record, event, state)]
+    return [_row(record, 0, record.type, "trace", _fields(record))]
+
+
+def _of_subagent(
+    record: Record, event: SubagentStarted | SubagentProgressed | SubagentCompleted, state: ThreadState
+) -> Row:
+    run = state.runs.get(record.run or "")
+    known = delegation(run, event.call_id) if run else None
+    about = {"caller": f"subagent:{known[1].name}" if known else "subagent", "task_id": event.call_id}
+    content = full(event.message) if isinstance(event, SubagentProgressed) else _fields(record)
+    return _row(record, 0, record.type, "trace", content, about)
+
+
+def _fields(record: Record) -> Json:
+    return {name: value for name, value in msgspec.json.decode(record.raw).items() if name not in ENVELOPE}
 
 
 def last_answer(state: ThreadState, run: Run) -> int:

@@ -12,6 +12,7 @@ from channels.http.deerflow import journal
 from channels.http.deerflow.journal import Cursor, Row
 from channels.http.endpoint import Routes
 from channels.http.routes import API
+from core.events import thread as events_of
 from core.thread.state import Feedback, ThreadState
 
 
@@ -54,7 +55,9 @@ async def of_run(
 ) -> Page:
     """Messages of a run, ascending. With `after_seq` the first after that row, else the last (before `before_seq`)."""
     cursor = Cursor(limit, before_seq, after_seq)
-    data, more = await journal.page(call.services.log, of.thread_id, of.state, journal.of_run(of.state, of.run), cursor)
+    data, more = await journal.page(
+        call.services.log, events_of(of.thread_id), of.state, journal.of_run(of.state, of.run), cursor
+    )
     return Page(data, more)
 
 
@@ -77,7 +80,7 @@ async def of_thread(
 ) -> list[RatedRow]:
     """Messages of all runs of a thread, on all its branches, ascending; what was rolled back is gone."""
     state, cursor = thread.state, Cursor(limit, before_seq, after_seq)
-    data, _ = await journal.page(call.services.log, thread.id, state, journal.of_all(state), cursor)
+    data, _ = await journal.page(call.services.log, events_of(thread.id), state, journal.of_all(state), cursor)
     return _rated(data, state, call.user)
 
 
@@ -87,7 +90,7 @@ async def page(call: Call, thread: ReadableThread, *, limit: Limit = 50, before_
     thread that is not there has none.
     """
     state, cursor = thread.state, Cursor(limit, before_seq, None)
-    data, more = await journal.page(call.services.log, thread.id, state, journal.of_branch(state), cursor)
+    data, more = await journal.page(call.services.log, events_of(thread.id), state, journal.of_branch(state), cursor)
     rated = _rated(data, state, call.user)
     return ThreadPage(rated, more, rated[0].seq if more else None)
 

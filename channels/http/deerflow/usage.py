@@ -26,6 +26,8 @@ class OfCaller(msgspec.Struct):
     lead_agent: int
     subagent: int
     middleware: int
+    subagents: dict[str, int]
+    """The part of each type of subagent, by `subagent:<name>`."""
 
 
 class InContext(msgspec.Struct):
@@ -69,7 +71,12 @@ async def of_thread(
 
 def _usage(thread_id: str, state: ThreadState, config: Config, *, active: bool) -> TokenUsage:
     counted = [run for run in state.runs.values() if active or not run.open]
-    runs = [usage.by_model(state, run) for run in counted]
+    runs = [usage.together(usage.by_model(state, run), usage.of_subagents(run)) for run in counted]
+    subagents: dict[str, int] = {}
+    for part in (part for run in counted for part in run.subagents.values()):
+        caller = f"subagent:{part.name}"
+        subagents[caller] = subagents.get(caller, 0) + part.tokens.total
+    delegated = sum(subagents.values())
     lead = sum(usage.of_run(state, run).agent.total for run in counted)
     by_model: dict[str, Tokens] = {}
     for used in runs:
@@ -86,7 +93,7 @@ def _usage(thread_id: str, state: ThreadState, config: Config, *, active: bool) 
         total.output,
         len(runs),
         {name: OfModel(tokens.total, sum(name in used for used in runs)) for name, tokens in by_model.items()},
-        OfCaller(lead_agent=lead, subagent=0, middleware=total.total - lead),
+        OfCaller(lead_agent=lead, subagent=delegated, middleware=total.total - lead - delegated, subagents=subagents),
         _in_context(state, config),
         money.total,
         money.currency,

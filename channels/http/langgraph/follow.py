@@ -18,13 +18,15 @@ from channels.http import sse
 from channels.http.call import Call, OwnedThread
 from channels.http.endpoint import LastEventId, Routes
 from channels.http.langgraph import dumps
-from channels.http.langgraph.frames import Cursor, Frames
+from channels.http.langgraph.frames import LAST_SLOT, Cursor, Frames
 from channels.http.langgraph.modes import wants_previews
 from channels.http.langgraph.snapshots import snapshot
+from channels.http.langgraph.stream import delegates
 from channels.http.live import Live, Outlet
 from channels.http.routes import SSE
 from channels.http.sse import Frame
 from core.events import ContextCompacted, Record, RunRequested, StatePatched, ThreadErased, ThreadTitled, thread
+from core.thread.follow import Speaker
 from core.thread.previews import Preview, Progress, RunPreview
 from core.thread.rewind import state_before
 from core.thread.state import Folding, Run, ThreadState, fold
@@ -55,11 +57,12 @@ class ThreadFrames:
         """The newest state; the next fact changes it."""
         return self._folding.state
 
-    def audible(self) -> list[Run]:
-        """Open runs whose previews are shown."""
+    def audible(self) -> list[Speaker]:
+        """Returns the open runs whose previews are shown, and the subagents of the one at work."""
         if "run_modes" not in self._modes:
             return []
-        return [run for run in self.state.runs.open() if wants_previews(run.request.stream_modes)]
+        runs = [run for run in self.state.runs.open() if wants_previews(run.request.stream_modes)]
+        return [*runs, *(self._run.subagents() if self._run else ())]
 
     def fact(self, record: Record) -> list[Frame]:
         event = record.event
@@ -86,7 +89,9 @@ class ThreadFrames:
 
     def run_preview(self, item: RunPreview) -> list[Frame]:
         run = self._run
-        return run.run_preview(item) if run is not None and run.run_id == item.run else []
+        if run is None or item.run not in (run.run_id, *(subagent.id for subagent in run.subagents())):
+            return []
+        return run.run_preview(item)
 
     def preview(self, run_id: str, preview: Preview | Progress) -> list[Frame]:
         return self.run_preview(RunPreview(run_id, preview))
@@ -176,10 +181,14 @@ async def _begin(
 ) -> tuple[ThreadFrames, Sequence[Record]]:
     """A translator, and the facts the client has missed."""
     state = await live.services.threads.load(thread_id)
+    if last_event_id is None and not (state.active and delegates(state.active)):
+        return ThreadFrames(state, thread_id, modes), []
+    now = Cursor(state.seq, slot=LAST_SLOT)
+    cursor = now if last_event_id is None else Cursor.parse(last_event_id)
+    if found := await _from_run(live, thread_id, state, modes, cursor):
+        return found
     if last_event_id is None:
         return ThreadFrames(state, thread_id, modes), []
-    if found := await _from_run(live, thread_id, state, modes, Cursor.parse(last_event_id)):
-        return found
     records = [record async for record in live.services.log.read(thread(thread_id))]
     frames, start = await asyncio.to_thread(resumed, records, thread_id, modes, last_event_id)
     return frames, records[start:]

@@ -10,8 +10,10 @@ from channels.http.langgraph import dumps, snapshots
 from channels.http.langgraph.callbacks import Callbacks
 from channels.http.langgraph.chunks import Cumulative, chunk, last_chunk, place
 from channels.http.langgraph.run_object import retry_json
+from channels.http.tasks import task_event
 from core.events import (
     ContextCompacted,
+    Event,
     Json,
     Message,
     MessageAdded,
@@ -25,6 +27,9 @@ from core.events import (
     RunRolledBack,
     RunStarted,
     StatePatched,
+    SubagentCompleted,
+    SubagentProgressed,
+    SubagentStarted,
     ThreadTitled,
     ToolCompleted,
     ToolRequested,
@@ -99,7 +104,7 @@ class Modes:
             made.append(("events", self._events.stream(self._task, message, piece, self._of_answer(message, state))))
         if self._legacy and self._legacy.end == end:
             if not self.announced:
-                made.append(("messages/metadata", _announced(message, self._of_answer(message, state))))
+                made.append(("messages/metadata", announced(message, self._of_answer(message, state))))
                 self.announced = True
             made.append(("messages/partial", dumps.encode([self._legacy.message(message)])))
         if self._tuple:
@@ -107,7 +112,12 @@ class Modes:
         return made
 
     def progress(self, progress: Progress) -> list[tuple[str, bytes]]:
-        if "custom" not in self._wanted:
+        return self.shown(progress, self._wanted)
+
+    @staticmethod
+    def shown(progress: Progress, modes: Collection[str]) -> list[tuple[str, bytes]]:
+        """Returns the frames of a tool's output."""
+        if "custom" not in modes:
             return []
         data = {"type": "tool_progress", "tool_call_id": progress.call_id, "name": progress.name, "text": progress.text}
         return [("custom", dumps.encode(data))]
@@ -146,6 +156,8 @@ class Modes:
                 made = self._step(record, state)
             case ContextCompacted():
                 made = self._compacted(record, state)
+            case SubagentStarted() | SubagentProgressed() | SubagentCompleted():
+                made = self._delegated(event, state)
             case ThreadTitled():
                 made = self._titled(state)
             case RunPaused():
@@ -186,7 +198,7 @@ class Modes:
             yield Slot.MESSAGE, "messages", last_chunk(message, metadata)
         elif self._legacy:
             if not self.announced:
-                yield Slot.MESSAGE_METADATA, "messages/metadata", _announced(identity, metadata)
+                yield Slot.MESSAGE_METADATA, "messages/metadata", announced(identity, metadata)
             yield Slot.MESSAGE, "messages/complete", dumps.encode([dumps.raw(message)])
         update = {"messages": [dumps.raw(message)]}
         yield from self._task_end(task, "model", update, None, record, state)
@@ -223,7 +235,7 @@ class Modes:
         if self._tuple:
             yield Slot.MESSAGE, "messages", place(dumps.encode(dumps.raw(message)), metadata)
         elif self._legacy:
-            yield Slot.MESSAGE_METADATA, "messages/metadata", _announced(identity, metadata)
+            yield Slot.MESSAGE_METADATA, "messages/metadata", announced(identity, metadata)
             yield Slot.MESSAGE, "messages/complete", dumps.encode([dumps.raw(message)])
 
     def _compacted(self, record: Record, state: ThreadState) -> Iterator[Emit]:
@@ -233,6 +245,10 @@ class Modes:
         if "updates" in self._wanted:
             yield Slot.UPDATES, "updates", dumps.encode({COMPACTED: dumps.values(state.commits[state.head].patch)})
         yield from self._step(record, state)
+
+    def _delegated(self, event: Event, state: ThreadState) -> Iterator[Emit]:
+        if "custom" in self._wanted and (data := task_event(event, state.runs[self._run])) is not None:
+            yield Slot.CUSTOM, "custom", dumps.encode(data)
 
     def _titled(self, state: ThreadState) -> Iterator[Emit]:
         """The web page renames its conversation at this update. Before the run starts there are no values to show."""
@@ -351,7 +367,7 @@ def wants_previews(modes: Collection[str]) -> bool:
     return not {"messages", "messages-tuple", "events", "custom"}.isdisjoint(modes)
 
 
-def _announced(message: str, metadata: bytes) -> bytes:
+def announced(message: str, metadata: bytes) -> bytes:
     return b'{%b:{"metadata":%b}}' % (dumps.encode(message), metadata)
 
 

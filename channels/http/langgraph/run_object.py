@@ -39,14 +39,14 @@ def run_object(thread_id: str, run: Run, state: ThreadState) -> Json:
 
 
 def _used(usage: RunUsage) -> Json:
-    tokens = usage.agent.plus(usage.summaries)
+    tokens = usage.agent.plus(usage.summaries).plus(usage.subagents)
     return {
         "total_input_tokens": tokens.input,
         "total_output_tokens": tokens.output,
         "total_tokens": tokens.total,
         "llm_call_count": tokens.calls,
         "lead_agent_tokens": usage.agent.total,
-        "subagent_tokens": 0,
+        "subagent_tokens": usage.subagents.total,
         "middleware_tokens": usage.summaries.total,
         "message_count": usage.messages,
     }

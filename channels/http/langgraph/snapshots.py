@@ -13,6 +13,9 @@ from core.events import Json, Message, Record
 from core.ids import checkpoint_id
 from core.thread.state import ROOT, Commit, Run, ThreadState, entitle, next_nodes, places_of, unanswered
 from core.thread.state import reduce as apply
+from core.thread.subagents import TOOL as DELEGATION
+
+_CHECKPOINTS = ("checkpoint", "parent_checkpoint")
 
 
 def checkpoint(thread_id: str, seq: int | None) -> Json | None:
@@ -38,7 +41,7 @@ def snapshot(thread_id: str, state: ThreadState, index: int, values: Json | None
     commit = state.commits[index]
     parent = parent_seq(state, commit)
     values = state.values_at(index) if values is None else values
-    tasks = _tasks(state, index, values)
+    tasks = _tasks(thread_id, state, index, values)
     return {
         "values": dumps.timed_values(values, state),
         "next": [task["name"] for task in tasks],
@@ -51,6 +54,12 @@ def snapshot(thread_id: str, state: ThreadState, index: int, values: Json | None
         "parent_checkpoint_id": None if parent is None else checkpoint_id(parent),
         "interrupts": [interrupt for task in tasks for interrupt in task["interrupts"]],
     }
+
+
+def within(namespace: str, shown: Json) -> Json:
+    """Returns a snapshot of a subagent as one of its namespace in the thread."""
+    places = {name: shown[name] and {**shown[name], "checkpoint_ns": namespace} for name in _CHECKPOINTS}
+    return {**shown, **places}
 
 
 def root(thread_id: str, state: ThreadState) -> Json:
@@ -189,8 +198,11 @@ def _nothing(state: ThreadState) -> Json:
     return {**empty, **nowhere, "interrupts": []}
 
 
-def _tasks(state: ThreadState, index: int, values: Json) -> list[Json]:
-    """Returns what would run next at this checkpoint, with the questions of the run that paused there, or its error."""
+def _tasks(thread_id: str, state: ThreadState, index: int, values: Json) -> list[Json]:
+    """Returns what would run next at this checkpoint, with the questions of the run that paused there, or its error.
+
+    Clients learn the namespace of a subagent from the place of its call among those that are open.
+    """
     commit = state.commits[index]
     if commit.node == "__end__":
         return []
@@ -200,7 +212,8 @@ def _tasks(state: ThreadState, index: int, values: Json) -> list[Json]:
     run = _last_run(state) if here else None
     failed = run.error if run is not None else None
     nodes = paused.next if paused else next_nodes(messages)
-    names: list[tuple[str, str]] = [(call["id"], "tools") for call in unanswered(messages)]
+    calls = unanswered(messages)
+    names: list[tuple[str, str]] = [(call["id"], "tools") for call in calls]
     names = names or [(f"{commit.seq}-{node}", node) for node in nodes]
     if failed and not names:
         names = [(f"{commit.seq}-model", "model")]
@@ -208,7 +221,12 @@ def _tasks(state: ThreadState, index: int, values: Json) -> list[Json]:
     if paused:
         names += [(task, (nodes or ["model"])[0]) for task in questions if all(task != known for known, _ in names)]
     error = f"{failed.error}: {failed.text}" if failed else None
-    return [_task(identity, name, error, questions.get(identity, [])) for identity, name in names]
+    tasks = [_task(identity, name, error, questions.get(identity, [])) for identity, name in names]
+    for number, (task, call) in enumerate(zip(tasks, calls, strict=False)):
+        task["path"] = ["__pregel_push", number]
+        if call["name"] == DELEGATION:
+            task["checkpoint"] = {"thread_id": thread_id, "checkpoint_ns": f"tools:{call['id']}"}
+    return tasks
 
 
 def _task(identity: str, name: str, error: str | None, questions: Sequence[Json]) -> Json:

@@ -15,7 +15,8 @@ from channels.http import inputs
 from channels.http.call import Call, OwnedThread, ReadableThread
 from channels.http.endpoint import Limit, Routes
 from channels.http.langgraph import dumps
-from channels.http.langgraph.snapshots import history, metadata, snapshot, timeline
+from channels.http.langgraph.namespaces import called, in_namespace
+from channels.http.langgraph.snapshots import history, metadata, snapshot, timeline, within
 from channels.http.langgraph.threads import NodeName
 from channels.http.live import Outlet
 from channels.http.run_request import checkpoint_seq
@@ -62,28 +63,33 @@ class HistoryBody(msgspec.Struct):
 ROUTES = Routes()
 _READ = "threads:read"
 Shown = Annotated[Json, SelectedState]
-Subgraphs = Annotated[str, "Accepted; there are no subgraphs with a state of their own"]
+Subgraphs = Annotated[bool, "Whether `tasks[].state` is there for the subagents at work"]
 Select = Annotated[Sequence[str], "Fields of the state; `values.<key>` for a single one of the values"]
 
 
 @ROUTES("GET", f"{THREAD}/state", _READ)
-async def get(thread: OwnedThread, *, subgraphs: Subgraphs = "", select: Select = ()) -> Shown:
+async def get(call: Call, thread: OwnedThread, *, subgraphs: Subgraphs = False, select: Select = ()) -> Shown:
     """The state of a thread as it is."""
-    return _selected(snapshot(thread.id, thread.state, thread.state.head), select)
+    return _selected(await _inside(call, thread, thread.state.head, subgraphs), select)
 
 
 @ROUTES("GET", f"{THREAD}/state/{{checkpoint_id}}", _READ)
-async def get_at(thread: OwnedThread, checkpoint_id: str, *, subgraphs: Subgraphs = "", select: Select = ()) -> Shown:
+async def get_at(
+    call: Call, thread: OwnedThread, checkpoint_id: str, *, subgraphs: Subgraphs = False, select: Select = ()
+) -> Shown:
     """The state at a checkpoint."""
-    return _selected(snapshot(thread.id, thread.state, _found(thread.state, checkpoint_id)), select)
+    return _selected(await _inside(call, thread, _found(thread.state, checkpoint_id), subgraphs), select)
 
 
 @ROUTES("POST", f"{THREAD}/state/checkpoint", _READ)
-async def post_checkpoint(thread: OwnedThread, body: CheckpointBody) -> Shown:
-    """The state at a checkpoint that is named in the body; without one, as it is."""
-    named = _named(body.checkpoint)
+async def post_checkpoint(call: Call, thread: OwnedThread, body: CheckpointBody) -> Shown:
+    """The state at a checkpoint that is named in the body; without one, as it is. With a `checkpoint_ns`
+    (`tools:<id of the call>`) that of a subagent.
+    """
+    named, namespace = _named(body.checkpoint), _namespace(body.checkpoint)
+    thread = await _in_namespace(call, thread, namespace)
     index = thread.state.head if named in (None, "") else _found(thread.state, named)
-    return _selected(snapshot(thread.id, thread.state, index), body.select)
+    return _selected(within(namespace, await _inside(call, thread, index, bool(body.subgraphs))), body.select)
 
 
 @ROUTES("POST", f"{THREAD}/state", "threads:write", errors=(400, 404, 409))
@@ -113,7 +119,7 @@ async def get_history(
 @ROUTES("POST", f"{THREAD}/history", _READ, errors=(404,))
 async def post_history(call: Call, body: HistoryBody) -> Annotated[web.StreamResponse, list[SelectedState]]:
     """The states at a thread's checkpoints, newest first: those before one (`before`, exclusive), up to one
-    (`checkpoint`), with certain `metadata`.
+    (`checkpoint`), with certain `metadata`. With a `checkpoint_ns` in `checkpoint` those of a subagent.
     """
     return await _history(call, body)
 
@@ -121,7 +127,8 @@ async def post_history(call: Call, body: HistoryBody) -> Annotated[web.StreamRes
 async def _history(call: Call, body: HistoryBody) -> web.StreamResponse:
     before, newest = _before(body.before), _before(body.checkpoint)
     kind = ReadableThread if call.request.path.startswith(DEERFLOW) else OwnedThread
-    thread = await kind.of_call(call)
+    namespace = _namespace(body.checkpoint)
+    thread = await _in_namespace(call, await kind.of_call(call), namespace)
     thread_id, state = thread.id, thread.state
 
     def is_wanted(index: int) -> bool:
@@ -134,7 +141,7 @@ async def _history(call: Call, body: HistoryBody) -> web.StreamResponse:
     for index, values_ in () if _is_small(body.select) else timeline(state, (index for index in indices if index >= 0)):
         values[index] = values_
         await asyncio.sleep(0)  # a long history of a long thread is work: let others in between
-    shown = (_selected(_shown(thread_id, state, i, values.get(i, {})), body.select) for i in indices)
+    shown = (_selected(within(namespace, _shown(thread_id, state, i, values.get(i, {}))), body.select) for i in indices)
     return await _array(call, shown)
 
 
@@ -182,6 +189,29 @@ def _selected(shown: Json, select: Sequence[str] | None) -> Json:
     if keys and "values" not in fields:
         fields["values"] = {key: shown["values"][key] for key in keys if key in shown["values"]}
     return fields
+
+
+async def _inside(call: Call, thread: OwnedThread, index: int, subgraphs: bool) -> Json:
+    """Returns a snapshot; if `subgraphs`, with those of the subagents at work."""
+    shown = snapshot(thread.id, thread.state, index)
+    for task in shown["tasks"] if subgraphs else ():
+        if task["checkpoint"] is not None and called(thread.state, task["id"]) is not None:
+            namespace = task["checkpoint"]["checkpoint_ns"]
+            subagent = await in_namespace(call.services.subagents.threads, thread.state, namespace)
+            task["state"] = within(namespace, snapshot(thread.id, subagent, subagent.head))
+    return shown
+
+
+async def _in_namespace(call: Call, thread: OwnedThread, namespace: str) -> OwnedThread:
+    state = await in_namespace(call.services.subagents.threads, thread.state, namespace)
+    return OwnedThread(thread.id, state)
+
+
+def _namespace(checkpoint: Json | None) -> str:
+    namespace = (checkpoint or {}).get("checkpoint_ns") or ""
+    if not isinstance(namespace, str):
+        raise Invalid("checkpoint.checkpoint_ns: expected a string")
+    return namespace
 
 
 def _named(checkpoint: Json | None) -> Any:

@@ -11,7 +11,7 @@ from aiohttp import web
 
 from channels.http import sse
 from channels.http.call import Call
-from channels.http.langgraph.frames import Cursor, Frames
+from channels.http.langgraph.frames import LAST_SLOT, Cursor, Frames
 from channels.http.live import Live, Outlet
 from channels.http.sse import Frame
 from core.events import Record, thread
@@ -55,14 +55,24 @@ async def late(
 ) -> tuple[Frames, Sequence[Record]]:
     """A translator for a run of a thread that is there, and the facts the client has missed. Call it while following.
 
-    A client that resumes is told from the run's request on, and not from the thread's beginning.
+    A client that resumes is told from the run's request on, and not from the thread's beginning. So is one that comes
+    while subagents are at work: what they did is not in the thread's state. It is shown what comes from now on.
     """
-    if last_event_id is None:
-        return Frames(await live.services.threads.load(thread_id), thread_id, run.id, modes), []
     log, first = live.services.log, run.requested_seq - 1
+    cursor = None if last_event_id is None else Cursor.parse(last_event_id)
+    if last_event_id is None:
+        state = await live.services.threads.load(thread_id)
+        run = state.runs.get(run.id, run)
+        if not delegates(run):
+            return Frames(state, thread_id, run.id, modes), []
+        cursor = Cursor(state.seq, slot=LAST_SLOT)
     records = [record async for record in log.read(thread(thread_id), after=first, upto=run.ended_seq)]
-    cursor = Cursor.parse(last_event_id)
     if cursor is not None and all(record.seq != cursor.seq for record in records):
         cursor = None  # not an id of this run: from the beginning
     before = await state_before(log, thread_id, state, run, first)
     return Frames(before, thread_id, run.id, modes, after=cursor), records
+
+
+def delegates(run: Run) -> bool:
+    """Tells if subagents of a run are at work, and are to be shown in namespaces."""
+    return run.open and run.request.subgraphs and any(not one.ended for one in run.subagents.values())

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+
+import structlog
 
 from actors import compose
 from tests.bench import giant, history
@@ -26,6 +29,7 @@ _BESIDE = 1500
 
 def giants(lab: Laboratory) -> Iterator[Row]:
     """What one thread costs that has been talked in for years."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
     for size in _QUICK if lab.quick else _SIZES:
         lab.say(f"one thread of {size} events")
         home = lab.new_home()

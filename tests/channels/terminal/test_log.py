@@ -179,7 +179,7 @@ async def test_batches_are_sound(log: EventLog) -> None:
 async def test_an_erased_thread_is_sound(log: EventLog) -> None:
     last = await fill(log)
     await log.append(thread(T), [ThreadErased(by="me")], expected=last, actor="http")
-    await log.purge(thread(T))
+    await log.erase(thread(T))
     assert (await verify(log, T)).lines() == ["ok: 1 events, 0 runs"]
 
 
