@@ -94,7 +94,7 @@ class Parts(TypedDict):
     threads: Threads
     intake: Intake
     subagents: Intake
-    """Of the conversations of subagents."""
+    """Those of the conversations of subagents."""
     views: Views
     home: Path
     poster: Poster
@@ -458,8 +458,8 @@ def find_actors(configured: Sequence[str]) -> Iterator[type[Actor[Any]]]:
         if hasattr(module, "__path__"):
             module = importlib.import_module(f"{module.__name__}.actor")
         yield from _declared_in(module)
-    for path in sorted(Path(channels.__file__).parent.glob("*/channel.py")):
-        yield from _declared_in(importlib.import_module(f"channels.{path.parent.name}.channel"))
+    for module_file in sorted(Path(channels.__file__).parent.glob("*/channel.py")):
+        yield from _declared_in(importlib.import_module(f"channels.{module_file.parent.name}.channel"))
     for plugin in installed(plugins.ACTORS):
         yield _actor(plugin.value, plugin.place)
     for number, path in enumerate(configured):

@@ -219,8 +219,8 @@ async def test_channel_in_the_repository(tmp_path: Path) -> None:
         (checkout / part).parent.mkdir(exist_ok=True)
         (checkout / part).symlink_to(ROOT / part)
     (checkout / "channels" / "letterbox").mkdir(parents=True)
-    for part in (ROOT / "channels").iterdir():
-        (checkout / "channels" / part.name).symlink_to(part)
+    for module in (ROOT / "channels").iterdir():
+        (checkout / "channels" / module.name).symlink_to(module)
     (checkout / "channels" / "letterbox" / "channel.py").write_text(files("channel")["sika_letterbox.py"])
     async with ModelServer(SCRIPTS) as models:
         configure(tmp_path / "config.yaml", models, installed={"letterbox": {"folder": str(letters)}})
