@@ -23,6 +23,7 @@ import structlog
 
 import actors
 import adapters.tools
+import channels
 from actors.sandbox import Limits
 from adapters import toolbox
 from core import plugins
@@ -93,7 +94,7 @@ class Parts(TypedDict):
     threads: Threads
     intake: Intake
     subagents: Intake
-    """Of the conversations of subagents."""
+    """Those of the conversations of subagents."""
     views: Views
     home: Path
     poster: Poster
@@ -459,9 +460,8 @@ def find_actors(configured: Sequence[str]) -> Iterator[type[Actor[Any]]]:
         if hasattr(module, "__path__"):
             module = importlib.import_module(f"{module.__name__}.actor")
         yield from _declared_in(module)
-    for info in pkgutil.iter_modules(importlib.import_module("channels").__path__):
-        if info.ispkg and importlib.util.find_spec(f"channels.{info.name}.channel"):
-            yield from _declared_in(importlib.import_module(f"channels.{info.name}.channel"))
+    for module_file in sorted(Path(channels.__file__).parent.glob("*/channel.py")):
+        yield from _declared_in(importlib.import_module(f"channels.{module_file.parent.name}.channel"))
     for plugin in installed(plugins.ACTORS):
         yield _actor(plugin.value, plugin.place)
     for number, path in enumerate(configured):

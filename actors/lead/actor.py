@@ -52,7 +52,7 @@ log = structlog.get_logger("sika.lead")
 KEPT_TOOLS = 1024
 """Size of the cache of LangChain tools. Each change of the configuration makes new ones."""
 STOP_SECONDS = 15.0
-"""How long a run that stops waits for its subagents."""
+"""Time that a stopping run waits for its subagents."""
 LoadGuardrails = Callable[[Guardrails], Provider | None]
 """Returns the provider that the settings name. Raises `Invalid`."""
 POLICIES_EFFECTS: dict[str, Effect] = {"write_todos": "pure", "tool_search": "pure"}

@@ -63,7 +63,7 @@ class Services:
     threads: Threads
     intake: Intake
     subagents: Intake
-    """Of the runs of subagents, on logs of their own."""
+    """The runs of subagents, on logs of their own."""
     commands: Commands
     views: Views
     agents: Rosters

@@ -376,25 +376,25 @@ class CircuitBreaker(Section, frozen=True, kw_only=True):
 
 
 class Memory(Section, frozen=True, kw_only=True):
-    """What is remembered of a user from one conversation to the next; each custom agent has a memory of its own."""
+    """Memory of a user from one conversation to the next; each custom agent has a memory of its own."""
 
     enabled: bool = True
-    """Whether facts are taken from conversations. What is remembered already stays."""
+    """True if facts are taken from conversations. Earlier facts stay."""
     debounce_seconds: Annotated[float, msgspec.Meta(ge=1, le=300)] = 30
     """Seconds after a run until its conversation is read. The next run starts them again, 10 times at most."""
     model_name: str | None = None
     """The model that reads conversations. Default: those of the role `memory`, or the first."""
     max_facts: Annotated[int, msgspec.Meta(ge=10, le=10_000)] = 100
-    """How many facts; of more, the least certain go."""
+    """Limit of facts; beyond it, the least certain go."""
     fact_confidence_threshold: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.7
     """Facts of which the model is less certain are not taken."""
     injection_enabled: bool = True
-    """Whether agents are told what is remembered."""
+    """True if agents read the memory."""
     max_injection_tokens: Annotated[int, msgspec.Meta(ge=100, le=8000)] = 2000
     """Tokens that agents are told at most."""
     order: Literal["relevance", "confidence"] = "relevance"
     """Which facts come first: those that bear on the message, or the most certain ones."""
     tools: bool = False
-    """Whether agents have the tools `remember` and `recall`."""
+    """True if agents have the tools `remember` and `recall`."""
     timeout_seconds: Annotated[float, msgspec.Meta(gt=0, le=600)] = 120
     """Time for the model to read a conversation."""

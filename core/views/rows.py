@@ -241,7 +241,7 @@ class Batch:
     def __init__(self) -> None:
         self._threads: dict[str, _Thread] = {}
         self.forgets = False
-        """Whether a thread was deleted or pruned."""
+        """Tells whether a thread was deleted or pruned."""
 
     def add(self, record: Record) -> None:
         if record.head.kind != "thread":

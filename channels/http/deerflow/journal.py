@@ -78,30 +78,37 @@ class Cursor(NamedTuple):
     after: int | None = None
 
 
-def of_run(run_id: str) -> Callable[[int, Commit], bool]:
-    """The steps of a run."""
-    return lambda _, commit: commit.run == run_id
+class Steps(NamedTuple):
+    """The steps of a listing: those in `span` that `has` selects."""
+
+    span: range
+    has: Callable[[int, Commit], bool]
 
 
-def of_all(state: ThreadState) -> Callable[[int, Commit], bool]:
-    """The steps of everything that was not rolled back, on all branches."""
+def of_run(state: ThreadState, run: Run) -> Steps:
+    """Returns the steps of a run."""
+    return Steps(usage.span_of(state, run), lambda _, commit: commit.run == run.id)
+
+
+def of_all(state: ThreadState) -> Steps:
+    """Returns the steps of everything that was not rolled back, on all branches."""
     undone = state.undone
-    return lambda _, commit: commit.run not in undone
+    return Steps(range(len(state.commits)), lambda _, commit: commit.run not in undone)
 
 
-def of_branch(state: ThreadState) -> Callable[[int, Commit], bool]:
-    """The steps that led to the thread as it stands, also those whose messages were summarised since."""
+def of_branch(state: ThreadState) -> Steps:
+    """Returns the steps that led to the thread as it stands, also those whose messages were summarised since."""
     chain = set(state.chain(state.head))
-    return lambda index, _: index in chain
+    return Steps(range(len(state.commits)), lambda index, _: index in chain)
 
 
 async def page(
-    log: EventLog, aggregate: Aggregate, state: ThreadState, selected: Callable[[int, Commit], bool], cursor: Cursor
+    log: EventLog, aggregate: Aggregate, state: ThreadState, steps: Steps, cursor: Cursor
 ) -> tuple[list[Row], bool]:
-    """Message rows of the wanted steps, ascending, and whether there are more in the cursor's direction. Only the part
+    """Message rows of the steps, ascending, and whether there are more in the cursor's direction. Only the part
     of the log where they are is read.
     """
-    seqs = _where(state, selected, cursor)
+    seqs = _where(state, steps, cursor)
     if not seqs:
         return [], False
     low, high = -1 if cursor.after is None else cursor.after, LAST if cursor.before is None else cursor.before
@@ -183,12 +190,12 @@ def _fields(record: Record) -> Json:
     return {name: value for name, value in msgspec.json.decode(record.raw).items() if name not in ENVELOPE}
 
 
-def last_answers(state: ThreadState) -> dict[str, int]:
-    """Sequence of the last model answer of each run."""
-    return {commit.run: commit.seq for commit in state.commits if commit.run and usage.answer_in(commit)}
+def last_answer(state: ThreadState, run: Run) -> int:
+    """Returns the sequence of the last model answer of a run, 0 if there is none."""
+    return max((commit.seq for commit in usage.steps_of(state, run) if usage.answer_in(commit)), default=0)
 
 
-def _where(state: ThreadState, selected: Callable[[int, Commit], bool], cursor: Cursor) -> list[int]:
+def _where(state: ThreadState, steps: Steps, cursor: Cursor) -> list[int]:
     """Sequences of the facts that a page's rows (and one more) are in, ascending. The fact that the cursor cuts counts
     for nothing: none of its rows may be left.
     """
@@ -196,13 +203,14 @@ def _where(state: ThreadState, selected: Callable[[int, Commit], bool], cursor: 
     last = LAST if cursor.before is None else cursor.before // PLACES
     seqs: list[int] = []
     left = cursor.limit + 1
-    indices = range(*_span(state.commits, first, last))
+    begin, end = _span(state.commits, first, last)
+    indices = range(max(begin, steps.span.start), min(end, steps.span.stop))
     for index in indices if cursor.after is not None else reversed(indices):
         commit = state.commits[index]
         again = bool(seqs) and seqs[-1] == commit.seq  # a fork's steps are one fact
         if left <= 0 and not again:
             break
-        if selected(index, commit) and (count := len(usage.messages_in(commit))):
+        if steps.has(index, commit) and (count := len(usage.messages_in(commit))):
             if not again:
                 seqs.append(commit.seq)
             left -= 0 if commit.seq in (first, last) else count

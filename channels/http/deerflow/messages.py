@@ -56,7 +56,7 @@ async def of_run(
     """Messages of a run, ascending. With `after_seq` the first after that row, else the last (before `before_seq`)."""
     cursor = Cursor(limit, before_seq, after_seq)
     data, more = await journal.page(
-        call.services.log, events_of(of.thread_id), of.state, journal.of_run(of.run.id), cursor
+        call.services.log, events_of(of.thread_id), of.state, journal.of_run(of.state, of.run), cursor
     )
     return Page(data, more)
 
@@ -99,7 +99,8 @@ def _rated(data: list[Row], state: ThreadState, user: str) -> list[RatedRow]:
     mine = [feedback for feedback in state.feedback.values() if feedback.user == user]
     runs = {feedback.run: feedback for feedback in mine if feedback.message_id is None}
     messages = {(feedback.run, feedback.message_id): feedback for feedback in mine if feedback.message_id is not None}
-    last = journal.last_answers(state) if runs else {}
+    shown = {row.run_id or "" for row in data} & runs.keys() & state.runs.keys()
+    last = {run: journal.last_answer(state, state.runs[run]) for run in shown}
 
     def of(row: Row) -> Feedback | None:
         run = row.run_id or ""
