@@ -226,7 +226,7 @@ def _evaluated(
         reason=verdict.reason[:REASON_CHARACTERS],
         progressed=worked and digest != earlier,
         answer=digest,
-        tokens=of_run(state, run).total_tokens,
+        tokens=of_run(state, run).total.total,
         model=answer.model,
         request=prompt.hash,
         usage=answer.usage,

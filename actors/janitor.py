@@ -1,4 +1,4 @@
-"""Erases or prunes expired threads, erases temporary ones, and removes the files of erased threads."""
+"""Deletes or prunes expired threads, deletes temporary ones, and erases what deleted and pruned threads left."""
 
 from __future__ import annotations
 
@@ -13,20 +13,24 @@ from typing import NamedTuple
 import anyio.to_thread
 
 from core.actor import Actor, Context
-from core.events import Aggregate, Event, ThreadErased, ThreadExpirySet
+from core.errors import Unavailable
+from core.events import Aggregate, Event, ThreadErased, ThreadExpirySet, ThreadPruned
 from core.lifecycle import TEMPORARY, RunEnded
 from core.paths import thread_root
 from core.thread.intake import Intake
 from core.thread.prune import prune
 from core.thread.state import ThreadState
 from core.thread.threads import Threads
+from core.views.projections import remove_abandoned
 
 TEMPORARY_SECONDS = 60.0
 """Lifetime of a temporary thread after its run, so that late clients can still read it."""
 PAUSED_SECONDS = 86400
 """Lifetime of a temporary thread that waits for a person."""
 SWEEP_SECONDS = 60.0
-"""Delay of the second removal of an erased thread's files: a running command may have written more."""
+"""Delay of the second look at a deleted thread: a command may have written more files, a process a snapshot."""
+ERASE_SECONDS = 60.0
+"""Time for which events are erased at one go; then other threads have their turn."""
 AGAIN_SECONDS = 60.0
 """Interval of attempts to erase or prune a thread that is busy, or has nothing to prune."""
 KEY = "due"
@@ -40,32 +44,49 @@ class Expiry(NamedTuple):
     erase: bool
 
 
-class Janitor(Actor[ThreadExpirySet | ThreadErased | RunEnded]):
-    only = (TEMPORARY, ThreadExpirySet, ThreadErased)
+class Janitor(Actor[ThreadExpirySet | ThreadErased | ThreadPruned | RunEnded]):
+    only = (TEMPORARY, ThreadExpirySet, ThreadErased, ThreadPruned)
 
     def __init__(self, threads: Threads, intake: Intake, home: Path) -> None:
         self._threads = threads
         self._intake = intake
         self._home = home
 
-    async def handle(self, event: ThreadExpirySet | ThreadErased | RunEnded, ctx: Context) -> None:
-        await self._attend(await ctx.load(), ctx.record.aggregate, ctx)
-        if isinstance(event, ThreadErased):
-            await ctx.wake_at(_now(ctx) + timedelta(seconds=SWEEP_SECONDS), KEY)
+    async def handle(self, event: ThreadExpirySet | ThreadErased | ThreadPruned | RunEnded, ctx: Context) -> None:
+        aggregate = ctx.record.aggregate
+        match event:
+            case ThreadErased():
+                await ctx.wake_at(_now(ctx) + timedelta(seconds=SWEEP_SECONDS), KEY)
+                await self._wipe(aggregate, event.by)
+            case ThreadPruned():
+                await self._erase(aggregate, before=ctx.record.seq)
+            case _:
+                await self._attend(await ctx.load(), aggregate, ctx)
 
     async def wake(self, aggregate: Aggregate, ctx: Context) -> None:
         await self._attend(await ctx.load(), aggregate, ctx)
 
     async def _attend(self, state: ThreadState, aggregate: Aggregate, ctx: Context) -> None:
-        """Erases or prunes an expired thread, and sets the timer of the next expiry."""
+        """Deletes or prunes an expired thread, and sets the timer of the next expiry."""
         now = _now(ctx)
         if _expired(state, now) and state.status != "busy":
             state = await self._end(aggregate.id, now, ctx)
         if state.erased:
-            await self._intake.erase(aggregate.id, by=state.user, actor=self.name)
-            await anyio.to_thread.run_sync(remove_files, self._home, state.user, aggregate.id)
+            await self._wipe(aggregate, state.user)
         elif expiries := list(_expiries(state)):
             await ctx.wake_at(max(min(expiry.at for expiry in expiries), now + _pause(state, now)), KEY)
+
+    async def _wipe(self, aggregate: Aggregate, user: str) -> None:
+        """Removes all that is left of a deleted thread. May be repeated."""
+        await anyio.to_thread.run_sync(remove_files, self._home, user, aggregate.id)
+        await self._erase(aggregate)
+        await self._intake.queue.erase_letters(aggregate)
+        await anyio.to_thread.run_sync(remove_abandoned, self._home)
+
+    async def _erase(self, aggregate: Aggregate, before: int | None = None) -> None:
+        """Erases events. Raises `Unavailable` if there are more: then the runtime calls again."""
+        if not await self._threads.erase(aggregate.id, before=before, seconds=ERASE_SECONDS):
+            raise Unavailable("erased in part; the rest follows")
 
     async def _end(self, thread_id: str, now: datetime, ctx: Context) -> ThreadState:
         """Erases or prunes the thread, unless a new event has postponed its expiry."""

@@ -12,7 +12,6 @@ from actors.lead.messages.content import without_thoughts
 from actors.lead.setup.plan import Models
 from core.actor import Actor, Progress
 from core.config.load import ConfigSource
-from core.errors import Invalid
 
 SUGGESTION_CHARACTERS = 300
 """Limit of a suggestion; longer texts are dropped."""
@@ -55,10 +54,7 @@ class Suggestions(Actor[Never]):
         self._models = models
 
     async def answer(self, request: Mapping[str, Any], progress: Progress) -> list[str] | str:
-        try:
-            command: Suggest | Polish = msgspec.convert(dict(request), type=Suggest | Polish)
-        except msgspec.ValidationError as error:
-            raise Invalid(f"suggestions: {error}") from error
+        command: Suggest | Polish = self.parse(request, Suggest | Polish)
         config = self._config.current()
         match command:
             case Suggest():

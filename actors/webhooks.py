@@ -11,7 +11,7 @@ import base64
 import hashlib
 import hmac
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Protocol
@@ -27,9 +27,11 @@ from core.events import Aggregate, Json, WebhookDelivered, WebhookFailed
 from core.identity.installation import Installation
 from core.ids import now, stamp
 from core.lifecycle import WEBHOOK, RunEnded
-from core.thread.runs import end_of, outcome
+from core.thread.runs import end_of
 from core.thread.state import Run, ThreadState
 
+Outcome = Callable[[str, Run, ThreadState, Json, str | None], Json]
+"""Returns the body of a webhook: thread id, run, thread, the values at the run's end, the time of its start."""
 PAUSES = (5, 30, 120, 600, 3600, 14400)
 """Seconds between the attempts."""
 
@@ -47,10 +49,11 @@ class Webhooks(Actor[RunEnded]):
 
     only = (WEBHOOK,)
 
-    def __init__(self, config: ConfigSource, home: Path, poster: Poster) -> None:
+    def __init__(self, config: ConfigSource, home: Path, poster: Poster, outcome: Outcome) -> None:
         self._config = config
         self._home = home
         self._poster = poster
+        self._outcome = outcome
 
     async def handle(self, event: RunEnded, ctx: Context) -> None:
         state = await ctx.load()
@@ -81,7 +84,7 @@ class Webhooks(Actor[RunEnded]):
         seq = run.started_seq
         started = await ctx.read(after=seq - 1, upto=seq) if seq is not None else []
         at = started[0].at if started else None
-        return outcome(aggregate.id, run, state, state.values_at(end_of(state, run)), at)
+        return self._outcome(aggregate.id, run, state, state.values_at(end_of(state, run)), at)
 
     async def _post(self, run: Run, outcome: Json, attempt: int) -> WebhookDelivered | WebhookFailed:
         config = self._config.current().webhooks

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from core.actor import Actor, Context
-from core.events import Aggregate, ThreadErased
+from core.events import ThreadErased
 from core.lifecycle import USED_TOOLS, RunEnded
 from core.log.repository import Repository
 from core.log.store import EventLog
@@ -23,7 +23,7 @@ class Workspace(Actor[RunEnded | ThreadErased]):
     only = (USED_TOOLS, ThreadErased)
 
     def __init__(self, log: EventLog, workspace: Port) -> None:
-        self._log, self._workspace = log, workspace
+        self._workspace = workspace
         self._scans = Repository(log, KIND, fold, Manifest())
 
     async def handle(self, event: RunEnded | ThreadErased, ctx: Context) -> None:
@@ -58,7 +58,7 @@ class Workspace(Actor[RunEnded | ThreadErased]):
     async def _forget(self, thread_id: str, ctx: Context) -> None:
         if (await ctx.load(self._scans)).done:
             await ctx.decide(lambda now: [WorkspaceForgotten()] if now.done else [], self._scans)
-            await self._log.purge(Aggregate(KIND, thread_id))
+        await self._scans.erase(thread_id)
 
 
 def _seconds(at: str) -> float:

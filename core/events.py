@@ -564,7 +564,7 @@ class ApprovalRequested(Event, frozen=True):
     digest: str
     text: str = ""
     allowed: list[str] = []
-    """Of `approve`, `edit`, `reject`."""
+    """Decisions: some of `approve`, `edit`, `reject`."""
     deadline: str | None = None
 
 

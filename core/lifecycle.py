@@ -34,7 +34,7 @@ from core.events import (
 )
 
 Status = Literal["pending", "running", "success", "error", "interrupted", "rolled_back"]
-"""The LangGraph Platform's words for the status of a run."""
+"""Statuses of a run. A run that paused has succeeded: another goes on from there."""
 OPEN: frozenset[Status] = frozenset(("pending", "running"))
 
 RunEnded = RunCompleted | RunPaused | RunFailed | RunCancelled | RunRolledBack
@@ -42,7 +42,7 @@ RunEnded = RunCompleted | RunPaused | RunFailed | RunCancelled | RunRolledBack
 
 
 class End(NamedTuple):
-    """The end of a run. `name` is different for each of the five; the Platform's `status` has no pause."""
+    """The end of a run. `name` is different for each of the five; `status` has no pause."""
 
     name: str
     status: Status

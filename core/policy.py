@@ -48,7 +48,7 @@ class End(NamedTuple):
 
 
 class View(Protocol):
-    """What a policy sees of the run, and may do to it.
+    """The run as a policy sees it, and may change it.
 
     Guarantees: `state` is the thread as of now, with everything that was recorded. Non-guarantees: a hook runs once; a
     run that is resumed after a crash comes by again, so facts are recorded at least once.
@@ -61,8 +61,13 @@ class View(Protocol):
     @property
     def run(self) -> str: ...
     @property
+    def subagent(self) -> str | None:
+        """The id of the subagent that does the run. None: the thread's own agent."""
+        ...
+
+    @property
     def state(self) -> ThreadState:
-        """The folded thread. Not to be changed."""
+        """The folded thread, or subagent. Not to be changed."""
         ...
 
     def note(self, text: str) -> None:

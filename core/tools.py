@@ -31,6 +31,11 @@ class ToolContext(Protocol):
     @property
     def run(self) -> str: ...
     @property
+    def subagent(self) -> str | None:
+        """The id of the subagent that makes the call. None: the thread's own agent."""
+        ...
+
+    @property
     def call_id(self) -> str:
         """Unique per run; the idempotency key of the call. A retry after a crash has the same key."""
         ...
@@ -46,12 +51,14 @@ class ToolContext(Protocol):
 @dataclass(frozen=True, slots=True)
 class Result:
     """Return value of a tool instead of a text: the text for the model, the update of the thread's state (through the
-    reducers of its fields), and data for programs (`artifact`).
+    reducers of its fields), and data for programs (`artifact`). `fields` are shown to clients beside the text.
     """
 
     text: str
     update: Mapping[str, Any] = field(default_factory=dict)
     artifact: Any = None
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    failed: bool = False
 
 
 ToolFunction = Callable[..., Awaitable[Any]]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -30,13 +31,18 @@ from actors.lead.summary.write import chosen
 from core.config.load import Config, ConfigSource
 from core.config.settings import Guardrails
 from core.errors import SikaError
-from core.events import Json
+from core.events import Json, SubagentCompleted, ToolCompleted
 from core.log.store import EventLog
+from core.memory import inject
+from core.memory.facts import Memories, memory_id
+from core.memory.search import Searches
 from core.ports.guardrails import Provider
 from core.ports.images import Images
 from core.thread.ledger import Ledgers, Today
-from core.thread.run import CallRef, Failed, Journal, OwnedRun, Paused, Prepared, RunActor
-from core.thread.state import next_nodes, unanswered
+from core.thread.run import CallRef, Failed, Journal, OwnedRun, Paused, Prepared, RunActor, tool_message
+from core.thread.state import ThreadState, next_nodes, unanswered
+from core.thread.subagents import TOOL as TASK
+from core.thread.subagents import shown
 from core.thread.uploads import Uploads
 from core.tools import Effect, Tool
 from core.user import agents
@@ -45,6 +51,8 @@ log = structlog.get_logger("sika.lead")
 
 KEPT_TOOLS = 1024
 """Size of the cache of LangChain tools. Each change of the configuration makes new ones."""
+STOP_SECONDS = 15.0
+"""Time that a stopping run waits for its subagents."""
 LoadGuardrails = Callable[[Guardrails], Provider | None]
 """Returns the provider that the settings name. Raises `Invalid`."""
 POLICIES_EFFECTS: dict[str, Effect] = {"write_todos": "pure", "tool_search": "pure"}
@@ -63,11 +71,11 @@ class Traced(Protocol):
     def __call__(self, **about: Any) -> RunnableConfig: ...
 
 
-def _untraced(**about: Any) -> RunnableConfig:
+def untraced(**about: Any) -> RunnableConfig:
     return {}
 
 
-def _unguarded(settings: Guardrails) -> Provider | None:
+def unguarded(settings: Guardrails) -> Provider | None:
     return None
 
 
@@ -84,10 +92,10 @@ class Lead(RunActor):
         call: Call,
         log: EventLog,
         home: Path,
-        traced: Traced = _untraced,
+        traced: Traced = untraced,
         uploads: Uploads | None = None,
         images: Images | None = None,
-        guardrails: LoadGuardrails = _unguarded,
+        guardrails: LoadGuardrails = unguarded,
     ) -> None:
         self._models = models
         self._call = call
@@ -98,6 +106,8 @@ class Lead(RunActor):
         self._images = images
         self._guardrails = guardrails
         self._planner = Planner(config, models, tools, agents.aggregates(log), home)
+        self._memories = Memories(log, actor=self.name)
+        self._searches = Searches()
         self._compiled = CompiledAgents()
         self._as_langchain: OrderedDict[int, tuple[Tool, BaseTool]] = OrderedDict()
         self._cache = MessageCache()
@@ -110,12 +120,28 @@ class Lead(RunActor):
             facts["agent"] = setup.agent.name
         if run.attempt > 1 or not run.request.input or self._uploads is None:
             return Prepared(setup, facts)
-        added = await preparation.prepare(run.id, run.request, run.state, run.thread_id, self._uploads)
+        recall = partial(self._recalled, setup, run.state.user)
+        added = await preparation.prepare(run.id, run.request, run.state, run.thread_id, self._uploads, recall)
         return Prepared(setup, facts | {"prepared": added})
+
+    async def _recalled(self, setup: RunSetup, user: str, text: str, before: Sequence[str]) -> Json | None:
+        """Returns references to what the agent is told of its memory of the user."""
+        settings = setup.config.memory
+        if not settings.injection_enabled or setup.options.bootstrap:
+            return None
+        agent = setup.agent.name if setup.agent else None
+        memory = await self._memories.of(user, agent)
+        hits = await self._searches.relevant(memory_id(user, agent), memory, text)
+        refs = inject.chosen(memory, hits, before, settings.max_injection_tokens, settings.order)
+        return inject.reference(memory, refs, agent) if refs else None
 
     async def perform(self, run: OwnedRun, prepared: Prepared[RunSetup]) -> None:
         setup = prepared.setup
-        await self._work(self._turn(setup, run, self._call, partial(self._post, run, setup.config)), setup)
+        await self._work(self._live(setup, run), setup)
+
+    def _live(self, setup: RunSetup, run: OwnedRun) -> Turn:
+        """Returns the turn of a run whose usage counts."""
+        return self._turn(setup, run, self._call, partial(self._post, run, setup.config))
 
     async def before_end(self, run: OwnedRun) -> None:
         config = self._config.current()
@@ -134,6 +160,10 @@ class Lead(RunActor):
     async def _setup(self, journal: Journal) -> RunSetup:
         run = journal.state.runs[journal.id]
         return await self._planner.plan(run.request, journal.state.user, run.model)
+
+    def works_for(self, state: ThreadState) -> str:
+        """Returns the thread that a subagent works for; empty for a run of a thread."""
+        return ""
 
     async def _work(self, turn: Turn, setup: RunSetup) -> None:
         state = turn.state
@@ -161,6 +191,8 @@ class Lead(RunActor):
             breakpoints=Breakpoints(journal.state.runs[journal.id].request),
             cache=self._cache,
             today=today,
+            last_words=setup.config.token_budget if setup.config.token_budget.enabled else None,
+            of_thread=self.works_for(journal.state),
         )
 
     async def _loop(self, setup: RunSetup, turn: Turn) -> None:
@@ -183,7 +215,7 @@ class Lead(RunActor):
         graph = agent.graph
         turn.untracked = untracked(graph)
         seed = {name: value for name, value in turn.state.values.items() if name in graph.channels}
-        seed["messages"] = self._seed(turn.thread, turn.journal)
+        seed["messages"] = self._seed(turn.journal)
         try:
             final = await graph.ainvoke(seed, config={"recursion_limit": steps, **traced}, context=turn)
             if setup.config.middlewares and not turn.questions:
@@ -195,7 +227,7 @@ class Lead(RunActor):
         """Returns the compiled agent of a setup; equal setups share it."""
         chat, tools = turn.candidates[0].model, [self._langchain(tool) for tool in setup.tools]
         names = {tool.name for tool in setup.deferred}
-        key = (id(chat), id(setup.config), setup.prompt, setup.todos, setup.vision, *map(id, tools))
+        key = (id(chat), id(setup.config), setup.prompt, setup.todos, setup.vision, setup.role is None, *map(id, tools))
 
         def chain() -> list[Policy]:
             built_in = policies(setup, self._ports(setup), [tool for tool in tools if tool.name in names])
@@ -209,7 +241,7 @@ class Lead(RunActor):
             names = chosen(setup.config, *preferred, setup.model)
             return [(name, self._models.get(name, thinking=False, reasoning_effort=None)) for name in names]
 
-        return Ports(self._images, self._guardrails(setup.config.guardrails), summaries)
+        return Ports(self._images, self._guardrails(setup.config.guardrails), summaries, self._memories.of)
 
     def _candidate(self, name: str, setup: RunSetup) -> Candidate:
         options = setup.options
@@ -232,20 +264,24 @@ class Lead(RunActor):
         breaker.threshold, breaker.recovery_seconds = limits.failure_threshold, limits.recovery_timeout_sec
         return breaker
 
-    def _seed(self, thread_id: str, journal: Journal) -> list[BaseMessage]:
+    def _seed(self, journal: Journal) -> list[BaseMessage]:
         """Returns the messages to start from, without an answer with open calls: the first model call repeats it."""
         messages = journal.state.messages
         if unanswered(messages):
             cut = max(n for n, message in enumerate(messages) if message["type"] == "ai")
             messages = messages[:cut]
-        return self._cache.load(thread_id, messages)
+        return self._cache.load(journal.thread_id, messages)
 
     async def stopped(self, run: OwnedRun, open_calls: list[Json]) -> None:
-        """Kills the commands of a stopped run."""
+        """Kills the commands of a stopped run, and stops its subagents."""
+        await self._stop_subagents(run, open_calls)
+        thread = self.works_for(run.state) or run.thread_id
         for call in open_calls:
+            if call["name"] == TASK:
+                continue
             request = {
                 "op": "kill",
-                "thread": run.thread_id,
+                "thread": thread,
                 "user": run.state.user,
                 "run": run.id,
                 "call_id": CallRef.of(run, call["id"]).key,
@@ -254,6 +290,35 @@ class Lead(RunActor):
                 await self._call("sandbox", request, no_progress)
             except SikaError as error:
                 log.warning("command not stopped", call=call["id"], error=str(error))
+
+    async def _stop_subagents(self, run: OwnedRun, open_calls: list[Json]) -> None:
+        """Stops the subagents that are at work, and closes their calls with what becomes of them."""
+        working = {name: known.call_id for name, known in run.run.subagents.items() if not known.ended}
+        try:
+            async with asyncio.timeout(STOP_SECONDS), asyncio.TaskGroup() as tasks:
+                for name, call_id in working.items():
+                    tasks.create_task(self._stop_subagent(run, name, call_id))
+        except* (SikaError, TimeoutError) as errors:
+            log.warning("subagents not stopped", run=run.id, error=str(errors.exceptions[0]) or "no answer in time")
+        for call in open_calls:
+            if call["name"] == TASK and call["id"] in working.values():
+                text, fields = shown(SubagentCompleted(call_id=call["id"], status="cancelled"))
+                message = tool_message(CallRef.of(run, call["id"]), TASK, text, "error")
+                message["additional_kwargs"] = fields
+                await run.tool_completed(ToolCompleted(call_id=call["id"], message=message))
+
+    async def _stop_subagent(self, run: OwnedRun, subagent: str, call_id: str) -> None:
+        thread = self.works_for(run.state)
+        request = {
+            "op": "cancel",
+            "thread": thread or run.thread_id,
+            "caller": run.thread_id if thread else None,
+            "user": run.state.user,
+            "run": run.id,
+            "subagent": subagent,
+            "call_id": call_id,
+        }
+        await self._call("subagents", request, no_progress)
 
 
 def _traced_options(setup: RunSetup) -> Json:

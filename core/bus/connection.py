@@ -6,6 +6,7 @@ Every subject of the system is built in this file. Decision 0002 in `core/decisi
 from __future__ import annotations
 
 import asyncio
+import base64
 import ssl
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
@@ -43,6 +44,10 @@ SECOND = 1_000_000_000
 STREAM_NOT_FOUND = 10059
 STREAM_NAME_IN_USE = 10058
 MESSAGE_NOT_FOUND = 10037
+SEQUENCE_NOT_FOUND = 10043
+WRONG_LAST_SEQUENCE = frozenset({10071, 10164})
+PREVIEW_SECONDS = 900
+"""Time that previews stay in their stream, in memory."""
 
 
 class ApiError(Unavailable):
@@ -64,12 +69,21 @@ class Subjects:
         self._log, self._live = f"{prefix}.log.", f"{prefix}.live."
 
     def stream(self, plane: str) -> str:
-        """The stream of `log`, `cmd`, `tok`, `timer`, `place` or `dlq`."""
-        return f"{self.prefix}_{plane}".upper()
+        """The stream of `log`, `cmd`, `tok`, `timer`, `place`, `dlq` or `blobs`."""
+        return f"OBJ_{self.blobs}" if plane == "blobs" else f"{self.prefix}_{plane}".upper()
 
     @property
     def blobs(self) -> str:
+        """The bucket of the object store."""
         return f"{self.prefix}-blobs"
+
+    def blob(self, name: str) -> str:
+        """The subject of an object's description, as JetStream's object store has it."""
+        return f"$O.{self.blobs}.M.{base64.urlsafe_b64encode(name.encode()).decode()}"
+
+    def chunks(self, nuid: str) -> str:
+        """The subject of the chunks of an upload."""
+        return f"$O.{self.blobs}.C.{nuid}"
 
     def log(self, aggregate: Aggregate) -> str:
         return f"{self._log}{aggregate.kind}.{aggregate.id}"
@@ -99,6 +113,11 @@ class Subjects:
     def place(self, actor: str) -> str:
         """The subject of an actor's offset: the sequence up to which its events have been dispatched."""
         return f"{self.prefix}.place.{actor}"
+
+    @property
+    def processes(self) -> str:
+        """The subject on which every process reports what it does."""
+        return f"{self.prefix}.processes"
 
     def call(self, actor: str) -> str:
         return f"{self.prefix}.call.{actor}"
@@ -369,7 +388,7 @@ class Bus:
             "name": self.names.stream("tok"),
             "subjects": [f"{self.names.prefix}.tok.>"],
             "storage": "memory",
-            "max_age": 900 * SECOND,
+            "max_age": PREVIEW_SECONDS * SECOND,
             "max_bytes": 64 << 20,
             "allow_direct": True,
             "allow_rollup_hdrs": True,

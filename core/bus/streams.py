@@ -12,7 +12,16 @@ import nats.errors
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
-from core.bus.connection import ASK_SECONDS, MESSAGE_NOT_FOUND, STREAM_NOT_FOUND, ApiError, Bus, Endpoint, reach
+from core.bus.connection import (
+    ASK_SECONDS,
+    MESSAGE_NOT_FOUND,
+    SEQUENCE_NOT_FOUND,
+    STREAM_NOT_FOUND,
+    ApiError,
+    Bus,
+    Endpoint,
+    reach,
+)
 from core.errors import Unavailable
 
 PAGE = 500
@@ -77,6 +86,27 @@ async def message_count(bus: Bus, plane: str) -> int:
 async def delete(bus: Bus, plane: str, seq: int) -> None:
     """Deletes a message of a plane's stream."""
     await bus.api(f"STREAM.MSG.DELETE.{bus.names.stream(plane)}", {"seq": seq, "no_erase": True})
+
+
+async def erase(bus: Bus, plane: str, seq: int) -> None:
+    """Overwrites a message of a plane's stream on the disk and deletes it. A missing one is no error."""
+    try:
+        await bus.api(f"STREAM.MSG.DELETE.{bus.names.stream(plane)}", {"seq": seq})
+    except ApiError as error:
+        if error.err_code not in (MESSAGE_NOT_FOUND, SEQUENCE_NOT_FOUND):
+            raise
+
+
+async def erase_all(bus: Bus, plane: str, subject: str) -> None:
+    """Erases the messages of a plane's stream whose subject matches."""
+    async for message in messages(bus, plane, subject):
+        await erase(bus, plane, message.seq)
+
+
+async def purge(bus: Bus, plane: str, subject: str, *, before: int | None = None) -> None:
+    """Deletes the messages whose subject matches (those before a sequence). Their bytes stay on the disk."""
+    bound = {} if before is None else {"seq": before}
+    await bus.api(f"STREAM.PURGE.{bus.names.stream(plane)}", {"filter": subject, **bound})
 
 
 async def replicas(bus: Bus, planes: Iterable[str]) -> int | None:
@@ -145,7 +175,7 @@ async def direct_get(bus: Bus, plane: str, subject: str, start: int, limit: int)
     async with bus.ask_many(f"$JS.API.DIRECT.GET.{bus.names.stream(plane)}", request) as replies:
         while True:
             try:
-                async with asyncio.timeout(ASK_SECONDS):
+                async with asyncio.timeout(ASK_SECONDS if replies.empty() else None):
                     msg = await replies.get()
             except TimeoutError as error:
                 raise bus.unavailable(f"the {plane} does not answer") from error

@@ -1,4 +1,4 @@
-"""What a DeerFlow configuration means here: what is called otherwise is translated, what has no effect is named."""
+"""DeerFlow configurations: translates other names of settings, and names settings without effect."""
 
 from __future__ import annotations
 
@@ -16,12 +16,14 @@ _CONTAINERS = "has no effect: there are no container providers in this version"
 _LLM = "has no effect; see models[].max_concurrency and runs.max_model_attempts"
 WITHOUT_EFFECT: Mapping[str, str] = {
     **dict.fromkeys(("acp_agents", "channel_connections", "channels", "extensions"), ABSENT),
-    **dict.fromkeys(("logging", "mcp_tasks", "memory", "plugins", "skill_evolution", "skill_scan"), ABSENT),
-    **dict.fromkeys(("subagents", "tool_progress", "safety_finish_reason.detectors"), ABSENT),
+    **dict.fromkeys(("logging", "mcp_tasks", "plugins", "skill_evolution", "skill_scan"), ABSENT),
+    **dict.fromkeys(("tool_progress", "safety_finish_reason.detectors"), ABSENT),
     **dict.fromkeys(("skills.use", "skills.deferred_discovery", "tool_search.auto_promote_top_k"), ABSENT),
     "skills": f"{ABSENT}: the folder is mounted, but agents are not told of it",
     **dict.fromkeys(("database", "checkpointer", "run_events", "stream_bridge"), _STORES),
     **dict.fromkeys(("agent_storage", "dedupe_storage"), _STORES),
+    **dict.fromkeys(("memory.storage_path", "memory.storage_class"), _STORES),
+    **dict.fromkeys(("memory.manager_class", "memory.mode", "memory.backend_config"), ABSENT),
     "run_ownership": "has no effect; see runs.lease_seconds",
     "scheduler": "has no effect: schedules are always on",
     **dict.fromkeys([f"sandbox.{key}" for key in ("image", "port", "replicas", "container_prefix")], _CONTAINERS),
@@ -56,7 +58,7 @@ _YES, _NO = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 
 
 def known(path: str) -> bool:
-    """Whether a key is one of DeerFlow's: itself, a section that it belongs to, or something in it."""
+    """Tells whether a key is one of DeerFlow's: itself, a section that it belongs to, or something in it."""
     keys = *WITHOUT_EFFECT, *_OFF_ONLY
     return any(f"{path}.".startswith(f"{key}.") or key.startswith(f"{path}.") for key in keys)
 
@@ -147,7 +149,7 @@ def _oidc(auth: Any) -> None:
 
 
 def _variables(raw: dict[str, Any], environ: Mapping[str, str]) -> None:
-    """What DeerFlow's deployments say by the environment; the file counts more."""
+    """Applies the environment variables of DeerFlow's deployments; the file takes precedence."""
     docs, origins = environ.get("GATEWAY_ENABLE_DOCS", "").lower(), environ.get("GATEWAY_CORS_ORIGINS", "")
     if docs and docs not in _YES + _NO:
         raise Invalid(f"GATEWAY_ENABLE_DOCS: true or false is expected, got {docs!r}")

@@ -23,6 +23,7 @@ from core.config.agent import (
     Guardrails,
     InputPolish,
     LoopDetection,
+    Memory,
     MiddlewareEntry,
     Model,
     Pricing,
@@ -54,6 +55,7 @@ from core.config.server import (
     Uploads,
     Webhooks,
 )
+from core.config.subagents import INHERIT, Subagents
 
 __all__ = [
     "ROLES",
@@ -73,6 +75,7 @@ __all__ = [
     "Langfuse",
     "Limits",
     "LoopDetection",
+    "Memory",
     "Metrics",
     "MiddlewareEntry",
     "Model",
@@ -90,6 +93,7 @@ __all__ = [
     "Secret",
     "Section",
     "Skills",
+    "Subagents",
     "Suggestions",
     "Summarization",
     "Title",
@@ -103,7 +107,7 @@ __all__ = [
     "Webhooks",
 ]
 
-ROLES = ("lead", "summarization", "title", "goal", "suggestions")
+ROLES = ("lead", "summarization", "title", "goal", "suggestions", "memory")
 """Roles that models can be chosen for."""
 
 
@@ -126,11 +130,11 @@ class Config(Section, frozen=True, kw_only=True):
     models: tuple[Model, ...] = ()
     model_roles: Mapping[str, tuple[str, ...]] = {}
     """Lists of models by role; the first that works answers. Roles: `lead` (the agent), `summarization`, `title`,
-    `goal`, `suggestions`. The first of `lead` is the model of runs that name none, the others are fallbacks:
+    `goal`, `suggestions`, `memory`. The first of `lead` is the model of runs that name none, the others are fallbacks:
     `{lead: [main, backup]}`."""
     tools: tuple[ToolEntry, ...] = ()
     tools_exclusive: bool | None = None
-    """Whether there are only the tools of `tools`, without the built-in ones. Default: whether that list names a class
+    """True if there are only the tools of `tools`, without the built-in ones. Default: whether that list names a class
     of DeerFlow."""
     tool_groups: tuple[ToolGroup, ...] = ()
     tool_search: Off = Off()
@@ -143,6 +147,7 @@ class Config(Section, frozen=True, kw_only=True):
     suggestions: Suggestions = Suggestions()
     input_polish: InputPolish = InputPolish()
     summarization: Summarization = Summarization()
+    memory: Memory = Memory()
     guardrails: Guardrails = Guardrails()
     approvals: tuple[ApprovalRule, ...] = ()
     command_audit: On = On()
@@ -150,6 +155,7 @@ class Config(Section, frozen=True, kw_only=True):
     read_before_write: On = On()
     """The agent may change a file only after it read the file as it is now."""
     tool_output: ToolOutput = ToolOutput()
+    subagents: Subagents = Subagents()
     budgets: Budgets = Budgets()
     token_budget: TokenBudget = TokenBudget()
     safety_finish_reason: On = On()
@@ -180,16 +186,23 @@ class Config(Section, frozen=True, kw_only=True):
                 raise ValueError(f"{place}: {name} is none of the models; there are: {', '.join(names) or 'none'}")
 
     def _models_by_place(self) -> Iterator[tuple[str, str]]:
-        for role, wanted in self.model_roles.items():
-            yield from ((f"model_roles.{role}[{index}]", name) for index, name in enumerate(wanted))
+        for role, models in self.model_roles.items():
+            yield from ((f"model_roles.{role}[{index}]", name) for index, name in enumerate(models))
         for key, name in (
             ("summarization.model_name", self.summarization.model_name),
             ("title.model_name", self.title.model_name),
             ("goals.model_name", self.goals.model_name),
             ("suggestions.model_name", self.suggestions.model_name),
+            ("memory.model_name", self.memory.model_name),
         ):
             if name is not None:
                 yield key, name
+        for kind, override in self.subagents.agents.items():
+            if override.model is not None:
+                yield f"subagents.agents.{kind}.model", override.model
+        for kind, custom in self.subagents.custom_agents.items():
+            if custom.model != INHERIT:
+                yield f"subagents.custom_agents.{kind}.model", custom.model
 
 
 def _refuse_twice(key: str, names: Sequence[str], field: str = "name") -> None:

@@ -27,7 +27,8 @@ that is cheap. Why this is sound:
   came after the newest that was forgotten.
 
 *One load.* Whoever comes while an aggregate is being loaded waits for that, then shares the next look with all others
-who waited: that look begins after they came, so it misses nothing, and with what the first has read it is short.
+who waited: that look begins after they came, so it misses nothing, and with what the first has read it is short. What
+was folded of a load that is cancelled or fails is kept, as old as it is: the next load goes on from there.
 
 *One rule for decisions.* A decision is first tried on what is in memory, as old as it may be. If it appends, the log's
 guard refuses what is outdated. If it raises, or has nothing to append, that only counts on a current state: it is
@@ -44,6 +45,7 @@ would see the past).
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
@@ -116,6 +118,10 @@ class Repository(Generic[S]):
             return kept.state
         return (await self._load(identity)).state
 
+    async def folded(self, identity: str) -> Folded[S]:
+        """Returns the state as of now, with the sequence of its last event. Raises `Unavailable`."""
+        return await self._load(identity)
+
     def kept(self, identity: str) -> S | None:
         """Returns the state as it was when it was last looked at here, if it is in memory."""
         kept = self._kept.get(identity)
@@ -125,14 +131,17 @@ class Repository(Generic[S]):
         """Keeps nothing of the aggregate in memory."""
         self._kept.drop(identity)
 
-    async def purge(self, identity: str, *, before: int | None = None) -> None:
-        """Forgets events as `EventLog.purge` does, and what was made of them: in memory and in a snapshot. Repeating it
-        is fine. Raises `Unavailable`.
-        """
+    async def drop(self, identity: str) -> None:
+        """Forgets what was made of an aggregate's events: in memory and in a snapshot. Raises `Unavailable`."""
         self.forget(identity)
-        await self.log.purge(Aggregate(self.kind, identity), before=before)
         if self.snapshots is not None:
             await self.snapshots.remove(identity)
+
+    async def erase(self, identity: str, *, before: int | None = None, seconds: float = math.inf) -> bool:
+        """Erases events as `EventLog.erase` does, and drops what was made of them. Returns False if there are more."""
+        done = await self.log.erase(Aggregate(self.kind, identity), before=before, seconds=seconds)
+        await self.drop(identity)
+        return done
 
     async def _load(self, identity: str, known: Folded[S] | None = None) -> Folded[S]:
         earlier = None
@@ -162,10 +171,14 @@ class Repository(Generic[S]):
             return self._keep(identity, known._replace(checked=until))
         position, fold = self.log.position, None
         known, following = await self._beginning(aggregate, known)
-        async for records in _slices(following):
-            fold = fold or self._folding(known.state)
-            known = self._folded(records, known, fold(records))
-            await asyncio.sleep(0)
+        try:
+            async for records in _slices(following):
+                fold = fold or self._folding(known.state)
+                known = self._folded(records, known, fold(records))
+                await asyncio.sleep(0)
+        except (asyncio.CancelledError, SikaError):
+            self._keep(identity, known)
+            raise
         return self._keep(identity, known._replace(checked=max(position, known.checked)))
 
     async def _beginning(self, aggregate: Aggregate, known: Folded[S]) -> tuple[Folded[S], AsyncIterator[Record]]:
@@ -211,7 +224,7 @@ class Repository(Generic[S]):
             try:
                 events = decision(folded.state)
                 if events:
-                    return await self._append(identity, folded, events, actor, run, cause)
+                    return await self.append(identity, folded, events, actor=actor, run=run, cause=cause)
                 if current:
                     return folded.state, []
             except Conflict:
@@ -224,15 +237,19 @@ class Repository(Generic[S]):
             folded, current = await self._load(identity, folded), True
         raise Unavailable(f"{Aggregate(self.kind, identity)}: too many writers at once")
 
-    async def _append(
+    async def append(
         self,
         identity: str,
         before: Folded[S],
         events: Sequence[Event],
+        *,
         actor: str,
-        run: str | None,
-        cause: str | None,
+        run: str | None = None,
+        cause: str | None = None,
     ) -> tuple[S, list[Record]]:
+        """Appends events to a state. Returns the state after them, and the records. Raises `Conflict` if it is not the
+        newest, and what `EventLog.append` raises.
+        """
         records = await self.log.append(
             Aggregate(self.kind, identity),
             events,

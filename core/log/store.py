@@ -33,28 +33,26 @@ receives the events anyway for its projections).
 from __future__ import annotations
 
 import asyncio
-import hashlib
+import math
 from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
 import msgspec
-import nats.errors
 import structlog
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
-from nats.js.errors import NotFoundError
-from nats.js.object_store import ObjectStore
 
-from core.bus.connection import ApiError, Bus, checked
-from core.bus.streams import Stored, direct_get, find
-from core.cache import ByteCache
+from core.bus.connection import WRONG_LAST_SEQUENCE, ApiError, Bus, checked
+from core.bus.streams import Stored, direct_get, find, purge
 from core.config.redaction import redactor
 from core.errors import Conflict, Invalid, Unavailable
-from core.events import Aggregate, Blob, Event, Opaque, Record, decode, encode, unreadable, written
+from core.events import Aggregate, Event, Opaque, Record, decode, encode, unreadable, written
 from core.ids import now, uuid7
 from core.lifecycle import TEMPORARY, USED_TOOLS, WEBHOOK
+from core.log.blobs import Blobs, sha256_of
+from core.log.erasure import Eraser
 from core.traces import TRACEPARENT
 
 log = structlog.get_logger("sika.log")
@@ -64,7 +62,6 @@ LABELS = "Sika-Labels"
 AUDIENCE = "Sika-Audience"
 _LABEL_OF = {"webhooks": WEBHOOK, "janitor": TEMPORARY, "workspace": USED_TOOLS}
 """Instead of labels, older logs name actors in the header `AUDIENCE`."""
-WRONG_LAST_SEQUENCE = frozenset({10071, 10164})
 UNDECIDED = frozenset({10201, 10176, 10158, 10008})
 """Errors that leave the outcome open: an id of the batch is there already; the server that had the beginning of the
 batch is lost; an earlier message waits for a majority; the server is not ready. The leader is asked, and if it has no
@@ -76,8 +73,6 @@ APPEND_SECONDS = 30.0
 """Timeout of an append whose outcome is open: then it raises `Unavailable`."""
 READ_SECONDS = 30.0
 """Timeout of a read that waits for a replica to catch up with the leader."""
-CACHE_BYTES = 32 << 20
-"""Limit of the cache of bodies from the object store."""
 PAGE = 256
 """Messages per batched direct get; the server allows 1 024."""
 IDLE_SECONDS = 5.0
@@ -99,7 +94,8 @@ class EventLog:
         """Stream sequence up to which every listener has been served."""
         self._stream = bus.names.stream("log")
         self._listeners: dict[Aggregate | None, set[Listener]] = {}
-        self._blobs = _Blobs(bus)
+        self._blobs = Blobs(bus)
+        self._eraser = Eraser(bus, self._blobs)
         self._active = False
         self._live: Subscription | None = None
         self._handled = 0
@@ -155,7 +151,7 @@ class EventLog:
         try:
             last = await self._store(aggregate, messages, expected, extra, deadline)
         except Conflict:
-            await self._blobs.delete(aggregate, [_sha256(r.raw) for r, c in zip(records, claims, strict=True) if c])
+            await self._blobs.erase(aggregate, [sha256_of(r.raw) for r, c in zip(records, claims, strict=True) if c])
             raise
         for number, record in enumerate(reversed(records)):
             record.seq = last - number
@@ -324,18 +320,32 @@ class EventLog:
         return await self.bus.api(f"STREAM.INFO.{self._stream}")
 
     async def purge(self, aggregate: Aggregate, *, before: int | None = None) -> None:
-        """Deletes an aggregate's events before a sequence (default: all but the last, the tombstone), and their bodies.
-        The bodies go first, so that a repeated purge finds them after an interrupted one. May be repeated.
+        """Deletes an aggregate's events before a sequence (default: all but the last). For counters, whose events carry
+        nothing that people wrote: the bytes stay on the disk, and can no longer be erased. May be repeated.
         """
-        first = await self.tip(aggregate) if before is None else before
-        if not first:
-            return
-        blobs: dict[bool, set[str]] = {True: set(), False: set()}
-        async for record in self._heads(aggregate, 0):
-            if record.head.blob is not None:
-                blobs[record.seq < first].add(record.head.blob.sha256)
-        await self._blobs.delete(aggregate, blobs[True] - blobs[False])
-        await self.bus.api(f"STREAM.PURGE.{self._stream}", {"filter": self.bus.names.log(aggregate), "seq": first})
+        if first := await self.tip(aggregate) if before is None else before:
+            await purge(self.bus, "log", self.bus.names.log(aggregate), before=first)
+
+    async def erase(
+        self,
+        aggregate: Aggregate,
+        *,
+        before: int | None = None,
+        only: Callable[[Record], bool] | None = None,
+        seconds: float = math.inf,
+    ) -> bool:
+        """Overwrites an aggregate's events on the disk and deletes them: those before a sequence (default: all but the
+        last, the tombstone), or of these the ones that `only` selects. Returns False if `seconds` passed before the
+        end: call again. Append what makes the events obsolete first. See `core.log.erasure`. Raises `Unavailable`.
+        """
+        last = await self.tip(aggregate) if before is None else before
+        records = self.read(aggregate, upto=max(0, last - 1), bodies=only is not None)
+        if only is not None:
+            records = (record async for record in records if only(record))
+        done = await self._eraser.erase(records, seconds)
+        if done and before is None and only is None:
+            await self._blobs.erase_rest(aggregate)
+        return done
 
     async def _page(self, subject: str, start: int, limit: int | None = None) -> tuple[list[Record], bool]:
         """Returns up to `limit` (default: PAGE) records of a subject (or filter) from a sequence on, and whether there
@@ -585,94 +595,3 @@ def _labels(header: Callable[[str], str | None]) -> frozenset[str]:
         return frozenset(labels.split(","))
     audience = (header(AUDIENCE) or "").split(",")
     return frozenset(_LABEL_OF[name] for name in audience if name in _LABEL_OF)
-
-
-class _Blobs:
-    """Bodies too big for the log, in JetStream's object store. They are named by aggregate and hash, so that erasing
-    finds them.
-    """
-
-    def __init__(self, bus: Bus) -> None:
-        self._bus = bus
-        self._store: ObjectStore | None = None
-        self._recent: ByteCache[str, bytes] = ByteCache(CACHE_BYTES)
-        self._fetching: dict[str, asyncio.Future[bytes]] = {}
-        """Downloads in progress: several listeners fetch the same bodies."""
-
-    async def put(self, aggregate: Aggregate, body: bytes, deadline: float) -> Blob:
-        """Stores a body. Retries until a `deadline` of the loop's clock: under its hash that is harmless."""
-        blob = Blob(_sha256(body), len(body))
-        while True:
-            try:
-                with _translated_errors():
-                    await (await self._open()).put(_blob_name(aggregate, blob.sha256), body)
-                return blob
-            except Unavailable:
-                if asyncio.get_running_loop().time() > deadline:
-                    raise
-            await asyncio.sleep(0.2)
-
-    async def get(self, record: Record) -> bytes:
-        """Returns a record's body. Raises `Invalid` if it is lost or damaged, `Unavailable`."""
-        assert record.head.blob
-        name = _blob_name(record.aggregate, record.head.blob.sha256)
-        body = self._recent.get(name)
-        while body is None and (fetching := self._fetching.get(name)):
-            await asyncio.wait([fetching])
-            body = self._recent.get(name)
-        if body is None:
-            self._fetching[name] = asyncio.get_running_loop().create_future()
-            try:
-                body = await self._download(name, record)
-                self._recent.put(name, body, len(body))
-            finally:
-                self._fetching.pop(name).cancel()
-        return body
-
-    async def _download(self, name: str, record: Record) -> bytes:
-        assert record.head.blob
-        try:
-            with _translated_errors():
-                async with asyncio.timeout(READ_SECONDS):
-                    body = (await (await self._open()).get(name)).data or b""
-        except NotFoundError as error:
-            raise Invalid(f"event {record.id}: its body {name} is not in the object store") from error
-        if _sha256(body) != record.head.blob.sha256:
-            raise Invalid(f"event {record.id}: its body does not match its hash")
-        return body
-
-    async def delete(self, aggregate: Aggregate, hashes: Collection[str]) -> None:
-        """Deletes bodies of an aggregate; missing ones are no error."""
-        for sha256 in hashes:
-            name = _blob_name(aggregate, sha256)
-            self._recent.drop(name)
-            with suppress(NotFoundError), _translated_errors():
-                await (await self._open()).delete(name)
-
-    async def _open(self) -> ObjectStore:
-        if self._store is None:
-            js = self._bus.nc.jetstream()
-            try:
-                self._store = await js.object_store(self._bus.names.blobs)
-            except NotFoundError:
-                self._store = await js.create_object_store(self._bus.names.blobs, replicas=self._bus.replicas)
-        return self._store
-
-
-@contextmanager
-def _translated_errors() -> Iterator[None]:
-    """Raises nats-py's errors as `Unavailable`, except `NotFoundError`, which is for the caller."""
-    try:
-        yield
-    except NotFoundError:
-        raise
-    except (nats.errors.Error, OSError, TimeoutError) as error:
-        raise Unavailable(f"object store: {str(error) or type(error).__name__}") from error
-
-
-def _sha256(body: bytes) -> str:
-    return hashlib.sha256(body).hexdigest()
-
-
-def _blob_name(aggregate: Aggregate, sha256: str) -> str:
-    return f"{aggregate.kind}.{aggregate.id}.{sha256}"

@@ -43,7 +43,7 @@ _WORDS: Mapping[Any, Word] = {
     "respond": "reject",
     "no": "reject",
 }
-"""Decisions as Sika, LangChain (`HumanInTheLoopMiddleware`) and older agent inboxes name them."""
+"""Decisions in answers. The log has an answer as its client sent it: all spellings that clients have are read here."""
 _SPACE = uuid.UUID("6c8f1f0e-0f5b-4c55-9a35-3c1f1c3b6a0d")
 
 
@@ -69,8 +69,8 @@ def approval_id(call: str, digest: str) -> str:
 
 
 def question(request: ApprovalRequested, error: str = "") -> Interrupt:
-    """Returns the interrupt shown to the person, in the shape of LangChain's `HITLRequest`. `error` says why the last
-    answer was refused.
+    """Returns the interrupt shown to the person. The log keeps its value, which clients read as a `HITLRequest`.
+    `error` says why the last answer was refused.
     """
     value: Json = {
         "type": "approval",
@@ -121,7 +121,7 @@ def _single(answer: Any, tool: str) -> Verdict:
 
 
 def _inbox(word: Word, answer: Json, tool: str) -> Verdict:
-    """Parses a decision in the form of LangChain, or of older inboxes, which carry everything in `args`."""
+    """Parses a decision that has a `type`, or that carries everything in `args`."""
     args = answer.get("args")
     if word != "edit":
         return Verdict(word, None, _text(answer.get("message") or (args if isinstance(args, str) else None)))

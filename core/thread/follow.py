@@ -29,7 +29,6 @@ from core.errors import Unavailable
 from core.events import Record, thread
 from core.log.store import EventLog
 from core.thread.previews import RunPreview, decoded, stored
-from core.thread.state import Run
 
 READ_BATCH = 50
 """Facts in a batch that is read from the log."""
@@ -46,7 +45,19 @@ class Beat:
 BEAT: Final = Beat()
 Item = Record | RunPreview | Beat
 Batch = list[Item]
-Audible = Callable[[], Iterable[Run]]
+
+
+class Speaker(Protocol):
+    """A run, or a subagent's, whose previews are followed."""
+
+    @property
+    def id(self) -> str: ...
+
+    @property
+    def status(self) -> str: ...
+
+
+Audible = Callable[[], Iterable[Speaker]]
 """The runs whose previews are followed; asked before each wait."""
 
 
@@ -144,7 +155,7 @@ class Follower:
             self._seq = item.seq
         return not isinstance(item, _Wake) and (not isinstance(item, RunPreview) or item.run in self._heard)
 
-    async def _attend(self, runs: Iterable[Run]) -> None:
+    async def _attend(self, runs: Iterable[Speaker]) -> None:
         """Follow the previews of these runs and of no others."""
         wanted = {run.id: run for run in runs}
         for run_id in self._heard.keys() - wanted.keys():

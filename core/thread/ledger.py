@@ -1,4 +1,4 @@
-"""What was used of a day, by user and by everybody: exact, whichever process counts.
+"""The usage of a day, by user and in total: exact, whichever process counts.
 
 A user's ledger is one aggregate: of the newest day, each run with all that it has used so far. Saying the same again
 changes nothing, so a run may be posted any number of times: before each model call, and before its end. The ledger of
@@ -66,7 +66,7 @@ class Ledger(msgspec.Struct, frozen=True):
 
 
 class Today(msgspec.Struct, frozen=True):
-    """What was used today: by one user, and by everybody."""
+    """The usage of today: of one user, and of all."""
 
     user: Used = {}
     everybody: Used = {}
@@ -100,7 +100,7 @@ def posted(ledger: Ledger, day: str, key: str, used: Used) -> list[Event]:
     """Returns the event that brings an entry up to date; none if it is, or if the day is over. Entries only grow."""
     entries = ledger.entries if ledger.day == day else {}
     known = entries.get(key, {})
-    grown = {model: _larger(known.get(model, Tokens()), used.get(model, Tokens())) for model in {**known, **used}}
+    grown = {model: known.get(model, Tokens()).at_least(used.get(model, Tokens())) for model in {**known, **used}}
     if ledger.day > day or grown == known:
         return []
     stated = {**entries, key: grown} if _is_whole(ledger) else {key: grown}
@@ -156,10 +156,6 @@ class Ledgers:
 def _is_whole(ledger: Ledger) -> bool:
     """Tells if the next post states all entries."""
     return ledger.count % KEPT == KEPT - 1
-
-
-def _larger(one: Tokens, other: Tokens) -> Tokens:
-    return Tokens(*map(max, one, other))
 
 
 def _counts(used: Used) -> dict[str, Counts]:

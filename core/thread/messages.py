@@ -1,35 +1,23 @@
-"""Messages as clients read them: the log leaves defaults out, LangChain's dumps have every field."""
+"""Keys that the server sets in messages, and the duration of a run at its last answer."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import datetime
 
-from core.events import Json, Message
+from core.events import Message
 from core.thread.state import Run, ThreadState
-
-_COMMON: Json = {"content": "", "additional_kwargs": {}, "response_metadata": {}, "type": "", "name": None, "id": None}
-_OF_TYPE: Mapping[str, Json] = {
-    "ai": {**_COMMON, "tool_calls": [], "invalid_tool_calls": [], "usage_metadata": None},
-    "tool": {**_COMMON, "tool_call_id": None, "artifact": None, "status": "success"},
-}
-
 
 REMINDER = "reminder"
 """Key of `additional_kwargs`: text that the model reads right before the message (decision 11)."""
 UPLOADS_BLOCK = "uploads_block"
 """Key of `additional_kwargs`: number of characters of the content, or of its first block, that the server wrote."""
-RESERVED = frozenset({REMINDER, UPLOADS_BLOCK, "dynamic_context_reminder"})
+MEMORY = "memory"
+"""Key of `additional_kwargs`: references to what the model is told of the memory with the message
+(`core.memory.inject`).
+"""
+RESERVED = frozenset({REMINDER, UPLOADS_BLOCK, MEMORY, "dynamic_context_reminder"})
 """Keys of `additional_kwargs` that only the server sets; those of clients are ignored."""
-
-
-def full(message: Message) -> Json:
-    """Returns the message with every field of its type. Entries of `tool_calls` that are no objects are left out."""
-    dump = {**_OF_TYPE.get(str(message.get("type")), _COMMON), **message}
-    if calls := message.get("tool_calls"):
-        calls = calls if isinstance(calls, list) else []
-        dump["tool_calls"] = [{"type": "tool_call", **call} for call in calls if isinstance(call, dict)]
-    return dump
 
 
 def timed(message: Message, run: Run | None) -> Message:

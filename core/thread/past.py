@@ -1,4 +1,4 @@
-"""What a thread holds of its past: its commits and its runs, however many, at the size of the newest.
+"""The past of a thread: its commits and runs, however many, at the size of the newest.
 
 Theory of operation
 -------------------
@@ -41,13 +41,14 @@ from core.events import (
     WebhookFailed,
 )
 from core.lifecycle import Status
+from core.thread.tokens import Tokens
 
 T = TypeVar("T")
 
 PAGE = 64
 """Commits, or runs, of one page. As many to twice as many of the newest are in no page."""
 DECODED_BYTES = 8 << 20
-"""Of the encoded form of the pages that stay decoded."""
+"""Limit of the encoded size of the pages that stay decoded."""
 COMPRESSED_BYTES = 512 * 1024
 """A bigger page stays as it is: compressing it would hold up others."""
 FRAME_BYTES = 64 * 1024
@@ -63,7 +64,7 @@ class Commit(NamedTuple):
     parent: int
     patch: Mapping[str, Any]
     source: str
-    """`input`, `loop`, `update` or `fork`, as LangGraph names them."""
+    """`input`, `loop`, `update` or `fork`."""
     node: str
     at: str
     run: str | None
@@ -71,7 +72,9 @@ class Commit(NamedTuple):
 
     @property
     def after_root(self) -> bool:
-        """Whether it is the first on its branch that brought what a person said, in this thread or the one copied."""
+        """Tells whether it is the first on its branch that brought what a person said, in this thread or the one
+        copied.
+        """
         return self.parent < 0 and self.source in ("input", "fork")
 
 
@@ -82,8 +85,22 @@ class Intent(NamedTuple):
     event: ToolRequested
 
 
+class Delegation(msgspec.Struct, frozen=True, kw_only=True):
+    """A tool call that a subagent answers."""
+
+    call_id: str
+    name: str
+    description: str = ""
+    model: str | None = None
+    messages: int = 0
+    """Number of its answers that were reported."""
+    tokens: Tokens = Tokens()
+    ended: str = ""
+    """The status with which it has ended."""
+
+
 class Run(msgspec.Struct, kw_only=True):
-    """What the log says about one run. Treat as frozen: only `fold` makes new ones, and changes them while it does."""
+    """One run, as the log has it. Treat as frozen: only `fold` makes new ones, and changes them while it does."""
 
     id: str
     request: RunRequested
@@ -95,7 +112,7 @@ class Run(msgspec.Struct, kw_only=True):
     stalled: int = 0
     """Attempts since the last one that got anything done, but for those that were suspended."""
     suspensions: int = 0
-    """How often in a row a worker gave the run back, as a part of the system did not answer."""
+    """Consecutive times that a worker gave the run back, as a part of the system did not answer."""
     worker: str = ""
     lease: int = 0
     delivery: int = 0
@@ -121,17 +138,21 @@ class Run(msgspec.Struct, kw_only=True):
     """Id of the last message that it said."""
     intents: Mapping[str, Intent] = {}
     """Tool calls that were started and have no outcome yet, by call id."""
+    subagents: Mapping[str, Delegation] = {}
+    """By the id of the subagent, oldest first."""
     steers: tuple[Message, ...] = ()
     """Messages for the agent that it has not taken in yet."""
     answers: Mapping[str, tuple[Any, ...]] = {}
-    """What people answered to the questions of tool calls that are not done yet, by call id, in order."""
+    """Answers of people to the questions of unfinished tool calls, by call id, in order."""
     notes: tuple[Message, ...] = ()
-    """What policies have to tell the model at its next call."""
+    """Notes of policies for the model's next call."""
+    stopped_by: str = ""
+    """The policy that made the last answer the final one."""
     again: bool = False
     """The model is to be asked again although it was done."""
     removed: bool = False
     webhook: WebhookDelivered | WebhookFailed | None = None
-    """What became of the last try to post the outcome."""
+    """The result of the last attempt to post the outcome."""
 
     @property
     def open(self) -> bool:
@@ -143,7 +164,7 @@ class Run(msgspec.Struct, kw_only=True):
 
     @property
     def shown(self) -> bool:
-        """Whether people and programs get to see it."""
+        """Tells whether people and programs get to see it."""
         return self.status != "rolled_back" and not self.removed
 
 
@@ -253,7 +274,7 @@ class Commits(Sequence[Commit]):
 
     @property
     def tail(self) -> Sequence[Commit]:
-        """Those that are in no page."""
+        """Returns those that are in no page."""
         return self._tail
 
     @property
@@ -352,8 +373,8 @@ class Commits(Sequence[Commit]):
         return f"Commits({list(self)!r})"
 
 
-def _equal(one: object, other: object) -> bool:
-    return one == other
+def _equal(first: object, other: object) -> bool:
+    return first == other
 
 
 # ── runs ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -370,9 +391,9 @@ class Runs(MutableMapping[str, Run]):
         self._pages = list(pages)
         self._tail = dict(tail or {})
         self._changed = dict(changed)
-        """Those in pages that have changed since."""
+        """Returns those in pages that have changed since."""
         self._mine = True
-        """Whether the two indexes are nobody else's. One that is shared is copied before it is changed."""
+        """True if the two indexes are nobody else's. One that is shared is copied before it is changed."""
         self._places: dict[str, int] = {}
         self._answers: dict[str, int] = {}
         for number, page in enumerate(self._pages):
@@ -384,7 +405,7 @@ class Runs(MutableMapping[str, Run]):
 
     @property
     def tail(self) -> Mapping[str, Run]:
-        """Those that are in no page: all open ones, and the newest of the others."""
+        """Returns those that are in no page: all open ones, and the newest of the others."""
         return self._tail
 
     @property
@@ -403,7 +424,7 @@ class Runs(MutableMapping[str, Run]):
         return chain(self._changed.values(), self._tail.values())
 
     def open(self) -> Iterator[Run]:
-        """Those that have not ended, oldest first."""
+        """Returns those that have not ended, oldest first."""
         return (run for run in self.recent() if run.open)
 
     def undone(self) -> frozenset[str]:

@@ -1,11 +1,11 @@
-"""Pruning of a thread: checkpoints, runs and bodies of big events are removed; its metadata and values stay."""
+"""Pruning of a thread: checkpoints and runs are removed, metadata and values stay. The janitor erases the events."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Literal
 
-from core.events import Event, Json, ThreadExpirySet, ThreadPruned, thread
+from core.events import Event, Json, ThreadExpirySet, ThreadPruned
 from core.thread import goals
 from core.thread.messages import last_answers, timed
 from core.thread.runs import thread_metadata
@@ -35,7 +35,7 @@ async def prune(threads: Threads, thread_id: str, *, user: str | None = None, ac
     state, _ = await threads.decide(thread_id, decide, actor=actor)
     if not prunable(state) or user not in (None, state.user):
         return False
-    await _purge(threads, thread_id)
+    await threads.drop(thread_id)
     return True
 
 
@@ -48,11 +48,3 @@ def _values(state: ThreadState) -> Json:
 
 def prunable(state: ThreadState) -> bool:
     return state.exists and state.status != "busy" and state.paused is None
-
-
-async def _purge(threads: Threads, thread_id: str) -> None:
-    """Purges the events before the newest `thread.pruned`. Idempotent."""
-    records = [record async for record in threads.log.read(thread(thread_id))]
-    pruned = next((record.seq for record in reversed(records) if record.type == "thread.pruned"), None)
-    if pruned is not None:
-        await threads.purge(thread_id, before=pruned)

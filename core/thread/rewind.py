@@ -63,7 +63,7 @@ def rewound(state: ThreadState, run: Run, seq: int) -> ThreadState | None:
 
 
 def _at_work(run: Run, seq: int, begun: int) -> bool:
-    """Whether a run was at work at any time from `seq` to `begun`."""
+    """Tells whether a run was at work at any time from `seq` to `begun`."""
     started = run.started_seq
     return started is not None and started < begun and (run.ended_seq is None or run.ended_seq > seq)
 

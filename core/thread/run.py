@@ -43,6 +43,7 @@ from __future__ import annotations
 import asyncio
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
@@ -159,7 +160,7 @@ class Journal(Protocol):
         ...
 
     def answers(self, call_id: str) -> Sequence[Any]:
-        """What people answered to a tool call's questions, in the order of the questions."""
+        """Returns the answers of people to a tool call's questions, in the order of the questions."""
         ...
 
     async def tool_requested(self, call_id: str, name: str, effect: Effect, args: Json) -> ToolCompleted | None:
@@ -176,7 +177,7 @@ class Journal(Protocol):
 
     @property
     def stopping(self) -> bool:
-        """Whether a person asked the run to stop (and not the process)."""
+        """Tells whether a person asked the run to stop (and not the process)."""
         ...
 
 
@@ -242,6 +243,8 @@ class OwnedRun:
         """Why nothing can be decided about the run here any more."""
         self.unstored = False
         """The log did not answer: nothing can be appended."""
+        self.idle: Callable[[], AbstractContextManager[None]] = nullcontext
+        """Gives the run's slot to others while it waits for other runs of its actor."""
 
     @property
     def run(self) -> Run:
@@ -449,13 +452,17 @@ class RunActor(Actor[RunRequested]):
         somebody steered the run at its end. Cancelled when the run is to stop or the process drains.
         """
 
+    def deadline(self, run: OwnedRun) -> tuple[float, float]:
+        """Returns the most seconds that a run may take, and how many an attempt that begins now has of them."""
+        return self.run_seconds, self.run_seconds
+
     async def before_end(self, run: OwnedRun) -> None:
         """Called before the run's last event, however it ends; again if that event is not appended. `Unavailable`
         gives the run back.
         """
 
     async def stopped(self, run: OwnedRun, open_calls: list[Json]) -> None:
-        """The run was stopped by a person while these tool calls were open: end their effects."""
+        """The run stops, at a person's wish or by an error, while these tool calls are open: end their effects."""
 
     async def work(self, wakeup: Wakeup, worker: Worker) -> None:
         """Do everything there is to do on the wake-up's thread. Returns when it is done, or is somebody else's."""
@@ -496,6 +503,7 @@ class RunActor(Actor[RunRequested]):
         """
         bind_contextvars(run=run.id)
         owned = OwnedRun(self.name, worker, wakeup.aggregate.id, state, run)
+        owned.idle = wakeup.idle
         worker.owned.add(run.id)
         try:
             with worker.threads.log.listen(wakeup.aggregate) as listener:  # before the claim: it misses nothing
@@ -522,6 +530,7 @@ class RunActor(Actor[RunRequested]):
             if owned.broken:
                 raise owned.broken
             if isinstance(outcome, RunFailed):
+                await self.stopped(owned, self._open_calls(owned))
                 await self._close_calls(owned, "Error: the run failed before this was done.")
             end = outcome or await self._stop(owned)
             await self._before_end(owned)
@@ -550,7 +559,8 @@ class RunActor(Actor[RunRequested]):
             with anyio.CancelScope() as scope:
                 tasks.start_soon(owned.watch, listener, scope)
                 try:
-                    async with asyncio.timeout(self.run_seconds) as deadline:
+                    seconds, left = self.deadline(owned)
+                    async with asyncio.timeout(left) as deadline:
                         await self.perform(owned, prepared)
                     outcome = RunCompleted()
                 except (Paused, Failed) as end:
@@ -558,7 +568,7 @@ class RunActor(Actor[RunRequested]):
                 except (OwnershipLost, Unavailable) as error:
                     owned.broken = error
                 except TimeoutError as error:
-                    late = TooLong(f"the run had not ended after {self.run_seconds:g} s")
+                    late = TooLong(f"the run had not ended after {seconds:g} s")
                     outcome = _failed(owned, late if deadline.expired() else error)
                 except Exception as error:  # of a model, a tool, a policy: the run failed, the worker did not
                     outcome = _failed(owned, error)
@@ -581,7 +591,7 @@ class RunActor(Actor[RunRequested]):
 
     async def _stop(self, owned: OwnedRun) -> Event:
         """Close what is open, as a person asked the run to stop."""
-        await self.stopped(owned, unanswered(owned.state.messages) if owned.run.attempt else [])
+        await self.stopped(owned, self._open_calls(owned))
         if owned.run.cancel == "rollback":
             return RunRolledBack()
         await self._close_calls(owned, "Error: cancelled by the user before it finished.")
@@ -589,9 +599,12 @@ class RunActor(Actor[RunRequested]):
 
     async def _close_calls(self, owned: OwnedRun, text: str) -> None:
         """No provider takes a conversation with calls that have no outcome."""
-        for call in unanswered(owned.state.messages) if owned.run.attempt else []:
+        for call in self._open_calls(owned):
             message = tool_message(CallRef.of(owned, call["id"]), call["name"], text, "error")
             await owned.tool_completed(ToolCompleted(call_id=call["id"], message=message))
+
+    def _open_calls(self, owned: OwnedRun) -> list[Json]:
+        return unanswered(owned.state.messages) if owned.run.attempt else []
 
 
 def _failed(owned: OwnedRun, error: Exception) -> RunFailed:

@@ -1,4 +1,4 @@
-"""How a thread's state is written in a snapshot: its pages as they are, and one head with all the rest."""
+"""The form of a thread's state in a snapshot: its pages as they are, and one head with all the rest."""
 
 from __future__ import annotations
 
@@ -18,14 +18,22 @@ from core.thread.state import ThreadState, places_of
 
 MESSAGES = 256
 """Messages of one block: encoded and decoded in a piece, while everything else waits."""
-_CODE = ("core.events", "core.lifecycle", "core.log.snapshots", "core.thread.past", "core.thread.state", __name__)
-"""What a snapshot depends on. A change of any of them makes another version."""
+_CODE = (
+    "core.events",
+    "core.lifecycle",
+    "core.log.snapshots",
+    "core.thread.past",
+    "core.thread.state",
+    "core.thread.tokens",
+    __name__,
+)
+"""Modules that a snapshot depends on. A change of any of them makes another version."""
 _APART = ("commits", "runs", "places")
 """Fields of the state that are written otherwise, or follow from the others."""
 
 
 class _Past(msgspec.Struct):
-    """What of commits and runs is in no page."""
+    """The commits and runs that are in no page."""
 
     commits: list[Commit]
     pace: tuple[int, int]

@@ -26,6 +26,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, NamedTuple, TypeVar, get_args
 
+import msgspec
+
 from core import lifecycle
 from core.events import (
     ApprovalRequested,
@@ -53,6 +55,9 @@ from core.events import (
     RunSteered,
     RunSuspended,
     StatePatched,
+    SubagentCompleted,
+    SubagentProgressed,
+    SubagentStarted,
     ThreadAnnotated,
     ThreadCreated,
     ThreadErased,
@@ -68,14 +73,15 @@ from core.events import (
 from core.lifecycle import ENDS
 from core.thread import goals
 from core.thread.past import Commit as Commit
-from core.thread.past import Commits, Runs
+from core.thread.past import Commits, Delegation, Runs
 from core.thread.past import Intent as Intent
 from core.thread.past import Run as Run
+from core.thread.tokens import reported, tokens_of
 
 T = TypeVar("T")
 
 REMOVE_ALL = "__remove_all__"
-"""Id of a `remove` message that clears the list (LangGraph's `REMOVE_ALL_MESSAGES`)."""
+"""Id of a `remove` message that clears the list. Patches in the log have it, so it stays what LangGraph calls it."""
 
 MAX_PROBLEMS = 100
 _NEAR = 100
@@ -83,12 +89,16 @@ _NEAR = 100
 ROOT = 0
 """Sequence that stands for the checkpoint before the first input of a thread: there is no commit with it."""
 
+STOPPED = "stopped"
+"""The action of a decision by which an answer became the final one."""
 CLARIFICATION = "clarification:"
-"""How the id of a tool message begins that is a question to the person."""
+"""Prefix of the ids of tool messages that are questions to the person."""
 TITLED = "TitleMiddleware.after_model"
 """The web page's name of the step that gives a conversation its title."""
 COMPACTED = "SummarizationMiddleware.before_model"
-"""What the web page knows the step as that replaces a conversation by its summary (contract runtime §5.10)."""
+"""Node of the step that replaces a conversation by its summary. Copies of threads write the nodes of their steps into
+the log, so this name stays what the web page knows (contract runtime §5.10).
+"""
 
 
 class Approval(NamedTuple):
@@ -150,9 +160,9 @@ class ThreadState:
     paused: RunPaused | None = None
     """Where the last run stopped, until another one starts."""
     answers: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
-    """What was answered before to the questions of the tool calls the thread is paused at."""
+    """Earlier answers to the questions of the tool calls that the thread is paused at."""
     steers: tuple[Message, ...] = ()
-    """What the paused run was told and did not come to hear: for the one that goes on."""
+    """Steering messages that the paused run did not read: for the one that goes on."""
     feedback: Mapping[str, Feedback] = field(default_factory=dict)
     expiry: Expiry | None = None
     approvals: Mapping[str, Approval] = field(default_factory=dict)
@@ -184,7 +194,7 @@ class ThreadState:
 
     @property
     def status(self) -> str:
-        """`idle`, `busy`, `interrupted` or `error`: what the LangGraph Platform calls the thread's status."""
+        """`idle`, `busy`, `interrupted` or `error`."""
         if any(self.runs.open()):
             return "busy"
         if self.paused:
@@ -206,7 +216,7 @@ class ThreadState:
         return after - 1 if after and self.commits[after - 1].seq == seq else -1
 
     def has_checkpoint(self, seq: int) -> bool:
-        """Whether a run or a patch can start from there."""
+        """Tells whether a run or a patch can start from there."""
         return self.commit_at(seq) >= 0 or (seq == ROOT and any(commit.after_root for commit in self.commits))
 
     def chain(self, index: int) -> Iterator[int]:
@@ -223,7 +233,7 @@ class ThreadState:
         return self.commits[index].seq if index >= 0 else 0
 
     def used_tools(self, run: Run) -> bool:
-        """Whether a run called any tool, which may have had effects."""
+        """Tells whether a run called any tool, which may have had effects."""
         for commit in reversed(self.commits):
             if run.started_seq is None or commit.seq < run.started_seq:
                 break
@@ -248,7 +258,7 @@ def fold(records: Iterable[Record], start: ThreadState | None = None) -> ThreadS
 
 
 class Before(NamedTuple):
-    """What a fact changed, as it was before: for those who show the change. It costs the same in any thread."""
+    """The values that a fact changed, as they were before it. It costs the same in any thread."""
 
     head: int
     commits: Sequence[Commit]
@@ -271,7 +281,9 @@ class Folding:
         self._before = self._now(None)
 
     def apply(self, record: Record) -> Before:
-        """What was before the fact. The newest fact may be applied again: the second time it changes nothing."""
+        """Returns what was before the fact. The newest fact may be applied again: the second time it
+        changes nothing.
+        """
         if record.seq > self.state.seq:
             self._before = self._now(record.run)
             _apply(self.state, record)
@@ -320,7 +332,7 @@ def tool_calls(message: Message) -> list[Json]:
 
 
 def next_nodes(messages: Sequence[Message]) -> list[str]:
-    """What the agent would do next on these messages, in LangGraph's names of `create_agent`'s nodes."""
+    """Returns what the agent would do next on these messages: `tools`, `model` or nothing."""
     if not messages:
         return []
     if unanswered(messages):
@@ -329,7 +341,9 @@ def next_nodes(messages: Sequence[Message]) -> list[str]:
 
 
 def asks_person(messages: Sequence[Message]) -> bool:
-    """Whether the agent has asked the person something, and waits for the next message (contract runtime §5.19)."""
+    """Tells whether the agent has asked the person something, and waits for the next message (contract
+    runtime §5.19).
+    """
     for message in reversed(messages):
         if message.get("type") != "tool":
             return False
@@ -339,7 +353,7 @@ def asks_person(messages: Sequence[Message]) -> bool:
 
 
 def patch_of(record: Record, state: ThreadState) -> tuple[Mapping[str, Any], str, str] | None:
-    """What a record does to the values, as (patch, source, node); None if it does not change them."""
+    """Returns what a record does to the values, as (patch, source, node); None if it does not change them."""
     match record.event:
         case ModelCompleted(message=message):
             return {"messages": [message]}, "loop", "model"
@@ -502,6 +516,39 @@ def _approval_resolved(state: ThreadState, record: Record, event: ApprovalResolv
         state.approvals = {**state.approvals, event.approval: approval._replace(resolved=event)}
 
 
+def _subagent_started(state: ThreadState, record: Record, event: SubagentStarted) -> None:
+    if run := state.runs.get(record.run or ""):
+        new = Delegation(call_id=event.call_id, name=event.name, description=event.description, model=event.model)
+        _delegate(state, run, event.subagent, run.subagents.get(event.subagent, new))
+
+
+def _subagent_progressed(state: ThreadState, record: Record, event: SubagentProgressed) -> None:
+    run, subagent = _delegated(state, record, event.call_id)
+    if run is not None and (known := run.subagents[subagent]).messages < event.index:
+        tokens = known.tokens.plus(tokens_of(event.message))
+        _delegate(state, run, subagent, msgspec.structs.replace(known, messages=event.index, tokens=tokens))
+
+
+def _subagent_completed(state: ThreadState, record: Record, event: SubagentCompleted) -> None:
+    run, subagent = _delegated(state, record, event.call_id)
+    if run is not None and not (known := run.subagents[subagent]).ended:
+        tokens = known.tokens.at_least(reported(event.usage, calls=0))
+        _delegate(state, run, subagent, msgspec.structs.replace(known, ended=event.status, tokens=tokens))
+
+
+def _delegated(state: ThreadState, record: Record, call_id: str) -> tuple[Run | None, str]:
+    """Returns the run, and the newest subagent that was given the call: some models repeat ids of calls."""
+    run = state.runs.get(record.run or "")
+    given = [name for name, known in run.subagents.items() if known.call_id == call_id] if run else []
+    return (run, given[-1]) if given else (None, "")
+
+
+def _delegate(state: ThreadState, run: Run, subagent: str, delegation: Delegation) -> None:
+    changed = copy.copy(run)
+    changed.subagents = {**run.subagents, subagent: delegation}
+    state.runs[run.id] = changed
+
+
 _OF_THREAD: Mapping[type[Event], Callable[[ThreadState, Record, Any], None]] = {
     ThreadCreated: _created,
     ThreadAnnotated: _annotated,
@@ -516,6 +563,9 @@ _OF_THREAD: Mapping[type[Event], Callable[[ThreadState, Record, Any], None]] = {
     ContextCompacted: _compaction,
     ApprovalRequested: _approval_requested,
     ApprovalResolved: _approval_resolved,
+    SubagentStarted: _subagent_started,
+    SubagentProgressed: _subagent_progressed,
+    SubagentCompleted: _subagent_completed,
     **dict.fromkeys(get_args(goals.GoalChanged), _goal_changed),
 }
 
@@ -597,6 +647,7 @@ def _model_completed(state: ThreadState, record: Record, run: Run, event: ModelC
     run.stalled, run.suspensions, run.turn_seq = 0, 0, record.seq
     run.said, run.answer = record.id, str(event.message.get("id"))
     run.notes = _notes(event.decisions)
+    run.stopped_by = next((one.policy for one in event.decisions if one.action == STOPPED), "")
     run.again = any(decision.again for decision in event.decisions)
     _commit_patch(state, record, state.head)
 
@@ -659,7 +710,7 @@ _OF_RUN: Mapping[type[Event], Callable[[ThreadState, Record, Run, Any], None]] =
     WebhookDelivered: _posted,
     WebhookFailed: _posted,
 }
-"""What an event of a run changes besides the status. The run is a copy that the thread gets afterwards."""
+"""Changes of an event of a run besides the status. The run is a copy that the thread gets afterwards."""
 _ASIDE: frozenset[type[Event]] = frozenset((ModelFailed, RunRemoved, WebhookDelivered, WebhookFailed))
 """Events that are not the cause of a run's next one, and do not count as its newest."""
 
@@ -673,7 +724,7 @@ def _without(mapping: Mapping[str, T], key: str) -> Mapping[str, T]:
 
 
 def answered(state: ThreadState | Before, resume: Resume) -> Mapping[str, tuple[Any, ...]]:
-    """What the tool calls the thread is paused at get: all earlier answers, and this one."""
+    """Returns what the tool calls get that the thread is paused at: all earlier answers, and this one."""
     asked = {one.id: one for one in state.paused.interrupts} if state.paused else {}
     value = resume.value
     each = value if isinstance(value, dict) and value and value.keys() <= asked.keys() else dict.fromkeys(asked, value)

@@ -7,7 +7,6 @@ from typing import Any
 
 from core.errors import Invalid, NotFound, Refused
 from core.events import Json, Message
-from core.thread.messages import full
 from core.thread.state import ThreadState
 from core.thread.usage import SUMMARY, is_summary, messages_of
 
@@ -76,9 +75,9 @@ def before(state: ThreadState, asking: Message, instead: Message) -> tuple[int, 
     commit = state.commits[_first(state, str(asking["id"]))]
     messages = [instead if message.get("id") == asking["id"] else message for message in _messages(commit.patch)]
     if commit.parent >= 0:
-        return state.commits[commit.parent].seq, {**commit.patch, "messages": [_full(message) for message in messages]}
+        return state.commits[commit.parent].seq, {**commit.patch, "messages": messages}
     removed = [] if instead["id"] == asking["id"] else [{"type": "remove", "id": asking["id"]}]
-    return commit.seq, {"messages": [*removed, _full(instead)]}
+    return commit.seq, {"messages": [*removed, instead]}
 
 
 def _first(state: ThreadState, message_id: str) -> int:
@@ -94,7 +93,3 @@ def _first(state: ThreadState, message_id: str) -> int:
 def _messages(patch: Mapping[str, Any]) -> list[Message]:
     messages = patch.get("messages")
     return [message for message in messages if isinstance(message, dict)] if isinstance(messages, list) else []
-
-
-def _full(message: Message) -> Message:
-    return message if message["type"] == "remove" else full(message)

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import reduce
 from typing import Any, NamedTuple
-
-import msgspec
 
 from core.config.settings import Pricing
 from core.events import Message
 from core.thread.previews import text_of
 from core.thread.state import COMPACTED, REMOVE_ALL, Commit, Run, ThreadState
+from core.thread.tokens import Tokens as Tokens
+from core.thread.tokens import tokens_of as tokens_of
 
 MILLION = 1_000_000
 ANSWERED_BY = "answered_by"
 """In an answer's `response_metadata`: the configured name of the model that stood in for the run's."""
 APOLOGY = "deerflow_error_fallback"
 """Key in `additional_kwargs` of an assistant message that the server wrote in the model's place (contract runtime
-§23.3).
+§23.3). Messages in the log carry it, and clients look for it: the name stays.
 """
 UNNAMED = "unknown"
 """Name of a model that no event names."""
@@ -27,22 +28,6 @@ BYTES_PER_TOKEN, TOKENS_PER_MESSAGE, TOKENS_PER_IMAGE = 4, 3, 85
 """Factors of estimates, as in `langchain_core`, but by bytes: a Chinese character costs about a token."""
 
 
-class Tokens(NamedTuple):
-    """Tokens of some model calls. `input` includes `cache_read`."""
-
-    input: int = 0
-    output: int = 0
-    cache_read: int = 0
-    calls: int = 0
-
-    @property
-    def total(self) -> int:
-        return self.input + self.output
-
-    def plus(self, other: Tokens) -> Tokens:
-        return Tokens(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
-
-
 class Size(NamedTuple):
     """The length of a conversation."""
 
@@ -50,17 +35,19 @@ class Size(NamedTuple):
     tokens: int = 0
 
 
-class RunUsage(msgspec.Struct, frozen=True):
-    """The usage of a run, in the field names of the run object. `middleware`: tokens of its summaries."""
+class RunUsage(NamedTuple):
+    """The usage of a run: by its agent, the summaries of its conversation, and its subagents. `messages`: how many it
+    added.
+    """
 
-    total_input_tokens: int = 0
-    total_output_tokens: int = 0
-    total_tokens: int = 0
-    llm_call_count: int = 0
-    lead_agent_tokens: int = 0
-    subagent_tokens: int = 0
-    middleware_tokens: int = 0
-    message_count: int = 0
+    agent: Tokens = Tokens()
+    summaries: Tokens = Tokens()
+    subagents: Tokens = Tokens()
+    messages: int = 0
+
+    @property
+    def total(self) -> Tokens:
+        return self.agent.plus(self.summaries).plus(self.subagents)
 
 
 class Price(NamedTuple):
@@ -68,16 +55,6 @@ class Price(NamedTuple):
 
     total: float | None = None
     currency: str | None = None
-
-
-def tokens_of(message: Message) -> Tokens:
-    """Returns the tokens of one model call from its answer. An answer without usage counts as a call."""
-    usage = message.get("usage_metadata")
-    if not isinstance(usage, dict):
-        return Tokens(calls=1)
-    details = usage.get("input_token_details")
-    cached = details.get("cache_read") if isinstance(details, dict) else 0
-    return Tokens(_count(usage.get("input_tokens")), _count(usage.get("output_tokens")), _count(cached), 1)
 
 
 def model_of(message: Message, run: Run | None) -> str:
@@ -91,34 +68,44 @@ def model_of(message: Message, run: Run | None) -> str:
 
 
 def of_run(state: ThreadState, run: Run) -> RunUsage:
-    """Returns the usage of a run so far. Reads the run's own steps only."""
-    lead, middleware, messages = Tokens(), Tokens(), 0
+    """Returns the usage of a run and its subagents so far. Reads the run's own steps only."""
+    agent, summaries, messages = Tokens(), Tokens(), 0
     for commit in steps_of(state, run):
         messages += len(messages_in(commit))
         if answer := answer_in(commit):
-            lead = lead.plus(tokens_of(answer))
+            agent = agent.plus(tokens_of(answer))
         elif summary := summary_in(commit):
-            middleware = middleware.plus(tokens_of(summary))
-    tokens = lead.plus(middleware)
-    return RunUsage(
-        total_input_tokens=tokens.input,
-        total_output_tokens=tokens.output,
-        total_tokens=tokens.total,
-        llm_call_count=tokens.calls,
-        lead_agent_tokens=lead.total,
-        middleware_tokens=middleware.total,
-        message_count=messages,
-    )
+            summaries = summaries.plus(tokens_of(summary))
+    subagents = _sum(delegation.tokens for delegation in run.subagents.values())
+    return RunUsage(agent, summaries, subagents, messages)
 
 
 def by_model(state: ThreadState, run: Run) -> dict[str, Tokens]:
-    """Returns the usage of a run by model."""
+    """Returns the usage of a run by model, without that of its subagents, whose runs count for themselves."""
     return _by_model(state, steps_of(state, run))
 
 
-def tokens_of_thread(state: ThreadState) -> dict[str, Tokens]:
-    """Returns the usage of all runs of a thread by model, including rolled-back ones: they were paid for."""
-    return _by_model(state, state.commits)
+def of_subagents(run: Run, *, but: str = "") -> dict[str, Tokens]:
+    """Returns the usage of a run's subagents by model, `but` that of one of them."""
+    used: dict[str, Tokens] = {}
+    for subagent, delegation in run.subagents.items():
+        if subagent != but:
+            model = delegation.model or run.model or UNNAMED
+            used[model] = used.get(model, Tokens()).plus(delegation.tokens)
+    return used
+
+
+def together(*parts: Mapping[str, Tokens]) -> dict[str, Tokens]:
+    """Returns the sums by model."""
+    return {model: _sum(part.get(model, Tokens()) for part in parts) for model in {name for p in parts for name in p}}
+
+
+def tokens_of_thread(state: ThreadState, *, but: str = "") -> dict[str, Tokens]:
+    """Returns the usage of all runs of a thread and of their subagents, `but` one of these, by model. Rolled-back runs
+    are included: they were paid for.
+    """
+    delegated = (of_subagents(run, but=but) for run in state.runs.values() if run.subagents)
+    return together(_by_model(state, state.commits), *delegated)
 
 
 def in_context(state: ThreadState) -> int:
@@ -162,13 +149,17 @@ def price(used: Mapping[str, Tokens], prices: Mapping[str, Pricing]) -> Price:
 
 def steps_of(state: ThreadState, run: Run) -> Iterator[Commit]:
     """Yields the commits of a run, oldest first."""
-    if run.started_seq is None:
-        return
-    begin = state.commits.upto(run.started_seq - 1)
-    end = len(state.commits) if run.ended_seq is None else state.commits.upto(run.ended_seq)
-    for index in range(begin, end):
+    for index in span_of(state, run):
         if (commit := state.commits[index]).run == run.id:
             yield commit
+
+
+def span_of(state: ThreadState, run: Run) -> range:
+    """Returns the indices of the commits from a run's start to its end: its own, and those written meanwhile."""
+    if run.started_seq is None:
+        return range(0)
+    end = len(state.commits) if run.ended_seq is None else state.commits.upto(run.ended_seq)
+    return range(state.commits.upto(run.started_seq - 1), end)
 
 
 def messages_in(commit: Commit) -> list[Message]:
@@ -207,6 +198,10 @@ def is_summary(patch: Mapping[str, Any]) -> bool:
         case [{"type": "remove", "id": str(removed)}, {"type": "human", "name": "summary", "id": str(identity)}, *_]:
             return removed == REMOVE_ALL and identity.startswith(f"{SUMMARY}-")
     return False
+
+
+def _sum(tokens: Iterable[Tokens]) -> Tokens:
+    return reduce(Tokens.plus, tokens, Tokens())
 
 
 def _by_model(state: ThreadState, commits: Iterable[Commit]) -> dict[str, Tokens]:
@@ -250,7 +245,3 @@ def _estimated(message: Message) -> int:
 
 def _bytes(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode(errors="replace"))
-
-
-def _count(value: Any) -> int:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0

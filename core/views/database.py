@@ -25,8 +25,16 @@ views."""
 READERS = 3
 """Connections that read: a slow question holds up few others."""
 ANSWER_SECONDS = 30.0
-"""How long a question may take."""
+"""Limit of a query's time."""
+MERGE_PAGES = 64
+"""Pages of the full-text index that are merged at one go."""
 _BESIDE = ("-wal", "-shm")
+_ERASES_WORDS = sqlite3.sqlite_version_info >= (3, 42)
+"""True if SQLite can take the words of a deleted text out of the full-text index at once. Older ones keep them until
+the index is merged as a whole.
+"""
+_UNCLEAN, _CLEAN = "PRAGMA user_version = 1", "PRAGMA user_version = 0"
+"""Says in the file whether text that was deleted may still be there, also after a crash."""
 _SHAPE = "SELECT name, sql FROM sqlite_master WHERE type IN ('table', 'view', 'index') AND sql IS NOT NULL"
 
 
@@ -48,6 +56,11 @@ class Database:
         self._idle: asyncio.Queue[aiosqlite.Connection] = asyncio.Queue()
         """Connections that read, and have nothing to do."""
         self._opened: list[aiosqlite.Connection] = []
+        self._writing = asyncio.Lock()
+        self.unclean = asyncio.Event()
+        """Text that was deleted may still be in the files: `clean` is to be called until this is cleared."""
+        self._merge = -MERGE_PAGES
+        """Pages to merge; negative where a merge of the whole index begins."""
 
     async def open(self, log: EventLog) -> None:
         """Open the file, or make it. Raises `Unfit` if it cannot be used, and `sqlite3.Error`."""
@@ -60,6 +73,7 @@ class Database:
         writer = self._writer = await self._connect(str(self.path))
         await writer.execute("PRAGMA journal_mode = WAL")
         await writer.execute("PRAGMA synchronous = NORMAL")
+        await writer.execute("PRAGMA secure_delete = ON")
         await writer.execute(f"PRAGMA wal_autocheckpoint = {WAL_PAGES}")
         identity = await log.identity()
         if fresh:
@@ -67,6 +81,13 @@ class Database:
             await writer.execute("INSERT INTO position VALUES (?, ?, 0)", (rows.VERSION, identity))
             await writer.commit()
         await self._check(writer, identity, await log.last())
+        if _ERASES_WORDS:
+            await writer.execute("INSERT INTO texts (texts, rank) VALUES ('secure-delete', 1)")
+            await writer.commit()
+        await writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        [(unclean,)] = await writer.execute_fetchall("PRAGMA user_version")
+        if unclean:
+            self.unclean.set()
         while self._readers < READERS:
             self._idle.put_nowait(await self._connect(f"{self.path.resolve().as_uri()}?mode=ro"))
             self._readers += 1
@@ -113,21 +134,54 @@ class Database:
         """One transaction: the rows and the position. A bounded number of statements, however many events."""
         if not records:
             return
-        assert self._writer is not None
         batch = rows.Batch()
         for record in records:
             batch.add(record)
+        async with self._writing:
+            await self._write(batch, records[-1].seq)
+        self.seq = records[-1].seq
+        if batch.forgets:
+            self._merge = -MERGE_PAGES
+            self.unclean.set()
+
+    async def _write(self, batch: rows.Batch, seq: int) -> None:
+        assert self._writer is not None
         try:
             for sql, values in batch.statements():
                 if values:
                     await self._writer.executemany(sql, values)
-            await self._writer.execute("UPDATE position SET seq = ?", (records[-1].seq,))
+            await self._writer.execute("UPDATE position SET seq = ?", (seq,))
+            if batch.forgets:
+                await self._writer.execute(_UNCLEAN)
             await self._writer.commit()
         except BaseException:  # cancelled, too: what comes next must not find half a batch
             with suppress(sqlite3.Error, ValueError):
                 await _finished(self._writer.rollback())
             raise
-        self.seq = records[-1].seq
+
+    async def clean(self) -> None:
+        """Takes deleted text out of the full-text index, a piece at a time, and then out of the write-ahead log. A
+        question that is being answered may hold that up: call again.
+        """
+        assert self._writer is not None
+        async with self._writing:
+            if not _ERASES_WORDS and await self._merge_words():
+                return
+            await self._writer.execute(_CLEAN)
+            await self._writer.execute("PRAGMA busy_timeout = 0")
+            [(busy, *_)] = await self._writer.execute_fetchall("PRAGMA wal_checkpoint(TRUNCATE)")
+            await self._writer.execute("PRAGMA busy_timeout = 5000")
+        if not busy:
+            self.unclean.clear()
+
+    async def _merge_words(self) -> bool:
+        """Merges a piece of the full-text index. Returns whether there is more to merge."""
+        assert self._writer is not None
+        before = self._writer.total_changes
+        await self._writer.execute("INSERT INTO texts (texts, rank) VALUES ('merge', ?)", (self._merge,))
+        await self._writer.commit()
+        self._merge = MERGE_PAGES
+        return self._writer.total_changes - before >= 2
 
     async def close(self) -> None:
         """Questions that wait or are being answered come to their end first; nobody may ask another."""

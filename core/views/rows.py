@@ -25,6 +25,7 @@ from core.events import (
     RunRequested,
     RunStarted,
     StatePatched,
+    SubagentCompleted,
     ThreadAnnotated,
     ThreadCreated,
     ThreadErased,
@@ -42,7 +43,7 @@ from core.views import fulltext
 
 log = structlog.get_logger("sika.projections")
 
-VERSION = 5
+VERSION = 7
 
 THREAD = "(SELECT id FROM threads WHERE thread_id = ?1)"
 TOUCH = """
@@ -103,7 +104,7 @@ _UNDONE = """
 run = (SELECT seq FROM all_runs WHERE run_id = ?2) AND thread = (SELECT id FROM threads WHERE thread_id = ?1)
 AND (?3 OR NOT EXISTS (SELECT 1 FROM all_runs WHERE run_id = ?2 AND started_at IS NOT NULL))
 """
-"""What a run said that was rolled back, or what was to be said to one that never began."""
+"""The messages of a run that was rolled back, or the input of one that never began."""
 UNINDEXED, UNSAID = FORGOTTEN + _UNDONE, f"DELETE FROM messages WHERE {_UNDONE}"
 RESET = (
     f"{FORGOTTEN} thread = {THREAD}",
@@ -123,9 +124,8 @@ ORDER = (
 )
 """The statements of a batch, each for all its rows at once."""
 
-MIDDLEWARE = "middleware"
-CALLERS: Mapping[str, str] = {"lead": "lead_agent"}
-"""Who asks models, as DeerFlow calls them; anybody else by the name of the actor."""
+SUMMARIES = "summaries"
+"""Caller of the models that write summaries. Every other caller has the name of its actor."""
 TITLE = ""
 """The title counts as a message with this id."""
 MOST_VALUE = 200
@@ -138,7 +138,7 @@ def as_text(value: Any) -> str:
 
 
 def comparable(value: Any) -> str:
-    """What is stored of a value: enough to find it, and for lists and objects only that there is one."""
+    """Returns the stored form of a value: enough to find it, and for lists and objects only that there is one."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     return "" if isinstance(value, list | dict) else as_text(value)[:MOST_VALUE]
@@ -146,7 +146,7 @@ def comparable(value: Any) -> str:
 
 @dataclass(slots=True)
 class _Thread:
-    """What a batch says about one thread since it was reset, if it was."""
+    """The changes of a batch to one thread, since it was reset if it was."""
 
     name: str
     rows: dict[str, dict[Hashable, tuple[Any, ...]]] = field(default_factory=dict)
@@ -213,7 +213,7 @@ class _Thread:
         self.put(USED, key, *key, *Tokens(*sums).plus(tokens_of(message)))
 
     def write(self, record: Record, *patches: Mapping[str, Any], later: bool = False) -> None:
-        """What patches of the state say. `later`: they are applied when their run starts."""
+        """Adds what patches of the state write. `later`: they are applied when their run starts."""
         if not later:
             self.wrote_at = record.at
         for key, value in ((key, value) for patch in patches for key, value in patch.items() if key != "messages"):
@@ -236,10 +236,12 @@ class _Thread:
 
 
 class Batch:
-    """What a sequence of events amounts to, by thread."""
+    """The changes of a sequence of events, by thread."""
 
     def __init__(self) -> None:
         self._threads: dict[str, _Thread] = {}
+        self.forgets = False
+        """Tells whether a thread was deleted or pruned."""
 
     def add(self, record: Record) -> None:
         if record.head.kind != "thread":
@@ -252,6 +254,7 @@ class Batch:
         name, run = record.aggregate.id, record.run or ""
         if isinstance(event, ThreadErased | ThreadPruned):
             self._threads[name] = _Thread(name, {sql: {name: (name,)} for sql in RESET})
+            self.forgets = True
         thread = self._threads.get(name) or self._threads.setdefault(name, _Thread(name))
         thread.updated_at, thread.seq = record.at, record.seq
         match event:
@@ -265,9 +268,9 @@ class Batch:
             case ThreadTitled():
                 thread.write(record, {"title": event.title})
                 if event.model is not None:
-                    thread.use(run, event.model, MIDDLEWARE, {"usage_metadata": event.usage})
+                    thread.use(run, event.model, record.head.actor, {"usage_metadata": event.usage})
             case GoalEvaluated() if event.model is not None:
-                thread.use(run, event.model, MIDDLEWARE, {"usage_metadata": event.usage})
+                thread.use(run, event.model, record.head.actor, {"usage_metadata": event.usage})
             case ThreadForked():
                 thread.write(record, *event.patches)
             case StatePatched():
@@ -278,11 +281,12 @@ class Batch:
                 thread.write(record, event.update)
             case ModelCompleted():
                 thread.write(record, {"messages": [event.message]})
-                caller = CALLERS.get(record.head.actor, record.head.actor)
-                thread.use(run, thread.models.get(run), caller, event.message)
+                thread.use(run, thread.models.get(run), record.head.actor, event.message)
             case ContextCompacted():
                 thread.write(record)
-                thread.use(run, event.model, MIDDLEWARE, event.summary)
+                thread.use(run, event.model, SUMMARIES, event.summary)
+            case SubagentCompleted(usage=usage) if usage is not None:
+                thread.use(run, event.model, record.head.actor, {"usage_metadata": usage})
             case RunRequested():
                 thread.request(record, event)
             case RunStarted():
@@ -305,7 +309,7 @@ def _texts(metadata: Json) -> dict[str, str]:
 
 
 _DEFAULT = _texts(known_by(DEFAULT))
-"""What a thread counts as in searches while its metadata name no assistant."""
+"""Metadata of a thread in searches while it names no assistant."""
 
 
 def _said(patches: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, str | None]]:
@@ -313,8 +317,8 @@ def _said(patches: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, str | Non
     for patch in patches:
         if isinstance(patch.get("title"), str):
             yield TITLE, fulltext.indexed(patch["title"])
-        given = patch.get("messages")
-        for message in given if isinstance(given, list) else ():
+        messages = patch.get("messages")
+        for message in messages if isinstance(messages, list) else ():
             if isinstance(message, dict) and message.get("type") in ("human", "ai", "remove"):
                 yield str(message.get("id")), fulltext.words_of(message)
 

@@ -7,14 +7,18 @@ import uuid
 from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
 
 from actors import janitor
 from actors.janitor import Janitor, remove_files
+from core.actor import Context
+from core.bus import streams
 from core.errors import Invalid
 from core.events import (
+    Aggregate,
     Event,
     ModelCompleted,
     RunCompleted,
@@ -181,7 +185,7 @@ async def test_one_that_waits_for_a_person_stays_longer(system: System) -> None:
 async def test_other_runs_wake_nobody(system: System, monkeypatch: pytest.MonkeyPatch) -> None:
     woken: list[str] = []
 
-    async def handle(self: Janitor, event: Event, ctx: core._Context) -> None:
+    async def handle(self: Janitor, event: Event, ctx: Context) -> None:
         woken.append(ctx.record.aggregate.id)
 
     monkeypatch.setattr(Janitor, "handle", handle)
@@ -205,6 +209,42 @@ async def test_a_busy_thread_waits(system: System) -> None:
     assert (await system.threads.load(name)).status == "busy"
     await write(system, name, RunCompleted(), run="r2")
     await eventually(lambda: gone(system, name))
+
+
+# ── what is left of deleted threads ─────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_long_erasure_goes_on_where_it_stopped(system: System, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(janitor, "ERASE_SECONDS", 0.0)
+    monkeypatch.setattr(core, "PAUSES", (0.01, 0.01))
+    rest: list[int] = []
+    erase = system.log.erase
+
+    async def counted(aggregate: Aggregate, **options: Any) -> bool:
+        rest.append(len(await read(system.log, aggregate)))
+        options["seconds"] = 0.01
+        return await erase(aggregate, **options)
+
+    monkeypatch.setattr(system.log, "erase", counted)
+    name = await made(system, *(ThreadAnnotated(metadata={"n": number}) for number in range(40)))
+    await system.intake.erase(name, by="ada")
+    await eventually(lambda: gone(system, name))
+    assert rest[0] == 42
+    assert rest == sorted(rest, reverse=True)
+    assert len(rest) > 2
+
+
+async def test_dead_letters_of_a_deleted_thread_go_too(system: System) -> None:
+    name, other = await made(system), await made(system)
+    for target in (name, other):
+        await system.bus.store(system.bus.names.dlq("memory", thread(target)), b"it said so")
+    await system.intake.erase(name, by="ada")
+
+    async def letters() -> bool:
+        kept = [name async for name in streams.messages(system.bus, "dlq", system.bus.names.dlq("*", thread("*")))]
+        return [message.subject.rpartition(".")[2] for message in kept] == [other]
+
+    await eventually(letters)
 
 
 # ── files ───────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -21,6 +21,7 @@ from aiohttp import web
 from actors import webhooks
 from actors.webhooks import Webhooks
 from adapters.egress import Poster, PublicResolver
+from channels.http.langgraph import run_object
 from core.config.load import ConfigSource
 from core.egress import is_public
 from core.errors import Unavailable
@@ -72,7 +73,7 @@ async def receiver(*statuses: int) -> AsyncIterator[Receiver]:
 async def deliveries(home: Path, script: Script | Sequence[Turn] = DONE) -> AsyncIterator[Client]:
     """A worker whose webhooks may go to this machine."""
     async with site(home, {"m": script}, webhooks={"secret": "s3cret", "allow_private": True}) as (client, _):
-        actor = Webhooks(ConfigSource(home / "config.yaml"), home, Poster())
+        actor = Webhooks(ConfigSource(home / "config.yaml"), home, Poster(), run_object.outcome)
         async with _serving(client, actor):
             yield client
 

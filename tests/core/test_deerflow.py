@@ -38,7 +38,6 @@ sandbox: {use: "deerflow.sandbox.local:LocalSandboxProvider", bash_command_timeo
 scheduler: {enabled: true}
 skill_scan: {enabled: true}
 skills: {container_path: /mnt/skills, deferred_discovery: true}
-subagents: {max_total_per_run: 6}
 title: {enabled: true, model_name: null, max_words: 6, prompt_template: null}
 token_budget: {max_input_tokens: null, max_output_tokens: 9}
 tool_output: {tool_overrides: {bash: 9}}
@@ -47,8 +46,8 @@ tool_search: {enabled: false, auto_promote_top_k: 3}
 """
 NAMED = (
     "acp_agents", "agent_storage", "channels", "database", "llm_call.max_concurrent_calls", "logging",
-    "loop_detection.max_tracked_threads", "memory", "plugins", "run_ownership", "sandbox.image", "scheduler",
-    "skill_scan", "skills", "subagents", "token_budget.max_output_tokens", "tool_progress",
+    "loop_detection.max_tracked_threads", "memory.backend_config", "plugins", "run_ownership", "sandbox.image",
+    "scheduler", "skill_scan", "skills", "token_budget.max_output_tokens", "tool_progress",
     "tool_search.auto_promote_top_k",
 )  # fmt: skip
 
@@ -56,6 +55,7 @@ NAMED = (
 def test_each_key_without_effect_is_named_once() -> None:
     warnings = parse(EVERYTHING).warnings
     assert tuple(warning.partition(": ")[0] for warning in warnings) == NAMED
+    assert "plugins: not in this version" in warnings
     assert not any(warning.startswith("title") for warning in warnings)
 
 

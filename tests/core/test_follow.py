@@ -162,7 +162,7 @@ async def test_a_purge_while_following(log: EventLog) -> None:
     follower = log.follow(thread)
     last = await write(log, thread, 5)
     await take(follower, 5)
-    await log.purge(thread)
+    await log.erase(thread)
     [record] = await append(log, thread, ThreadAnnotated(metadata={}), expected=last)
     assert (await anext(follower)).id == record.id
     await follower.aclose()  # type: ignore[attr-defined]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import secrets
 import sqlite3
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
@@ -44,7 +46,7 @@ from core.views import database, projections
 from core.views import rows as rows_module
 from core.views.database import Database
 from core.views.overview import newest
-from core.views.projections import Views, own_file
+from core.views.projections import Views, own_file, remove_abandoned
 from tests.support.nats import DEADLINE, Nats, append, eventually, fresh, read, running_tasks
 
 STARTED = RunStarted(attempt=1, worker="w", lease=1)
@@ -288,14 +290,6 @@ async def test_runs_and_what_they_used(views: Views, log: EventLog, at_once: boo
     await write(log, name, ThreadErased(by="ada"))
     await current(views)
     assert await views.query("SELECT * FROM runs") == await views.query("SELECT * FROM usage") == []
-
-
-async def test_the_lead_agents_calls_are_called_so(views: Views, log: EventLog) -> None:
-    name = await made(log)
-    await write(log, name, (RunRequested(), "r"))
-    await log.append(thread(name), [said("m", 1, 1)], expected=await log.tip(thread(name)), actor="lead", run="r")
-    await current(views)
-    assert await views.query("SELECT caller FROM usage") == [("lead_agent",)]
 
 
 @pytest.mark.parametrize("sql", ["DELETE FROM threads", "CREATE TABLE x (y)", "PRAGMA journal_mode = DELETE", "no SQL"])
@@ -791,7 +785,7 @@ async def test_a_purged_log_gives_the_same_rows(log: EventLog, path: Path, tmp_p
         names = [name for (name,) in await views.query("SELECT thread_id FROM threads")]
         for name in names[::3]:
             await write(log, name, ThreadErased(by="ada"))
-            await log.purge(thread(name))
+            await log.erase(thread(name))
         await current(views)
     assert rows(path) == await rebuilt(log, tmp_path / "again.db", await log.last())
 
@@ -813,6 +807,79 @@ async def rebuilt(log: EventLog, path: Path, upto: int, size: int = 7) -> dict[s
         await beside.apply(records[start : start + size])
     await beside.close()
     return rows(path)
+
+
+# ── deleted text ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def holds(path: Path, words: Sequence[str]) -> bool:
+    """Whether any of the words is in the file or beside it. The index leaves out beginnings that words share."""
+    data = b"".join(file.read_bytes() for file in path.parent.glob(f"{path.name}*"))
+    return any(word[8:].encode() in data for word in words)
+
+
+async def test_deleted_text_is_not_in_the_file(log: EventLog, path: Path) -> None:
+    """Nor in the index of words, its older parts, or the write-ahead log; also after a crash before it was cleaned."""
+    database, words = Database(path), [secrets.token_hex(20) for _ in range(60)]
+    await database.open(log)
+    names = [await made(log, {"note": word}) for word in words[:30]]
+    for name, word in zip(names, words[30:], strict=True):
+        await write(log, name, StatePatched(values={"title": f"T {word}", "messages": [human("h", f"so {word}")]}))
+    for record in [record async for record in log.between(0, await log.last())]:
+        await database.apply([record])
+    assert all(holds(path, [word]) for word in words)
+    await write(log, names[3], ThreadErased(by="ada"))
+    await database.apply([record async for record in log.between(database.seq, await log.last())])
+    assert database.unclean.is_set()
+    await database.close()
+    database = Database(path)
+    await database.open(log)
+    for _ in range(1000):
+        if not database.unclean.is_set():
+            break
+        await database.clean()
+    assert not holds(path, [words[3], words[33]])
+    assert all(holds(path, [word]) for word in (words[2], words[32]))
+    hits = await database.query("SELECT count(*) FROM texts WHERE texts MATCH ?", [words[40]], 5)
+    assert hits == [(2,)]
+    await database.close()
+    database = Database(path)
+    await database.open(log)
+    assert not database.unclean.is_set()
+    await database.close()
+
+
+async def test_a_question_being_answered_holds_the_cleaning_up(log: EventLog, path: Path) -> None:
+    database = Database(path)
+    await database.open(log)
+    name = await made(log)
+    await database.apply([record async for record in log.between(0, await log.last())])
+    with closing(sqlite3.connect(path)) as reader:
+        reader.execute("BEGIN")
+        assert reader.execute("SELECT count(*) FROM threads").fetchall() == [(1,)]
+        await write(log, name, ThreadErased(by="ada"))
+        await database.apply([record async for record in log.between(database.seq, await log.last())])
+        for _ in range(20):
+            await database.clean()
+        assert database.unclean.is_set()
+    await database.clean()
+    assert not database.unclean.is_set()
+    await database.close()
+
+
+def test_the_file_of_a_process_that_does_not_run_any_more_is_removed(tmp_path: Path) -> None:
+    with own_file(tmp_path) as (mine, _), own_file(tmp_path) as (other, _):
+        for path in (mine, other):
+            path.touch()
+            os.utime(path, (0, 0))
+        remove_abandoned(tmp_path)
+        assert mine.exists()
+        assert other.exists()
+    with own_file(tmp_path) as (mine, _):
+        (tmp_path / "views-3.lock").touch()
+        (tmp_path / "views-3.db").touch()
+        remove_abandoned(tmp_path)
+        assert [path.name for path in sorted(tmp_path.glob("*.db"))] == ["views-3.db", "views.db"]
 
 
 # ── whose file ──────────────────────────────────────────────────────────────────────────────────────────────────────

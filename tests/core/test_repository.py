@@ -173,6 +173,29 @@ async def test_who_waits_goes_on_when_the_load_is_cancelled(
     assert first.cancelled()
 
 
+@pytest.mark.parametrize("error", [asyncio.CancelledError(), Unavailable("the log does not answer")])
+async def test_a_load_goes_on_from_where_another_was_broken_off(
+    log: EventLog, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    monkeypatch.setattr(core_repository, "SLICE_RECORDS", 16)
+    counters, aggregate, offsets, read = counter(log), fresh(), list[int](), log.read
+    records = await append(log, aggregate, *[NOTE for _ in range(100)])
+
+    async def broken(*rest: object, after: int = 0, **more: object) -> AsyncIterator[Record]:
+        offsets.append(after)
+        async for record in read(*rest, after=after, **more):  # type: ignore[arg-type]
+            if len(offsets) == 1 and record.seq > records[40].seq:
+                raise error
+            yield record
+
+    monkeypatch.setattr(log, "read", broken)
+    with pytest.raises(type(error)):
+        await counters.load(aggregate.id)
+    assert counters.kept(aggregate.id) == 32
+    assert await counters.load(aggregate.id) == 100
+    assert offsets == [0, records[31].seq]
+
+
 async def test_a_long_log_is_folded_in_slices(log: EventLog, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(core_repository, "SLICE_RECORDS", 16)
     aggregate, slices = fresh(), list[int]()

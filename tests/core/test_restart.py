@@ -91,7 +91,7 @@ async def test_what_is_asked_while_it_is_down_is_unavailable(tmp_path: Path) -> 
     async with own(tmp_path) as nats, bus_on(nats) as bus:
         log = EventLog(bus)
         await nats.kill()
-        asked = (log.tip(fresh()), read(log, fresh()), log.last(), log.purge(fresh()))
+        asked = (log.tip(fresh()), read(log, fresh()), log.last(), log.erase(fresh()))
         outcomes = await asyncio.gather(*asked, return_exceptions=True)
         assert [type(outcome) for outcome in outcomes] == [Unavailable] * 4
         await nats.restart()

@@ -327,6 +327,7 @@ async def test_a_snapshot_of_what_was_erased_meanwhile_is_removed(log: EventLog,
     records = await read(log, thread(name))
     late = Snapshot(state.seq, records[-1].id, state.size, state)
     await intake(Threads(log, tmp_path), bus).erase(name, by="ada")
+    await Threads(log).erase(name)
     snapshots = Snapshots(log, tmp_path, "thread", ThreadForm())
     await snapshots._write_checked(name, late)
     assert list(tmp_path.glob("thread/*")) == []

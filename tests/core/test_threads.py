@@ -299,6 +299,8 @@ async def test_a_decision_holds_when_nobody_can_be_woken(intake: Intake, log: Ev
 async def test_erasing(intake: Intake, log: EventLog, name: str) -> None:
     await later(log, name, StatePatched(values={"messages": [human("h1")]}))
     await intake.erase(name, by="ada")
+    assert (await Threads(log).load(name)).erased, "for everybody at once"
+    await intake.threads.erase(name)
     assert await types(log, name) == ["thread.erased"]
     await intake.erase(name, by="ada")
     await intake.erase("nobody", by="ada")

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from channels.http.messages import full
 from core.events import (
     ApprovalRequested,
     ApprovalResolved,
@@ -37,7 +38,7 @@ from core.events import (
     ToolCompleted,
     ToolRequested,
 )
-from core.thread.messages import full, timed
+from core.thread.messages import timed
 from core.thread.state import REMOVE_ALL, Folding, ThreadState, entitle, fold, next_nodes, unanswered
 from tests.support.records import call, log_of, opaque, record
 

@@ -19,7 +19,7 @@ from langgraph.config import get_config
 from langgraph.errors import GraphBubbleUp, GraphInterrupt
 from langgraph.prebuilt.tool_node import ToolCallRequest
 
-from actors.lead.loop.turn import Answer, Candidate, ModelHandler, ToolHandler, ToolResult, Turn
+from actors.lead.loop.turn import Answer, Candidate, ModelHandler, ToolHandler, ToolResult, Turn, error_result
 from actors.lead.messages.convert import load
 from actors.lead.model.ask import Ask, answered
 from core.bus.rpc import Silent
@@ -53,6 +53,7 @@ class CallContext:
 
     thread: str
     user: str
+    subagent: str | None
     ref: CallRef
     _call: Callable[[str, Mapping[str, Any]], Awaitable[Any]]
 
@@ -147,7 +148,7 @@ def _context(turn: Turn, call_id: str, name: str) -> CallContext:
     async def ask(actor: str, request: Mapping[str, Any]) -> Any:
         return await turn.call(actor, request, progress)
 
-    return CallContext(turn.thread, turn.user, turn.call_ref(call_id), ask)
+    return CallContext(turn.thread, turn.user, turn.subagent, turn.call_ref(call_id), ask)
 
 
 async def _asking_people(turn: Turn, request: ToolCallRequest, handler: ToolHandler) -> ToolResult:
@@ -162,6 +163,9 @@ async def _asking_people(turn: Turn, request: ToolCallRequest, handler: ToolHand
     try:
         return await _outcome(request, handler)
     except GraphInterrupt as pause:
+        if turn.subagent is not None:
+            text = "the tool has a question to a person, which a subagent cannot ask. Say in your answer what is open."
+            return error_result(request.tool_call, text)
         for number, interrupt in enumerate(pause.args[0] if pause.args else ()):
             identity = hashlib.blake2b(f"{call.key}-{len(answers) + number}".encode(), digest_size=16).hexdigest()
             value = msgspec.to_builtins(interrupt.value, str_keys=True, enc_hook=str)

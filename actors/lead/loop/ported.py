@@ -126,6 +126,10 @@ class _View:
         return self._turn.run
 
     @property
+    def subagent(self) -> str | None:
+        return self._turn.subagent
+
+    @property
     def state(self) -> ThreadState:
         return self._turn.state
 

@@ -95,7 +95,7 @@ class Recorder(AgentMiddleware[Any, Turn, Any]):
     def _key(self, turn: Turn) -> str:
         """Returns the key of the next model call."""
         conversation, notes = turn.conversation(), turn.notes()
-        return turn.cache.hashes.of(turn.thread, [*conversation, *notes] if notes else conversation)
+        return turn.cache.hashes.of(turn.journal.thread_id, [*conversation, *notes] if notes else conversation)
 
     # ── tools ───────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -21,12 +21,14 @@ from actors.lead.messages.convert import MessageCache, dump, load
 from actors.lead.model.failures import Breaker
 from actors.lead.setup.options import Options
 from core.config.load import Config
+from core.config.settings import TokenBudget
 from core.errors import SikaError
 from core.events import Decision, Interrupt, Message, ModelCompleted
 from core.ids import uuid7
 from core.thread.ledger import Today
 from core.thread.run import CallRef, Journal
 from core.thread.state import Intent, ThreadState
+from core.thread.tokens import Tokens
 from core.thread.usage import APOLOGY
 from core.tools import Effect
 
@@ -51,6 +53,21 @@ class Answer(ModelResponse[Any]):
 def revised(response: ModelResponse[Any], message: BaseMessage) -> ModelResponse[Any]:
     """Returns the response with another last message; the event stays with it."""
     return replace(response, result=[*response.result[:-1], message])
+
+
+class Callers(NamedTuple):
+    """The usage, by model, that counts beside a run's own: of its callers' runs, and of their thread."""
+
+    run: Mapping[str, Tokens] = {}
+    thread: Mapping[str, Tokens] = {}
+
+
+Above = Callable[[], Awaitable[Callers]]
+
+
+async def unlimited() -> Callers:
+    """Counts nothing: a run of a thread has no callers."""
+    return Callers()
 
 
 async def uncounted() -> Today:
@@ -99,6 +116,11 @@ class Turn:
     breakpoints: Breakpoints
     cache: MessageCache
     today: Count = uncounted
+    last_words: TokenBudget | None = None
+    """The budget at whose end the agent answers with what it has."""
+    of_thread: str = ""
+    """The thread that a subagent works for."""
+    above: Above = unlimited
     untracked: frozenset[str] = frozenset()
     """Fields of the graph's state that end with the run."""
     questions: list[Interrupt] = field(default_factory=list)
@@ -112,7 +134,13 @@ class Turn:
 
     @property
     def thread(self) -> str:
-        return self.journal.thread_id
+        """The thread whose files and sandbox the run works with: of a subagent, that of its caller."""
+        return self.of_thread or self.journal.thread_id
+
+    @property
+    def subagent(self) -> str | None:
+        """The id of the subagent that does the run."""
+        return self.journal.thread_id if self.of_thread else None
 
     @property
     def run(self) -> str:
@@ -131,7 +159,7 @@ class Turn:
         """Returns the current messages of the thread. Do not change them."""
         messages = self.state.messages
         if self._loaded[0] is not messages:
-            self._loaded = (messages, self.cache.load(self.thread, messages))
+            self._loaded = (messages, self.cache.load(self.journal.thread_id, messages))
         return self._loaded[1]
 
     def notes(self) -> list[BaseMessage]:

@@ -40,6 +40,8 @@ class Approvals(AgentMiddleware[Any, Turn, Any]):
         call = request.tool_call
         if (not self._rules and not turn.state.approvals) or turn.begun(str(call["id"])):
             return await handler(request)
+        if turn.subagent is not None:
+            return await self._of_subagent(turn, request, handler)
         approval = await self._approval(turn, call)
         if approval is None:
             return await handler(request)
@@ -52,6 +54,15 @@ class Approvals(AgentMiddleware[Any, Turn, Any]):
             case "edit":
                 return await handler(request.override(tool_call={**call, "args": resolved.args or {}}))
         return error_result(call, text)
+
+    async def _of_subagent(self, turn: Turn, request: ToolCallRequest, handler: ToolHandler) -> ToolResult:
+        """Refuses a call that would have to wait: a subagent has nobody to ask, and its caller can make the call."""
+        call = request.tool_call
+        if not any(applies(rule, call["name"], call["args"]) for rule in self._rules):
+            return await handler(request)
+        text = f"this call of {call['name']} needs the approval of a person, which a subagent cannot ask for."
+        turn.decide(self.name, "refused", text, call_id=str(call["id"]))
+        return error_result(call, f"{text} Do without it, and say in your answer that the call is left to your caller.")
 
     async def _approval(self, turn: Turn, call: ToolCall) -> ApprovalRequested | None:
         """Returns the approval of a call, requesting it if a rule demands one. None: the call needs none."""

@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
 from langchain_core.messages import AIMessage
 
-from actors.lead.loop.turn import Answer, ModelHandler, Turn, VisibleFailure, revised
+from actors.lead.loop.turn import Answer, Callers, ModelHandler, Turn, VisibleFailure, revised
 from actors.lead.model.answer import without_calls
-from core.config.settings import Budget, Config, Pricing
+from core.config.settings import Budget, Config, Pricing, TokenBudget
 from core.thread.ledger import Today
-from core.thread.state import ThreadState
-from core.thread.usage import Tokens, by_model, price, tokens_of, tokens_of_thread
+from core.thread.state import STOPPED, ThreadState
+from core.thread.usage import Tokens, by_model, of_subagents, price, together, tokens_of, tokens_of_thread
 
 
 class Spent(NamedTuple):
@@ -42,7 +42,6 @@ class Budgets(AgentMiddleware[Any, Turn, Any]):
         self._counts_days = counts_days(config)
         self._budgets = config.budgets
         self._prices = {model.name: model.pricing for model in config.models if model.pricing is not None}
-        self._last_words = config.token_budget if config.token_budget.enabled else None
 
     async def awrap_model_call(self, request: ModelRequest[Turn], handler: ModelHandler) -> ModelResponse[Any]:
         turn = request.runtime.context
@@ -52,10 +51,13 @@ class Budgets(AgentMiddleware[Any, Turn, Any]):
     async def _check(self, turn: Turn) -> None:
         """Raises `BudgetSpent` if a budget is used up."""
         budgets, state = self._budgets, turn.state
+        above = await turn.above() if limited(budgets.run) or limited(budgets.thread) else Callers()
         if limited(budgets.run):
-            _spend(budgets.run, spent_by_run(state, turn.run, self._prices), "this run", "budgets.run")
+            used = together(used_by_run(state, turn.run), above.run)
+            _spend(budgets.run, _spent(used, self._prices), "this run", "budgets.run")
         if limited(budgets.thread):
-            _spend(budgets.thread, spent_by_thread(state, self._prices), "this thread", "budgets.thread")
+            used = together(tokens_of_thread(state), above.thread)
+            _spend(budgets.thread, _spent(used, self._prices), "this thread", "budgets.thread")
         today = await turn.today() if self._counts_days else Today()
         if limited(budgets.user_per_day):
             spent = _spent(today.user, self._prices)
@@ -66,35 +68,31 @@ class Budgets(AgentMiddleware[Any, Turn, Any]):
     def _judged(self, turn: Turn, response: ModelResponse[Any]) -> ModelResponse[Any]:
         """Warns if the answer crosses a threshold; at the end of a token budget it becomes the final answer."""
         event, answer = response.event if isinstance(response, Answer) else None, response.result[-1]
-        if event is None or not isinstance(answer, AIMessage) or not (self._last_words or limited(self._budgets.run)):
+        if event is None or not isinstance(answer, AIMessage) or not (turn.last_words or limited(self._budgets.run)):
             return response
-        before = spent_by_run(turn.state, turn.run, self._prices).tokens
+        before = _spent(used_by_run(turn.state, turn.run), self._prices).tokens
         after = before + tokens_of(event.message).total
-        last = self._last_words
+        last = turn.last_words
         if last and after >= last.hard_stop_threshold * last.max_tokens and answer.tool_calls:
             text = f"The budget of this run ({last.max_tokens} tokens) is used up: the agent had to stop here."
-            turn.decide(self.name, "stopped", text)
+            turn.decide(self.name, STOPPED, text)
             return revised(response, without_calls(answer, text))
-        for most, share in self._thresholds():
+        for most, share in self._thresholds(last):
             if before < share * most <= after:
                 text = f"{after} of the {most} tokens of this run are used. Come to an end with what you have."
                 turn.decide(self.name, "warned", text, note=text)
         return response
 
-    def _thresholds(self) -> list[tuple[int, float]]:
+    def _thresholds(self, last: TokenBudget | None) -> list[tuple[int, float]]:
         thresholds = [(self._budgets.run.tokens, self._budgets.warn)] if self._budgets.run.tokens else []
-        if self._last_words:
-            thresholds.append((self._last_words.max_tokens, self._last_words.warn_threshold))
+        if last:
+            thresholds.append((last.max_tokens, last.warn_threshold))
         return thresholds
 
 
-def spent_by_run(state: ThreadState, run: str, prices: Mapping[str, Pricing]) -> Spent:
-    return _spent(by_model(state, state.runs[run]), prices)
-
-
-def spent_by_thread(state: ThreadState, prices: Mapping[str, Pricing]) -> Spent:
-    """Counts all model calls of the thread, also those that were rolled back or summarised."""
-    return _spent(tokens_of_thread(state), prices)
+def used_by_run(state: ThreadState, run: str) -> dict[str, Tokens]:
+    """Returns the usage of a run and its subagents by model."""
+    return together(by_model(state, state.runs[run]), of_subagents(state.runs[run]))
 
 
 def _spent(used: Mapping[str, Tokens], prices: Mapping[str, Pricing]) -> Spent:

@@ -51,7 +51,7 @@ class Guardrails(Policy):
             tool_input=call.args,
             agent_id=self._passport,
             thread_id=view.thread,
-            is_subagent=False,
+            is_subagent=view.subagent is not None,
             timestamp=datetime.now(UTC).isoformat(),
             user_id=view.user,
             run_id=view.run,

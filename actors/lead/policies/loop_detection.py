@@ -22,6 +22,7 @@ from langchain_core.messages import AIMessage
 from actors.lead.loop.turn import ModelHandler, Turn, revised
 from actors.lead.model.answer import without_calls
 from core.config import settings
+from core.thread.state import STOPPED
 from core.thread.usage import answer_in
 
 NOTE = "loop_warning"
@@ -56,7 +57,7 @@ class LoopDetection(AgentMiddleware[Any, Turn, Any]):
         if not verdict.stop:
             turn.decide(self.name, "warned", verdict.text, note=verdict.text, name=NOTE)
             return response
-        turn.decide(self.name, "stopped", verdict.text)
+        turn.decide(self.name, STOPPED, verdict.text)
         return revised(response, without_calls(answer, verdict.text))
 
 

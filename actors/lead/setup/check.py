@@ -34,7 +34,7 @@ def _setup(config: Config, tools: Sequence[Tool], everything: bool) -> RunSetup:
     """Returns the setup of a run with all optional policies, or with none of them."""
     return RunSetup(
         config=config,
-        options=Options(),
+        options=Options(subagents=True),
         agent=None,
         model="",
         candidates=(),

@@ -17,6 +17,8 @@ MODES: Mapping[str, Mapping[str, Any]] = {
 }
 """The four modes of the web page. Explicit options override them."""
 MOST_STEPS = 1000
+MOST_CONCURRENT, MOST_SUBAGENTS = 4, 50
+"""Limits of `max_concurrent_subagents` and `max_total_subagents` (contract runtime §23.1)."""
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,6 +32,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     agent: str | None = None
     bootstrap: bool = False
     steps: int | None = None
+    concurrent_subagents: int = 3
+    """The most calls of `task` in one answer."""
+    total_subagents: int | None = None
 
 
 def options(request: RunRequested) -> Options:
@@ -51,7 +56,9 @@ def options(request: RunRequested) -> Options:
         subagents=_flag(values, "subagent_enabled") or False,
         agent=_text(values, "agent_name"),
         bootstrap=_flag(values, "is_bootstrap") or False,
-        steps=_steps(request.config.get("recursion_limit")),
+        steps=_whole(request.config.get("recursion_limit"), MOST_STEPS),
+        concurrent_subagents=_whole(values.get("max_concurrent_subagents"), MOST_CONCURRENT) or 3,
+        total_subagents=_whole(values.get("max_total_subagents"), MOST_SUBAGENTS),
     )
 
 
@@ -65,7 +72,8 @@ def _flag(values: Mapping[str, Any], name: str) -> bool | None:
     return value if isinstance(value, bool) else None
 
 
-def _steps(limit: Any) -> int | None:
+def _whole(limit: Any, most: int) -> int | None:
+    """Returns a number from 1 to `most`, None if it is none."""
     if not isinstance(limit, int | float) or isinstance(limit, bool) or limit != limit:
         return None
-    return int(min(max(limit, 1), MOST_STEPS))
+    return int(min(max(limit, 1), most))

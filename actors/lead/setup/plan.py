@@ -11,12 +11,14 @@ import anyio.to_thread
 from langchain_core.language_models import BaseChatModel
 
 from actors.lead.setup.custom_agent import allowed, default_soul, find
+from actors.lead.setup.delegates import Role, role_of, roles
 from actors.lead.setup.options import Options, options
 from actors.lead.setup.prompt import Mounted, build, mounted, parts_of
 from core.config.load import Config, ConfigSource
 from core.errors import Invalid
 from core.events import RunRequested
 from core.log.repository import Repository
+from core.thread.subagents import TOOL as TASK
 from core.tools import Tool
 from core.user.agents import Definition, Roster
 
@@ -53,6 +55,8 @@ class RunSetup:
     prompt: str
     todos: bool
     vision: bool
+    role: Role | None = None
+    """The type of subagent; None for the thread's own agent."""
     blind: frozenset[str]
     """Fallbacks that do not see images, where the model does."""
 
@@ -69,7 +73,9 @@ class Planner:
         self._rosters = rosters
         self._home = home
 
-    async def plan(self, request: RunRequested, user: str, model: str | None = None) -> RunSetup:
+    async def plan(
+        self, request: RunRequested, user: str, model: str | None = None, role: Role | None = None
+    ) -> RunSetup:
         """Plans a run; `model` is the model of its earlier attempts. Raises `Invalid` and `NotFound`."""
         config, requested = self._config.current(), options(request)
         profiled = config.agents_api.enabled
@@ -79,7 +85,10 @@ class Planner:
         settings = {entry.name: entry for entry in config.models}
         candidates = tuple(dict.fromkeys([name, *(n for n in config.model_roles.get("lead", ()) if n in settings)]))
         vision = name in settings and settings[name].supports_vision
-        tools = [t for t in allowed(self._tools(config), requested, agent) if vision or t.name != VIEW_IMAGE]
+        permitted = allowed(self._tools(config), requested, agent, memory=config.memory.tools and role is None)
+        tools = [tool for tool in permitted if vision or tool.name != VIEW_IMAGE]
+        tools = tools if role is None else role.permitted(tools)
+        delegates = roles(config, roster, agent) if any(tool.name == TASK for tool in tools) else {}
         deferred = [tool for tool in tools if tool.deferred] if config.tool_search.enabled else []
         soul, mounts = await anyio.to_thread.run_sync(self._read, config, abandon_on_cancel=True)
         parts = parts_of(
@@ -89,6 +98,8 @@ class Planner:
             profile=roster.profile if profiled else None,
             deferred=[tool.name for tool in deferred],
             mounts=mounts,
+            delegates=delegates.values(),
+            role=role,
         )
         return RunSetup(
             config=config,
@@ -99,10 +110,18 @@ class Planner:
             tools=tools,
             deferred=deferred,
             prompt=build(parts),
-            todos=requested.plan_mode if requested.plan_mode is not None else name == DEMO,
+            todos=requested.plan_mode if requested.plan_mode is not None else name == DEMO and role is None,
             vision=vision,
+            role=role,
             blind=frozenset(n for n in candidates if vision and not settings[n].supports_vision),
         )
+
+    async def role(self, user: str, name: str, caller: RunRequested | None = None) -> Role:
+        """Returns a type of subagents that a run may call; without `caller`, any. Raises `Invalid` and `NotFound`."""
+        config, requested = self._config.current(), options(caller) if caller else Options()
+        needed = requested.agent or config.agents_api.enabled
+        roster = await self._rosters.load(user) if needed else Roster()
+        return role_of(config, roster, find(roster, requested), name)
 
     def _read(self, config: Config) -> tuple[str, Sequence[Mounted]]:
         """Reads the soul and the mounts from the file system, which may be a network volume: call it in a thread."""

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 import msgspec
 
 from actors.lead.policies import deferred_tools
+from actors.lead.setup.delegates import Role
 from actors.lead.setup.options import Options
 from core.config.settings import Config
 from core.control import neutralised
@@ -43,6 +44,12 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     deferred: tuple[str, ...] = ()
     """Names of tools that the model must look up before it can call them."""
     mounts: tuple[Mounted, ...] = ()
+    delegates: tuple[tuple[str, str], ...] = ()
+    """The types of subagents that it can give work to, with their descriptions."""
+    most_delegates: int = 0
+    """The most that it can call at once."""
+    role: str = ""
+    """The instructions of a subagent."""
 
 
 ROLE = """\
@@ -86,6 +93,26 @@ only the person can know.
 </clarification>\
 """
 
+DELEGATES = """\
+<subagent_system>
+With `task` you give a part of the work to a subagent, which knows only the prompt and reports back to you.
+- At most {most} calls of `task` in one response: further ones are dropped. More parts than that go batch by batch.
+- Delegate when there are at least two parts that can be done at the same time, or one whose many steps you need not \
+see. Anything else you do yourself.
+- Put together what they report, and check what matters, before you answer.
+Types:
+{types}
+</subagent_system>\
+"""
+
+SUBAGENT = """\
+<subagent>
+An agent gave you one task; nobody sees your work but its last answer. You cannot ask anybody: decide with your best \
+judgement, and say what you assumed. Stay with the task. Your last answer is the report: what you did, what you \
+found, paths of files that matter, what is open, and citations where something is from the web.
+</subagent>\
+"""
+
 DIRECTORIES = """\
 <working_directory>
 - {data}/uploads: files the person gave you.
@@ -93,6 +120,10 @@ DIRECTORIES = """\
 - {data}/outputs: what you deliver. Put finished files here, then show them with `present_files`.{more}
 </working_directory>\
 """
+
+SUBAGENT_DIRECTORIES = DIRECTORIES.replace(
+    "Put finished files here, then show them with `present_files`.", "Put finished files here, and name their paths."
+)
 
 STYLE = """\
 <response_style>
@@ -143,7 +174,7 @@ to from now on. Answer in the language of the person.
 @lru_cache(maxsize=256)
 def build(parts: Parts = Parts()) -> str:  # noqa: B008  frozen
     """Returns the system prompt of an agent, or of the agent that makes agents."""
-    sections = _bootstrap(parts) if parts.bootstrap else _agent(parts)
+    sections = _bootstrap(parts) if parts.bootstrap else _subagent(parts) if parts.role else _agent(parts)
     return "\n\n".join(section for section in sections if section)
 
 
@@ -160,6 +191,8 @@ def parts_of(
     profile: str | None = None,
     deferred: Sequence[str] = (),
     mounts: Sequence[Mounted] = (),
+    delegates: Iterable[Role] = (),
+    role: Role | None = None,
 ) -> Parts:
     """Returns the parts for a run with these options. Pure.
 
@@ -168,12 +201,21 @@ def parts_of(
     """
     if options.bootstrap:
         return Parts(agent=options.agent, profile=_cut(profile), bootstrap=True)
-    return Parts(
+    shown = tuple((delegate.name, delegate.description) for delegate in delegates)
+    parts = Parts(
+        deferred=tuple(deferred),
+        mounts=tuple(mounts),
+        delegates=shown,
+        most_delegates=options.concurrent_subagents if shown else 0,
+        role=neutralised(role.prompt) if role else "",
+    )
+    if role is not None:
+        return parts
+    return msgspec.structs.replace(
+        parts,
         agent=agent.name if agent else None,
         soul=(agent.soul or "") if agent else soul,
         profile=_cut(profile),
-        deferred=tuple(deferred),
-        mounts=tuple(mounts),
     )
 
 
@@ -192,11 +234,31 @@ def _agent(parts: Parts) -> list[str]:
         THINKING,
         CLARIFICATION,
         deferred_tools.block(parts.deferred),
+        _delegates(parts),
         _directories(parts.mounts),
         STYLE,
         CITATIONS,
         REMINDERS,
     ]
+
+
+def _subagent(parts: Parts) -> list[str]:
+    return [
+        parts.role,
+        SUBAGENT,
+        deferred_tools.block(parts.deferred),
+        _delegates(parts),
+        _directories(parts.mounts, SUBAGENT_DIRECTORIES),
+        CITATIONS,
+        REMINDERS,
+    ]
+
+
+def _delegates(parts: Parts) -> str:
+    if not parts.delegates:
+        return ""
+    types = "\n".join(f"- {name}: {neutralised(description)}" for name, description in parts.delegates)
+    return DELEGATES.format(most=parts.most_delegates, types=types)
 
 
 def _bootstrap(parts: Parts) -> list[str]:
@@ -217,6 +279,6 @@ def _profile(text: str) -> str:
     return PROFILE.format(text=neutralised(text)) if text else ""
 
 
-def _directories(mounts: Sequence[Mounted]) -> str:
+def _directories(mounts: Sequence[Mounted], text: str = DIRECTORIES) -> str:
     more = [f"\n- {mount.path}: {'read-only' if mount.read_only else 'read and write'}." for mount in mounts]
-    return DIRECTORIES.format(data=USER_DATA, more="".join(more))
+    return text.format(data=USER_DATA, more="".join(more))

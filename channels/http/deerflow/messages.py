@@ -12,6 +12,7 @@ from channels.http.deerflow import journal
 from channels.http.deerflow.journal import Cursor, Row
 from channels.http.endpoint import Routes
 from channels.http.routes import API
+from core.events import thread as events_of
 from core.thread.state import Feedback, ThreadState
 
 
@@ -54,7 +55,9 @@ async def of_run(
 ) -> Page:
     """Messages of a run, ascending. With `after_seq` the first after that row, else the last (before `before_seq`)."""
     cursor = Cursor(limit, before_seq, after_seq)
-    data, more = await journal.page(call.services.log, of.thread_id, of.state, journal.of_run(of.run.id), cursor)
+    data, more = await journal.page(
+        call.services.log, events_of(of.thread_id), of.state, journal.of_run(of.state, of.run), cursor
+    )
     return Page(data, more)
 
 
@@ -77,7 +80,7 @@ async def of_thread(
 ) -> list[RatedRow]:
     """Messages of all runs of a thread, on all its branches, ascending; what was rolled back is gone."""
     state, cursor = thread.state, Cursor(limit, before_seq, after_seq)
-    data, _ = await journal.page(call.services.log, thread.id, state, journal.of_all(state), cursor)
+    data, _ = await journal.page(call.services.log, events_of(thread.id), state, journal.of_all(state), cursor)
     return _rated(data, state, call.user)
 
 
@@ -87,16 +90,17 @@ async def page(call: Call, thread: ReadableThread, *, limit: Limit = 50, before_
     thread that is not there has none.
     """
     state, cursor = thread.state, Cursor(limit, before_seq, None)
-    data, more = await journal.page(call.services.log, thread.id, state, journal.of_branch(state), cursor)
+    data, more = await journal.page(call.services.log, events_of(thread.id), state, journal.of_branch(state), cursor)
     rated = _rated(data, state, call.user)
     return ThreadPage(rated, more, rated[0].seq if more else None)
 
 
 def _rated(data: list[Row], state: ThreadState, user: str) -> list[RatedRow]:
-    mine = [given for given in state.feedback.values() if given.user == user]
-    runs = {given.run: given for given in mine if given.message_id is None}
-    messages = {(given.run, given.message_id): given for given in mine if given.message_id is not None}
-    last = journal.last_answers(state) if runs else {}
+    mine = [feedback for feedback in state.feedback.values() if feedback.user == user]
+    runs = {feedback.run: feedback for feedback in mine if feedback.message_id is None}
+    messages = {(feedback.run, feedback.message_id): feedback for feedback in mine if feedback.message_id is not None}
+    shown = {row.run_id or "" for row in data} & runs.keys() & state.runs.keys()
+    last = {run: journal.last_answer(state, state.runs[run]) for run in shown}
 
     def of(row: Row) -> Feedback | None:
         run = row.run_id or ""
@@ -107,5 +111,5 @@ def _rated(data: list[Row], state: ThreadState, user: str) -> list[RatedRow]:
     return [RatedRow(**msgspec.structs.asdict(row), feedback=_rating(of(row))) for row in data]
 
 
-def _rating(given: Feedback | None) -> Rating | None:
-    return Rating(given.id, given.rating, given.comment) if given else None
+def _rating(feedback: Feedback | None) -> Rating | None:
+    return Rating(feedback.id, feedback.rating, feedback.comment) if feedback else None

@@ -10,28 +10,13 @@ from typing import Any, NamedTuple
 
 from aiohttp import web
 
-from channels.http.bodies import plain
 from channels.http.call import Call, ReadableThread
+from channels.http.parsing import plain
 from channels.http.routes import API, Route
 from core.errors import NotFound, Unavailable
 
 NOT_HERE = "not available in this version"
 _T = "/threads/{thread_id}"
-_SUMMARY = {"summary": "", "updatedAt": ""}
-_MEMORY = {
-    "version": "1.0",
-    "lastUpdated": "",
-    "user": dict.fromkeys(("workContext", "personalContext", "topOfMind"), _SUMMARY),
-    "history": dict.fromkeys(("recentMonths", "earlierContext", "longTermBackground"), _SUMMARY),
-    "facts": [],
-}
-_MEMORY_OFF = {
-    **dict.fromkeys(("enabled", "injection_enabled"), False),
-    **dict.fromkeys(("manager_class", "storage_path"), ""),
-    **dict.fromkeys(("debounce_seconds", "max_facts", "fact_confidence_threshold", "max_injection_tokens"), 0),
-    "mode": "off",
-    "backend_config": {},
-}
 _LARK_OFF: Mapping[str, Any] = {
     **dict.fromkeys(("installed", "runtime_version_mismatch", "app_configured", "sandbox_runtime_ready"), False),
     **dict.fromkeys(("manifest_version", "latest_available_version", "app_id", "app_brand"), None),
@@ -59,16 +44,6 @@ SUBSYSTEMS = (
     Subsystem("mcp", "Tools of MCP servers", "/mcp", {"/config": {"mcp_servers": {}}}),
     Subsystem("mcp_tasks", "Long tasks of MCP servers", f"{_T}/mcp-tasks", {"": []}),
     Subsystem("skills", "Skills", "/skills", {"": {"skills": []}, "/custom": {"skills": []}}),
-    Subsystem(
-        "memory",
-        "Memory across conversations",
-        "/memory",
-        {
-            **dict.fromkeys(("", "/export"), _MEMORY),
-            "/config": _MEMORY_OFF,
-            "/status": {"config": _MEMORY_OFF, "data": _MEMORY},
-        },
-    ),
     Subsystem("browser", "Browser control", f"{_T}/browser"),
     Subsystem(
         "channels",

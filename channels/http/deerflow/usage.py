@@ -1,4 +1,4 @@
-"""What the runs of a thread used."""
+"""The usage of a thread's runs."""
 
 from __future__ import annotations
 
@@ -22,14 +22,16 @@ class OfModel(msgspec.Struct):
     runs: int
 
 
-class OfCaller(msgspec.Struct):
+class OfCaller(msgspec.Struct, omit_defaults=True):
     lead_agent: int
     subagent: int
     middleware: int
+    subagents: dict[str, int] = {}
+    """The part of each type of subagent, by `subagent:<name>`."""
 
 
 class InContext(msgspec.Struct):
-    """How full the model's window is; null where the configuration does not say how large it is."""
+    """The fill of the model's context window; null where the configuration does not name its size."""
 
     token_count: int
     max_context_tokens: int | None
@@ -61,7 +63,7 @@ async def of_thread(
     *,
     include_active: Annotated[bool, "Also what runs that have not ended used so far"] = False,
 ) -> TokenUsage:
-    """What the ended runs of a thread used, also those that were undone: they were paid for. A thread that is not there
+    """Sum up the usage of a thread's ended runs, also of undone ones: they were paid for. A thread that is not there
     used nothing.
     """
     return _usage(thread.id, thread.state, call.config, active=include_active)
@@ -69,8 +71,13 @@ async def of_thread(
 
 def _usage(thread_id: str, state: ThreadState, config: Config, *, active: bool) -> TokenUsage:
     counted = [run for run in state.runs.values() if active or not run.open]
-    runs = [usage.by_model(state, run) for run in counted]
-    lead = sum(usage.of_run(state, run).lead_agent_tokens for run in counted)
+    runs = [usage.together(usage.by_model(state, run), usage.of_subagents(run)) for run in counted]
+    subagents: dict[str, int] = {}
+    for part in (part for run in counted for part in run.subagents.values()):
+        caller = f"subagent:{part.name}"
+        subagents[caller] = subagents.get(caller, 0) + part.tokens.total
+    delegated = sum(subagents.values())
+    lead = sum(usage.of_run(state, run).agent.total for run in counted)
     by_model: dict[str, Tokens] = {}
     for used in runs:
         for model, tokens in used.items():
@@ -86,7 +93,7 @@ def _usage(thread_id: str, state: ThreadState, config: Config, *, active: bool) 
         total.output,
         len(runs),
         {name: OfModel(tokens.total, sum(name in used for used in runs)) for name, tokens in by_model.items()},
-        OfCaller(lead_agent=lead, subagent=0, middleware=total.total - lead),
+        OfCaller(lead_agent=lead, subagent=delegated, middleware=total.total - lead - delegated, subagents=subagents),
         _in_context(state, config),
         money.total,
         money.currency,

@@ -11,9 +11,10 @@ from typing import Any
 
 import msgspec
 
+from channels.http.messages import full
 from core.events import Json, Message
 from core.thread import goals
-from core.thread.messages import full, last_answers, timed
+from core.thread.messages import last_answers, timed
 from core.thread.state import Run, ThreadState
 
 KEPT_BYTES = 32 << 20
@@ -35,14 +36,14 @@ def raw(message: Message, run: Run | None = None) -> msgspec.Raw:
     if kept is not None and kept[0] is message:
         return kept[1]
     data = encode(full(timed(message, run)))
-    made = msgspec.Raw(data)
+    encoded = msgspec.Raw(data)
     if kept is not None:
         _size -= kept[2]
-    _kept[key] = (message, made, len(data))
+    _kept[key] = (message, encoded, len(data))
     _size += len(data)
     while _size > KEPT_BYTES:
         _size -= _kept.pop(next(iter(_kept)))[2]
-    return made
+    return encoded
 
 
 def forget() -> None:

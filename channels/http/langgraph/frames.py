@@ -14,6 +14,9 @@ Every frame has an id, and an id is a position from which the stream can be cont
 * `seq-offset-slot-message`: a frame of a fact in the middle of a message, of which `offset` characters were sent
   before: somebody wrote to the state meanwhile.
 
+While messages of subagents are being made, any of these is followed by `_message-offset` for each of them. Only the
+`metadata` of a new attempt have no id then: `seq-0-0` would mean all of the fact.
+
 `message` is eight digits that stand for the message (`previews.tag`). A model may have to be asked again, and then
 another message is made in place of the one that the id is from: that one is sent from its beginning. No two messages
 have the same id, whatever attempt of the run they are from, so no two frames have. An id without it is from an older
@@ -33,14 +36,17 @@ they show, and in nothing else.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from channels.http.langgraph import dumps
 from channels.http.langgraph.modes import Emit, Modes, Slot, wants_previews
+from channels.http.langgraph.subgraphs import Place, Subgraphs, Voice
 from channels.http.sse import Frame
+from channels.http.tasks import Fact
 from core.events import (
     ContextCompacted,
+    Message,
     MessageAdded,
     ModelCompleted,
     ModelFailed,
@@ -48,27 +54,34 @@ from core.events import (
     RunRequested,
     RunStarted,
     StatePatched,
+    SubagentProgressed,
     ThreadErased,
     ThreadTitled,
 )
 from core.lifecycle import RunEnded
+from core.thread.follow import Item
 from core.thread.previews import Ahead, Piece, Preview, Progress, Reader, RunPreview, line_of, rest_of, tag
 from core.thread.state import Before, Folding, Run, ThreadState
 
-_CURSOR = re.compile(r"(\d{1,18})-(\d{1,12})-(\d{1,4})(?:-([0-9a-f]{8}))?")
+_CURSOR = re.compile(r"(\d{1,18})-(\d{1,12})-(\d{1,4})(?:-([0-9a-f]{8}))?((?:_[0-9a-f]{8}-\d{1,12}){0,100})")
+_PLACE = re.compile(r"_([0-9a-f]{8})-(\d+)")
+LAST_SLOT = 9999
+"""A place after all frames of a fact."""
 _TURNS = (RunStarted, ModelCompleted, ModelFailed)
 """After these another message is made."""
 _OUTSIDE = (StatePatched, MessageAdded, ContextCompacted)
-"""What can change the state under a run and is not the run's own."""
+"""Events that change the state under a run and are not the run's own."""
 
 
 class Cursor(NamedTuple):
-    """How far a client has seen the stream."""
+    """A client's position in the stream."""
 
     seq: int
     offset: int = 0
     slot: int = 0
     message: str = ""
+    inner: tuple[Place, ...] = ()
+    """Positions in the messages of subagents."""
 
     @staticmethod
     def parse(text: str) -> Cursor | None:
@@ -76,17 +89,19 @@ class Cursor(NamedTuple):
         match = _CURSOR.fullmatch(text.strip())
         if match is None:
             return None
-        seq, offset, slot, message = match.groups()
-        return Cursor(int(seq), int(offset), int(slot), message or "")
+        seq, offset, slot, message, inner = match.groups()
+        places = tuple((tag, int(end)) for tag, end in _PLACE.findall(inner))
+        return Cursor(int(seq), int(offset), int(slot), message or "", places)
 
     def __str__(self) -> str:
-        return f"{self.seq}-{self.offset}-{self.slot}" + (f"-{self.message}" if self.message else "")
+        inner = "".join(f"_{tag}-{end}" for tag, end in self.inner)
+        return f"{self.seq}-{self.offset}-{self.slot}" + (f"-{self.message}" if self.message else "") + inner
 
     def is_before(self, seq: int, slot: int) -> bool:
-        """Whether a frame of a fact comes after this position."""
+        """Tells whether a frame of a fact comes after this position."""
         if seq != self.seq:
             return seq > self.seq
-        return slot > self.slot and (self.slot > 0 or not self.offset)
+        return slot > self.slot and (self.slot > 0 or not (self.offset or self.inner))
 
 
 class Frames:
@@ -108,9 +123,11 @@ class Frames:
         run = self.state.runs.get(run_id)
         self.run_id = run_id
         self.ended = run is not None and not run.open
-        """Whether the last frame has been made."""
+        """True if the last frame has been made."""
         self.modes = Modes(thread_id, run_id, modes, run)
         self._wants_previews = wants_previews(modes)
+        self._subgraphs = Subgraphs(thread_id, run_id, modes)
+        self._shows_subgraphs = run is not None and run.request.subgraphs
         self._after = after or Cursor(0)
         self._reader = Reader()
         self._ahead: Ahead[Preview] = Ahead()
@@ -128,24 +145,37 @@ class Frames:
 
     @property
     def running(self) -> bool:
-        """Whether the run is being worked on."""
+        """Tells whether the run is being worked on."""
         active = self.state.active
         return active is not None and active.id == self.run_id
 
     def is_open(self, call_id: str) -> bool:
-        """Whether a tool call is being worked on."""
+        """Tells whether a tool call is being worked on."""
         run = self.state.runs.get(self.run_id)
         return run is not None and call_id in run.intents
 
-    def audible(self) -> list[Run]:
-        """The run, if its previews are shown."""
+    def audible(self) -> list[Run | Voice]:
+        """Returns the run and its subagents, if their previews are shown."""
         run = self.state.runs.get(self.run_id)
-        return [run] if run is not None and run.open and self._wants_previews else []
+        return [run, *self.subagents()] if run is not None and run.open and self._wants_previews else []
+
+    def subagents(self) -> list[Voice]:
+        """Returns the subagents whose previews are shown."""
+        return [] if self.ended else list(self._subgraphs.speakers())
+
+    def behind(self, item: Item) -> str | None:
+        """Returns the subagent of which `learn` has to be told before the item is fed, if there is any."""
+        shows = self._shows_subgraphs and not self.ended and isinstance(item, Record | RunPreview)
+        return self._subgraphs.behind(item) if shows else None
+
+    def learn(self, subagent: str, messages: Sequence[Message]) -> None:
+        """Takes the messages of a subagent's own log, as it is by now."""
+        self._subgraphs.learn(subagent, messages)
 
     def place(self, seq: int, slot: int) -> str:
         """The id of a frame of a fact."""
         reader = self._reader
-        return str(Cursor(seq, reader.offset, slot, reader.tag if reader.offset else ""))
+        return str(Cursor(seq, reader.offset, slot, reader.tag if reader.offset else "", self._subgraphs.places()))
 
     def fact(self, record: Record) -> list[Frame]:
         """The frames of a fact, those of the text that was still missing first; then of previews that waited for it."""
@@ -153,7 +183,8 @@ class Frames:
 
     def flush(self) -> list[Frame]:
         """The frames of previews that came before the facts they follow."""
-        return [frame for preview in self._ahead.take() for frame in self.preview(preview)]
+        frames = [frame for preview in self._ahead.take() for frame in self.preview(preview)]
+        return frames + [frame for held in self._subgraphs.waiting() for frame in self._of_subagent(*held)]
 
     def advance(self, record: Record) -> list[Frame]:
         """The frames of a fact, without previews that waited for it."""
@@ -177,8 +208,12 @@ class Frames:
         return frames
 
     def run_preview(self, item: RunPreview) -> list[Frame]:
-        """Of a tool's progress that was stored, only what a client that does not resume has missed."""
+        """Returns the frames of a preview. Of a tool's stored progress, only what a client that does not resume has
+        missed.
+        """
         preview = item.preview
+        if item.run != self.run_id:
+            return [] if item.stored and isinstance(preview, Progress) else self._of_subagent(item.run, preview)
         if item.stored and isinstance(preview, Progress) and (self._after.seq or not self.is_open(preview.call_id)):
             return []
         return self.preview(preview)
@@ -207,8 +242,17 @@ class Frames:
         part = Piece(piece.part, piece.text, piece.index, piece.call_id, piece.name)
         return self._delta(preview.message, part, reader.offset, self._seq, self.state)
 
+    def _of_subagent(self, run_id: str, preview: Preview | Progress) -> list[Frame]:
+        if self.ended:
+            return []
+        if isinstance(preview, Progress):
+            return [Frame(event, data) for event, data in self._subgraphs.progress(run_id, preview)]
+        before, piece = self._subgraphs.preview(run_id, preview)
+        frames = [Frame(event, data) for event, data in before]
+        return [*frames, Frame(*piece, self.place(self._seq, 0))] if piece else frames
+
     def _is_current(self, preview: Preview) -> bool:
-        """Whether a preview is of the answer that is being made, and is to be shown."""
+        """Tells whether a preview is of the answer that is being made, and is to be shown."""
         run = self.state.runs.get(self.run_id)
         return run is not None and run.awaits(preview.after) and self.modes.shows_text
 
@@ -220,14 +264,18 @@ class Frames:
             after = Cursor(after.seq)
         self._reader = Reader(None, after.offset, after.message)
         self.modes.announced = after.offset > 0
+        self._subgraphs.resume(self._after.inner)
 
     def _of_run(self, record: Record, before: Before, previous: int) -> list[Frame]:
         event = record.event
         frames: list[Frame] = []
         if isinstance(event, RunRequested):
+            self._shows_subgraphs = event.subgraphs
             return self._framed(record.seq, [self._metadata(record, 1)])
         if isinstance(event, ModelCompleted) and record.seq > self._after.seq:
             frames = self._rest(event, before, previous)
+        if isinstance(event, SubagentProgressed) and record.seq > self._after.seq:
+            frames = self._rest_of_subagent(event, previous)
         void = self._reader.offset > 0
         if isinstance(event, (*_TURNS, RunEnded)):
             self._reader = Reader()
@@ -253,20 +301,33 @@ class Frames:
             frames += self._delta(message, piece, end, previous, before)
         return frames
 
+    def _rest_of_subagent(self, event: SubagentProgressed, previous: int) -> list[Frame]:
+        rest = self._subgraphs.rest(event)
+        return [Frame(*sent, self.place(previous, 0) if placed else "") for sent, placed in rest]
+
     def _delta(self, message: str, piece: Piece, end: int, seq: int, state: ThreadState | Before) -> list[Frame]:
         frames = [Frame(event, data) for event, data in self.modes.delta(message, piece, end, state)]
         if frames:
-            frames[-1] = frames[-1]._replace(id=str(Cursor(seq, end, 0, tag(message))))
+            frames[-1] = frames[-1]._replace(id=str(Cursor(seq, end, 0, tag(message), self._subgraphs.places())))
         return frames
 
     def _told(self, record: Record, before: Before, *, void: bool = False) -> list[Frame]:
         quiet = record.seq < self._after.seq
-        return self._framed(record.seq, self.modes.fact(record, before, self.state, quiet=quiet, void=void))
+        emits = self.modes.fact(record, before, self.state, quiet=quiet, void=void)
+        if self._shows_subgraphs and isinstance(record.event, Fact):
+            inner = self._subgraphs.fact(record.event)
+            emits = sorted([*emits, *inner], key=lambda emit: emit[0]) if not quiet else []
+        return self._framed(record.seq, emits)
 
     def _framed(self, seq: int, emits: Iterable[Emit]) -> list[Frame]:
         return [
-            Frame(event, data, self.place(seq, slot)) for slot, event, data in emits if self._after.is_before(seq, slot)
+            Frame(event, data, self._place_of(seq, slot))
+            for slot, event, data in emits
+            if self._after.is_before(seq, slot)
         ]
+
+    def _place_of(self, seq: int, slot: int) -> str:
+        return "" if slot == Slot.METADATA and self._subgraphs.places() else self.place(seq, slot)
 
 
 def _is_outside(record: Record) -> bool:

@@ -1,4 +1,4 @@
-"""What each `stream_mode` says about a fact, and about a piece of a message. Pure; the ids are `frames`' business."""
+"""The frames of each `stream_mode` for a fact, and for a piece of a message. Pure; the ids are `frames`' business."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ from typing import Any
 from channels.http.langgraph import dumps, snapshots
 from channels.http.langgraph.callbacks import Callbacks
 from channels.http.langgraph.chunks import Cumulative, chunk, last_chunk, place
+from channels.http.langgraph.run_object import retry_json
+from channels.http.tasks import task_event
 from core.events import (
     ContextCompacted,
+    Event,
     Json,
     Message,
     MessageAdded,
@@ -24,12 +27,14 @@ from core.events import (
     RunRolledBack,
     RunStarted,
     StatePatched,
+    SubagentCompleted,
+    SubagentProgressed,
+    SubagentStarted,
     ThreadTitled,
     ToolCompleted,
     ToolRequested,
 )
 from core.thread.previews import Piece, Preview, Progress
-from core.thread.runs import retry_json
 from core.thread.state import COMPACTED, TITLED, Before, Run, ThreadState, next_nodes, unanswered
 
 
@@ -72,11 +77,11 @@ class Modes:
         """Id of the model's task: that of the fact that led to it."""
         self._place: tuple[str, int, bytes] = ("", 0, b"")
         self.announced = False
-        """Whether `messages/metadata` of the message that is being made was sent."""
+        """True if `messages/metadata` of the message that is being made was sent."""
 
     @property
     def shows_text(self) -> bool:
-        """Whether any of them shows a message while it is being made."""
+        """Tells whether any of them shows a message while it is being made."""
         return self._tuple or self._legacy is not None or self._events is not None
 
     def opened(self) -> None:
@@ -99,7 +104,7 @@ class Modes:
             made.append(("events", self._events.stream(self._task, message, piece, self._of_answer(message, state))))
         if self._legacy and self._legacy.end == end:
             if not self.announced:
-                made.append(("messages/metadata", _announced(message, self._of_answer(message, state))))
+                made.append(("messages/metadata", announced(message, self._of_answer(message, state))))
                 self.announced = True
             made.append(("messages/partial", dumps.encode([self._legacy.message(message)])))
         if self._tuple:
@@ -107,7 +112,12 @@ class Modes:
         return made
 
     def progress(self, progress: Progress) -> list[tuple[str, bytes]]:
-        if "custom" not in self._wanted:
+        return self.shown(progress, self._wanted)
+
+    @staticmethod
+    def shown(progress: Progress, modes: Collection[str]) -> list[tuple[str, bytes]]:
+        """Returns the frames of a tool's output."""
+        if "custom" not in modes:
             return []
         data = {"type": "tool_progress", "tool_call_id": progress.call_id, "name": progress.name, "text": progress.text}
         return [("custom", dumps.encode(data))]
@@ -146,6 +156,8 @@ class Modes:
                 made = self._step(record, state)
             case ContextCompacted():
                 made = self._compacted(record, state)
+            case SubagentStarted() | SubagentProgressed() | SubagentCompleted():
+                made = self._delegated(event, state)
             case ThreadTitled():
                 made = self._titled(state)
             case RunPaused():
@@ -186,7 +198,7 @@ class Modes:
             yield Slot.MESSAGE, "messages", last_chunk(message, metadata)
         elif self._legacy:
             if not self.announced:
-                yield Slot.MESSAGE_METADATA, "messages/metadata", _announced(identity, metadata)
+                yield Slot.MESSAGE_METADATA, "messages/metadata", announced(identity, metadata)
             yield Slot.MESSAGE, "messages/complete", dumps.encode([dumps.raw(message)])
         update = {"messages": [dumps.raw(message)]}
         yield from self._task_end(task, "model", update, None, record, state)
@@ -223,7 +235,7 @@ class Modes:
         if self._tuple:
             yield Slot.MESSAGE, "messages", place(dumps.encode(dumps.raw(message)), metadata)
         elif self._legacy:
-            yield Slot.MESSAGE_METADATA, "messages/metadata", _announced(identity, metadata)
+            yield Slot.MESSAGE_METADATA, "messages/metadata", announced(identity, metadata)
             yield Slot.MESSAGE, "messages/complete", dumps.encode([dumps.raw(message)])
 
     def _compacted(self, record: Record, state: ThreadState) -> Iterator[Emit]:
@@ -233,6 +245,10 @@ class Modes:
         if "updates" in self._wanted:
             yield Slot.UPDATES, "updates", dumps.encode({COMPACTED: dumps.values(state.commits[state.head].patch)})
         yield from self._step(record, state)
+
+    def _delegated(self, event: Event, state: ThreadState) -> Iterator[Emit]:
+        if "custom" in self._wanted and (data := task_event(event, state.runs[self._run])) is not None:
+            yield Slot.CUSTOM, "custom", dumps.encode(data)
 
     def _titled(self, state: ThreadState) -> Iterator[Emit]:
         """The web page renames its conversation at this update. Before the run starts there are no values to show."""
@@ -324,11 +340,11 @@ class Modes:
     # ── metadata ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _of_answer(self, message: str, state: ThreadState | Before) -> bytes:
-        """What goes with the model's answer to `state`, wherever it is sent."""
+        """Returns the metadata of the model's answer to `state`, wherever it is sent."""
         return self._metadata(message, _answer_step(state, self._run))
 
     def _metadata(self, message: str, step: int, node: str = "model") -> bytes:
-        """What goes with a message."""
+        """Returns the metadata of a message."""
         if self._place[:2] != (f"{node}:{message}", step):
             data = {
                 "run_id": self._run,
@@ -347,11 +363,11 @@ class Modes:
 
 
 def wants_previews(modes: Collection[str]) -> bool:
-    """Whether any of these modes shows a message, or a tool's progress, before it is a fact."""
+    """Tells whether any of these modes shows a message, or a tool's progress, before it is a fact."""
     return not {"messages", "messages-tuple", "events", "custom"}.isdisjoint(modes)
 
 
-def _announced(message: str, metadata: bytes) -> bytes:
+def announced(message: str, metadata: bytes) -> bytes:
     return b'{%b:{"metadata":%b}}' % (dumps.encode(message), metadata)
 
 

@@ -13,6 +13,9 @@ from core.events import Json, Message, Record
 from core.ids import checkpoint_id
 from core.thread.state import ROOT, Commit, Run, ThreadState, entitle, next_nodes, places_of, unanswered
 from core.thread.state import reduce as apply
+from core.thread.subagents import TOOL as DELEGATION
+
+_CHECKPOINTS = ("checkpoint", "parent_checkpoint")
 
 
 def checkpoint(thread_id: str, seq: int | None) -> Json | None:
@@ -38,7 +41,7 @@ def snapshot(thread_id: str, state: ThreadState, index: int, values: Json | None
     commit = state.commits[index]
     parent = parent_seq(state, commit)
     values = state.values_at(index) if values is None else values
-    tasks = _tasks(state, index, values)
+    tasks = _tasks(thread_id, state, index, values)
     return {
         "values": dumps.timed_values(values, state),
         "next": [task["name"] for task in tasks],
@@ -51,6 +54,12 @@ def snapshot(thread_id: str, state: ThreadState, index: int, values: Json | None
         "parent_checkpoint_id": None if parent is None else checkpoint_id(parent),
         "interrupts": [interrupt for task in tasks for interrupt in task["interrupts"]],
     }
+
+
+def within(namespace: str, shown: Json) -> Json:
+    """Returns a snapshot of a subagent as one of its namespace in the thread."""
+    places = {name: shown[name] and {**shown[name], "checkpoint_ns": namespace} for name in _CHECKPOINTS}
+    return {**shown, **places}
 
 
 def root(thread_id: str, state: ThreadState) -> Json:
@@ -86,8 +95,8 @@ def timeline(state: ThreadState, indices: Iterable[int]) -> Iterator[tuple[int, 
     """The values at many commits, in ascending order of the commits. Each commit is applied once: what several of them
     come from is kept, and messages are shared between all.
     """
-    wanted = sorted(set(indices))
-    kept = _junctions(state, wanted)
+    commits = sorted(set(indices))
+    kept = _junctions(state, commits)
     known: dict[int, tuple[Json, dict[str, int]]] = {}
     for index in sorted(kept):
         path: list[int] = []
@@ -105,15 +114,17 @@ def timeline(state: ThreadState, indices: Iterable[int]) -> Iterator[tuple[int, 
             apply(values, places, state.commits[step].patch)
         entitle(values, state.title)
         known[index] = values, places
-        if index in wanted:
+        if index in commits:
             yield index, values
 
 
-def _junctions(state: ThreadState, wanted: Iterable[int]) -> set[int]:
-    """Those commits, and those at which their ways part: from the root, or the nearest commit whose values are kept."""
+def _junctions(state: ThreadState, commits: Iterable[int]) -> set[int]:
+    """Returns the commits, and those at which their ways part: from the root, or the nearest commit whose values are
+    kept.
+    """
     seen: set[int] = set()
-    kept = set(wanted)
-    for index in wanted:
+    kept = set(commits)
+    for index in commits:
         while index >= 0 and index not in seen:
             seen.add(index)
             index = -1 if state.commits.has_values(index) else state.commits[index].parent
@@ -135,11 +146,11 @@ def metadata(thread_id: str, state: ThreadState, index: int) -> Json:
         assert first is not None
         return {**metadata(thread_id, state, first), "source": "input", "step": state.commits[first].step - 1}
     commit = state.commits[index]
-    found: Json = {"source": commit.source, "step": commit.step, "parents": {}, "thread_id": thread_id}
+    about: Json = {"source": commit.source, "step": commit.step, "parents": {}, "thread_id": thread_id}
     if commit.run is None:
-        return found
+        return about
     run = state.runs.get(commit.run)
-    return {**(run.request.metadata if run else {}), **found, "run_id": commit.run}
+    return {**(run.request.metadata if run else {}), **about, "run_id": commit.run}
 
 
 def history(state: ThreadState, upto: int | None = None) -> Iterator[int]:
@@ -187,8 +198,11 @@ def _nothing(state: ThreadState) -> Json:
     return {**empty, **nowhere, "interrupts": []}
 
 
-def _tasks(state: ThreadState, index: int, values: Json) -> list[Json]:
-    """What would run next at this checkpoint; with the questions of the run that paused there, or its error."""
+def _tasks(thread_id: str, state: ThreadState, index: int, values: Json) -> list[Json]:
+    """Returns what would run next at this checkpoint, with the questions of the run that paused there, or its error.
+
+    Clients learn the namespace of a subagent from the place of its call among those that are open.
+    """
     commit = state.commits[index]
     if commit.node == "__end__":
         return []
@@ -198,21 +212,27 @@ def _tasks(state: ThreadState, index: int, values: Json) -> list[Json]:
     run = _last_run(state) if here else None
     failed = run.error if run is not None else None
     nodes = paused.next if paused else next_nodes(messages)
-    names: list[tuple[str, str]] = [(call["id"], "tools") for call in unanswered(messages)]
+    calls = unanswered(messages)
+    names: list[tuple[str, str]] = [(call["id"], "tools") for call in calls]
     names = names or [(f"{commit.seq}-{node}", node) for node in nodes]
     if failed and not names:
         names = [(f"{commit.seq}-model", "model")]
-    asked = state.interrupts if here else {}
+    questions = state.interrupts if here else {}
     if paused:
-        names += [(task, (nodes or ["model"])[0]) for task in asked if all(task != known for known, _ in names)]
+        names += [(task, (nodes or ["model"])[0]) for task in questions if all(task != known for known, _ in names)]
     error = f"{failed.error}: {failed.text}" if failed else None
-    return [_task(identity, name, error, asked.get(identity, [])) for identity, name in names]
+    tasks = [_task(identity, name, error, questions.get(identity, [])) for identity, name in names]
+    for number, (task, call) in enumerate(zip(tasks, calls, strict=False)):
+        task["path"] = ["__pregel_push", number]
+        if call["name"] == DELEGATION:
+            task["checkpoint"] = {"thread_id": thread_id, "checkpoint_ns": f"tools:{call['id']}"}
+    return tasks
 
 
-def _task(identity: str, name: str, error: str | None, asked: Sequence[Json]) -> Json:
+def _task(identity: str, name: str, error: str | None, questions: Sequence[Json]) -> Json:
     empty = {"checkpoint": None, "state": None, "result": None}
     shown = {"id": identity, "name": name, "path": ["__pregel_pull", name], "error": error}
-    return {**shown, "interrupts": list(asked), **empty}
+    return {**shown, "interrupts": list(questions), **empty}
 
 
 def _last_run(state: ThreadState) -> Run | None:

@@ -12,13 +12,14 @@ import structlog
 from aiohttp import web
 
 from channels.http import inputs
-from channels.http.asked import checkpoint_seq
 from channels.http.call import Call, OwnedThread, ReadableThread
 from channels.http.endpoint import Limit, Routes
 from channels.http.langgraph import dumps
-from channels.http.langgraph.snapshots import history, metadata, snapshot, timeline
+from channels.http.langgraph.namespaces import called, in_namespace
+from channels.http.langgraph.snapshots import history, metadata, snapshot, timeline, within
 from channels.http.langgraph.threads import NodeName
 from channels.http.live import Outlet
+from channels.http.run_request import checkpoint_seq
 from channels.http.shapes import State, Updated, part_of
 from core.errors import Invalid, NotFound
 from core.events import Json
@@ -62,28 +63,33 @@ class HistoryBody(msgspec.Struct):
 ROUTES = Routes()
 _READ = "threads:read"
 Shown = Annotated[Json, SelectedState]
-Subgraphs = Annotated[str, "Accepted; there are no subgraphs with a state of their own"]
+Subgraphs = Annotated[bool, "Whether `tasks[].state` is there for the subagents at work"]
 Select = Annotated[Sequence[str], "Fields of the state; `values.<key>` for a single one of the values"]
 
 
 @ROUTES("GET", f"{THREAD}/state", _READ)
-async def get(thread: OwnedThread, *, subgraphs: Subgraphs = "", select: Select = ()) -> Shown:
+async def get(call: Call, thread: OwnedThread, *, subgraphs: Subgraphs = False, select: Select = ()) -> Shown:
     """The state of a thread as it is."""
-    return _selected(snapshot(thread.id, thread.state, thread.state.head), select)
+    return _selected(await _inside(call, thread, thread.state.head, subgraphs), select)
 
 
 @ROUTES("GET", f"{THREAD}/state/{{checkpoint_id}}", _READ)
-async def get_at(thread: OwnedThread, checkpoint_id: str, *, subgraphs: Subgraphs = "", select: Select = ()) -> Shown:
+async def get_at(
+    call: Call, thread: OwnedThread, checkpoint_id: str, *, subgraphs: Subgraphs = False, select: Select = ()
+) -> Shown:
     """The state at a checkpoint."""
-    return _selected(snapshot(thread.id, thread.state, _found(thread.state, checkpoint_id)), select)
+    return _selected(await _inside(call, thread, _found(thread.state, checkpoint_id), subgraphs), select)
 
 
 @ROUTES("POST", f"{THREAD}/state/checkpoint", _READ)
-async def post_checkpoint(thread: OwnedThread, body: CheckpointBody) -> Shown:
-    """The state at a checkpoint that is named in the body; without one, as it is."""
-    named = _named(body.checkpoint)
+async def post_checkpoint(call: Call, thread: OwnedThread, body: CheckpointBody) -> Shown:
+    """The state at a checkpoint that is named in the body; without one, as it is. With a `checkpoint_ns`
+    (`tools:<id of the call>`) that of a subagent.
+    """
+    named, namespace = _named(body.checkpoint), _namespace(body.checkpoint)
+    thread = await _in_namespace(call, thread, namespace)
     index = thread.state.head if named in (None, "") else _found(thread.state, named)
-    return _selected(snapshot(thread.id, thread.state, index), body.select)
+    return _selected(within(namespace, await _inside(call, thread, index, bool(body.subgraphs))), body.select)
 
 
 @ROUTES("POST", f"{THREAD}/state", "threads:write", errors=(400, 404, 409))
@@ -98,8 +104,8 @@ async def update(call: Call, body: UpdateBody) -> Annotated[Json, Updated]:
     writes = [inputs.with_messages(values, "values") for values in updates] or [{}]
     commands = call.services.commands
     state, seq = await commands.write_state(call.user, call.thread_id, writes, node=body.as_node, base=base)
-    made = snapshot(call.thread_id, state, state.commit_at(seq))
-    return {**made, "configurable": made["checkpoint"]}
+    written = snapshot(call.thread_id, state, state.commit_at(seq))
+    return {**written, "configurable": written["checkpoint"]}
 
 
 @ROUTES("GET", f"{THREAD}/history", _READ, errors=(404,))
@@ -113,28 +119,29 @@ async def get_history(
 @ROUTES("POST", f"{THREAD}/history", _READ, errors=(404,))
 async def post_history(call: Call, body: HistoryBody) -> Annotated[web.StreamResponse, list[SelectedState]]:
     """The states at a thread's checkpoints, newest first: those before one (`before`, exclusive), up to one
-    (`checkpoint`), with certain `metadata`.
+    (`checkpoint`), with certain `metadata`. With a `checkpoint_ns` in `checkpoint` those of a subagent.
     """
     return await _history(call, body)
 
 
-async def _history(call: Call, wanted: HistoryBody) -> web.StreamResponse:
-    before, newest = _before(wanted.before), _before(wanted.checkpoint)
+async def _history(call: Call, body: HistoryBody) -> web.StreamResponse:
+    before, newest = _before(body.before), _before(body.checkpoint)
     kind = ReadableThread if call.request.path.startswith(DEERFLOW) else OwnedThread
-    thread = await kind.of_call(call)
+    namespace = _namespace(body.checkpoint)
+    thread = await _in_namespace(call, await kind.of_call(call), namespace)
     thread_id, state = thread.id, thread.state
 
     def is_wanted(index: int) -> bool:
-        found = metadata(thread_id, state, index) if wanted.metadata else {}
-        return all(key in found and found[key] == value for key, value in (wanted.metadata or {}).items())
+        about = metadata(thread_id, state, index) if body.metadata else {}
+        return all(key in about and about[key] == value for key, value in (body.metadata or {}).items())
 
     last = min((seq for seq in (newest, None if before is None else before - 1) if seq is not None), default=None)
-    indices = list(islice(filter(is_wanted, history(state, last)), wanted.limit or 10))
+    indices = list(islice(filter(is_wanted, history(state, last)), body.limit or 10))
     values: dict[int, Json] = {}
-    for index, found in () if _is_small(wanted.select) else timeline(state, (index for index in indices if index >= 0)):
-        values[index] = found
+    for index, values_ in () if _is_small(body.select) else timeline(state, (index for index in indices if index >= 0)):
+        values[index] = values_
         await asyncio.sleep(0)  # a long history of a long thread is work: let others in between
-    shown = (_selected(_shown(thread_id, state, i, values.get(i, {})), wanted.select) for i in indices)
+    shown = (_selected(within(namespace, _shown(thread_id, state, i, values.get(i, {}))), body.select) for i in indices)
     return await _array(call, shown)
 
 
@@ -144,8 +151,8 @@ def _shown(thread_id: str, state: ThreadState, index: int, values: Json) -> Json
         return snapshot(thread_id, state, index, values)
     except Exception as error:
         log.warning("a checkpoint that cannot be shown", thread=thread_id, error=str(error))
-        found = snapshot(thread_id, state, index, {})
-        return {**found, "metadata": {**found["metadata"], "problem": f"unreadable: {type(error).__name__}"}}
+        shown = snapshot(thread_id, state, index, {})
+        return {**shown, "metadata": {**shown["metadata"], "problem": f"unreadable: {type(error).__name__}"}}
 
 
 async def _array(call: Call, items: Iterator[Json]) -> web.StreamResponse:
@@ -167,7 +174,7 @@ async def _array(call: Call, items: Iterator[Json]) -> web.StreamResponse:
 
 
 def _is_small(select: Sequence[str] | None) -> bool:
-    """Whether what is selected can be told without the values."""
+    """Tells whether what is selected can be told without the values."""
     return bool(select) and not any(
         field.split(".")[0] in ("values", "next", "tasks", "interrupts") for field in select or ()
     )
@@ -177,23 +184,46 @@ def _selected(shown: Json, select: Sequence[str] | None) -> Json:
     """The fields that are named; `values.<key>` is one field of the values."""
     if not select:
         return shown
-    found = {field: shown[field] for field in select if field in shown}
+    fields = {field: shown[field] for field in select if field in shown}
     keys = [field.removeprefix("values.") for field in select if field.startswith("values.")]
-    if keys and "values" not in found:
-        found["values"] = {key: shown["values"][key] for key in keys if key in shown["values"]}
-    return found
+    if keys and "values" not in fields:
+        fields["values"] = {key: shown["values"][key] for key in keys if key in shown["values"]}
+    return fields
+
+
+async def _inside(call: Call, thread: OwnedThread, index: int, subgraphs: bool) -> Json:
+    """Returns a snapshot; if `subgraphs`, with those of the subagents at work."""
+    shown = snapshot(thread.id, thread.state, index)
+    for task in shown["tasks"] if subgraphs else ():
+        if task["checkpoint"] is not None and called(thread.state, task["id"]) is not None:
+            namespace = task["checkpoint"]["checkpoint_ns"]
+            subagent = await in_namespace(call.services.subagents.threads, thread.state, namespace)
+            task["state"] = within(namespace, snapshot(thread.id, subagent, subagent.head))
+    return shown
+
+
+async def _in_namespace(call: Call, thread: OwnedThread, namespace: str) -> OwnedThread:
+    state = await in_namespace(call.services.subagents.threads, thread.state, namespace)
+    return OwnedThread(thread.id, state)
+
+
+def _namespace(checkpoint: Json | None) -> str:
+    namespace = (checkpoint or {}).get("checkpoint_ns") or ""
+    if not isinstance(namespace, str):
+        raise Invalid("checkpoint.checkpoint_ns: expected a string")
+    return namespace
 
 
 def _named(checkpoint: Json | None) -> Any:
     return (checkpoint or {}).get("checkpoint_id")
 
 
-def _before(given: str | Json | None) -> int | None:
+def _before(checkpoint: str | Json | None) -> int | None:
     """A checkpoint id; clients send the id, a checkpoint, or a config with one."""
-    if isinstance(given, dict):
-        inner = given.get("configurable")
-        given = (inner if isinstance(inner, dict) else given).get("checkpoint_id")
-    return checkpoint_seq(given, "before")
+    if isinstance(checkpoint, dict):
+        inner = checkpoint.get("configurable")
+        checkpoint = (inner if isinstance(inner, dict) else checkpoint).get("checkpoint_id")
+    return checkpoint_seq(checkpoint, "before")
 
 
 def _found(state: ThreadState, named: Any) -> int:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+
+import structlog
 
 from actors import compose
 from tests.bench import giant, history
@@ -17,6 +20,7 @@ from tests.support.model_server import run
 
 _SIZES = (100_000, 1_000_000)
 _QUICK = (2000,)
+_FOLDED_SECONDS = 600.0
 _SNAPSHOT_SECONDS = 120.0
 _CLIENTS = 50
 _TURNS = 10
@@ -26,12 +30,13 @@ _BESIDE = 1500
 
 def giants(lab: Laboratory) -> Iterator[Row]:
     """What one thread costs that has been talked in for years."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
     for size in _QUICK if lab.quick else _SIZES:
         lab.say(f"one thread of {size} events")
         home = lab.new_home()
         run(_publish_giant(lab, home, size))
         with lab.sika(home, warm=False) as server:
-            Asker(server).ask("GET", _STATE.format(giant.NAME))
+            Asker(server, _FOLDED_SECONDS).ask("GET", _STATE.format(giant.NAME))
             _await_snapshot(home)
             server.settle()
         with lab.sika(home, warm=False) as server:
@@ -47,10 +52,12 @@ _STATE = "/threads/{}/state?select=next"
 
 
 async def _publish_giant(lab: Laboratory, home: Path, size: int) -> None:
-    async with compose.attach(compose.Options(home, lab.config)) as running:
-        log = running.log
-        await history.store(log, giant.records(size, seq=await log.last()))
-        await history.store(log, giant.records(_BESIDE, seq=await log.last(), name="beside"))
+    with history.late_to_disk():
+        async with compose.attach(compose.Options(home, lab.config)) as running:
+            log = running.log
+            await history.store(log, giant.records(size, seq=await log.last()))
+            await history.store(log, giant.records(_BESIDE, seq=await log.last(), name="beside"))
+            await history.leave(log)
 
 
 def _await_snapshot(home: Path) -> None:

@@ -19,7 +19,6 @@ from tests.bench import history, processes
 from tests.bench.laboratory import Laboratory
 from tests.bench.measure import Row, at_least, at_most, median, percentile
 from tests.bench.processes import Broken, Sika
-from tests.bench.sections.giants import giants
 from tests.bench.sections.threads import Asker
 from tests.support.model_server import run
 
@@ -120,7 +119,6 @@ def growth(lab: Laboratory) -> Iterator[Row]:
         yield from (_reading(servers[size], size) for size in (first, last))
         yield _touching(lab, servers[last], last)
         yield _rebuilding(lab, servers[first], first)
-    yield from giants(lab)
 
 
 def _grown(lab: Laboratory, config: Path) -> Iterator[tuple[int, Path]]:

@@ -93,17 +93,10 @@ def test_of_a_run() -> None:
     story = tools_story()
     state = fold(story.records)
     [run] = state.runs.values()
-    assert usage.of_run(state, run) == RunUsage(llm_call_count=2, message_count=5)
+    assert usage.of_run(state, run) == RunUsage(agent=Tokens(calls=2), messages=5)
     story.add(requested(), started(), answer("2", read=4, wrote=3), run="run-2")
     state = fold(story.records)
-    assert usage.of_run(state, state.runs["run-2"]) == RunUsage(
-        total_input_tokens=4,
-        total_output_tokens=3,
-        total_tokens=7,
-        llm_call_count=1,
-        lead_agent_tokens=7,
-        message_count=1,
-    )
+    assert usage.of_run(state, state.runs["run-2"]) == RunUsage(agent=Tokens(input=4, output=3, calls=1), messages=1)
     story.add(requested(), run="run-3")
     state = fold(story.records)
     assert usage.of_run(state, state.runs["run-3"]) == RunUsage()

@@ -15,8 +15,8 @@ from channels.http.langgraph_events.wire import WireEvent
 from core.events import ContextCompacted, Message, ModelCompleted, RunCompleted, ToolCompleted, ToolRequested
 from core.thread.messages import last_answers, timed
 from core.thread.state import COMPACTED, REMOVE_ALL, ThreadState, fold
-from core.thread.usage import RunUsage, in_context, of_run
-from core.views.rows import MIDDLEWARE
+from core.thread.usage import RunUsage, Tokens, in_context, of_run
+from core.views.rows import SUMMARIES
 from tests.channels.http.conftest import Api, Worker
 from tests.channels.http.story import (
     ALL,
@@ -244,13 +244,7 @@ async def test_what_was_summarised_is_still_found(api: Api, worker: Worker) -> N
 def test_a_run_pays_for_its_summaries() -> None:
     state = fold(story().records)
     assert of_run(state, state.runs[RUN]) == RunUsage(
-        total_input_tokens=180,
-        total_output_tokens=18,
-        total_tokens=198,
-        llm_call_count=3,
-        lead_agent_tokens=143,
-        middleware_tokens=55,
-        message_count=4,
+        agent=Tokens(input=130, output=13, calls=2), summaries=Tokens(input=50, output=5, calls=1), messages=4
     )
     assert in_context(state) == 33
 
@@ -265,4 +259,4 @@ async def test_a_thread_pays_for_its_summaries(api: Api, worker: Worker) -> None
     rows = await worker.system.views.query(
         "SELECT model, caller, input_tokens, output_tokens, calls FROM usage WHERE run_id = ? ORDER BY caller", (run,)
     )
-    assert rows == [("m", "lead_agent", 130, 13, 2), ("small", MIDDLEWARE, 50, 5, 1)]
+    assert rows == [("m", "lead", 130, 13, 2), ("small", SUMMARIES, 50, 5, 1)]

@@ -1,0 +1,1 @@
+"""Subagents: runs that answer a tool call of another run."""

@@ -1,0 +1,183 @@
+"""Subagents: performs their runs, and answers the calls of `task` with what becomes of them.
+
+Theory of operation
+-------------------
+A call of `task` is a question to this actor. Whoever answers it appends `subagent.started` to the caller's log and the
+request to the subagent's. Both follow from the call, so a question that is asked again finds them and joins in. The
+run is worked on like any other: by the worker that takes the wake-up, and by another one if that worker dies. The
+answerer follows the subagent's log to its end, and states on the caller's log what is to be seen there. So a dead
+caller, answerer or subagent is replaced by another, which begins from the logs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import nullcontext
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from actors.lead.actor import Lead, LoadGuardrails, Traced, unguarded, untraced
+from actors.lead.loop import turn as loop
+from actors.lead.loop.turn import Callers, Count, Turn, uncounted
+from actors.lead.setup.plan import Models, RunSetup, Toolset
+from actors.subagents.delegation import Call, Task
+from core.actor import Progress
+from core.config.load import ConfigSource
+from core.config.settings import TokenBudget
+from core.errors import Invalid, NotFound
+from core.events import Json, SubagentCompleted
+from core.log.store import EventLog
+from core.ports.images import Images
+from core.thread.intake import Intake
+from core.thread.run import Journal, OwnedRun
+from core.thread.state import ThreadState
+from core.thread.subagents import identity, started_at
+from core.thread.threads import SUBAGENT, Threads
+from core.thread.usage import by_model, of_subagents, together, tokens_of_thread
+
+ATTEND_SECONDS = 600.0
+"""After so long a question is answered with None, and asked again: answers have a deadline."""
+STOP_SECONDS = 30.0
+"""Time for a subagent to end that was asked to stop."""
+
+
+class Question(msgspec.Struct, frozen=True, kw_only=True, tag_field="op"):
+    """A question of a run. `caller`: the subagent that does it, None for the agent of the thread."""
+
+    thread: str
+    user: str
+    run: str
+    caller: str | None = None
+
+
+class Delegate(Question, frozen=True, kw_only=True, tag="run"):
+    """Asks for the outcome of a call. The answer is a `subagent.completed`, or None: ask again."""
+
+    call_id: str
+    """The call's key in its run."""
+    task: Task
+
+
+class Cancel(Question, frozen=True, kw_only=True, tag="cancel"):
+    """Asks for the end of a subagent, as its caller stops. The answer is as that of `Delegate`."""
+
+    subagent: str
+    call_id: str
+    """As the model named it."""
+
+
+class Subagents(Lead):
+    """Does runs as the lead does, with another plan. A subagent works with the files and the sandbox of its thread."""
+
+    name = "subagents"
+    kind = SUBAGENT
+
+    def __init__(
+        self,
+        config: ConfigSource,
+        models: Models,
+        tools: Toolset,
+        call: loop.Call,
+        log: EventLog,
+        home: Path,
+        *,
+        threads: Threads,
+        subagents: Intake,
+        traced: Traced = untraced,
+        images: Images | None = None,
+        guardrails: LoadGuardrails = unguarded,
+    ) -> None:
+        super().__init__(config, models, tools, call, log, home, traced, None, images, guardrails)
+        self._threads = threads
+        self._intake = subagents
+
+    # ── runs ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _setup(self, journal: Journal) -> RunSetup:
+        run, user = journal.state.runs[journal.id], journal.state.user
+        role = await self._planner.role(user, str(run.request.context.get("subagent_type")))
+        return await self._planner.plan(run.request, user, run.model, role)
+
+    def works_for(self, state: ThreadState) -> str:
+        return str(state.metadata["thread"])
+
+    def deadline(self, run: OwnedRun) -> tuple[float, float]:
+        """A subagent's time counts from its first start."""
+        limit, begun = float(run.request.context["timeout_seconds"]), started_at(run.state, run.run)
+        return limit, limit - (datetime.now(UTC) - begun).total_seconds() if begun else limit
+
+    def _turn(self, setup: RunSetup, journal: Journal, call: loop.Call, today: Count = uncounted) -> Turn:
+        turn, own = super()._turn(setup, journal, call, today), setup.config.subagents.token_budget
+        share = TokenBudget(max_tokens=own.max_tokens, warn_threshold=own.warn_threshold)
+        turn.last_words = share if own.enabled else None
+        return turn
+
+    def _live(self, setup: RunSetup, run: OwnedRun) -> Turn:
+        turn = super()._live(setup, run)
+        turn.call, turn.above = partial(self._calling_out, run), partial(self._above, run.state)
+        return turn
+
+    async def _calling_out(self, run: OwnedRun, actor: str, request: Mapping[str, Any], progress: Progress) -> Any:
+        """Calls an actor. A run that waits for its own subagents does not keep a slot that they need."""
+        with run.idle() if actor == self.name else nullcontext():
+            return await self._call(actor, request, progress)
+
+    async def _above(self, state: ThreadState) -> Callers:
+        """Returns what a subagent's callers used, without what it has reported to them."""
+        about = state.metadata
+        callers, caller = self._calling(about["thread"], about["caller"])
+        above = await callers.load(caller)
+        if (run := above.runs.get(about["run"])) is None:
+            return Callers()
+        mine = about["subagent"]
+        used = together(by_model(above, run), of_subagents(run, but=mine))
+        if about["caller"] is None:
+            return Callers(used, tokens_of_thread(above, but=mine))
+        further = await self._above(above)
+        return Callers(together(used, further.run), together(used, further.thread))
+
+    # ── questions ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def answer(self, request: Mapping[str, Any], progress: Progress) -> Json | None:
+        try:
+            question = msgspec.convert(dict(request), Delegate | Cancel)
+        except msgspec.ValidationError as error:
+            raise Invalid(f"subagents: {error}") from error
+        callers, caller = self._calling(question.thread, question.caller)
+        about: dict[str, Any] = {"callers": callers, "caller": caller, "intake": self._intake}
+        about |= {"thread": question.thread, "user": question.user, "run": question.run}
+        match question:
+            case Cancel(subagent=subagent, call_id=call_id):
+                ended = await self._cancel(Call(**about, id=call_id, subagent=subagent))
+            case Delegate(call_id=key, task=task):
+                subagent = identity(callers.aggregate(caller), question.run, key)
+                ended = await self._delegate(Call(**about, id=key.partition("-")[2], subagent=subagent), task)
+        return None if ended is None else dict(msgspec.to_builtins(ended))
+
+    def _calling(self, thread: str, caller: str | None) -> tuple[Threads, str]:
+        """Returns the conversation that calls: the thread, or a subagent of it."""
+        return (self._threads, thread) if caller is None else (self._intake.threads, caller)
+
+    async def _delegate(self, call: Call, task: Task) -> SubagentCompleted | None:
+        log, aggregate = self._intake.threads.log, self._intake.threads.aggregate(call.subagent)
+        with log.listen(aggregate) as listener:
+            state, run = await call.calling()
+            if call.subagent not in run.subagents or not (await self._intake.threads.load(call.subagent)).runs:
+                role = await self._planner.role(state.user, task.name, run.request)
+                depth = 1 + int(state.metadata["depth"] if call.callers.kind == SUBAGENT else 0)
+                most = self._config.current().subagents.max_depth
+                await call.begin(task, role, depth, nested=depth < most)
+            return await call.attend(listener, ATTEND_SECONDS)
+
+    async def _cancel(self, call: Call) -> SubagentCompleted | None:
+        log, aggregate = self._intake.threads.log, self._intake.threads.aggregate(call.subagent)
+        with log.listen(aggregate) as listener:
+            try:
+                await call.stop()
+            except NotFound:  # its caller was stopped before it was created
+                return await call.completed(SubagentCompleted(call_id=call.id, status="cancelled"))
+            return await call.attend(listener, STOP_SECONDS)

@@ -1,0 +1,200 @@
+"""A call of `task`, from its start to its end, on the logs of the caller and of the subagent."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import msgspec
+import structlog
+
+from actors.lead.setup.delegates import Role
+from core import traces
+from core.bus.queue import Hint
+from core.config.subagents import INHERIT
+from core.errors import NotFound, Refused
+from core.events import Event, RunRequested, SubagentCompleted, SubagentProgressed, SubagentStarted
+from core.ids import uuid7
+from core.log.store import Listener
+from core.thread import subagents
+from core.thread.intake import WORKERS, Intake
+from core.thread.past import Delegation
+from core.thread.state import Run, ThreadState
+from core.thread.threads import SUBAGENT, Threads
+
+log = structlog.get_logger("sika.subagents")
+
+ACTOR = WORKERS[SUBAGENT]
+RECHECK_SECONDS = 15.0
+"""Interval of checks that a silent subagent has a wake-up, and that its caller still waits."""
+QUEUE_SECONDS = 60.0
+"""A subagent that is not begun so long after its own time limit is given up."""
+
+
+class Task(msgspec.Struct, frozen=True, kw_only=True):
+    """The arguments of a call."""
+
+    description: str
+    prompt: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """A call `id`, as the model named it, of the run `run` of the conversation `caller`. `thread`: the one whose files
+    are worked with.
+    """
+
+    callers: Threads
+    caller: str
+    thread: str
+    user: str
+    run: str
+    id: str
+    subagent: str
+    intake: Intake
+    """The commands on subagents."""
+
+    # ── the caller's log ────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def calling(self) -> tuple[ThreadState, Run]:
+        """Returns the calling conversation and run. Raises `NotFound`."""
+        state = await self.callers.load(self.caller)
+        if state.user != self.user or self.run not in state.runs:
+            raise NotFound(f"run {self.run}: not found")
+        return state, state.runs[self.run]
+
+    async def _state(self, decide: Callable[[Run, Delegation | None], Sequence[Event]]) -> None:
+        """Appends what `decide` makes of the calling run, and of what is known there of the subagent."""
+
+        def decision(state: ThreadState) -> Sequence[Event]:
+            run = state.runs.get(self.run)
+            return decide(run, run.subagents.get(self.subagent)) if run else []
+
+        kept = self.callers.kept(self.caller)
+        run = kept.runs.get(self.run) if kept else None
+        intent = run.intents.get(self.id) if run else None
+        await self.callers.decide(self.caller, decision, actor=ACTOR, run=self.run, cause=intent.id if intent else None)
+
+    async def _started(self, event: SubagentStarted) -> None:
+        def decide(run: Run, known: Delegation | None) -> Sequence[Event]:
+            if known is None and (not run.open or run.cancel is not None):
+                raise Refused(f"run {self.run}: has ended, or is to stop")
+            return [] if known else [event]
+
+        await self._state(decide)
+
+    async def _progressed(self, event: SubagentProgressed) -> None:
+        await self._state(lambda run, known: [event] if run.open and known and known.messages < event.index else [])
+
+    async def completed(self, event: SubagentCompleted) -> SubagentCompleted:
+        await self._state(lambda run, known: [event] if known and not known.ended else [])
+        return event
+
+    # ── the subagent's log ──────────────────────────────────────────────────────────────────────────────────────────
+
+    async def begin(self, task: Task, role: Role, depth: int, nested: bool) -> None:
+        """Appends the start, and the request for the subagent's run. What is there already stays."""
+        _, run = await self.calling()
+        model = run.model if role.model == INHERIT else role.model
+        await self._started(
+            SubagentStarted(
+                call_id=self.id,
+                subagent=self.subagent,
+                name=task.name,
+                description=task.description,
+                prompt=task.prompt,
+                model=model,
+            )
+        )
+        about = {
+            "thread": self.thread,
+            "caller": None if self.callers.kind != SUBAGENT else self.caller,
+            "run": self.run,
+            "call": self.id,
+            "subagent": self.subagent,
+            "name": task.name,
+            "depth": depth,
+        }
+        await self.intake.create_thread(self.subagent, user=self.user, metadata=about, actor=ACTOR)
+        context = {
+            "model_name": model,
+            "agent_name": role.agent or run.request.context.get("agent_name"),
+            "thinking_enabled": False,
+            "is_plan_mode": False,
+            "subagent_enabled": nested,
+            "subagent_type": task.name,
+            "timeout_seconds": role.seconds,
+        }
+        request = RunRequested(
+            assistant=task.name,
+            input={"messages": [{"type": "human", "id": f"human-{self.subagent}", "content": task.prompt}]},
+            config={"recursion_limit": role.max_turns},
+            context={key: value for key, value in context.items() if value is not None},
+            traceparent=traces.header(run.request),
+        )
+        try:
+            await self.intake.request_run(self.subagent, self.subagent, request, actor=ACTOR)
+        except Refused:
+            log.info("the subagent is there already", subagent=self.subagent)
+
+    async def attend(self, listener: Listener, seconds: float) -> SubagentCompleted | None:
+        """Follows the subagent to its end, and states what comes of it. Returns None if it is at work for longer."""
+        until, at_least = time.monotonic() + seconds, None
+        reported = (await self.calling())[1].subagents[self.subagent].messages
+        while True:
+            state = await self.intake.threads.load(self.subagent, at_least=at_least)
+            if (run := state.runs.get(self.subagent)) is None:
+                raise NotFound(f"subagent {self.subagent}: was erased")
+            answers = subagents.answers(state, self.subagent)
+            for index, message in enumerate(answers[reported:], reported + 1):
+                await self._progressed(SubagentProgressed(call_id=self.id, index=index, message=message))
+            reported = max(reported, len(answers))
+            if not run.open:
+                return await self.completed(subagents.outcome(state, self.subagent, self.id))
+            if time.monotonic() >= until:
+                return None
+            at_least = await self._news(listener, state, until - time.monotonic())
+            if at_least is None and (late := self._late(await self.intake.threads.load(self.subagent))):
+                return await self._given_up(late)
+
+    async def _news(self, listener: Listener, state: ThreadState, seconds: float) -> int | None:
+        """Waits for the next event and returns its sequence. Returns None after a silence, or if events were lost."""
+        try:
+            async with asyncio.timeout(min(seconds, RECHECK_SECONDS)):
+                records, lost = await listener.take()
+            return None if lost or not records else records[-1].seq
+        except TimeoutError:
+            await self._recheck(state)
+            return None
+
+    async def _recheck(self, state: ThreadState) -> None:
+        """Stops a subagent that nobody waits for any more, and wakes one that no wake-up stands for."""
+        _, caller = await self.calling()
+        if not caller.open or caller.cancel is not None:
+            return await self.stop()
+        run, queue = state.runs[self.subagent], self.intake.queue
+        if run.status == "pending" or not await queue.exists(run.lease):
+            await queue.wake(ACTOR, self.intake.threads.aggregate(self.subagent), Hint(), key=f"open-{uuid7()}")
+
+    async def stop(self) -> None:
+        """Asks the subagent to stop, unless it has ended."""
+        try:
+            await self.intake.cancel(self.subagent, self.subagent, actor=ACTOR)
+        except Refused:
+            log.debug("the subagent has ended", subagent=self.subagent)
+
+    def _late(self, state: ThreadState) -> float:
+        """Returns the seconds after which a subagent that nobody has begun is given up, if they have passed."""
+        run = state.runs[self.subagent]
+        limit = float(run.request.context["timeout_seconds"]) + QUEUE_SECONDS
+        waited = (datetime.now(UTC) - datetime.fromisoformat(run.created_at)).total_seconds()
+        return limit if run.status == "pending" and waited > limit else 0
+
+    async def _given_up(self, seconds: float) -> SubagentCompleted:
+        await self.stop()
+        text = f"no worker had begun with it after {seconds:g} s"
+        return await self.completed(SubagentCompleted(call_id=self.id, status="timed_out", error=text))

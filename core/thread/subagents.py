@@ -1,0 +1,123 @@
+"""Subagents: their identity, what becomes of a call that one answers, and the tool message of it. Pure functions.
+
+A subagent is a conversation on a log of its own with one run, whose id is its own. Both follow from the call: a call
+that is asked for again has the same subagent.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, Literal
+
+from core.events import Aggregate, Json, Message, SubagentCompleted
+from core.thread.state import Run, ThreadState
+from core.thread.tokens import Tokens, tokens_of, usage_of
+from core.thread.usage import answer_in, steps_of, summary_in
+
+TOOL = "task"
+"""The tool whose calls subagents answer."""
+MOST_CHARACTERS = 150_000
+"""Limit of a result: it fits a message of the bus even if all are escaped. The caller's model sees less of it."""
+NO_ANSWER = "The subagent ended without an answer."
+Capped = Literal["token_capped", "turn_capped", "loop_capped"]
+_FAILED: Mapping[str, Capped] = {"BudgetSpent": "token_capped", "TooManySteps": "turn_capped"}
+_STOPPED: Mapping[str, Capped] = {"budgets": "token_capped", "loop_detection": "loop_capped"}
+_SPACE = uuid.UUID("2f9f7a53-5d1c-4f6e-9c1b-3a4de0b7c1e8")
+
+
+def identity(caller: Aggregate, run: str, key: str) -> str:
+    """Returns the id of the subagent of a call. `key`: the call's name in the caller's run (`CallRef.key`)."""
+    return str(uuid.uuid5(_SPACE, f"{caller}/{run}/{key}"))
+
+
+def answers(state: ThreadState, subagent: str) -> list[Message]:
+    """Returns the answers of a subagent's model so far, oldest first."""
+    steps = steps_of(state, state.runs[subagent])
+    return [answer for step in steps if (answer := answer_in(step)) is not None]
+
+
+def outcome(state: ThreadState, subagent: str, call_id: str) -> SubagentCompleted:
+    """Returns the end of a subagent whose run has ended. At a limit it answers with what it had."""
+    run, made = state.runs[subagent], answers(state, subagent)
+    capped = _FAILED.get(run.error.error) if run.error else _STOPPED.get(run.stopped_by)
+    text = next((text for answer in reversed(made) if (text := text_of(answer.get("content")))), "")
+    status, error = _ended(state, run)
+    if status == "failed" and capped and text:
+        status, error = "completed", None
+    return SubagentCompleted(
+        call_id=call_id,
+        status=status,
+        result=_cut(text or NO_ANSWER) if status == "completed" else "",
+        error=error,
+        stop_reason=capped if status == "completed" else None,
+        model=run.model,
+        usage=usage_of(_used(state, run)) if made else None,
+    )
+
+
+def _ended(state: ThreadState, run: Run) -> tuple[Literal["completed", "failed", "cancelled", "timed_out"], str | None]:
+    if run.error is not None:
+        return ("timed_out" if run.error.error == "TooLong" else "failed"), run.error.text
+    if run.status != "success":
+        return "cancelled", None
+    if state.paused is not None:
+        return "failed", f"it stopped before {', '.join(state.paused.next)}, where nobody lets it go on"
+    return "completed", None
+
+
+def _used(state: ThreadState, run: Run) -> Tokens:
+    """Returns the usage of a subagent, with that of its summaries and of its own subagents."""
+    messages = [answer_in(step) or summary_in(step) for step in steps_of(state, run)]
+    total = Tokens()
+    for tokens in [tokens_of(message) for message in messages if message] + [d.tokens for d in run.subagents.values()]:
+        total = total.plus(tokens)
+    return total
+
+
+def text_of(content: Any) -> str:
+    """Returns the text of an answer: blocks become lines, strings that follow each other are one."""
+    if isinstance(content, str):
+        return content
+    lines: list[str] = []
+    joined = False
+    for part in content if isinstance(content, list) else ():
+        if isinstance(part, str) and joined:
+            lines[-1] += part
+        elif isinstance(part, str) or (isinstance(part, dict) and isinstance(part.get("text"), str)):
+            lines.append(part if isinstance(part, str) else part["text"])
+        joined = isinstance(part, str)
+    return "\n".join(lines)
+
+
+def _cut(text: str) -> str:
+    left_out = len(text) - MOST_CHARACTERS
+    return text if left_out <= 0 else f"{text[:MOST_CHARACTERS]}\n... [{left_out} characters left out]"
+
+
+def shown(event: SubagentCompleted) -> tuple[str, Json]:
+    """Returns the text of the tool message, and its fields for clients (contracts runtime §8 and http §8.3)."""
+    texts = {
+        "completed": f"Task Succeeded. Result: {event.result}",
+        "failed": f"Task failed. Error: {event.error}",
+        "timed_out": f"Task timed out. Error: {event.error}",
+        "cancelled": "Task cancelled by user.",
+    }
+    fields = {
+        "subagent_status": event.status,
+        "subagent_stop_reason": event.stop_reason,
+        "subagent_error": event.error,
+        "subagent_model_name": event.model,
+        "subagent_token_usage": event.usage,
+    }
+    return texts[event.status], {name: value for name, value in fields.items() if value is not None}
+
+
+def started_at(state: ThreadState, run: Run) -> datetime | None:
+    """Returns the time of a run's first start."""
+    if run.started_seq is None:
+        return None
+    commits: Sequence[Any] = state.commits
+    place = state.commits.upto(run.started_seq) - 1
+    return datetime.fromisoformat(commits[place].at) if place >= 0 else None

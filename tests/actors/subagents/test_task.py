@@ -1,0 +1,67 @@
+"""A run gives work to subagents: their facts, results and usage."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from core.events import SubagentCompleted, SubagentProgressed, SubagentStarted
+from core.thread.usage import of_run
+from tests.support.model_server import ToolCall, Turn
+from tests.support.workers import Client, site
+
+pytestmark = pytest.mark.anyio
+
+ON = {"subagent_enabled": True, "model_name": "lead"}
+OWN = {"agents": {"general-purpose": {"model": "sub"}}}
+
+
+def task(prompt: str = "Count to one.", name: str = "general-purpose") -> ToolCall:
+    return ToolCall("task", {"description": "count", "prompt": prompt, "subagent_type": name})
+
+
+def ls() -> ToolCall:
+    return ToolCall("ls", {"description": "look", "path": "/mnt/user-data/workspace"})
+
+
+LEAD = [Turn(text="I delegate.", tool_calls=(task(),)), Turn(text="It says one.")]
+
+
+async def test_a_subagent_does_the_work(tmp_path: Path) -> None:
+    sub = [Turn(text="Looking.", tool_calls=(ls(),)), Turn(text="One.")]
+    async with site(tmp_path, {"lead": LEAD, "sub": sub}, subagents=OWN) as (client, models):
+        thread = await client.thread()
+        messages = await client.said(thread, "Go on.", context=ON)
+        [started] = await events(client, SubagentStarted)
+        progressed = await events(client, SubagentProgressed)
+        [completed] = await events(client, SubagentCompleted)
+        state = await client.state(thread)
+        subagent = await client.system.subagents.threads.load(started.subagent)
+        await client.idle()
+    assert [m["content"] for m in messages if m["type"] != "tool"] == ["Go on.", "I delegate.", "It says one."]
+    [result] = [m for m in messages if m["type"] == "tool"]
+    assert result["content"] == "Task Succeeded. Result: One."
+    assert result["additional_kwargs"]["subagent_status"] == "completed"
+    assert result["additional_kwargs"]["subagent_model_name"] == "sub"
+    assert (started.name, started.description, started.prompt, started.model) == (
+        *("general-purpose", "count", "Count to one.", "sub"),
+    )
+    assert [(e.index, e.message["content"]) for e in progressed] == [(1, "Looking."), (2, "One.")]
+    assert (completed.status, completed.result, completed.call_id) == ("completed", "One.", started.call_id)
+    usage = of_run(state, next(iter(state.runs.values())))
+    assert completed.usage is not None
+    assert usage.subagents.total == completed.usage["total_tokens"] > 0
+    assert usage.agent.total > 0
+    assert [m["type"] for m in subagent.messages] == ["human", "ai", "tool", "ai"]
+    assert (subagent.user, subagent.metadata["thread"]) == ("ada", thread)
+    asked = next(r for r in models.requests if r.model == "sub").body
+    assert [m["role"] for m in asked["messages"]] == ["system", "user"]
+    tools = {tool["function"]["name"] for tool in asked["tools"]}
+    assert "read_file" in tools
+    assert not tools & {"task", "ask_clarification", "present_files", "setup_agent", "update_agent", "write_todos"}
+
+
+async def events(client: Client, kind: Any) -> list[Any]:
+    return [record.event for record in await client.records("t1", kind)]
