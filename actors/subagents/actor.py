@@ -42,7 +42,7 @@ from core.thread.usage import by_model, of_subagents, together, tokens_of_thread
 ATTEND_SECONDS = 600.0
 """After so long a question is answered with None, and asked again: answers have a deadline."""
 STOP_SECONDS = 30.0
-"""How long the end of a subagent is waited for that was asked to stop."""
+"""Time for a subagent to end that was asked to stop."""
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True, tag_field="op"):

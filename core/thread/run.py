@@ -160,7 +160,7 @@ class Journal(Protocol):
         ...
 
     def answers(self, call_id: str) -> Sequence[Any]:
-        """What people answered to a tool call's questions, in the order of the questions."""
+        """Returns the answers of people to a tool call's questions, in the order of the questions."""
         ...
 
     async def tool_requested(self, call_id: str, name: str, effect: Effect, args: Json) -> ToolCompleted | None:
@@ -177,7 +177,7 @@ class Journal(Protocol):
 
     @property
     def stopping(self) -> bool:
-        """Whether a person asked the run to stop (and not the process)."""
+        """Tells whether a person asked the run to stop (and not the process)."""
         ...
 
 
