@@ -223,7 +223,7 @@ async def _replay(
 ) -> list[str]:
     """Replays the runs of one log. Returns the subagents that they called."""
     records = [record async for record in log.read(aggregate, upto=until)]
-    if not records:
+    if not records and aggregate.kind == KIND:
         raise missing(aggregate.id)
     state, folded = ThreadState(), 0
     of_run: dict[str | None, list[Record]] = {}
