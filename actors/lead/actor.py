@@ -52,7 +52,7 @@ log = structlog.get_logger("sika.lead")
 KEPT_TOOLS = 1024
 """Size of the cache of LangChain tools. Each change of the configuration makes new ones."""
 STOP_SECONDS = 15.0
-"""How long a run that stops waits for its subagents."""
+"""Time that a stopping run waits for its subagents."""
 LoadGuardrails = Callable[[Guardrails], Provider | None]
 """Returns the provider that the settings name. Raises `Invalid`."""
 POLICIES_EFFECTS: dict[str, Effect] = {"write_todos": "pure", "tool_search": "pure"}
@@ -137,7 +137,11 @@ class Lead(RunActor):
 
     async def perform(self, run: OwnedRun, prepared: Prepared[RunSetup]) -> None:
         setup = prepared.setup
-        await self._work(self._turn(setup, run, self._call, partial(self._post, run, setup.config)), setup)
+        await self._work(self._live(setup, run), setup)
+
+    def _live(self, setup: RunSetup, run: OwnedRun) -> Turn:
+        """Returns the turn of a run whose usage counts."""
+        return self._turn(setup, run, self._call, partial(self._post, run, setup.config))
 
     async def before_end(self, run: OwnedRun) -> None:
         config = self._config.current()

@@ -1,4 +1,4 @@
-"""What is remembered of a user, for all agents or for one of them: facts and summaries, as a fold over events.
+"""Memory of a user, for all agents or for one of them: facts and summaries, as a fold over events.
 
 Rules.
 1. A fact's text is in the event that brought it, and in no other aggregate: conversations and runs hold references
@@ -176,7 +176,7 @@ class MemoryKept(Event, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What is remembered."""
+    """The memory of one user or agent."""
 
     facts: Mapping[str, Fact] = field(default_factory=dict)
     summaries: Mapping[str, Summary] = field(default_factory=dict)
