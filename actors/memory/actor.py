@@ -47,6 +47,7 @@ from core.memory.search import Hit, Searches
 from core.thread.state import Run, ThreadState
 from core.thread.threads import Threads
 from core.user import agents
+from core.user.agents import AgentRemoved
 
 log = structlog.get_logger("sika.memory")
 
@@ -82,7 +83,7 @@ class Recall(msgspec.Struct, frozen=True, tag_field="op", tag="recall"):
     query: str
 
 
-class MemoryActor(Actor[RunEnded | MemoryKept]):
+class MemoryActor(Actor[RunEnded | MemoryKept | AgentRemoved]):
     """Keeps the memories of users, one for each of their agents."""
 
     name = "memory"
@@ -96,10 +97,18 @@ class MemoryActor(Actor[RunEnded | MemoryKept]):
 
     # ── timers ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def handle(self, event: RunEnded | MemoryKept, ctx: Context) -> None:
-        if isinstance(event, MemoryKept):
-            await self._memories.repository.erase(ctx.record.aggregate.id, before=ctx.record.seq)
-            return
+    async def handle(self, event: RunEnded | MemoryKept | AgentRemoved, ctx: Context) -> None:
+        match event:
+            case MemoryKept():
+                await self._memories.repository.erase(ctx.record.aggregate.id, before=ctx.record.seq)
+            case AgentRemoved(name=name):
+                identity = memory_id(ctx.record.aggregate.id, name)
+                await self._memories.decide(identity, lambda memory: [] if memory.empty else facts.cleared(memory))
+            case _:
+                await self._schedule(ctx)
+
+    async def _schedule(self, ctx: Context) -> None:
+        """Sets the timer of a thread that has something to be read."""
         config = self._config.current()
         if not config.memory.enabled or not config.models:
             return
