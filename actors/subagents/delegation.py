@@ -147,7 +147,8 @@ class Call:
         reported = (await self.calling())[1].subagents[self.subagent].messages
         while True:
             state = await self.intake.threads.load(self.subagent, at_least=at_least)
-            run = state.runs[self.subagent]
+            if (run := state.runs.get(self.subagent)) is None:
+                raise NotFound(f"subagent {self.subagent}: was erased")
             answers = subagents.answers(state, self.subagent)
             for index, message in enumerate(answers[reported:], reported + 1):
                 await self._progressed(SubagentProgressed(call_id=self.id, index=index, message=message))

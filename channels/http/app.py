@@ -16,6 +16,7 @@ from aiohttp import web
 
 from channels.http import (
     access,
+    actors,
     agui,
     auth,
     connections,
@@ -47,7 +48,7 @@ __all__ = ["Services", "build", "serve"]
 STOP_SECONDS = 5.0
 
 PACKAGES = (deerflow, langgraph, langgraph_events)
-MODULES = (agui, auth, metrics, native, openapi, pages)
+MODULES = (actors, agui, auth, metrics, native, openapi, pages)
 """Where the routes are: modules have a `ROUTES`, and all modules of a package are looked at."""
 
 

@@ -20,6 +20,7 @@ from core.log.store import EventLog
 from core.memory.facts import Memories
 from core.runtime.readiness import Missing
 from core.runtime.system import System
+from core.runtime.vitals import ProcessReport
 from core.thread.commands import Commands
 from core.thread.follow import Follower, Followers
 from core.thread.intake import Intake
@@ -77,6 +78,8 @@ class Services:
     version: str = "0.1.0"
     missing: Callable[[], Awaitable[Sequence[Missing]]] = _nothing
     """Returns what keeps the process from taking work (`core.runtime.readiness`)."""
+    report: Callable[[], ProcessReport] | None = None
+    """Reports the work of this process's actors."""
 
     @classmethod
     def of(cls, system: System, config: Callable[[], Config], home: Path) -> Services:
@@ -97,6 +100,7 @@ class Services:
             config=config,
             call=system.call,
             home=home,
+            report=system.vitals.report,
         )
 
 

@@ -7,7 +7,7 @@ protocols, of the log, or of connections.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import aclosing, asynccontextmanager
 from typing import NamedTuple, Protocol
 
@@ -64,30 +64,41 @@ class Translator(Protocol):
     def run_preview(self, item: RunPreview) -> Sequence[Encodable]: ...
 
 
+Before = Callable[[Item], Awaitable[None]]
+
+
 async def play(
-    outlet: Outlet, translator: Translator, batches: AsyncGenerator[Batch], missed: Sequence[Record] = ()
+    outlet: Outlet,
+    translator: Translator,
+    batches: AsyncGenerator[Batch],
+    missed: Sequence[Record] = (),
+    before: Before | None = None,
 ) -> None:
-    """Write what a translator makes of the facts that were missed, then of the batches, until it has ended."""
-    ended = await _write(outlet, missed, translator)
+    """Write what a translator makes of the facts that were missed, then of the batches, until it has ended. `before`:
+    tells it what it has to know before an item.
+    """
+    ended = await _write(outlet, missed, translator, before)
     if not outlet.response.prepared:
         await outlet.write(HEARTBEAT)
     if ended:
         return
     async with aclosing(batches):
         async for batch in batches:
-            if await _write(outlet, batch, translator):
+            if await _write(outlet, batch, translator, before):
                 return
 
 
-async def _write(outlet: Outlet, items: Iterable[Item], translator: Translator) -> bool:
+async def _write(outlet: Outlet, items: Iterable[Item], translator: Translator, before: Before | None) -> bool:
     """Tells whether the last frame was among them."""
-    async for data in gathered(_translated(items, translator)):
+    async for data in gathered(_translated(items, translator, before)):
         await outlet.write(data)
     return translator.ended
 
 
-async def _translated(items: Iterable[Item], translator: Translator) -> AsyncIterator[bytes]:
+async def _translated(items: Iterable[Item], translator: Translator, before: Before | None) -> AsyncIterator[bytes]:
     for item in items:
+        if before is not None:
+            await before(item)
         match item:
             case Record():
                 yield encoded(translator.fact(item))

@@ -113,6 +113,11 @@ class Subjects:
         """The subject of an actor's offset: the sequence up to which its events have been dispatched."""
         return f"{self.prefix}.place.{actor}"
 
+    @property
+    def processes(self) -> str:
+        """The subject on which every process reports what it does."""
+        return f"{self.prefix}.processes"
+
     def call(self, actor: str) -> str:
         return f"{self.prefix}.call.{actor}"
 

@@ -117,6 +117,23 @@ class Title(Section, frozen=True, kw_only=True):
     """Time to write one; then the title is the beginning of the message."""
 
 
+class Goals(Section, frozen=True, kw_only=True):
+    """Goals of conversations: after each run a model judges whether the goal is reached, and if not, a run follows."""
+
+    enabled: bool = True
+    """Whether goals can be set, and runs follow."""
+    max_continuations: Annotated[int, msgspec.Meta(ge=1, le=100)] = 8
+    """Runs that follow by themselves: the number where the client names none, and the highest that it can name."""
+    max_no_progress_continuations: Annotated[int, msgspec.Meta(ge=1, le=100)] = 2
+    """Runs in a row without a new answer, or without a tool that worked, after which the goal is paused."""
+    max_tokens: Positive | None = 1_000_000
+    """Tokens of all runs of a goal, after which it is paused. `null`: no limit."""
+    model_name: str | None = None
+    """The model that judges. Default: the first of the role `goal`, or the first."""
+    timeout_seconds: Annotated[float, msgspec.Meta(gt=0, le=300)] = 60
+    """Time to judge; then the goal is paused."""
+
+
 class Suggestions(Section, frozen=True, kw_only=True):
     """Suggestions of what to ask next."""
 

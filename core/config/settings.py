@@ -19,6 +19,7 @@ from core.config.agent import (
     CircuitBreaker,
     ContextSize,
     Frequency,
+    Goals,
     Guardrails,
     InputPolish,
     LoopDetection,
@@ -66,6 +67,7 @@ __all__ = [
     "Config",
     "ContextSize",
     "Frequency",
+    "Goals",
     "Guardrails",
     "Http",
     "InputPolish",
@@ -105,7 +107,7 @@ __all__ = [
     "Webhooks",
 ]
 
-ROLES = ("lead", "summarization", "title", "suggestions", "memory")
+ROLES = ("lead", "summarization", "title", "goal", "suggestions", "memory")
 """Roles that models can be chosen for."""
 
 
@@ -128,7 +130,7 @@ class Config(Section, frozen=True, kw_only=True):
     models: tuple[Model, ...] = ()
     model_roles: Mapping[str, tuple[str, ...]] = {}
     """Lists of models by role; the first that works answers. Roles: `lead` (the agent), `summarization`, `title`,
-    `suggestions`, `memory`. The first of `lead` is the model of runs that name none, the others are fallbacks:
+    `goal`, `suggestions`, `memory`. The first of `lead` is the model of runs that name none, the others are fallbacks:
     `{lead: [main, backup]}`."""
     tools: tuple[ToolEntry, ...] = ()
     tools_exclusive: bool | None = None
@@ -141,6 +143,7 @@ class Config(Section, frozen=True, kw_only=True):
     uploads: Uploads = Uploads()
     webhooks: Webhooks = Webhooks()
     title: Title = Title()
+    goals: Goals = Goals()
     suggestions: Suggestions = Suggestions()
     input_polish: InputPolish = InputPolish()
     summarization: Summarization = Summarization()
@@ -188,6 +191,7 @@ class Config(Section, frozen=True, kw_only=True):
         for key, name in (
             ("summarization.model_name", self.summarization.model_name),
             ("title.model_name", self.title.model_name),
+            ("goals.model_name", self.goals.model_name),
             ("suggestions.model_name", self.suggestions.model_name),
             ("memory.model_name", self.memory.model_name),
         ):

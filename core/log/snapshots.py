@@ -18,9 +18,10 @@ head. So both writing and reading cost in proportion to what was added; all of i
 last. It counts only if the log still has this event under this sequence: not if the log is another one, was restored
 from an older backup, or has forgotten the event. Each block has a checksum.
 
-*Forgetting.* Events are purged first, then the snapshot is removed. A process that writes one meanwhile looks whether
-its last event is still in the log after it has written, and removes it otherwise. If it dies in between, the snapshot
-goes with the janitor's second look at an erased thread, or with the next read.
+*Forgetting.* A tombstone or pruning is appended, then the snapshot is removed, then the events are erased. At the end
+the snapshot is removed once more, as a process may have written one meanwhile. One that writes later looks whether its
+last event is still in the log after it has written, and removes it otherwise. If it dies in between, the snapshot goes
+with the janitor's second look at an erased thread, or with the next read.
 
 *Several processes* share the directory (decision 7). One writes at a time (a lock on a file in the directory of
 the aggregate); the others pass, as do those whose state is older than what is there.

@@ -53,6 +53,10 @@ class Dispatcher:
         """Everything up to this log sequence has been dispatched to all of them."""
         return min((subscriber.place for subscriber in self._subscribers), default=0)
 
+    def place_of(self, actor: str) -> int:
+        """Returns the log sequence up to which one actor's events have been dispatched."""
+        return next(subscriber.place for subscriber in self._subscribers if subscriber.name == actor)
+
     async def ensure(self) -> None:
         """Each actor's place in the log. One that is new begins with what is new; if it can prove what it has seen, at
         the beginning.

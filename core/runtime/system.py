@@ -10,6 +10,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from anyio.abc import TaskStatus
 from structlog.contextvars import bind_contextvars
 
 from core import traces
-from core.actor import Actor
+from core.actor import Actor, Progress
 from core.bus import rpc as calls
 from core.bus.connection import Bus, Endpoint, connect
 from core.bus.queue import Hint, Wakeup, WorkQueue
@@ -31,6 +32,7 @@ from core.log.repository import DECIDE_TRIES, Decision, Repository
 from core.log.store import EventLog
 from core.runtime.answers import Answers
 from core.runtime.dispatch import Dispatcher, ensure_timers, forward_timers
+from core.runtime.vitals import Vitals, Work
 from core.thread import threads
 from core.thread.follow import Followers
 from core.thread.intake import Intake
@@ -69,7 +71,8 @@ class System:
         self.bus = bus
         self.name = worker_name()
         self.log = EventLog(bus)
-        self.threads = Threads(self.log, views.with_name("snapshots"))
+        subagents = Threads(self.log, kind=SUBAGENT, kept_bytes=SUBAGENT_BYTES)
+        self.threads = Threads(self.log, views.with_name("snapshots"), subagents=subagents)
         self.answers = Answers(self.log)
         self.queue = WorkQueue(bus, lease_seconds)
         self.intake = Intake(self.threads, self.queue)
@@ -78,13 +81,14 @@ class System:
         self.views = Views(views, self.log)
         self.pump = Pump(bus)
         self.worker = Worker(self.threads, self.queue, self.pump, self.name)
-        self.subagents = Intake(Threads(self.log, kind=SUBAGENT, kept_bytes=SUBAGENT_BYTES), self.queue)
+        self.subagents = Intake(subagents, self.queue)
         self.workers = {
             threads.KIND: self.worker,
             SUBAGENT: Worker(self.subagents.threads, self.queue, self.pump, self.name),
         }
         """By the kind of the aggregates whose runs they work on."""
         self.slots = slots
+        self.vitals = Vitals(self.name)
         self._failures: dict[tuple[str, int], int] = {}
         """Failures of the work on a wake-up in this process, by actor and sequence."""
 
@@ -134,12 +138,17 @@ class System:
 
         await self._supervise("actors", ensure)
         async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._supervise, "vitals", self.vitals.serve, self.bus)
             for actor in actors:
+                position = partial(dispatcher.place_of, actor.name) if actor.subscription else None
+                work = self.vitals.watch(actor, self.slots, position)
                 if type(actor).answer is not Actor.answer:
                     what = f"{actor.name} (questions)"
-                    tasks.start_soon(self._supervise, what, calls.serve, self.bus, actor.name, actor.answer)
+                    answer = partial(_measured, actor, work)
+                    tasks.start_soon(self._supervise, what, calls.serve, self.bus, actor.name, answer)
+                if actor.subscription:
+                    tasks.start_soon(self._supervise, actor.name, self._serve_one, actor, work)
             for actor in readers:
-                tasks.start_soon(self._supervise, actor.name, self._serve_one, actor)
                 if isinstance(actor, Channel):
                     desk = Desk(actor.name, self.intake, self.followers)
                     tasks.start_soon(self._supervise, f"{actor.name} (channel)", listening, actor, desk)
@@ -150,14 +159,15 @@ class System:
                 tasks.start_soon(self._supervise, "timers", forward_timers, self.bus, self.queue)
             task_status.started()
 
-    async def _serve_one(self, actor: Actor[Any]) -> None:
+    async def _serve_one(self, actor: Actor[Any], work: Work) -> None:
         async def one(wakeup: Wakeup) -> None:
             bind_contextvars(actor=actor.name, **_about(wakeup))  # each wake-up has a task of its own
             try:
-                if isinstance(actor, RunActor):
-                    await self._work_on_run(actor, wakeup)
-                else:
-                    await self._work_on_event(actor, wakeup)
+                with work.measured():
+                    if isinstance(actor, RunActor):
+                        await self._work_on_run(actor, wakeup, work)
+                    else:
+                        await self._work_on_event(actor, wakeup, work)
             except anyio.get_cancelled_exc_class():
                 with anyio.CancelScope(shield=True), anyio.move_on_after(1):
                     await wakeup.again()  # draining: somebody else, or the next start, goes on at once
@@ -165,7 +175,7 @@ class System:
 
         await self.queue.serve(actor.name, one, self.slots)
 
-    async def _work_on_run(self, actor: RunActor, wakeup: Wakeup) -> None:
+    async def _work_on_run(self, actor: RunActor, wakeup: Wakeup, work: Work) -> None:
         try:
             await actor.work(wakeup, self.workers[actor.kind or threads.KIND])
         except OwnershipLost as error:
@@ -175,25 +185,28 @@ class System:
             log.warning("run waits", aggregate=str(wakeup.aggregate), reason=str(error))
             await self._again(wakeup, error.seconds if isinstance(error, Suspended) else PAUSES[0])
             return
-        except Exception:
+        except Exception as error:
             log.exception("wake-up failed", aggregate=str(wakeup.aggregate))
+            work.fail(f"{type(error).__name__}: {error}")
             await self._retry(wakeup, "the worker failed; see the server's log")
             return
         await wakeup.done()
 
-    async def _work_on_event(self, actor: Actor[Any], wakeup: Wakeup) -> None:
+    async def _work_on_event(self, actor: Actor[Any], wakeup: Wakeup, work: Work) -> None:
         try:
             async with asyncio.timeout(actor.deadline_seconds) as deadline:
                 with contained():
                     await self._handle(actor, wakeup)
         except Unavailable as error:
             log.warning("handler waits", actor=actor.name, aggregate=str(wakeup.aggregate), reason=str(error))
+            work.fail(str(error), counts=False)
             await self._again(wakeup, PAUSES[1])
             return
         except Exception as error:
             late = isinstance(error, TimeoutError) and deadline.expired()
             reason = f"not done within {actor.deadline_seconds:g} s" if late else f"{type(error).__name__}: {error}"
             log.warning("handler failed", actor=actor.name, aggregate=str(wakeup.aggregate), exc_info=True)
+            work.fail(reason)
             await self._retry(wakeup, reason)
             return
         self._failures.pop((actor.name, wakeup.seq), None)
@@ -298,8 +311,15 @@ class System:
                 failures = 1 if anyio.current_time() - started > 60 else failures + 1
                 pause = PAUSES[min(failures, len(PAUSES)) - 1]
                 quiet = isinstance(error, SikaError)
+                self.vitals.restarted(what, error)
                 log.error("loop failed", loop=what, again_in=pause, error=str(error), exc_info=not quiet)
             await anyio.sleep(pause)
+
+
+async def _measured(actor: Actor[Any], work: Work, request: Mapping[str, Any], progress: Progress) -> Any:
+    """Answers a request, and measures it."""
+    with work.measured():
+        return await actor.answer(request, progress)
 
 
 async def listening(channel: Channel, desk: Desk) -> None:

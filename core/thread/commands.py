@@ -18,6 +18,8 @@ from core.events import (
     FeedbackRemoved,
     FileRemoved,
     FileUploaded,
+    GoalCleared,
+    GoalSet,
     Json,
     Record,
     StatePatched,
@@ -206,6 +208,26 @@ class Commands:
             if isinstance(record.event, ThreadCreated | ThreadPruned):
                 return record.event.user
         return None
+
+    # ── goals ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def set_goal(self, user: str, thread_id: str, goal: GoalSet) -> ThreadState:
+        """Sets the thread's goal, in the place of an earlier one. A thread that does not exist is created. Raises
+        `Refused` while a run is at work.
+        """
+        if not (await self.state_or_empty(user, thread_id)).exists:
+            await self._intake.create_thread(thread_id, user=user, actor=self._actor)
+
+        def decide(state: ThreadState) -> Sequence[Event]:
+            if any(state.runs.open()):
+                raise Refused(f"Thread {thread_id} has a run in flight; set its goal when that has ended")
+            return [goal]
+
+        return (await self._decide(user, thread_id, decide))[0]
+
+    async def clear_goal(self, user: str, thread_id: str) -> None:
+        """Gives the thread's goal up, if it has one. Its runs go on."""
+        await self._decide(user, thread_id, lambda state: [GoalCleared(by=user)] if state.goal else [])
 
     # ── ratings ─────────────────────────────────────────────────────────────────────────────────────────────────────
 

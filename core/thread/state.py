@@ -24,7 +24,7 @@ import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, get_args
 
 import msgspec
 
@@ -71,6 +71,7 @@ from core.events import (
     WebhookFailed,
 )
 from core.lifecycle import ENDS
+from core.thread import goals
 from core.thread.past import Commit as Commit
 from core.thread.past import Commits, Delegation, Runs
 from core.thread.past import Intent as Intent
@@ -164,6 +165,7 @@ class ThreadState:
     feedback: Mapping[str, Feedback] = field(default_factory=dict)
     expiry: Expiry | None = None
     approvals: Mapping[str, Approval] = field(default_factory=dict)
+    goal: goals.Goal | None = None
     problems: tuple[Problem, ...] = ()
     """The first `MAX_PROBLEMS` events of the log that fold as nothing, and why."""
     size: int = 0
@@ -300,7 +302,8 @@ def labels_of(state: ThreadState, run_id: str | None, events: Sequence[Event]) -
     run = state.runs.get(run_id or "")
     if run is None or not any(type(event) in ENDS for event in events):
         return frozenset()
-    return lifecycle.labels(run.request, state.used_tools(run))
+    goal = state.goal is not None and state.goal.listens
+    return lifecycle.labels(run.request, state.used_tools(run), goal=goal)
 
 
 def unanswered(messages: Sequence[Message]) -> list[Json]:
@@ -498,6 +501,10 @@ def _compaction(state: ThreadState, record: Record, event: ContextCompacted) -> 
     _commit_patch(state, record, state.head)
 
 
+def _goal_changed(state: ThreadState, record: Record, event: goals.GoalChanged) -> None:
+    state.goal = goals.after(state.goal, event, record)
+
+
 def _approval_requested(state: ThreadState, record: Record, event: ApprovalRequested) -> None:
     state.approvals = {**state.approvals, event.approval: Approval(event, record.run or "", record.at)}
 
@@ -557,6 +564,7 @@ _OF_THREAD: Mapping[type[Event], Callable[[ThreadState, Record, Any], None]] = {
     SubagentStarted: _subagent_started,
     SubagentProgressed: _subagent_progressed,
     SubagentCompleted: _subagent_completed,
+    **dict.fromkeys(get_args(goals.GoalChanged), _goal_changed),
 }
 
 
@@ -738,7 +746,7 @@ def _forget(state: ThreadState) -> None:
     state.metadata, state.title, state.values, state.places, state.head = {}, "", {}, {}, -1
     state.commits, state.runs = Commits(), Runs()
     state.paused, state.answers, state.steers, state.feedback, state.expiry = None, {}, (), {}, None
-    state.approvals, state.problems, state.size = {}, (), 0
+    state.approvals, state.goal, state.problems, state.size = {}, None, (), 0
 
 
 def _commit(state: ThreadState, record: Record, patch: Mapping[str, Any], source: str, node: str, parent: int) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from core import traces
-from core.events import Aggregate, Event, Record, RunRequested
+from core.errors import Conflict, Unavailable
+from core.events import Aggregate, Event, Record, RunRequested, SubagentStarted, ThreadCreated, ThreadErased
 from core.log import repository
 from core.log.repository import Folded, Repository
 from core.log.snapshots import Snapshots
@@ -28,10 +31,18 @@ Decision = repository.Decision[ThreadState]
 
 
 class Threads(Repository[ThreadState]):
-    """Conversations of one kind. `snapshots`: the directory where they are kept, if they are."""
+    """Conversations of one kind. `snapshots`: the directory where they are kept, if they are. `subagents`: those that
+    threads call; those that subagents call are of the same kind.
+    """
 
     def __init__(
-        self, log: EventLog, snapshots: Path | None = None, *, kind: str = KIND, kept_bytes: int | None = None
+        self,
+        log: EventLog,
+        snapshots: Path | None = None,
+        *,
+        kind: str = KIND,
+        kept_bytes: int | None = None,
+        subagents: Threads | None = None,
     ) -> None:
         super().__init__(
             log,
@@ -42,9 +53,53 @@ class Threads(Repository[ThreadState]):
             weigh=lambda state: state.size,
             snapshots=Snapshots(log, snapshots, kind, ThreadForm()) if snapshots else None,
         )
+        self.subagents = self if kind == SUBAGENT else subagents
 
     def aggregate(self, identity: str) -> Aggregate:
         return Aggregate(self.kind, identity)
+
+    async def delete(self, identity: str, *, by: str, actor: str) -> None:
+        """Appends the tombstone of a conversation, whose events can be erased then. Idempotent; an unknown conversation
+        is no error.
+
+        Nothing is folded, so that a conversation with damaged events can be deleted, too.
+        """
+        log, aggregate = self.log, self.aggregate(identity)
+        for _ in range(repository.DECIDE_TRIES):
+            tip = await log.tip(aggregate)
+            last = [record.event async for record in log.read(aggregate, after=tip - 1)] if tip else []
+            if not last:
+                return
+            try:
+                if not isinstance(last[-1], ThreadErased):
+                    await log.append(aggregate, [ThreadErased(by=by)], expected=tip, actor=actor)
+                return await self.drop(identity)
+            except Conflict:
+                continue
+        raise Unavailable(f"{aggregate}: too many writers at once")
+
+    async def erase(self, identity: str, *, before: int | None = None, seconds: float = math.inf) -> bool:
+        """Erases events (see `Repository.erase`) and the subagents that they name: these first, so that a call after a
+        crash finds them.
+        """
+        until = time.monotonic() + seconds
+        if self.subagents is not None:
+            user, names = await self._delegated(identity, before)
+            for name in names:
+                await self.subagents.delete(name, by=user, actor=SUBAGENT)
+                if not await self.subagents.erase(name, seconds=until - time.monotonic()):
+                    return False
+        return await super().erase(identity, before=before, seconds=until - time.monotonic())
+
+    async def _delegated(self, identity: str, before: int | None) -> tuple[str, list[str]]:
+        """Returns a conversation's user, and the subagents that its events before a sequence name."""
+        user, names = "", list[str]()
+        async for record in self.log.read(self.aggregate(identity), upto=before, bodies=False):
+            if record.type == _type(SubagentStarted):
+                event = (await self.log.whole(record)).event
+                names += [event.subagent] if isinstance(event, SubagentStarted) else []
+            user = _owner(record) or user
+        return user, names
 
     async def existing(self, thread_id: str) -> ThreadState:
         """Like `load`, but raises `NotFound` if there is no such thread."""
@@ -73,6 +128,17 @@ class Threads(Repository[ThreadState]):
         known = state.runs.get(run or "")
         request = known.request if known else next((one for one in events if isinstance(one, RunRequested)), None)
         return traces.header(request) if request else None
+
+
+def _type(event: type[Event]) -> str:
+    return str(event.__struct_config__.tag)
+
+
+def _owner(record: Record) -> str:
+    """Returns the user that an event names as the owner of a conversation."""
+    if record.type == _type(ThreadErased):
+        return getattr(record.event, "by", "")
+    return getattr(record.event, "user", "") if record.type == _type(ThreadCreated) else ""
 
 
 def folded(state: ThreadState) -> Folded[ThreadState]:

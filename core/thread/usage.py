@@ -45,6 +45,10 @@ class RunUsage(NamedTuple):
     subagents: Tokens = Tokens()
     messages: int = 0
 
+    @property
+    def total(self) -> Tokens:
+        return self.agent.plus(self.summaries).plus(self.subagents)
+
 
 class Price(NamedTuple):
     """A sum of money; empty where no model has a price, or the prices are in several currencies."""

@@ -85,7 +85,8 @@ class Database:
             await writer.execute("INSERT INTO texts (texts, rank) VALUES ('secure-delete', 1)")
             await writer.commit()
         await writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        if await writer.execute_fetchall("PRAGMA user_version") != [(0,)]:
+        [(unclean,)] = await writer.execute_fetchall("PRAGMA user_version")
+        if unclean:
             self.unclean.set()
         while self._readers < READERS:
             self._idle.put_nowait(await self._connect(f"{self.path.resolve().as_uri()}?mode=ro"))

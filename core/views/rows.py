@@ -14,6 +14,7 @@ from core.errors import Invalid
 from core.events import (
     ContextCompacted,
     Event,
+    GoalEvaluated,
     Json,
     MessageAdded,
     ModelCompleted,
@@ -267,6 +268,8 @@ class Batch:
                 thread.write(record, {"title": event.title})
                 if event.model is not None:
                     thread.use(run, event.model, record.head.actor, {"usage_metadata": event.usage})
+            case GoalEvaluated() if event.model is not None:
+                thread.use(run, event.model, record.head.actor, {"usage_metadata": event.usage})
             case ThreadForked():
                 thread.write(record, *event.patches)
             case StatePatched():

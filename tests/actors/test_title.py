@@ -121,7 +121,7 @@ LOCAL = "Where do otters live, and what do they eat in wint…"
 async def place(home: Path, scripts: Any = SCRIPTS, **sections: Any) -> AsyncIterator[tuple[Client, ModelServer]]:
     """A worker that titles, too."""
     async with ModelServer(scripts) as models, embedded.start(home) as nats:
-        source = ConfigSource(configure(home / "config.yaml", models, **sections))
+        source = ConfigSource(configure(home / "config.yaml", models, **{"title": {}, **sections}))
         title = Title(source, Configured(source))
         endpoint = Endpoint(nats.url, token=nats.token)
         async with worker(endpoint, home, home / "config.yaml", others=[title]) as running:

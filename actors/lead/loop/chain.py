@@ -33,7 +33,7 @@ from actors.lead.policies.clarification import Clarification
 from actors.lead.policies.command_audit import CommandAudit
 from actors.lead.policies.dangling_calls import DanglingCalls
 from actors.lead.policies.deferred_tools import DeferredTools
-from actors.lead.policies.dynamic_context import DynamicContext
+from actors.lead.policies.dynamic_context import DynamicContext, Recall
 from actors.lead.policies.finish_reasons import LengthFinish, SafetyFinish
 from actors.lead.policies.guardrails import Guardrails
 from actors.lead.policies.input_sanitising import InputSanitising
@@ -75,6 +75,7 @@ class Ports(NamedTuple):
     images: Images | None = None
     guardrails: Provider | None = None
     summaries: Models = list
+    memories: Recall | None = None
 
 
 def policies(setup: RunSetup, ports: Ports, deferred: Sequence[BaseTool] = ()) -> list[Policy]:
@@ -93,7 +94,7 @@ def policies(setup: RunSetup, ports: Ports, deferred: Sequence[BaseTool] = ()) -
         Todos() if setup.todos else None,
         Asides(),
         InputSanitising(),
-        DynamicContext(),
+        DynamicContext(ports.memories),
         Vision(images) if setup.vision and images is not None else None,
         ToolResults(),
         OutputBudget(config.tool_output) if config.tool_output.enabled else None,

@@ -44,7 +44,6 @@ SUBSYSTEMS = (
     Subsystem("mcp", "Tools of MCP servers", "/mcp", {"/config": {"mcp_servers": {}}}),
     Subsystem("mcp_tasks", "Long tasks of MCP servers", f"{_T}/mcp-tasks", {"": []}),
     Subsystem("skills", "Skills", "/skills", {"": {"skills": []}, "/custom": {"skills": []}}),
-    Subsystem("goal", "Goals of a thread", f"{_T}/goal", {"": {"goal": None}}),
     Subsystem("browser", "Browser control", f"{_T}/browser"),
     Subsystem(
         "channels",

@@ -22,11 +22,11 @@ class OfModel(msgspec.Struct):
     runs: int
 
 
-class OfCaller(msgspec.Struct):
+class OfCaller(msgspec.Struct, omit_defaults=True):
     lead_agent: int
     subagent: int
     middleware: int
-    subagents: dict[str, int]
+    subagents: dict[str, int] = {}
     """The part of each type of subagent, by `subagent:<name>`."""
 
 

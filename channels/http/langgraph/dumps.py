@@ -13,6 +13,7 @@ import msgspec
 
 from channels.http.messages import full
 from core.events import Json, Message
+from core.thread import goals
 from core.thread.messages import last_answers, timed
 from core.thread.state import Run, ThreadState
 
@@ -61,7 +62,9 @@ def values(state_values: Mapping[str, Any]) -> Json:
 
 
 def timed_values(state_values: Mapping[str, Any], state: ThreadState) -> Json:
-    """The same, with the life of each run at its last answer."""
+    """The same, with the life of each run at its last answer; at the head, with the thread's goal."""
+    if state_values is state.values and (goal := goals.shown(state.goal)):
+        state_values = {**state_values, goals.KEY: goal}
     messages: Sequence[Message] | None = state_values.get("messages")
     if messages is None:
         return dict(state_values)

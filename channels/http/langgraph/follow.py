@@ -21,12 +21,21 @@ from channels.http.langgraph import dumps
 from channels.http.langgraph.frames import LAST_SLOT, Cursor, Frames
 from channels.http.langgraph.modes import wants_previews
 from channels.http.langgraph.snapshots import snapshot
-from channels.http.langgraph.stream import delegates
+from channels.http.langgraph.stream import delegates, informed
 from channels.http.live import Live, Outlet
 from channels.http.routes import SSE
 from channels.http.sse import Frame
-from core.events import ContextCompacted, Record, RunRequested, StatePatched, ThreadErased, ThreadTitled, thread
-from core.thread.follow import Speaker
+from core.events import (
+    ContextCompacted,
+    Message,
+    Record,
+    RunRequested,
+    StatePatched,
+    ThreadErased,
+    ThreadTitled,
+    thread,
+)
+from core.thread.follow import Item, Speaker
 from core.thread.previews import Preview, Progress, RunPreview
 from core.thread.rewind import state_before
 from core.thread.state import Folding, Run, ThreadState, fold
@@ -86,6 +95,13 @@ class ThreadFrames:
             shown = {"state": snapshot(self._thread, self.state, self.state.head), "thread_id": self._thread}
             frames.append(self._placed(Frame("state_update", dumps.encode(shown), f"{record.seq}-0-{STATE_UPDATE}")))
         return frames + (self._run.flush() if self._run is not None else [])
+
+    def behind(self, item: Item) -> str | None:
+        return self._run.behind(item) if self._run is not None else None
+
+    def learn(self, subagent: str, messages: Sequence[Message]) -> None:
+        if self._run is not None:
+            self._run.learn(subagent, messages)
 
     def run_preview(self, item: RunPreview) -> list[Frame]:
         run = self._run
@@ -172,7 +188,8 @@ async def follow(
     async with sse.sending(outlet, "thread stream", thread=thread_id), live.follow(thread_id) as follower:
         frames, missed = await _begin(live, thread_id, modes, last_event_id)
         seq = missed[-1].seq if missed else frames.state.seq
-        await sse.play(outlet, frames, follower.since(seq, frames.audible, heard=True), missed)
+        batches = follower.since(seq, frames.audible, heard=True)
+        await sse.play(outlet, frames, batches, missed, informed(live, frames))
     return outlet.response
 
 

@@ -36,7 +36,7 @@ they show, and in nothing else.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from channels.http.langgraph import dumps
@@ -46,6 +46,7 @@ from channels.http.sse import Frame
 from channels.http.tasks import Fact
 from core.events import (
     ContextCompacted,
+    Message,
     MessageAdded,
     ModelCompleted,
     ModelFailed,
@@ -58,6 +59,7 @@ from core.events import (
     ThreadTitled,
 )
 from core.lifecycle import RunEnded
+from core.thread.follow import Item
 from core.thread.previews import Ahead, Piece, Preview, Progress, Reader, RunPreview, line_of, rest_of, tag
 from core.thread.state import Before, Folding, Run, ThreadState
 
@@ -161,6 +163,15 @@ class Frames:
         """Returns the subagents whose previews are shown."""
         return [] if self.ended else list(self._subgraphs.speakers())
 
+    def behind(self, item: Item) -> str | None:
+        """Returns the subagent of which `learn` has to be told before the item is fed, if there is any."""
+        shows = self._shows_subgraphs and not self.ended and isinstance(item, Record | RunPreview)
+        return self._subgraphs.behind(item) if shows else None
+
+    def learn(self, subagent: str, messages: Sequence[Message]) -> None:
+        """Takes the messages of a subagent's own log, as it is by now."""
+        self._subgraphs.learn(subagent, messages)
+
     def place(self, seq: int, slot: int) -> str:
         """The id of a frame of a fact."""
         reader = self._reader
@@ -234,10 +245,11 @@ class Frames:
     def _of_subagent(self, run_id: str, preview: Preview | Progress) -> list[Frame]:
         if self.ended:
             return []
-        frames = [Frame(event, data) for event, data in self._subgraphs.preview(run_id, preview)]
-        if frames and isinstance(preview, Preview):
-            frames[-1] = frames[-1]._replace(id=self.place(self._seq, 0))
-        return frames
+        if isinstance(preview, Progress):
+            return [Frame(event, data) for event, data in self._subgraphs.progress(run_id, preview)]
+        before, piece = self._subgraphs.preview(run_id, preview)
+        frames = [Frame(event, data) for event, data in before]
+        return [*frames, Frame(*piece, self.place(self._seq, 0))] if piece else frames
 
     def _is_current(self, preview: Preview) -> bool:
         """Tells whether a preview is of the answer that is being made, and is to be shown."""
@@ -290,7 +302,8 @@ class Frames:
         return frames
 
     def _rest_of_subagent(self, event: SubagentProgressed, previous: int) -> list[Frame]:
-        return [Frame(name, data, self.place(previous, 0)) for name, data in self._subgraphs.rest(event)]
+        rest = self._subgraphs.rest(event)
+        return [Frame(*sent, self.place(previous, 0) if placed else "") for sent, placed in rest]
 
     def _delta(self, message: str, piece: Piece, end: int, seq: int, state: ThreadState | Before) -> list[Frame]:
         frames = [Frame(event, data) for event, data in self.modes.delta(message, piece, end, state)]

@@ -10,8 +10,10 @@ import pytest
 
 from core.config import load as configuration
 from core.errors import Invalid
-from core.events import Message, SubagentCompleted, SubagentStarted
+from core.events import Message, SubagentCompleted, SubagentStarted, ThreadErased
+from core.thread.prune import prune
 from core.thread.state import ThreadState
+from core.thread.threads import SUBAGENT
 from tests.actors.subagents.test_task import LEAD, ON, OWN, events, ls, task
 from tests.support.model_server import Failure, Script, Turn
 from tests.support.workers import site
@@ -259,3 +261,22 @@ def test_bad_settings(settings: str, text: str) -> None:
     with pytest.raises(Invalid, match="subagents") as raised:
         configuration.parse(f"subagents: {{{settings}}}" if ":" in settings else settings)
     assert text in str(raised.value)
+
+
+@pytest.mark.parametrize("way", ["erase", "prune"])
+async def test_a_thread_takes_its_subagents_with_it(tmp_path: Path, way: str) -> None:
+    lead = [Turn(text="I delegate.", tool_calls=(task(name="outer"),)), Turn(text="Done.")]
+    outer = [Turn(text="I, too.", tool_calls=(task(name="general-purpose"),)), Turn(text="One.")]
+    role = {"description": "d", "system_prompt": "p", "model": "outer"}
+    settings = {**OWN, "max_depth": 2, "custom_agents": {"outer": role}}
+    scripts = {"lead": lead, "outer": outer, "sub": [Turn(text="One.")]}
+    async with site(tmp_path, scripts, subagents=settings) as (client, _):
+        system, thread = client.system, await client.thread()
+        await client.said(thread, "Go on.", context=ON)
+        if way == "erase":
+            await system.intake.erase(thread, by="ada")
+        else:
+            assert await prune(system.threads, thread, actor="test")
+        left = [r async for r in system.log.between(0, await system.log.last()) if r.aggregate.kind == SUBAGENT]
+    assert [record.type for record in left] == ["thread.erased"] * 2
+    assert all(record.event == ThreadErased(by="ada") for record in left)

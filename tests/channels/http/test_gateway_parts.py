@@ -59,7 +59,6 @@ READ: dict[str, Any] = {
     "/skills/custom": {"skills": []},
     "/memory": MEMORY,
     "/memory/export": MEMORY,
-    "/threads/t/goal": {"goal": None},
     "/channels/": {"service_running": False, "channels": {}},
     "/channels/providers": {"enabled": False, "providers": []},
     "/channels/connections": {"connections": []},
@@ -75,8 +74,6 @@ UNAVAILABLE = (
     ("skills", "DELETE", "/skills/custom/x"),
     ("memory", "DELETE", "/memory"),
     ("memory", "PATCH", "/memory/facts/x"),
-    ("goal", "PUT", "/threads/t/goal"),
-    ("goal", "DELETE", "/threads/t/goal"),
     ("browser", "POST", "/threads/t/browser/navigate"),
     ("browser", "GET", "/threads/t/browser/stream"),
     ("channels", "POST", "/channels/slack/restart"),
@@ -119,14 +116,14 @@ async def test_settings_of_what_is_not_built_say_that_it_is_off(api: Api) -> Non
 
 async def test_other_peoples_threads_have_nothing_unbuilt_either(api: Api, worker: Worker) -> None:
     await worker.system.intake.create_thread("theirs", user="somebody")
-    await api.ask("GET", "/threads/theirs/goal", status=404)
-    await api.ask("PUT", "/threads/theirs/goal", {"objective": "x"}, status=404)
+    await api.ask("GET", "/threads/theirs/mcp-tasks", status=404)
+    await api.ask("POST", "/threads/theirs/mcp-tasks/x/cancel", {}, status=404)
 
 
 async def test_in_a_chat_that_has_no_thread_yet_it_is_not_the_thread_that_is_missing(api: Api) -> None:
-    assert await api.ask("GET", "/threads/never/goal") == {"goal": None}
-    refused = await api.ask("PUT", "/threads/never/goal", {"objective": "x"}, status=503)
-    assert refused["code"] == "goal_unavailable"
+    assert await api.ask("GET", "/threads/never/mcp-tasks") == []
+    refused = await api.ask("POST", "/threads/never/mcp-tasks/x/cancel", {}, status=503)
+    assert refused["code"] == "mcp_tasks_unavailable"
 
 
 def test_what_is_not_built_is_not_in_the_document() -> None:
