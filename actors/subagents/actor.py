@@ -20,8 +20,8 @@ from typing import Any
 import msgspec
 
 from actors.lead.actor import Lead, LoadGuardrails, Traced, unguarded, untraced
-from actors.lead.loop import turn as loop
-from actors.lead.loop.turn import Callers, Count, Turn, uncounted
+from actors.lead.loop import attempt as loop
+from actors.lead.loop.attempt import Attempt, Callers, Count, uncounted
 from actors.lead.setup.plan import Models, RunSetup, Toolset
 from actors.subagents.delegation import Call, Task
 from core.actor import Progress
@@ -109,11 +109,11 @@ class Subagents(Lead):
         limit, begun = float(run.request.context["timeout_seconds"]), started_at(run.state, run.run)
         return limit, limit - (datetime.now(UTC) - begun).total_seconds() if begun else limit
 
-    def _turn(self, setup: RunSetup, journal: Journal, call: loop.Call, today: Count = uncounted) -> Turn:
-        turn, own = super()._turn(setup, journal, call, today), setup.config.subagents.token_budget
+    def _attempt_at(self, setup: RunSetup, journal: Journal, call: loop.Call, today: Count = uncounted) -> Attempt:
+        attempt, own = super()._attempt_at(setup, journal, call, today), setup.config.subagents.token_budget
         share = TokenBudget(max_tokens=own.max_tokens, warn_threshold=own.warn_threshold)
-        turn.last_words, turn.above = share if own.enabled else None, partial(self._above, journal.state)
-        return turn
+        attempt.last_words, attempt.above = share if own.enabled else None, partial(self._above, journal.state)
+        return attempt
 
     async def _above(self, state: ThreadState) -> Callers:
         """Returns what a subagent's callers used, without what it has reported to them."""
