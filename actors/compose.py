@@ -202,12 +202,14 @@ async def attach(options: Options) -> AsyncIterator[System]:
 async def replay(running: System, thread_id: str, until: int | None, options: Options) -> Report:
     """Executes a thread's recorded runs again on their recorded outcomes, without network."""
     from actors.lead.actor import Lead
+    from actors.subagents.actor import Subagents
     from adapters.models.configured import Silent
     from core.thread.replay import replay as execute
 
     source, home = ConfigSource(options.config), options.home
-    lead = Lead(source, Silent(), Toolset(source.current()), running.call, running.log, home)
-    return await execute(running.log, thread_id, until, lead.execute)
+    parts = source, Silent(), Toolset(source.current()), running.call, running.log, home
+    subagents = Subagents(*parts, threads=running.threads, subagents=running.subagents)
+    return await execute(running.log, thread_id, until, Lead(*parts).execute, subagents.execute)
 
 
 async def plan(running: System, request: RunRequested, user: str, options: Options) -> RunSetup:

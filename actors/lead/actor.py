@@ -137,7 +137,11 @@ class Lead(RunActor):
 
     async def perform(self, run: OwnedRun, prepared: Prepared[RunSetup]) -> None:
         setup = prepared.setup
-        await self._work(self._attempt_at(setup, run, self._call, partial(self._post, run, setup.config)), setup)
+        await self._work(self._live(setup, run), setup)
+
+    def _live(self, setup: RunSetup, run: OwnedRun) -> Attempt:
+        """Returns the attempt of a run whose usage counts."""
+        return self._attempt_at(setup, run, self._call, partial(self._post, run, setup.config))
 
     async def before_end(self, run: OwnedRun) -> None:
         config = self._config.current()

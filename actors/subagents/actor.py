@@ -12,6 +12,7 @@ caller, answerer or subagent is replaced by another, which begins from the logs.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -112,8 +113,18 @@ class Subagents(Lead):
     def _attempt_at(self, setup: RunSetup, journal: Journal, call: loop.Call, today: Count = uncounted) -> Attempt:
         attempt, own = super()._attempt_at(setup, journal, call, today), setup.config.subagents.token_budget
         share = TokenBudget(max_tokens=own.max_tokens, warn_threshold=own.warn_threshold)
-        attempt.last_words, attempt.above = share if own.enabled else None, partial(self._above, journal.state)
+        attempt.last_words = share if own.enabled else None
         return attempt
+
+    def _live(self, setup: RunSetup, run: OwnedRun) -> Attempt:
+        attempt = super()._live(setup, run)
+        attempt.call, attempt.above = partial(self._calling_out, run), partial(self._above, run.state)
+        return attempt
+
+    async def _calling_out(self, run: OwnedRun, actor: str, request: Mapping[str, Any], progress: Progress) -> Any:
+        """Calls an actor. A run that waits for its own subagents does not keep a slot that they need."""
+        with run.idle() if actor == self.name else nullcontext():
+            return await self._call(actor, request, progress)
 
     async def _above(self, state: ThreadState) -> Callers:
         """Returns what a subagent's callers used, without what it has reported to them."""

@@ -38,6 +38,8 @@ STALLED_SECONDS = 60.0
 """Time after which a client that does not read is disconnected. It can resume."""
 PIECE_BYTES = 256 * 1024
 """The most that is written under one such deadline: a big frame on a slow line is not a client that does not read."""
+CATCHING_UP = 4
+"""Clients for which missed facts are read at the same time."""
 AGAIN_SECONDS = 1.0
 """After how long work that is never done is begun again when it failed."""
 ACTOR = "http"
@@ -110,6 +112,8 @@ class Live:
     def __init__(self, services: Services) -> None:
         self.services = services
         self.followers = Followers(services.log)
+        self.catching_up = asyncio.Semaphore(CATCHING_UP)
+        """Held while missed facts are read: others get their turn when all clients return at once."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property

@@ -166,7 +166,7 @@ class MemoryImported(Event, frozen=True):
 class MemoryKept(Event, frozen=True):
     """The whole memory as it is here. Older events are erased."""
 
-    facts: Sequence[Fact] = ()
+    facts: list[Fact] = []  # noqa: RUF012
     summaries: Mapping[str, Summary] = {}
     reads: Mapping[str, int] = {}
     floor: int = 0
@@ -369,7 +369,7 @@ def _quotes(text: str, texts: Iterable[str]) -> bool:
 
 def cleared(memory: Memory) -> list[Event]:
     """Returns the events that forget everything, but not which conversations were read."""
-    return [MemoryKept(reads=dict(memory.reads), floor=memory.floor), MemoryCleared()]
+    return [MemoryKept(facts=[], reads=dict(memory.reads), floor=memory.floor), MemoryCleared()]
 
 
 def imported(memory: Memory, facts: Sequence[Fact], summaries: Mapping[str, Summary], at: str) -> list[Event]:

@@ -198,7 +198,7 @@ async def _reports(bus: Bus) -> list[ProcessReport]:
 
 def _nobody(msg: Msg) -> bool:
     """Whether the server says that there is no process."""
-    return bool(msg.headers) and msg.headers.get("Status") == "503"
+    return msg.headers is not None and msg.headers.get("Status") == "503"
 
 
 async def _backlogs(bus: Bus) -> list[Backlog]:

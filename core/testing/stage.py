@@ -20,6 +20,7 @@ from core.events import Aggregate, Event, Opaque, Record, RunCompleted, RunReque
 from core.ids import uuid7
 from core.runtime import system
 from core.runtime.dispatch import concerns
+from core.runtime.own_state import own_state
 from core.runtime.system import System
 from core.thread.run import RunActor
 
@@ -106,6 +107,12 @@ class Stage:
                     return [record for record in log if record.aggregate == (aggregate or self.thread)]
                 if self._settled.keys() == settled:
                     await self._move()
+
+    async def state(self, actor: str | None = None, aggregate: Aggregate | None = None) -> Any:
+        """Returns an actor's own state for an aggregate, once the actors have handled what concerns them."""
+        await self.settled()
+        name = self._actor(actor).name
+        return await self.system.states[name].load(own_state(name, aggregate or self.thread).id)
 
     def _open(self, log: Sequence[Record], settled: Set[tuple[str, str]]) -> bool:
         """Tells whether an actor has yet to handle an event of the log: it is not handled if it was answered before."""

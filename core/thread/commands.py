@@ -6,6 +6,7 @@ Every function takes the user who asks: a thread of somebody else does not exist
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Literal, NamedTuple
 
 import structlog
@@ -100,6 +101,17 @@ class Commands:
             first: list[Event] = [ThreadCreated(user=user, metadata=metadata), *([expiry] if expiry else [])]
             return await write_steps(self._threads, thread_id, first, steps, actor=self._actor), True
         return await self._intake.create_thread(thread_id, user=user, metadata=metadata, actor=self._actor)
+
+    async def ensure(self, user: str, thread_id: str, metadata: Json) -> None:
+        """Creates the thread unless it exists. Reads nothing of a new one: if it exists, the log's guard says so.
+
+        Raises `NotFound` for the thread of somebody else.
+        """
+        if self._threads.kept(thread_id) is None:
+            with suppress(Refused):
+                await self._intake.create_thread(thread_id, user=user, metadata=metadata, actor=self._actor)
+        if not (await self.state_or_empty(user, thread_id, at_least=0)).exists:
+            await self._intake.create_thread(thread_id, user=user, metadata=metadata, actor=self._actor)
 
     async def set_expiry(self, user: str, thread_id: str, expiry: ThreadExpirySet) -> ThreadState:
         """Sets the thread's time to live, or lifts it."""

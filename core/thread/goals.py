@@ -34,9 +34,12 @@ class Evaluation(msgspec.Struct, frozen=True):
 
 
 class Goal(msgspec.Struct, frozen=True):
-    """A goal that is not reached yet. `seq`: where it was set; `run`: its newest continuation."""
+    """A goal that is not reached yet. `seq`: where it was set; `changed`: where it was changed last; `run`: its newest
+    continuation.
+    """
 
     seq: int
+    changed: int
     set: GoalSet
     created_at: str
     updated_at: str
@@ -72,12 +75,16 @@ class Goal(msgspec.Struct, frozen=True):
 
 
 def after(goal: Goal | None, event: GoalChanged, record: Record) -> Goal | None:
-    """Returns the goal after one of its events. Pure, and total: events without a goal change nothing."""
+    """Returns the goal after one of its events. Pure, and total: events without a goal change nothing, and neither do
+    those that the goal has seen (a rewound thread keeps its newest goal, see `core.thread.rewind`).
+    """
+    if goal is not None and record.seq <= goal.changed:
+        return goal
     if isinstance(event, GoalSet):
-        return Goal(record.seq, event, record.at, record.at)
+        return Goal(record.seq, record.seq, event, record.at, record.at)
     if goal is None or isinstance(event, GoalReached | GoalCleared):
         return None
-    return _changed(msgspec.structs.replace(goal, updated_at=record.at), event, record)
+    return _changed(msgspec.structs.replace(goal, changed=record.seq, updated_at=record.at), event, record)
 
 
 def _changed(goal: Goal, event: GoalEvaluated | GoalContinued | GoalPaused, record: Record) -> Goal:

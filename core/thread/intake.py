@@ -73,10 +73,10 @@ class Intake:
         return state
 
     async def erase(self, thread_id: str, *, by: str, actor: str = "http") -> None:
-        """Deletes the thread: it is gone for everybody, and the janitor erases its events, its subagents and its files.
-        Idempotent; an unknown thread is no error.
+        """Deletes the thread: it is gone for everybody, and the janitor erases its events and files. Idempotent; an
+        unknown thread is no error.
         """
-        await self.threads.delete(thread_id, by=by, actor=actor)
+        await self.threads.bury(thread_id, by=by, actor=actor)
 
     async def request_run(
         self, thread_id: str, run_id: str, request: RunRequested, *, user: str | None = None, actor: str = "http"

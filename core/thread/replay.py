@@ -15,6 +15,7 @@ import msgspec
 
 from core.errors import Divergence, Unavailable
 from core.events import (
+    Aggregate,
     ApprovalRequested,
     ApprovalResolved,
     ContextCompacted,
@@ -29,9 +30,11 @@ from core.events import (
     RunPaused,
     RunStarted,
     StatePatched,
+    SubagentCompleted,
+    SubagentProgressed,
+    SubagentStarted,
     ToolCompleted,
     ToolRequested,
-    thread,
 )
 from core.log.store import EventLog
 from core.thread.intake import RUNS_BY
@@ -39,6 +42,7 @@ from core.thread.ownership import missing
 from core.thread.previews import Previewer
 from core.thread.run import Paused, outcome_of
 from core.thread.state import ThreadState, fold, unanswered
+from core.thread.threads import KIND, SUBAGENT
 from core.tools import Effect
 
 Call = Callable[[str, Mapping[str, Any], Callable[[str], Awaitable[None]]], Awaitable[Any]]
@@ -49,6 +53,8 @@ REFUSED = "refused"
 """Actions of installed policies about a call (`core.policy`); they may ask somebody, too."""
 FACTS = (ContextCompacted, ApprovalRequested, ApprovalResolved, StatePatched)
 """Events of policies besides answers and outcomes."""
+OF_SUBAGENTS = (SubagentStarted, SubagentProgressed, SubagentCompleted)
+"""Events that are recorded beside the run's own steps."""
 Execute = Callable[["ReplayJournal", Call], Awaitable[None]]
 
 
@@ -77,6 +83,7 @@ class ReplayJournal:
         self._added = [r for r in records if isinstance(r.event, MessageAdded)]
         self._paused = next((r.event for r in records if isinstance(r.event, RunPaused)), None)
         self._facts = [r for r in records if isinstance(r.event, FACTS) or _of_policy(r)]
+        self._beside = [r for r in records if isinstance(r.event, OF_SUBAGENTS)]
         self._asked = 0
 
     stopping = False
@@ -189,20 +196,35 @@ class ReplayJournal:
 
     def _took(self, record: Record) -> None:
         self.steps += 1
-        self.state = fold([record], self.state)
+        before = [beside for beside in self._beside if beside.seq < record.seq]
+        del self._beside[: len(before)]
+        self.state = fold([*before, record], self.state)
 
     def _end(self) -> str:
         return f"{self._records[-1].seq} {self._records[-1].type}" if self._records else "the start"
 
 
-async def replay(log: EventLog, thread_id: str, until: int | None, execute: Execute) -> Report:
-    """Replay a thread's runs, oldest first, up to a sequence. Runs that did not complete are replayed as far as they
-    got.
+async def replay(
+    log: EventLog, thread_id: str, until: int | None, execute: Execute, of_subagents: Execute | None = None
+) -> Report:
+    """Replay a thread's runs, oldest first, up to a sequence; then the runs of its subagents. Runs that did not
+    complete are replayed as far as they got.
     """
-    records = [record async for record in log.read(thread(thread_id), upto=until)]
+    report = Report()
+    names = await _replay(log, Aggregate(KIND, thread_id), until, execute, report)
+    while names and of_subagents is not None and report.divergence is None:
+        names += await _replay(log, Aggregate(SUBAGENT, names.pop(0)), None, of_subagents, report)
+    return report
+
+
+async def _replay(
+    log: EventLog, aggregate: Aggregate, until: int | None, execute: Execute, report: Report
+) -> list[str]:
+    """Replays the runs of one log. Returns the subagents that they called."""
+    records = [record async for record in log.read(aggregate, upto=until)]
     if not records:
-        raise missing(thread_id)
-    report, state, folded = Report(), ThreadState(), 0
+        raise missing(aggregate.id)
+    state, folded = ThreadState(), 0
     of_run: dict[str | None, list[Record]] = {}
     for record in records:
         of_run.setdefault(record.run, []).append(record)
@@ -210,10 +232,10 @@ async def replay(log: EventLog, thread_id: str, until: int | None, execute: Exec
         if isinstance(record.event, RunStarted) and record.event.attempt == 1 and record.run:
             state, folded = fold(records[folded:number], state), number
             following = [later for later in of_run[record.run] if later.seq > record.seq]
-            await _replay_run(record.run, state, following, execute, thread_id, report)
+            await _replay_run(record.run, state, following, execute, aggregate.id, report)
             if report.divergence:
                 break
-    return report
+    return [record.event.subagent for record in records if isinstance(record.event, SubagentStarted)]
 
 
 async def _replay_run(

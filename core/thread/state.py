@@ -150,6 +150,7 @@ class ThreadState:
     metadata: Json = field(default_factory=dict)
     title: str = ""
     """The title of `thread.titled`. It stands in the values of every checkpoint that has no other, and makes none."""
+    titled_seq: int = 0
     values: Json = field(default_factory=dict)
     commits: Commits = field(default_factory=Commits)
     head: int = -1
@@ -454,7 +455,8 @@ def _annotated(state: ThreadState, record: Record, event: ThreadAnnotated) -> No
 
 
 def _titled(state: ThreadState, record: Record, event: ThreadTitled) -> None:
-    state.title = state.title or event.title
+    if not state.title:
+        state.title, state.titled_seq = event.title, record.seq
     entitle(state.values, state.title)
 
 
@@ -743,7 +745,8 @@ def _cancel_open(state: ThreadState, action: str) -> None:
 
 def _forget(state: ThreadState) -> None:
     state.exists, state.erased = False, True
-    state.metadata, state.title, state.values, state.places, state.head = {}, "", {}, {}, -1
+    state.metadata, state.values, state.places, state.head = {}, {}, {}, -1
+    state.title, state.titled_seq = "", 0
     state.commits, state.runs = Commits(), Runs()
     state.paused, state.answers, state.steers, state.feedback, state.expiry = None, {}, (), {}, None
     state.approvals, state.goal, state.problems, state.size = {}, None, (), 0

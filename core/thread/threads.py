@@ -9,7 +9,7 @@ from pathlib import Path
 
 from core import traces
 from core.errors import Conflict, Unavailable
-from core.events import Aggregate, Event, Record, RunRequested, SubagentStarted, ThreadCreated, ThreadErased
+from core.events import Aggregate, Event, Record, RunRequested, SubagentStarted, ThreadErased, type_of
 from core.log import repository
 from core.log.repository import Folded, Repository
 from core.log.snapshots import Snapshots
@@ -26,6 +26,8 @@ kept is read again, about 11 ms per 1 000 events.
 
 SUBAGENT = "subagent"
 """The kind of the conversations of subagents: the same facts, folded the same way, on logs of their own."""
+
+STARTED = type_of(SubagentStarted.__name__)
 
 Decision = repository.Decision[ThreadState]
 
@@ -58,11 +60,9 @@ class Threads(Repository[ThreadState]):
     def aggregate(self, identity: str) -> Aggregate:
         return Aggregate(self.kind, identity)
 
-    async def delete(self, identity: str, *, by: str, actor: str) -> None:
-        """Appends the tombstone of a conversation, whose events can be erased then. Idempotent; an unknown conversation
-        is no error.
-
-        Nothing is folded, so that a conversation with damaged events can be deleted, too.
+    async def bury(self, identity: str, *, by: str, actor: str) -> None:
+        """Puts a conversation's tombstone, and drops what was made of its events. Idempotent; an unknown one is no
+        error. Nothing is folded, so that one with damaged events can be buried, too.
         """
         log, aggregate = self.log, self.aggregate(identity)
         for _ in range(repository.DECIDE_TRIES):
@@ -79,27 +79,16 @@ class Threads(Repository[ThreadState]):
         raise Unavailable(f"{aggregate}: too many writers at once")
 
     async def erase(self, identity: str, *, before: int | None = None, seconds: float = math.inf) -> bool:
-        """Erases events (see `Repository.erase`) and the subagents that they name: these first, so that a call after a
-        crash finds them.
-        """
+        """Erases events and the subagents that they name: these first, so that a repeated erasure finds them."""
         until = time.monotonic() + seconds
         if self.subagents is not None:
-            user, names = await self._delegated(identity, before)
-            for name in names:
-                await self.subagents.delete(name, by=user, actor=SUBAGENT)
-                if not await self.subagents.erase(name, seconds=until - time.monotonic()):
-                    return False
+            async for record in self.log.read(self.aggregate(identity), upto=before, bodies=False):
+                event = (await self.log.whole(record)).event if record.type == STARTED else None
+                if isinstance(event, SubagentStarted):
+                    await self.subagents.bury(event.subagent, by=str(self.aggregate(identity)), actor=SUBAGENT)
+                    if not await self.subagents.erase(event.subagent, seconds=until - time.monotonic()):
+                        return False
         return await super().erase(identity, before=before, seconds=until - time.monotonic())
-
-    async def _delegated(self, identity: str, before: int | None) -> tuple[str, list[str]]:
-        """Returns a conversation's user, and the subagents that its events before a sequence name."""
-        user, names = "", list[str]()
-        async for record in self.log.read(self.aggregate(identity), upto=before, bodies=False):
-            if record.type == _type(SubagentStarted):
-                event = (await self.log.whole(record)).event
-                names += [event.subagent] if isinstance(event, SubagentStarted) else []
-            user = _owner(record) or user
-        return user, names
 
     async def existing(self, thread_id: str) -> ThreadState:
         """Like `load`, but raises `NotFound` if there is no such thread."""
@@ -128,17 +117,6 @@ class Threads(Repository[ThreadState]):
         known = state.runs.get(run or "")
         request = known.request if known else next((one for one in events if isinstance(one, RunRequested)), None)
         return traces.header(request) if request else None
-
-
-def _type(event: type[Event]) -> str:
-    return str(event.__struct_config__.tag)
-
-
-def _owner(record: Record) -> str:
-    """Returns the user that an event names as the owner of a conversation."""
-    if record.type == _type(ThreadErased):
-        return getattr(record.event, "by", "")
-    return getattr(record.event, "user", "") if record.type == _type(ThreadCreated) else ""
 
 
 def folded(state: ThreadState) -> Folded[ThreadState]:

@@ -25,6 +25,7 @@ from core.events import (
     RunRequested,
     RunStarted,
     StatePatched,
+    SubagentCompleted,
     ThreadAnnotated,
     ThreadCreated,
     ThreadErased,
@@ -42,7 +43,7 @@ from core.views import fulltext
 
 log = structlog.get_logger("sika.projections")
 
-VERSION = 6
+VERSION = 7
 
 THREAD = "(SELECT id FROM threads WHERE thread_id = ?1)"
 TOUCH = """
@@ -284,6 +285,8 @@ class Batch:
             case ContextCompacted():
                 thread.write(record)
                 thread.use(run, event.model, SUMMARIES, event.summary)
+            case SubagentCompleted(usage=usage) if usage is not None:
+                thread.use(run, event.model, record.head.actor, {"usage_metadata": usage})
             case RunRequested():
                 thread.request(record, event)
             case RunStarted():

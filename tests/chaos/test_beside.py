@@ -6,12 +6,14 @@ import asyncio
 import random
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from core.bus import embedded
 from core.bus.connection import Endpoint
 from core.events import (
+    Event,
     GoalContinued,
     GoalEvaluated,
     GoalSet,
@@ -67,34 +69,39 @@ class Victim:
         await self._process.waited()
 
 
+async def write(client: Client, thread: str, event: Event, **more: Any) -> None:
+    await client.system.threads.decide(thread, lambda _: [event], actor="lead", **more)
+
+
 async def perform(client: Client, thread: str, run: str) -> None:
     """Does a run as a worker would."""
-    events = [
-        RunStarted(attempt=1, worker="w", lease=1),
-        ModelCompleted(message=ai(f"m-{run}", f"answer {run}")),
-        RunCompleted(),
-    ]
-    for event in events:
-        await client.system.threads.decide(thread, lambda _, event=event: [event], actor="lead", run=run)
+    answer = ai(f"m-{run}", f"answer {run}")
+    for event in RunStarted(attempt=1, worker="w", lease=1), ModelCompleted(message=answer), RunCompleted():
+        await write(client, thread, event, run=run)
+
+
+async def newest_run(client: Client, thread: str, count: int) -> str:
+    """The id of the newest run, once there are so many."""
+    state = await client.until(thread, lambda state, _: len(state.runs) >= count)
+    return next(reversed(state.runs.values())).id
 
 
 async def converse(client: Client, thread: str) -> None:
     """A thread with a goal, whose runs are done until the goal is paused."""
     await client.thread(thread)
-    await client.system.threads.decide(thread, lambda _: [GOAL], actor="http")
+    await write(client, thread, GOAL)
     request = RunRequested(input={"messages": [human(f"h-{thread}", "Where do otters live?")]})
     await client.system.intake.request_run(thread, uuid7(), request)
     for number in range(CONTINUATIONS + 1):
-        state = await client.until(thread, lambda state, _, number=number: len(state.runs) > number)
-        await perform(client, thread, next(reversed(state.runs.values())).id)
+        await perform(client, thread, await newest_run(client, thread, number + 1))
     await client.until(thread, lambda state, _: bool(state.title and state.goal and state.goal.paused))
 
 
 async def test_a_title_is_set_once_and_an_evaluation_continued_once(tmp_path: Path) -> None:
     dice = random.Random(20261122)
     async with ModelServer(SCRIPTS) as models, embedded.start(tmp_path / "nats") as server:
-        sections = {"title": {"model_name": "title"}, "goals": {"model_name": "judge"}}
-        config = configure(tmp_path / "config.yaml", models, **sections)
+        title, judge = {"model_name": "title"}, {"model_name": "judge"}
+        config = configure(tmp_path / "config.yaml", models, title=title, goals=judge)
         endpoint = Endpoint(server.url, token=server.token)
         victim = Victim(endpoint, tmp_path, config)
         async with system.start(endpoint, tmp_path / "views.db", lease_seconds=LEASE, slots=1) as running:

@@ -152,6 +152,7 @@ async def worker(
     others: Sequence[Other] = (),
     power: Power | None = None,
     alone: bool = True,
+    slots: int = 16,
 ) -> AsyncIterator[System]:
     """A process's worth of Sika without its web server: the lead and the sandbox actor, and `others`."""
     ready: asyncio.Queue[System | None] = asyncio.Queue()
@@ -159,7 +160,7 @@ async def worker(
     async def run() -> None:
         source = ConfigSource(config)
         views = home / f"views-{uuid7()}.db"
-        async with system.start(endpoint, views, lease_seconds=LEASE, slots=16) as running:
+        async with system.start(endpoint, views, lease_seconds=LEASE, slots=slots) as running:
             if power is not None:
                 power.wire(running)
             provider = await compose.sandbox_provider(home, source.current())
@@ -277,13 +278,14 @@ async def site(
     *,
     tools: Sequence[Tool] = (),
     others: Sequence[Other] = (),
+    slots: int = 16,
     **sections: Any,
 ) -> AsyncIterator[tuple[Client, ModelServer]]:
     """Everything a run needs, made for one test: models, bus, worker."""
     async with ModelServer(scripts) as models, embedded.start(home) as server:
         config = configure(home / "config.yaml", models, **sections)
         endpoint = Endpoint(server.url, token=server.token)
-        async with worker(endpoint, home, config, tools=tools, others=others) as running:
+        async with worker(endpoint, home, config, tools=tools, others=others, slots=slots) as running:
             yield Client(running), models
 
 

@@ -263,9 +263,8 @@ async def _create_wait(call: Call, thread_id: str, spec: RunSpec) -> web.StreamR
 
 async def admit(call: Call, thread_id: str, run_id: str, spec: RunSpec) -> tuple[ThreadState, Record]:
     """Ask for the run. Call it while following the thread: nothing of the run can be missed then."""
-    services, user = call.services, call.user
-    if spec.create and not (await services.commands.state_or_empty(user, thread_id, at_least=0)).exists:
-        await services.intake.create_thread(thread_id, user=user, metadata=spec.metadata)
+    if spec.create:
+        await call.services.commands.ensure(call.user, thread_id, spec.metadata)
     replaces = spec.request.multitask in ("interrupt", "rollback")
     return await access.request_run(call, thread_id, run_id, spec.request, replaces=replaces)
 

@@ -44,21 +44,11 @@ async def test_features(api: Api) -> None:
     assert await api.ask("GET", "/features") == {"agents_api": off, "browser_control": off, "mcp_tasks": off}
 
 
-SUMMARY = {"summary": "", "updatedAt": ""}
-MEMORY = {
-    "version": "1.0",
-    "lastUpdated": "",
-    "user": dict.fromkeys(("workContext", "personalContext", "topOfMind"), SUMMARY),
-    "history": dict.fromkeys(("recentMonths", "earlierContext", "longTermBackground"), SUMMARY),
-    "facts": [],
-}
 READ: dict[str, Any] = {
     "/mcp/config": {"mcp_servers": {}},
     "/threads/t/mcp-tasks": [],
     "/skills": {"skills": []},
     "/skills/custom": {"skills": []},
-    "/memory": MEMORY,
-    "/memory/export": MEMORY,
     "/channels/": {"service_running": False, "channels": {}},
     "/channels/providers": {"enabled": False, "providers": []},
     "/channels/connections": {"connections": []},
@@ -72,8 +62,6 @@ UNAVAILABLE = (
     ("mcp_tasks", "POST", "/threads/t/mcp-tasks/x/cancel"),
     ("skills", "PUT", "/skills/x"),
     ("skills", "DELETE", "/skills/custom/x"),
-    ("memory", "DELETE", "/memory"),
-    ("memory", "PATCH", "/memory/facts/x"),
     ("browser", "POST", "/threads/t/browser/navigate"),
     ("browser", "GET", "/threads/t/browser/stream"),
     ("channels", "POST", "/channels/slack/restart"),
@@ -107,9 +95,6 @@ async def test_changes_of_what_is_not_built_say_so(api: Api, code: str, method: 
 
 
 async def test_settings_of_what_is_not_built_say_that_it_is_off(api: Api) -> None:
-    off = await api.ask("GET", "/memory/config")
-    assert (off["enabled"], off["mode"], off["injection_enabled"], off["backend_config"]) == (False, "off", False, {})
-    assert await api.ask("GET", "/memory/status") == {"config": off, "data": MEMORY}
     lark = await api.ask("GET", "/integrations/lark/status")
     assert (lark["installed"], lark["installed_skills"], lark["auth"]["status"]) == (False, [], "unavailable")
 

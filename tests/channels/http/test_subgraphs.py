@@ -110,11 +110,21 @@ def tell(
     return told
 
 
+LOGS = {
+    "run-c1": [
+        human("human-run-c1", "Do!"),
+        ai("c1-1", "I look."),
+        human("h2", "Hurry!"),
+        answer("x1", "ls", "a"),
+        ai("c1-2", "There it is."),
+    ]
+}
+
+
 def inform(frames: Frames, item: Record | RunPreview) -> None:
-    """What the subagents' own logs have besides their answers: a tool's result, and a message of the user."""
-    if (subagent := frames.behind(item)) == "run-c1":
-        result, more = answer("x1", "ls", "a"), human("h2", "Hurry!")
-        frames.learn(subagent, [human("human-run-c1", "Do!"), ai("c1-1", "I look."), result, more, ai("c1-2", "There")])
+    """Tells what the subagents' own logs have besides their answers."""
+    if (subagent := frames.behind(item)) is not None:
+        frames.learn(subagent, LOGS.get(subagent, []))
 
 
 def inner(frames: Iterable[Frame]) -> list[tuple[str, Any]]:
@@ -169,11 +179,11 @@ def test_namespaces() -> None:
         *[("messages|tools:c1", None)] * 3,
         ("updates|tools:c1", None),
         ("values|tools:c1", ["human-run-c1", "c1-1"]),
-        ("messages|tools:c1", None),
+        *[("messages|tools:c1", None)] * 2,
         ("updates|tools:c1", None),
-        *[("messages|tools:c1", None)] * 3,
+        *[("messages|tools:c1", None)] * 2,
         ("updates|tools:c1", None),
-        ("values|tools:c1", ["human-run-c1", "c1-1", "tool-x1", "h2", "c1-2"]),
+        ("values|tools:c1", ["human-run-c1", "c1-1", "h2", "tool-x1", "c1-2"]),
     ]
     chunk, metadata = next(body for event, body in told if event == "messages|tools:c1")
     assert (chunk["id"], chunk["content"], chunk["type"]) == ("c1-1", "I look.", "AIMessageChunk")
