@@ -123,12 +123,12 @@ def _installed(plugin: Plugin, config: Config) -> Policy:
     return _ported(cls, config.installed.get(cls.name, {}), f"installed.{cls.name}")
 
 
-def _ported(cls: type[port.Policy], given: settings.Open, where: str) -> Policy:
-    revealed = reveal(given)
+def _ported(cls: type[port.Policy], options: settings.Open, where: str) -> Policy:
+    revealed = reveal(options)
     try:
         return Ported(with_settings(cls, revealed))
     except Exception as error:
-        shown = f": {error}" if revealed == given else ""  # else it might show a secret
+        shown = f": {error}" if revealed == options else ""  # else it might show a secret
         raise Invalid(f"{where}: {cls.__module__}:{cls.__qualname__}: {type(error).__name__}{shown}") from None
 
 
@@ -221,7 +221,7 @@ def arranged(policies: Sequence[Policy], entries: Sequence[MiddlewareEntry]) -> 
     chain = list(policies)
     for place, entry in enumerate(entries):
         where = f"middlewares[{place}]"
-        chain.insert(_position(chain, entry, where), made(entry, where))
+        chain.insert(_position(chain, entry, where), of_entry(entry, where))
     chain.sort(key=lambda policy: policy.name == LAST)
     owners: dict[str, Policy] = {}
     for policy in chain:
@@ -231,7 +231,7 @@ def arranged(policies: Sequence[Policy], entries: Sequence[MiddlewareEntry]) -> 
     return [Recorder(watched=any(map(has_hooks, chain))), *chain, Effects()]
 
 
-def made(entry: MiddlewareEntry, where: str) -> Policy:
+def of_entry(entry: MiddlewareEntry, where: str) -> Policy:
     """Builds a middleware of the configuration. Raises `Invalid`."""
     cls = load(entry.use, f"{where}.use: {entry.use}")
     if isinstance(cls, type) and issubclass(cls, port.Policy):

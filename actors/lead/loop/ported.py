@@ -67,8 +67,8 @@ class Ported(AgentMiddleware[Any, Attempt, Any]):
 
     async def awrap_tool_call(self, request: ToolCallRequest, handler: ToolHandler) -> ToolResult:
         attempt = cast(Attempt, request.runtime.context)
-        made = request.tool_call
-        call = ToolCall(str(made["id"]), made["name"], copy.deepcopy(made["args"]))
+        requested = request.tool_call
+        call = ToolCall(str(requested["id"]), requested["name"], copy.deepcopy(requested["args"]))
         view = _View(attempt, self.policy, call.id, later=True)
         refusal = None
         if not attempt.begun(call.id):
