@@ -38,7 +38,7 @@ from core.thread.follow import Followers
 from core.thread.intake import Intake
 from core.thread.previews import Pump
 from core.thread.run import RunActor, Suspended, Worker
-from core.thread.threads import SUBAGENT, Threads
+from core.thread.threads import KIND, SUBAGENT, Threads
 from core.views.projections import Views
 
 log = structlog.get_logger("sika.system")
@@ -82,7 +82,7 @@ class System:
         self.worker = Worker(self.threads, self.queue, self.pump, self.name)
         self.subagents = Intake(Threads(self.log, kind=SUBAGENT, kept_bytes=SUBAGENT_BYTES), self.queue)
         self.workers = {
-            threads.KIND: self.worker,
+            KIND: self.worker,
             SUBAGENT: Worker(self.subagents.threads, self.queue, self.pump, self.name),
         }
         """By the kind of the aggregates whose runs they work on."""
@@ -156,7 +156,7 @@ class System:
                 if isinstance(actor, Channel):
                     desk = Desk(actor.name, self.intake, self.followers)
                     tasks.start_soon(self._supervise, f"{actor.name} (channel)", listening, actor, desk)
-                if isinstance(actor, RunActor) and actor.kind == threads.KIND:
+                if isinstance(actor, RunActor) and actor.kind == KIND:
                     tasks.start_soon(self._supervise, f"{actor.name} (open runs)", self._reconcile, actor)
             if readers:
                 tasks.start_soon(self._supervise, "dispatch", dispatcher.run)
@@ -186,7 +186,7 @@ class System:
 
     async def _work_on_run(self, actor: RunActor, wakeup: Wakeup, work: Work) -> None:
         try:
-            await actor.work(wakeup, self.workers[actor.kind or threads.KIND])
+            await actor.work(wakeup, self.workers[actor.kind or KIND])
         except OwnershipLost as error:
             log.info("run handed over", reason=str(error))
             return  # not acked here: the wake-up is the new owner's lease
