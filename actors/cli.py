@@ -207,8 +207,8 @@ def parser() -> argparse.ArgumentParser:
 
     config = add("config", None, "the configuration file").add_subparsers(required=True, metavar="WHAT")
     add("check", _config_check, "look for mistakes", config)
-    made = add("reference", _config_reference, "explain the keys: type, default, meaning", config)
-    made.add_argument("key", nargs="?", default="", help="a key, a section, or a part of a name (default: all)")
+    reference = add("reference", _config_reference, "explain the keys: type, default, meaning", config)
+    reference.add_argument("key", nargs="?", default="", help="a key, a section, or a part of a name (default: all)")
     return top
 
 

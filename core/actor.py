@@ -17,6 +17,8 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any, ClassVar, Generic, Protocol, TypeVar, overload
 
+import msgspec
+
 from core.errors import Invalid
 from core.events import Aggregate, Event, Record
 from core.log.repository import Decision, Repository
@@ -203,6 +205,13 @@ class Actor(Generic[E]):
         """Handles a timer (`Context.wake_at`) that has fired for an aggregate. It may fire more than once, and late:
         read the state and decide under the guard. There is no event: `ctx.record` raises `Refused`."""
         raise NotImplementedError
+
+    def parse(self, request: Mapping[str, Any], kind: Any) -> Any:
+        """Converts a request to a type, or to one of a union. Raises `Invalid`, naming the actor and the place."""
+        try:
+            return msgspec.convert(dict(request), type=kind)
+        except msgspec.ValidationError as error:
+            raise Invalid(f"{self.name}: {error}") from error
 
     async def answer(self, request: Mapping[str, Any], progress: Progress) -> Any:
         """Returns the response to a request that changes nothing in the log (`call.<actor>`). Raises `Invalid` to

@@ -12,6 +12,7 @@ caller, answerer or subagent is replaced by another, which begins from the logs.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -20,8 +21,8 @@ from typing import Any
 import msgspec
 
 from actors.lead.actor import Lead, LoadGuardrails, Traced, unguarded, untraced
-from actors.lead.loop import turn as loop
-from actors.lead.loop.turn import Callers, Count, Turn, uncounted
+from actors.lead.loop import attempt as loop
+from actors.lead.loop.attempt import Attempt, Callers, Count, uncounted
 from actors.lead.setup.plan import Models, RunSetup, Toolset
 from actors.subagents.delegation import Call, Task
 from core.actor import Progress
@@ -41,7 +42,7 @@ from core.thread.usage import by_model, of_subagents, together, tokens_of_thread
 ATTEND_SECONDS = 600.0
 """After so long a question is answered with None, and asked again: answers have a deadline."""
 STOP_SECONDS = 30.0
-"""How long the end of a subagent is waited for that was asked to stop."""
+"""Time for a subagent to end that was asked to stop."""
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True, tag_field="op"):
@@ -109,11 +110,21 @@ class Subagents(Lead):
         limit, begun = float(run.request.context["timeout_seconds"]), started_at(run.state, run.run)
         return limit, limit - (datetime.now(UTC) - begun).total_seconds() if begun else limit
 
-    def _turn(self, setup: RunSetup, journal: Journal, call: loop.Call, today: Count = uncounted) -> Turn:
-        turn, own = super()._turn(setup, journal, call, today), setup.config.subagents.token_budget
+    def _attempt_at(self, setup: RunSetup, journal: Journal, call: loop.Call, today: Count = uncounted) -> Attempt:
+        attempt, own = super()._attempt_at(setup, journal, call, today), setup.config.subagents.token_budget
         share = TokenBudget(max_tokens=own.max_tokens, warn_threshold=own.warn_threshold)
-        turn.last_words, turn.above = share if own.enabled else None, partial(self._above, journal.state)
-        return turn
+        attempt.last_words = share if own.enabled else None
+        return attempt
+
+    def _live(self, setup: RunSetup, run: OwnedRun) -> Attempt:
+        attempt = super()._live(setup, run)
+        attempt.call, attempt.above = partial(self._calling_out, run), partial(self._above, run.state)
+        return attempt
+
+    async def _calling_out(self, run: OwnedRun, actor: str, request: Mapping[str, Any], progress: Progress) -> Any:
+        """Calls an actor. A run that waits for its own subagents does not keep a slot that they need."""
+        with run.idle() if actor == self.name else nullcontext():
+            return await self._call(actor, request, progress)
 
     async def _above(self, state: ThreadState) -> Callers:
         """Returns what a subagent's callers used, without what it has reported to them."""

@@ -29,7 +29,7 @@ log = structlog.get_logger("sika.subagents")
 
 ACTOR = WORKERS[SUBAGENT]
 RECHECK_SECONDS = 15.0
-"""How often it is looked whether a silent subagent has a wake-up, and whether its caller still waits."""
+"""Interval of checks that a silent subagent has a wake-up, and that its caller still waits."""
 QUEUE_SECONDS = 60.0
 """A subagent that is not begun so long after its own time limit is given up."""
 
@@ -56,7 +56,7 @@ class Call:
     id: str
     subagent: str
     intake: Intake
-    """Of subagents."""
+    """The commands on subagents."""
 
     # ── the caller's log ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -147,7 +147,8 @@ class Call:
         reported = (await self.calling())[1].subagents[self.subagent].messages
         while True:
             state = await self.intake.threads.load(self.subagent, at_least=at_least)
-            run = state.runs[self.subagent]
+            if (run := state.runs.get(self.subagent)) is None:
+                raise NotFound(f"subagent {self.subagent}: was erased")
             answers = subagents.answers(state, self.subagent)
             for index, message in enumerate(answers[reported:], reported + 1):
                 await self._progressed(SubagentProgressed(call_id=self.id, index=index, message=message))

@@ -165,13 +165,13 @@ ROUTES = Routes(public=True, tag="server")
 
 @ROUTES("GET", "/health", mounts=ROOT)
 async def health(call: Call) -> dict[str, str]:
-    """Whether the server answers. It lives then; whether it can take work is another question (`/ready`)."""
+    """Tell that the server lives. `/ready` tells whether it can take work."""
     return {"status": "healthy", "service": "sika", "version": call.services.version}
 
 
 @ROUTES("GET", "/ready", mounts=ROOT, answers={503: Ready})
 async def ready(call: Call) -> Reply[Ready]:
-    """Whether the server can take work, and what is missing: the log stores, the workers are loaded, the views are
+    """Tell whether the server can take work, and what is missing: the log stores, the workers are loaded, the views are
     current, the configuration can be read.
     """
     missing = await call.services.missing()
@@ -182,7 +182,7 @@ async def ready(call: Call) -> Reply[Ready]:
 
 @ROUTES("GET", "/ok", mounts=("", *MOUNTS))
 async def ok() -> dict[str, bool]:
-    """Whether the server answers, as LangGraph's clients ask it."""
+    """Tell that the server lives, as LangGraph's clients ask it."""
     return {"ok": True}
 
 

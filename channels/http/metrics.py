@@ -25,10 +25,10 @@ from core.observe.metrics import Family, Metrics
 MEDIA = "text/plain"
 FORMAT = "text/plain; version=0.0.4; charset=utf-8"
 BEAT_SECONDS = 0.5
-"""How often what was heard is counted, and the event loop is looked at."""
+"""Interval at which received metrics are counted, and the event loop is measured."""
 LAG_BEATS = 120
 ASK_SECONDS = 1.0
-"""How long others may take to tell their numbers. Who does not is left out."""
+"""Time for other processes to send their numbers. Late ones are left out."""
 
 
 def _gauge(name: str, text: str, *labels: str) -> Family:

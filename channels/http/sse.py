@@ -7,7 +7,7 @@ protocols, of the log, or of connections.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import aclosing, asynccontextmanager
 from typing import NamedTuple, Protocol
 
@@ -24,7 +24,7 @@ log = structlog.get_logger("sika.http")
 CONTENT_TYPE = "text/event-stream; charset=utf-8"
 HEARTBEAT = b": heartbeat\n\n"
 BATCH_BYTES = 256 * 1024
-"""How much is gathered for one write when much is ready."""
+"""Bytes that are gathered for one write when more are ready."""
 PAUSE_EVERY = 50
 """Facts that are translated at a time, before others get a turn."""
 _BREAKS = ((b"\xe2\x80\xa8", rb"\u2028"), (b"\xe2\x80\xa9", rb"\u2029"), (b"\xc2\x85", rb"\u0085"))
@@ -57,37 +57,48 @@ class Translator(Protocol):
     """A thread, or one of its runs, in the words of a protocol. Fed with every fact in order, and previews between."""
 
     ended: bool
-    """Whether the last frame has been made."""
+    """True if the last frame has been made."""
 
     def fact(self, record: Record) -> Sequence[Encodable]: ...
 
     def run_preview(self, item: RunPreview) -> Sequence[Encodable]: ...
 
 
+Before = Callable[[Item], Awaitable[None]]
+
+
 async def play(
-    outlet: Outlet, translator: Translator, batches: AsyncGenerator[Batch], missed: Sequence[Record] = ()
+    outlet: Outlet,
+    translator: Translator,
+    batches: AsyncGenerator[Batch],
+    missed: Sequence[Record] = (),
+    before: Before | None = None,
 ) -> None:
-    """Write what a translator makes of the facts that were missed, then of the batches, until it has ended."""
-    ended = await _write(outlet, missed, translator)
+    """Write what a translator makes of the facts that were missed, then of the batches, until it has ended. `before`:
+    tells it what it has to know before an item.
+    """
+    ended = await _write(outlet, missed, translator, before)
     if not outlet.response.prepared:
         await outlet.write(HEARTBEAT)
     if ended:
         return
     async with aclosing(batches):
         async for batch in batches:
-            if await _write(outlet, batch, translator):
+            if await _write(outlet, batch, translator, before):
                 return
 
 
-async def _write(outlet: Outlet, items: Iterable[Item], translator: Translator) -> bool:
-    """Whether the last frame was among them."""
-    async for data in gathered(_translated(items, translator)):
+async def _write(outlet: Outlet, items: Iterable[Item], translator: Translator, before: Before | None) -> bool:
+    """Tells whether the last frame was among them."""
+    async for data in gathered(_translated(items, translator, before)):
         await outlet.write(data)
     return translator.ended
 
 
-async def _translated(items: Iterable[Item], translator: Translator) -> AsyncIterator[bytes]:
+async def _translated(items: Iterable[Item], translator: Translator, before: Before | None) -> AsyncIterator[bytes]:
     for item in items:
+        if before is not None:
+            await before(item)
         match item:
             case Record():
                 yield encoded(translator.fact(item))
@@ -104,7 +115,7 @@ def encoded(frames: Iterable[Encodable]) -> bytes:
 
 
 async def gathered(pieces: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
-    """What is ready, in few writes, and never much of it in memory. Others get their turn in between."""
+    """Writes what is ready in few writes, and holds little of it in memory. Other tasks run in between."""
     ready: list[bytes] = []
     size = count = 0
     async for piece in pieces:

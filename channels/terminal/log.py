@@ -11,10 +11,11 @@ from channels.terminal.story import quote
 from channels.terminal.text import Style, about, one_line, todo_line
 from channels.terminal.undecoded import problem_of
 from core.errors import NotFound
-from core.events import Record, thread
+from core.events import Aggregate, Record, thread
 from core.ids import safe_id
 from core.log.store import EventLog
 from core.thread.state import Run, ThreadState, fold, next_nodes
+from core.thread.threads import SUBAGENT
 
 Write = Callable[[str], None]
 
@@ -35,9 +36,19 @@ class Report(Protocol):
     divergence: str | None
 
 
+def aggregate_of(name: str) -> Aggregate:
+    """Returns the log that a thread's id names, or a subagent's with `subagent/` before it. Raises `Invalid`."""
+    kind, slash, identity = name.rpartition("/")
+    return (
+        Aggregate(SUBAGENT, safe_id(identity, "subagent"))
+        if slash and kind == SUBAGENT
+        else thread(safe_id(name, "thread"))
+    )
+
+
 async def records_of(log: EventLog, thread_id: str) -> list[Record]:
-    """Returns the events of a thread. Raises `NotFound` if there are none."""
-    records = [record async for record in log.read(thread(safe_id(thread_id, "thread")))]
+    """Returns the events of a thread, or of a subagent (`subagent/<id>`). Raises `NotFound` if there are none."""
+    records = [record async for record in log.read(aggregate_of(thread_id))]
     if not records:
         raise NotFound(f"thread {thread_id}: nothing in the log")
     return records
@@ -62,7 +73,7 @@ async def tail(
 ) -> None:
     """Calls `show`, and then writes every event as it comes, until cancelled."""
     last = await show(log, thread_id, write, after=after, raw=raw, story=story)
-    async for record in log.follow(thread(thread_id), after=last):
+    async for record in log.follow(aggregate_of(thread_id), after=last):
         _write_record(record, write, raw, story)
 
 

@@ -18,6 +18,8 @@ _SILENT = ("write_todos",)
 """Tools whose effect is shown otherwise."""
 _ASKS = ("ask_clarification",)
 """Tools whose result is meant for the person."""
+_DELEGATES = "task"
+"""The tool whose calls subagents answer."""
 
 
 @dataclass(slots=True)
@@ -33,6 +35,8 @@ class _Call:
     """Progress that the server may send again from its beginning, after a reconnect."""
     replayed: str = ""
     """The part of it that was sent again so far."""
+    subagent: str = ""
+    """The type of the subagent that answers it, and what for."""
 
 
 class Transcript:
@@ -122,7 +126,11 @@ class Transcript:
 
     def _announce(self, call_id: str, name: str, args: Mapping[str, Any]) -> _Call:
         call = self._calls.setdefault(call_id, _Call())
-        if not call.announced and name not in _SILENT + _ASKS:
+        if name == _DELEGATES and not call.subagent:
+            named = (args.get("subagent_type"), args.get("description"))
+            call.subagent = ": ".join(one_line(str(part), 60) for part in named if part) or "subagent"
+            self._screen.begin(call_id, call.subagent)
+        elif not call.announced and name not in (*_SILENT, *_ASKS, _DELEGATES):
             subject = about(args, 100)
             text = (one_line(name, 60) or "tool") + (f": {subject}" if subject else "")
             self._screen.line(f"▸ {text}", "dim")
@@ -148,6 +156,10 @@ class Transcript:
         call = self._announce(call_id, name, {})
         self._screen.end(call_id)
         text = data["content"].strip("\n")
+        if name == _DELEGATES:
+            outcome = one_line(text, 200) if failed else "done"
+            self._screen.line(f"▸ {call.subagent}: {outcome}", "red" if failed else "dim")
+            return
         if not text or (not failed and (call.printed or name in _SILENT + _ASKS)):
             return
         lines = text.split("\n")
@@ -161,7 +173,6 @@ class Transcript:
     # ── custom events ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def _custom(self, data: Mapping[str, Any]) -> None:
-        task = f"task {data.get('task_id')}"
         match data.get("type"):
             case "tool_progress":
                 call_id = str(data.get("tool_call_id") or data.get("call_id"))
@@ -169,18 +180,17 @@ class Transcript:
                 self._progress(call_id, str(data.get("name") or ""), str(text))
             case "llm_retry":
                 self._screen.line(f"  {retry_text(data)}", "yellow")
-            case "task_started":
-                subject = f"subagent: {one_line(str(data.get('description', '')), 100)}"
-                self._screen.line(f"▸ {subject}", "dim")
-                self._screen.begin(task, subject)
-            case "task_running":
-                if text := text_of((data.get("message") or {}).get("content", "")).strip():
-                    self._screen.line(INDENT + one_line(text, 110), "dim")
-            case "task_completed":
-                self._screen.end(task)
-            case "task_failed" | "task_cancelled" | "task_timed_out" as ended:
-                self._screen.end(task)
-                self._screen.line(INDENT + one_line(str(data.get("error") or ended), 110), "red")
+            case "task_started" | "task_running":
+                call_id = str(data.get("task_id"))
+                call = self._announce(call_id, _DELEGATES, {"description": data.get("description")})
+                doing = _doing(data.get("message") or {})
+                self._screen.update(call_id, f"{call.subagent}: {doing}" if doing else call.subagent)
+
+
+def _doing(message: Mapping[str, Any]) -> str:
+    """Returns the text of a subagent's answer, or else the tools that it calls."""
+    calls = ", ".join(str(call.get("name")) for call in message.get("tool_calls") or ())
+    return one_line(text_of(message.get("content", "")).strip() or calls, 100)
 
 
 def _is_question(message: Mapping[str, Any]) -> bool:

@@ -114,6 +114,11 @@ class Screen:
         """Adds a task to the status line, until its `end`."""
         self._tasks[task] = (clean(text), time.monotonic())
 
+    def update(self, task: str, text: str) -> None:
+        """Replaces the text of a task that has not ended."""
+        if task in self._tasks:
+            self._tasks[task] = (clean(text), self._tasks[task][1])
+
     def end(self, task: str) -> None:
         self._tasks.pop(task, None)
 

@@ -23,6 +23,12 @@ from core.events import (
     FileRejected,
     FileRemoved,
     FileUploaded,
+    GoalCleared,
+    GoalContinued,
+    GoalEvaluated,
+    GoalPaused,
+    GoalReached,
+    GoalSet,
     Message,
     MessageAdded,
     ModelCompleted,
@@ -41,6 +47,9 @@ from core.events import (
     RunSteered,
     RunSuspended,
     StatePatched,
+    SubagentCompleted,
+    SubagentProgressed,
+    SubagentStarted,
     ThreadAnnotated,
     ThreadCreated,
     ThreadErased,
@@ -186,6 +195,20 @@ def _decisions(decisions: Sequence[Decision]) -> list[str]:
     return [f"⟨{decision.policy} {decision.action}: {one_line(decision.text, WORDS)}⟩" for decision in decisions]
 
 
+def _subagent_completed(event: SubagentCompleted) -> str:
+    used = (
+        f" [{event.usage.get('input_tokens', 0)}+{event.usage.get('output_tokens', 0)} tokens]" if event.usage else ""
+    )
+    limit = f" ({event.stop_reason})" if event.stop_reason else ""
+    text = event.result if event.status == "completed" else event.error or ""
+    return f"{event.status}{limit}{used}" + (f" “{one_line(text, WORDS)}”" if text else "")
+
+
+def _subagent_progressed(event: SubagentProgressed) -> str:
+    calls = [f"→ {call.get('name')}({about(call.get('args') or {}, 50)})" for call in _calls(event.message)]
+    return " ".join([f"answer {event.index}", *filter(None, [quote(event.message)]), *calls])
+
+
 def _compacted(event: ContextCompacted) -> str:
     sizes = f"{event.tokens_before} → {event.tokens_after} tokens" if event.tokens_before else ""
     return f"{event.reason} [{sizes}], {len(event.kept)} messages kept: {quote(event.summary)}"
@@ -229,6 +252,12 @@ _LINES: Mapping[type[Event], Callable[[Any], str]] = {
     ThreadCreated: lambda e: f"for {e.user}" + (f" {_keys(e.metadata)}" if e.metadata else ""),
     ThreadAnnotated: lambda e: msgspec.json.encode(e.metadata).decode(),
     ThreadTitled: lambda e: f"“{one_line(e.title, WORDS)}”" + (f" by {e.model}" if e.model else f": {e.reason}"),
+    GoalSet: lambda e: f"“{one_line(e.objective, WORDS)}” by {e.by}, at most {e.max_continuations} continuations",
+    GoalEvaluated: lambda e: f"{'reached' if e.satisfied else e.blocker}: {e.reason}",
+    GoalContinued: lambda e: "in a new run",
+    GoalPaused: lambda e: e.reason,
+    GoalReached: lambda e: e.reason,
+    GoalCleared: lambda e: f"by {e.by}",
     ThreadForked: lambda e: f"from thread {e.source} at {e.source_seq}, {len(e.patches)} steps",
     ThreadErased: lambda e: f"by {e.by}",
     ThreadExpirySet: lambda e: "stays" if e.minutes is None else f"{e.strategy} after {e.minutes:g} idle minutes",
@@ -239,6 +268,9 @@ _LINES: Mapping[type[Event], Callable[[Any], str]] = {
     RunSuspended: lambda e: f"given back, taken up again after a pause: {e.reason}",
     RunCancelRequested: lambda e: "stop and keep" if e.action == "interrupt" else "stop and undo",
     RunCompleted: lambda e: "done",
+    SubagentStarted: lambda e: f"{e.name} for {e.call_id}: {one_line(e.description, 60)} “{one_line(e.prompt, WORDS)}”",
+    SubagentProgressed: _subagent_progressed,
+    SubagentCompleted: _subagent_completed,
     RunPaused: lambda e: f"before {', '.join(e.next)}" + "".join(f"; asks {_question(i.value)}" for i in e.interrupts),
     RunSteered: lambda e: quote(e.message),
     MessageAdded: lambda e: "; ".join(quote(message) for message in e.messages),

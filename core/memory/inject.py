@@ -31,11 +31,10 @@ def chosen(memory: Memory, hits: Sequence[Hit], before: Collection[str], budget:
     has already. Its first turn gets the summaries, the facts that bear on it, and others while there is room; a later
     one gets only facts that bear on it and are new.
     """
-    room = budget - tokens(text_of(memory, before))
+    room = budget - tokens(text_of(memory, before)) - tokens(LEAD_IN)
     first = not before
     refs: list[str] = []
     if first:
-        room -= tokens(LEAD_IN)
         for name in (name for name in NAMES if name in memory.summaries):
             cost = tokens(memory.summaries[name].text) + 8
             if cost <= room:
@@ -72,6 +71,20 @@ def reference(memory: Memory, refs: Sequence[str], agent: str | None) -> Json:
 def referred(messages: Iterable[Message]) -> list[str]:
     """Returns the refs in messages of a conversation, in order."""
     return [ref for message in messages for ref in refs_of(message.get("additional_kwargs"))]
+
+
+def merged(messages: Sequence[Message]) -> Json | None:
+    """Returns one record for what several messages record of the memory; None if they record nothing."""
+    refs = list(dict.fromkeys(referred(messages)))
+    return {"agent": agent_of(messages), "refs": refs} if refs else None
+
+
+def agent_of(messages: Iterable[Message]) -> str | None:
+    """Returns the agent whose memory messages refer to; None for the default agent."""
+    kwargs = (message.get("additional_kwargs") for message in messages)
+    records = (extra.get(MEMORY) for extra in kwargs if isinstance(extra, Mapping))
+    agents = (record.get("agent") for record in records if isinstance(record, Mapping))
+    return next((agent for agent in agents if isinstance(agent, str)), None)
 
 
 def refs_of(kwargs: Any) -> list[str]:

@@ -30,10 +30,10 @@ from core.thread.threads import SUBAGENT
 log = structlog.get_logger("sika.dispatch")
 
 GATHER_SECONDS = 0.25
-"""How long events are gathered: by then most wake-ups have been answered and need not be sent."""
+"""Time for which events are gathered: by then most wake-ups have been answered and need not be sent."""
 BATCH = 500
 KEEP_SECONDS = 5.0
-"""How often the place is kept."""
+"""Interval at which the position is stored."""
 RETRY_SECONDS = 1.0
 ACK_SECONDS = 5
 """A timer that a process was about to forward when it died, another one forwards after this."""

@@ -8,7 +8,7 @@ import secrets
 import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -44,15 +44,15 @@ from core.views.projections import Views
 log = structlog.get_logger("sika.system")
 
 TRIES = 5
-"""How often a handler may raise on one event before the event goes to the dead letters."""
+"""Failures of a handler on one event before the event goes to the dead letters."""
 PATIENCE_SECONDS = 60.0
-"""How long after its answerer's last sign of life a question is asked again: longer than a process is frozen while its
-machine is moved, or swaps.
+"""Time after its answerer's last sign of life for which a question is asked again: longer than a process is frozen
+while its machine is moved, or swaps.
 """
 MAX_FAILURES = 10_000
 """Wake-ups whose failures are counted."""
 RECONCILE_SECONDS = 15.0
-"""How often it is looked whether every open run has a wake-up; and how long nothing must have happened in it."""
+"""Interval of the search for open runs without a wake-up, in which nothing has happened for as long."""
 SUBAGENT_BYTES = 32 << 20
 """Bytes of events of subagents that are kept folded in memory."""
 PAUSES = (1.0, 5.0, 15.0, 60.0)
@@ -65,22 +65,23 @@ def worker_name() -> str:
 
 
 class System:
-    """What a process has: made by `start`, used by channels, workers and tools."""
+    """The parts of a process: made by `start`, used by channels, workers and tools."""
 
     def __init__(self, bus: Bus, views: Path, lease_seconds: float, slots: int) -> None:
         self.bus = bus
         self.name = worker_name()
         self.log = EventLog(bus)
-        self.threads = Threads(self.log, views.with_name("snapshots"))
+        subagents = Threads(self.log, kind=SUBAGENT, kept_bytes=SUBAGENT_BYTES)
+        self.threads = Threads(self.log, views.with_name("snapshots"), subagents=subagents)
         self.answers = Answers(self.log)
         self.queue = WorkQueue(bus, lease_seconds)
         self.intake = Intake(self.threads, self.queue)
         self.followers = Followers(self.log)
-        """Of channels that follow runs in this process."""
+        """The channels that follow runs in this process."""
         self.views = Views(views, self.log)
         self.pump = Pump(bus)
         self.worker = Worker(self.threads, self.queue, self.pump, self.name)
-        self.subagents = Intake(Threads(self.log, kind=SUBAGENT, kept_bytes=SUBAGENT_BYTES), self.queue)
+        self.subagents = Intake(subagents, self.queue)
         self.workers = {
             KIND: self.worker,
             SUBAGENT: Worker(self.subagents.threads, self.queue, self.pump, self.name),
@@ -91,7 +92,7 @@ class System:
         self.states: dict[str, Repository[Any]] = {}
         """The states that actors declare, by actor."""
         self._failures: dict[tuple[str, int], int] = {}
-        """How often work on a wake-up has failed in this process, by actor and sequence."""
+        """Failures of the work on a wake-up in this process, by actor and sequence."""
 
     async def call(
         self, actor: str, request: Mapping[str, Any], on_progress: Callable[[str], Awaitable[None]] | None = None
@@ -164,7 +165,8 @@ class System:
             task_status.started()
 
     async def _serve_one(self, actor: Actor[Any], work: Work) -> None:
-        slots = anyio.CapacityLimiter(work.limit)
+        # The queue of any other actor has that many slots itself, and a run that waits for others lends its own.
+        slots = anyio.CapacityLimiter(work.limit) if actor.ordered else nullcontext()
 
         async def one(wakeup: Wakeup) -> None:
             bind_contextvars(actor=actor.name, **_about(wakeup))  # each wake-up has a task of its own
@@ -303,7 +305,7 @@ class System:
     # ── loops ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def loops(self) -> None:
-        """What every process does besides its actors."""
+        """Runs what every process does besides its actors."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._supervise, "log", self.log.watch)
             tasks.start_soon(self._supervise, "leases", self.queue.hold)
@@ -360,7 +362,7 @@ async def listening(channel: Channel, desk: Desk) -> None:
 
 
 def _about(wakeup: Wakeup) -> dict[str, str]:
-    """What the process's log says of whatever happens on a wake-up."""
+    """Returns what the process's log says about a wake-up."""
     kind, identity = wakeup.aggregate
     about = {"thread": identity} if kind == "thread" else {"aggregate": str(wakeup.aggregate)}
     return {**about, "event_id": wakeup.hint.id} if wakeup.hint.id else about

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import structlog
 
 from core.bus.queue import Hint, WorkQueue
-from core.errors import Conflict, Invalid, NotFound, Refused, Unavailable
+from core.errors import Invalid, NotFound, Refused, Unavailable
 from core.events import (
     Event,
     Json,
@@ -21,10 +21,8 @@ from core.events import (
     RunSteered,
     ThreadAnnotated,
     ThreadCreated,
-    ThreadErased,
 )
 from core.ids import safe_id
-from core.log.repository import DECIDE_TRIES
 from core.thread.ownership import owned
 from core.thread.state import Run, ThreadState
 from core.thread.threads import KIND, SUBAGENT, Threads
@@ -77,22 +75,8 @@ class Intake:
     async def erase(self, thread_id: str, *, by: str, actor: str = "http") -> None:
         """Deletes the thread: it is gone for everybody, and the janitor erases its events and files. Idempotent; an
         unknown thread is no error.
-
-        Nothing is folded, so that a thread with damaged events can be erased, too.
         """
-        log, aggregate = self.threads.log, self.threads.aggregate(thread_id)
-        for _ in range(DECIDE_TRIES):
-            tip = await log.tip(aggregate)
-            last = [record.event async for record in log.read(aggregate, after=tip - 1)] if tip else []
-            if not last:
-                return
-            try:
-                if not isinstance(last[-1], ThreadErased):
-                    await log.append(aggregate, [ThreadErased(by=by)], expected=tip, actor=actor)
-                return await self.threads.drop(thread_id)
-            except Conflict:
-                continue
-        raise Unavailable(f"thread {thread_id}: too many writers at once")
+        await self.threads.bury(thread_id, by=by, actor=actor)
 
     async def request_run(
         self, thread_id: str, run_id: str, request: RunRequested, *, user: str | None = None, actor: str = "http"

@@ -15,6 +15,7 @@ import msgspec
 
 from core.errors import Divergence, Unavailable
 from core.events import (
+    Aggregate,
     ApprovalRequested,
     ApprovalResolved,
     ContextCompacted,
@@ -29,16 +30,20 @@ from core.events import (
     RunPaused,
     RunStarted,
     StatePatched,
+    SubagentCompleted,
+    SubagentProgressed,
+    SubagentStarted,
     ToolCompleted,
     ToolRequested,
-    thread,
 )
+from core.lifecycle import ENDS
 from core.log.store import EventLog
 from core.thread.intake import RUNS_BY
 from core.thread.ownership import missing
 from core.thread.previews import Previewer
 from core.thread.run import Paused, outcome_of
 from core.thread.state import ThreadState, fold, unanswered
+from core.thread.threads import KIND, SUBAGENT
 from core.tools import Effect
 
 Call = Callable[[str, Mapping[str, Any], Callable[[str], Awaitable[None]]], Awaitable[Any]]
@@ -46,14 +51,16 @@ E = TypeVar("E", bound=Event)
 OUTSIDE = ("guardrails", "read_before_write")
 """Policies that ask somebody before a call is made: a refusal of theirs is taken as it was."""
 REFUSED = "refused"
-"""What policies of installed packages do about a call (`core.policy`); they may ask somebody, too."""
+"""Actions of installed policies about a call (`core.policy`); they may ask somebody, too."""
 FACTS = (ContextCompacted, ApprovalRequested, ApprovalResolved, StatePatched)
-"""What policies record besides answers and outcomes."""
+"""Events of policies besides answers and outcomes."""
+OF_SUBAGENTS = (SubagentStarted, SubagentProgressed, SubagentCompleted)
+"""Events that are recorded beside the run's own steps."""
 Execute = Callable[["ReplayJournal", Call], Awaitable[None]]
 
 
 class Report(msgspec.Struct):
-    """What came of a replay: how many runs and recorded steps were reproduced, and the first divergence if there was
+    """The result of a replay: the number of reproduced runs and steps, and the first divergence if there was
     one.
     """
 
@@ -77,6 +84,7 @@ class ReplayJournal:
         self._added = [r for r in records if isinstance(r.event, MessageAdded)]
         self._paused = next((r.event for r in records if isinstance(r.event, RunPaused)), None)
         self._facts = [r for r in records if isinstance(r.event, FACTS) or _of_policy(r)]
+        self._beside = [r for r in records if isinstance(r.event, OF_SUBAGENTS)]
         self._asked = 0
 
     stopping = False
@@ -156,7 +164,7 @@ class ReplayJournal:
         raise Divergence("the loop recorded an answer of its own")
 
     async def tool_completed(self, event: ToolCompleted) -> None:
-        """Of a call that was not made: refused, or answered by a policy."""
+        """Returns the outcome of a call that was not made: refused, or answered by a policy."""
         record = self._of_call(self._outcomes, event.call_id)
         if record is None:
             raise Divergence(f"after {self._end()}: the loop answers {event.call_id} itself; the run did not")
@@ -183,26 +191,41 @@ class ReplayJournal:
         return self._models[self._asked] if self._asked < len(self._models) else None
 
     def _of_call(self, records: Sequence[Record], call_id: str) -> Record | None:
-        """What was recorded of a call of the last answer: some models repeat call ids."""
+        """Returns the recorded outcome of a call of the last answer: some models repeat call ids."""
         first = bisect_right(records, self.state.answer_seq(), key=lambda record: record.seq)
         return next((r for r in records[first:] if getattr(r.event, "call_id", "") == call_id), None)
 
     def _took(self, record: Record) -> None:
         self.steps += 1
-        self.state = fold([record], self.state)
+        before = [beside for beside in self._beside if beside.seq < record.seq]
+        del self._beside[: len(before)]
+        self.state = fold([*before, record], self.state)
 
     def _end(self) -> str:
         return f"{self._records[-1].seq} {self._records[-1].type}" if self._records else "the start"
 
 
-async def replay(log: EventLog, thread_id: str, until: int | None, execute: Execute) -> Report:
-    """Replay a thread's runs, oldest first, up to a sequence. Runs that did not complete are replayed as far as they
-    got.
+async def replay(
+    log: EventLog, thread_id: str, until: int | None, execute: Execute, of_subagents: Execute | None = None
+) -> Report:
+    """Replay a thread's runs, oldest first, up to a sequence; then the runs of its subagents. Runs that did not
+    complete are replayed as far as they got.
     """
-    records = [record async for record in log.read(thread(thread_id), upto=until)]
-    if not records:
-        raise missing(thread_id)
-    report, state, folded = Report(), ThreadState(), 0
+    report = Report()
+    names = await _replay(log, Aggregate(KIND, thread_id), until, execute, report)
+    while names and of_subagents is not None and report.divergence is None:
+        names += await _replay(log, Aggregate(SUBAGENT, names.pop(0)), None, of_subagents, report)
+    return report
+
+
+async def _replay(
+    log: EventLog, aggregate: Aggregate, until: int | None, execute: Execute, report: Report
+) -> list[str]:
+    """Replays the runs of one log. Returns the subagents that they called."""
+    records = [record async for record in log.read(aggregate, upto=until)]
+    if not records and aggregate.kind == KIND:
+        raise missing(aggregate.id)
+    state, folded = ThreadState(), 0
     of_run: dict[str | None, list[Record]] = {}
     for record in records:
         of_run.setdefault(record.run, []).append(record)
@@ -210,17 +233,18 @@ async def replay(log: EventLog, thread_id: str, until: int | None, execute: Exec
         if isinstance(record.event, RunStarted) and record.event.attempt == 1 and record.run:
             state, folded = fold(records[folded:number], state), number
             following = [later for later in of_run[record.run] if later.seq > record.seq]
-            await _replay_run(record.run, state, following, execute, thread_id, report)
+            await _replay_run(record.run, state, following, execute, aggregate.id, report)
             if report.divergence:
                 break
-    return report
+    return [record.event.subagent for record in records if isinstance(record.event, SubagentStarted)]
 
 
 async def _replay_run(
     run: str, state: ThreadState, mine: list[Record], execute: Execute, thread_id: str, report: Report
 ) -> None:
     journal = ReplayJournal(thread_id, run, state, mine)
-    ended = mine[-1].type if mine else ""
+    end = next((record for record in reversed(mine) if type(record.event) in ENDS), None)
+    ended = end.type if end else ""
     divergence: str | None = None
     try:
         steps = -1
@@ -235,7 +259,7 @@ async def _replay_run(
         if ended != "run.paused":
             divergence = f"the loop pauses before {', '.join(paused.event.next)}; the run did not"
     except Exception as error:
-        if not (mine and isinstance(mine[-1].event, RunFailed)):
+        if not (end and isinstance(end.event, RunFailed)):
             divergence = f"the loop failed: {type(error).__name__}: {error}"
     report.runs += 1
     report.steps += journal.steps
@@ -248,7 +272,7 @@ async def _no_call(actor: str, request: Mapping[str, Any], progress: Callable[[s
 
 
 def _of_policy(record: Record) -> bool:
-    """Whether a policy of an installed package recorded it."""
+    """Tells whether a policy of an installed package recorded it."""
     return record.head.actor == RUNS_BY and type(record.event).__module__ != Event.__module__
 
 

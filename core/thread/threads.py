@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from core import traces
-from core.events import Aggregate, Event, Record, RunRequested
+from core.errors import Conflict, Unavailable
+from core.events import Aggregate, Event, Record, RunRequested, SubagentStarted, ThreadErased, type_of
 from core.log import repository
 from core.log.repository import Folded, Repository
 from core.log.snapshots import Snapshots
@@ -17,21 +20,31 @@ from core.thread.state import Folding, ThreadState, fold, labels_of
 
 KIND = "thread"
 KEPT_BYTES = 128 << 20
-"""Of events whose threads are kept folded in memory (which takes some three times as much); a thread that is not kept
-is read again, about 11 ms per 1 000 events.
+"""Limit of the events whose threads stay folded in memory (which takes some three times as much); a thread that is not
+kept is read again, about 11 ms per 1 000 events.
 """
 
 SUBAGENT = "subagent"
 """The kind of the conversations of subagents: the same facts, folded the same way, on logs of their own."""
 
+STARTED = type_of(SubagentStarted.__name__)
+
 Decision = repository.Decision[ThreadState]
 
 
 class Threads(Repository[ThreadState]):
-    """Conversations of one kind. `snapshots`: the directory where they are kept, if they are."""
+    """Conversations of one kind. `snapshots`: the directory where they are kept, if they are. `subagents`: those that
+    threads call; those that subagents call are of the same kind.
+    """
 
     def __init__(
-        self, log: EventLog, snapshots: Path | None = None, *, kind: str = KIND, kept_bytes: int | None = None
+        self,
+        log: EventLog,
+        snapshots: Path | None = None,
+        *,
+        kind: str = KIND,
+        kept_bytes: int | None = None,
+        subagents: Threads | None = None,
     ) -> None:
         super().__init__(
             log,
@@ -42,9 +55,40 @@ class Threads(Repository[ThreadState]):
             weigh=lambda state: state.size,
             snapshots=Snapshots(log, snapshots, kind, ThreadForm()) if snapshots else None,
         )
+        self.subagents = self if kind == SUBAGENT else subagents
 
     def aggregate(self, identity: str) -> Aggregate:
         return Aggregate(self.kind, identity)
+
+    async def bury(self, identity: str, *, by: str, actor: str) -> None:
+        """Puts a conversation's tombstone, and drops what was made of its events. Idempotent; an unknown one is no
+        error. Nothing is folded, so that one with damaged events can be buried, too.
+        """
+        log, aggregate = self.log, self.aggregate(identity)
+        for _ in range(repository.DECIDE_TRIES):
+            tip = await log.tip(aggregate)
+            last = [record.event async for record in log.read(aggregate, after=tip - 1)] if tip else []
+            if not last:
+                return
+            try:
+                if not isinstance(last[-1], ThreadErased):
+                    await log.append(aggregate, [ThreadErased(by=by)], expected=tip, actor=actor)
+                return await self.drop(identity)
+            except Conflict:
+                continue
+        raise Unavailable(f"{aggregate}: too many writers at once")
+
+    async def erase(self, identity: str, *, before: int | None = None, seconds: float = math.inf) -> bool:
+        """Erases events and the subagents that they name: these first, so that a repeated erasure finds them."""
+        until = time.monotonic() + seconds
+        if self.subagents is not None:
+            async for record in self.log.read(self.aggregate(identity), upto=before, bodies=False):
+                event = (await self.log.whole(record)).event if record.type == STARTED else None
+                if isinstance(event, SubagentStarted):
+                    await self.subagents.bury(event.subagent, by=str(self.aggregate(identity)), actor=SUBAGENT)
+                    if not await self.subagents.erase(event.subagent, seconds=until - time.monotonic()):
+                        return False
+        return await super().erase(identity, before=before, seconds=until - time.monotonic())
 
     async def existing(self, thread_id: str) -> ThreadState:
         """Like `load`, but raises `NotFound` if there is no such thread."""

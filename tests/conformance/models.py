@@ -27,6 +27,10 @@ def ask(question: str) -> ToolCall:
     return ToolCall("ask", {"question": question})
 
 
+def task(prompt: str) -> ToolCall:
+    return ToolCall("task", {"description": "look around", "prompt": prompt, "subagent_type": "general-purpose"})
+
+
 SCRIPTS: Mapping[str, tuple[Turn, ...]] = {
     "hello": (Turn(text="Hello to you, too."),),
     "gated": (Turn(text="one two three four", gate="@", gate_after=2),),
@@ -40,6 +44,11 @@ SCRIPTS: Mapping[str, tuple[Turn, ...]] = {
         Turn(text="Both are taken."),
     ),
     "endless": tuple(Turn(tool_calls=(note(str(number)),)) for number in range(40)),
+    "delegates": (
+        Turn(text="I delegate.", tool_calls=(task("Look here!"), task("Look there!"))),
+        Turn(text="Both are back."),
+    ),
+    "looks": (Turn(text="I take a note.", tool_calls=(note("a"),)), Turn(text="All is well.", delay_ms=5)),
     "holds": (Turn(text="Wait.", tool_calls=(ToolCall("hold"),)), Turn(text="Waited.")),
     "asks": (
         Turn(text="May I?", tool_calls=(ask("proceed?"),)),

@@ -21,12 +21,21 @@ from channels.http.langgraph import dumps
 from channels.http.langgraph.frames import LAST_SLOT, Cursor, Frames
 from channels.http.langgraph.modes import wants_previews
 from channels.http.langgraph.snapshots import snapshot
-from channels.http.langgraph.stream import delegates
+from channels.http.langgraph.stream import delegates, informed
 from channels.http.live import Live, Outlet
 from channels.http.routes import SSE
 from channels.http.sse import Frame
-from core.events import ContextCompacted, Record, RunRequested, StatePatched, ThreadErased, ThreadTitled, thread
-from core.thread.follow import Speaker
+from core.events import (
+    ContextCompacted,
+    Message,
+    Record,
+    RunRequested,
+    StatePatched,
+    ThreadErased,
+    ThreadTitled,
+    thread,
+)
+from core.thread.follow import Item, Speaker
 from core.thread.previews import Preview, Progress, RunPreview
 from core.thread.rewind import state_before
 from core.thread.state import Folding, Run, ThreadState, fold
@@ -47,7 +56,7 @@ class ThreadFrames:
         self._modes = frozenset(modes)
         self._after = after or Cursor(0)
         self._run: Frames | None = None
-        """Of the run at work."""
+        """The frames of the run at work."""
         self.ended = state.erased
         if state.active is not None:
             self._run = self._frames(state.active.id)
@@ -87,6 +96,13 @@ class ThreadFrames:
             frames.append(self._placed(Frame("state_update", dumps.encode(shown), f"{record.seq}-0-{STATE_UPDATE}")))
         return frames + (self._run.flush() if self._run is not None else [])
 
+    def behind(self, item: Item) -> str | None:
+        return self._run.behind(item) if self._run is not None else None
+
+    def learn(self, subagent: str, messages: Sequence[Message]) -> None:
+        if self._run is not None:
+            self._run.learn(subagent, messages)
+
     def run_preview(self, item: RunPreview) -> list[Frame]:
         run = self._run
         if run is None or item.run not in (run.run_id, *(subagent.id for subagent in run.subagents())):
@@ -97,7 +113,7 @@ class ThreadFrames:
         return self.run_preview(RunPreview(run_id, preview))
 
     def _speaker(self, record: Record) -> Frames | None:
-        """Who has to say something about a fact: the run at work, or another one whose fact it is."""
+        """Returns the frames that show a fact: of the run at work, or of another run whose fact it is."""
         run_id = record.run
         if run_id is None or (self._run is not None and self._run.run_id == run_id):
             return self._run
@@ -112,7 +128,7 @@ class ThreadFrames:
         return Frames(self._folding, self._thread, run_id, modes, after=self._after)
 
     def _chosen(self, run: Frames, frames: Sequence[Frame]) -> Iterator[Frame]:
-        """Those that are asked for."""
+        """Yields the requested frames."""
         every, some = "run_modes" in self._modes, "lifecycle" in self._modes
         for frame in frames:
             if frame.event == "end":
@@ -172,7 +188,8 @@ async def follow(
     async with sse.sending(outlet, "thread stream", thread=thread_id), live.follow(thread_id) as follower:
         frames, missed = await _begin(live, thread_id, modes, last_event_id)
         seq = missed[-1].seq if missed else frames.state.seq
-        await sse.play(outlet, frames, follower.since(seq, frames.audible, heard=True), missed)
+        batches = follower.since(seq, frames.audible, heard=True)
+        await sse.play(outlet, frames, batches, missed, informed(live, frames))
     return outlet.response
 
 

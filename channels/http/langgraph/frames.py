@@ -36,7 +36,7 @@ they show, and in nothing else.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from channels.http.langgraph import dumps
@@ -46,6 +46,7 @@ from channels.http.sse import Frame
 from channels.http.tasks import Fact
 from core.events import (
     ContextCompacted,
+    Message,
     MessageAdded,
     ModelCompleted,
     ModelFailed,
@@ -58,6 +59,7 @@ from core.events import (
     ThreadTitled,
 )
 from core.lifecycle import RunEnded
+from core.thread.follow import Item
 from core.thread.previews import Ahead, Piece, Preview, Progress, Reader, RunPreview, line_of, rest_of, tag
 from core.thread.state import Before, Folding, Run, ThreadState
 
@@ -68,11 +70,11 @@ LAST_SLOT = 9999
 _TURNS = (RunStarted, ModelCompleted, ModelFailed)
 """After these another message is made."""
 _OUTSIDE = (StatePatched, MessageAdded, ContextCompacted)
-"""What can change the state under a run and is not the run's own."""
+"""Events that change the state under a run and are not the run's own."""
 
 
 class Cursor(NamedTuple):
-    """How far a client has seen the stream."""
+    """A client's position in the stream."""
 
     seq: int
     offset: int = 0
@@ -96,7 +98,7 @@ class Cursor(NamedTuple):
         return f"{self.seq}-{self.offset}-{self.slot}" + (f"-{self.message}" if self.message else "") + inner
 
     def is_before(self, seq: int, slot: int) -> bool:
-        """Whether a frame of a fact comes after this position."""
+        """Tells whether a frame of a fact comes after this position."""
         if seq != self.seq:
             return seq > self.seq
         return slot > self.slot and (self.slot > 0 or not (self.offset or self.inner))
@@ -121,7 +123,7 @@ class Frames:
         run = self.state.runs.get(run_id)
         self.run_id = run_id
         self.ended = run is not None and not run.open
-        """Whether the last frame has been made."""
+        """True if the last frame has been made."""
         self.modes = Modes(thread_id, run_id, modes, run)
         self._wants_previews = wants_previews(modes)
         self._subgraphs = Subgraphs(thread_id, run_id, modes)
@@ -143,12 +145,12 @@ class Frames:
 
     @property
     def running(self) -> bool:
-        """Whether the run is being worked on."""
+        """Tells whether the run is being worked on."""
         active = self.state.active
         return active is not None and active.id == self.run_id
 
     def is_open(self, call_id: str) -> bool:
-        """Whether a tool call is being worked on."""
+        """Tells whether a tool call is being worked on."""
         run = self.state.runs.get(self.run_id)
         return run is not None and call_id in run.intents
 
@@ -160,6 +162,15 @@ class Frames:
     def subagents(self) -> list[Voice]:
         """Returns the subagents whose previews are shown."""
         return [] if self.ended else list(self._subgraphs.speakers())
+
+    def behind(self, item: Item) -> str | None:
+        """Returns the subagent of which `learn` has to be told before the item is fed, if there is any."""
+        shows = self._shows_subgraphs and not self.ended and isinstance(item, Record | RunPreview)
+        return self._subgraphs.behind(item) if shows else None
+
+    def learn(self, subagent: str, messages: Sequence[Message]) -> None:
+        """Takes the messages of a subagent's own log, as it is by now."""
+        self._subgraphs.learn(subagent, messages)
 
     def place(self, seq: int, slot: int) -> str:
         """The id of a frame of a fact."""
@@ -197,7 +208,9 @@ class Frames:
         return frames
 
     def run_preview(self, item: RunPreview) -> list[Frame]:
-        """Of a tool's progress that was stored, only what a client that does not resume has missed."""
+        """Returns the frames of a preview. Of a tool's stored progress, only what a client that does not resume has
+        missed.
+        """
         preview = item.preview
         if item.run != self.run_id:
             return [] if item.stored and isinstance(preview, Progress) else self._of_subagent(item.run, preview)
@@ -232,13 +245,14 @@ class Frames:
     def _of_subagent(self, run_id: str, preview: Preview | Progress) -> list[Frame]:
         if self.ended:
             return []
-        frames = [Frame(event, data) for event, data in self._subgraphs.preview(run_id, preview)]
-        if frames and isinstance(preview, Preview):
-            frames[-1] = frames[-1]._replace(id=self.place(self._seq, 0))
-        return frames
+        if isinstance(preview, Progress):
+            return [Frame(event, data) for event, data in self._subgraphs.progress(run_id, preview)]
+        before, piece = self._subgraphs.preview(run_id, preview)
+        frames = [Frame(event, data) for event, data in before]
+        return [*frames, Frame(*piece, self.place(self._seq, 0))] if piece else frames
 
     def _is_current(self, preview: Preview) -> bool:
-        """Whether a preview is of the answer that is being made, and is to be shown."""
+        """Tells whether a preview is of the answer that is being made, and is to be shown."""
         run = self.state.runs.get(self.run_id)
         return run is not None and run.awaits(preview.after) and self.modes.shows_text
 
@@ -288,7 +302,8 @@ class Frames:
         return frames
 
     def _rest_of_subagent(self, event: SubagentProgressed, previous: int) -> list[Frame]:
-        return [Frame(name, data, self.place(previous, 0)) for name, data in self._subgraphs.rest(event)]
+        rest = self._subgraphs.rest(event)
+        return [Frame(*sent, self.place(previous, 0) if placed else "") for sent, placed in rest]
 
     def _delta(self, message: str, piece: Piece, end: int, seq: int, state: ThreadState | Before) -> list[Frame]:
         frames = [Frame(event, data) for event, data in self.modes.delta(message, piece, end, state)]

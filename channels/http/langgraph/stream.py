@@ -6,6 +6,7 @@ If the client is too slow, previews are lost; what they would have shown comes w
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
 from aiohttp import web
 
@@ -14,8 +15,8 @@ from channels.http.call import Call
 from channels.http.langgraph.frames import LAST_SLOT, Cursor, Frames
 from channels.http.live import Live, Outlet
 from channels.http.sse import Frame
-from core.events import Record, thread
-from core.thread.follow import Follower
+from core.events import Message, Record, thread
+from core.thread.follow import Follower, Item
 from core.thread.rewind import state_before
 from core.thread.state import Run, ThreadState
 
@@ -40,8 +41,27 @@ async def play(
         if frames.ended:
             await outlet.write(Frame("end", b"null").encoded())
         seq = missed[-1].seq if missed else frames.seq
-        await sse.play(outlet, frames, follower.since(seq, frames.audible, heard=True), missed)
+        batches = follower.since(seq, frames.audible, heard=True)
+        await sse.play(outlet, frames, batches, missed, informed(call.live, frames))
     return outlet.response
+
+
+class Behind(Protocol):
+    """A translator that has to know the logs of subagents."""
+
+    def behind(self, item: Item) -> str | None: ...
+
+    def learn(self, subagent: str, messages: Sequence[Message]) -> None: ...
+
+
+def informed(live: Live, translator: Behind) -> sse.Before:
+    """Returns what has a translator learn what subagents did, before it needs it."""
+
+    async def before(item: Item) -> None:
+        if (subagent := translator.behind(item)) is not None:
+            translator.learn(subagent, (await live.services.subagents.threads.load(subagent)).messages)
+
+    return before
 
 
 def locations(thread_id: str, run_id: str, what: str = "stream") -> dict[str, str]:
@@ -66,11 +86,12 @@ async def late(
         if not delegates(run):
             return Frames(state, thread_id, run.id, modes), []
         cursor = Cursor(state.seq, slot=LAST_SLOT)
-    records = [record async for record in log.read(thread(thread_id), after=first, upto=run.ended_seq)]
-    if cursor is not None and all(record.seq != cursor.seq for record in records):
-        cursor = None  # not an id of this run: from the beginning
-    before = await state_before(log, thread_id, state, run, first)
-    return Frames(before, thread_id, run.id, modes, after=cursor), records
+    async with live.catching_up:
+        records = [record async for record in log.read(thread(thread_id), after=first, upto=run.ended_seq)]
+        if cursor is not None and all(record.seq != cursor.seq for record in records):
+            cursor = None  # not an id of this run: from the beginning
+        before = await state_before(log, thread_id, state, run, first)
+        return Frames(before, thread_id, run.id, modes, after=cursor), records
 
 
 def delegates(run: Run) -> bool:

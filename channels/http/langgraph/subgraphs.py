@@ -3,22 +3,28 @@
 Pure, as `frames` is. A subagent's answers are facts of its caller's thread. Its previews come from its own run, and
 their places are not those of the thread: each subagent has a reader, and the position in each message that is being
 made is part of every frame's id.
+
+The results of a subagent's tools are in its own log only (`learn`). They are sent before the first character of the
+answer that follows them, and have no ids: a position in that answer says that they were sent.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import NamedTuple
 
 from channels.http.langgraph import dumps
-from channels.http.langgraph.chunks import chunk, last_chunk
+from channels.http.langgraph.chunks import chunk, last_chunk, place
 from channels.http.langgraph.modes import Emit, Modes, Slot, announced
-from core.events import Message, SubagentCompleted, SubagentProgressed, SubagentStarted
-from core.thread.previews import Ahead, Piece, Preview, Progress, Reader, line_of, rest_of, tag
+from core.events import Message, Record, SubagentCompleted, SubagentProgressed, SubagentStarted
+from core.thread.previews import Ahead, Piece, Preview, Progress, Reader, RunPreview, line_of, rest_of, tag
 
 Place = tuple[str, int]
 """The tag of a message that is being made, and how many of its characters were sent."""
+Sent = tuple[str, bytes]
+"""The name and the data of a frame."""
 
 
 class Voice(NamedTuple):
@@ -40,6 +46,8 @@ class _Subagent:
     after: int = 0
     """The fact of its own log after which the message that is being made began."""
     ahead: Ahead[Preview] = field(default_factory=Ahead)
+    log: Sequence[Message] = ()
+    """The messages of its own log, as far as they were read."""
 
     @property
     def namespace(self) -> str:
@@ -47,6 +55,15 @@ class _Subagent:
 
     def is_finished(self, message: str) -> bool:
         return any(known.get("id") == message for known in self.messages)
+
+    def due(self) -> list[Message]:
+        """Takes over what follows the newest known message in its log, up to the next answer."""
+        newest = self.messages[-1].get("id")
+        after = (n for n, message in enumerate(self.log, 1) if message.get("id") == newest)
+        rest = self.log[next(after, len(self.log)) :]
+        messages = list(takewhile(lambda message: message.get("type") != "ai", rest))
+        self.messages += messages
+        return messages
 
 
 class Subgraphs:
@@ -59,7 +76,7 @@ class Subgraphs:
         self._open: dict[str, _Subagent] = {}
         """By the id of the call."""
         self._resumed: dict[str, int] = {}
-        """Positions that the client has from before, until their messages come."""
+        """Positions in messages that are not being read: the client has them from before, or another one came first."""
 
     def speakers(self) -> Iterator[Voice]:
         """Yields the runs whose previews are shown."""
@@ -77,43 +94,65 @@ class Subgraphs:
         for one in self._open.values():
             one.reader = Reader()
 
-    def preview(self, run_id: str, preview: Preview | Progress) -> list[tuple[str, bytes]]:
-        """Returns the frames of what is new in a preview of a subagent's run."""
-        one = next((one for one in self._open.values() if one.id == run_id), None)
-        if one is None:
-            return []
-        if isinstance(preview, Progress):
-            return [(f"{event}|{one.namespace}", data) for event, data in Modes.shown(preview, self._modes)]
-        if not self._tuple or one.is_finished(preview.message):
-            return []
+    def behind(self, item: Record | RunPreview) -> str | None:
+        """Returns the subagent whose log has to be read before the item: its next answer begins."""
+        event = item.event if isinstance(item, Record) else None
+        if isinstance(item, RunPreview) and isinstance(item.preview, Preview):
+            one, message = self._of_run(item.run), item.preview.message
+        elif isinstance(event, SubagentProgressed):
+            one, message = self._open.get(event.call_id), str(event.message.get("id"))
+        else:
+            return None
+        return None if one is None or one.reader.message == message or one.is_finished(message) else one.id
+
+    def learn(self, subagent: str, messages: Sequence[Message]) -> None:
+        """Takes the messages of a subagent's own log."""
+        if (one := self._of_run(subagent)) is not None:
+            one.log = messages
+
+    def preview(self, run_id: str, preview: Preview) -> tuple[list[Sent], Sent | None]:
+        """Returns the frames of what is new in a preview of a subagent's run: of what came before it, and its own."""
+        one = self._of_run(run_id)
+        if one is None or not self._tuple or one.is_finished(preview.message):
+            return [], None
         if one.reader.message not in (None, preview.message):
             if preview.after > one.after:
-                one.ahead.put(preview)  # the open message comes first, in full; or it was given up, which its fact says
-            return []
-        self._open_message(one, preview.message)
+                one.ahead.put(preview)  # the open message comes first, in full; or it was given up, which a fact says
+            return [], None
+        before = self._open_message(one, preview.message)
         one.after = preview.after
         piece = one.reader.take(preview)
         if piece is None:
-            return []
+            return before, None
         part = Piece(piece.part, piece.text, piece.index, piece.call_id, piece.name)
-        return [(f"messages|{one.namespace}", chunk(preview.message, part, self._metadata(one, preview.message)))]
+        made = chunk(preview.message, part, self._metadata(one, preview.message))
+        return before, (f"messages|{one.namespace}", made)
+
+    def progress(self, run_id: str, progress: Progress) -> list[Sent]:
+        """Returns the frames of the output of a subagent's tool."""
+        one = self._of_run(run_id)
+        shown = Modes.shown(progress, self._modes) if one else []
+        return [(f"{event}|{one.namespace}", data) for event, data in shown if one]
 
     def waiting(self) -> list[tuple[str, Preview]]:
         """Returns the previews that waited for a fact, each with its run. None is left."""
         return [(one.id, preview) for one in self._open.values() for preview in one.ahead.take()]
 
-    def rest(self, event: SubagentProgressed) -> Iterator[tuple[str, bytes]]:
-        """Yields the text of an answer that previews did not bring. The position moves with each."""
+    def rest(self, event: SubagentProgressed) -> Iterator[tuple[Sent, bool]]:
+        """Yields the text of an answer that previews did not bring, and before it what it follows. The position moves
+        with each; the second value tells if there is one.
+        """
         one, identity = self._open.get(event.call_id), str(event.message.get("id"))
-        if one is None or not self._tuple or one.is_finished(identity):
+        if one is None or one.is_finished(identity):
             return
         if one.reader.message not in (None, identity):
+            self._resumed |= {one.reader.tag: one.reader.offset}
             one.reader = Reader()
-        self._open_message(one, identity)
+        yield from ((sent, False) for sent in self._open_message(one, identity))
         metadata = self._metadata(one, identity)
-        for end, piece in rest_of(line_of(event.message, {}), one.reader.offset):
+        for end, piece in rest_of(line_of(event.message, {}), one.reader.offset) if self._tuple else ():
             one.reader.offset = end
-            yield f"messages|{one.namespace}", chunk(identity, piece, metadata)
+            yield (f"messages|{one.namespace}", chunk(identity, piece, metadata)), True
 
     def fact(self, event: SubagentStarted | SubagentProgressed | SubagentCompleted) -> list[Emit]:
         """Returns the frames of a fact."""
@@ -136,6 +175,7 @@ class Subgraphs:
         identity, namespace = str(message.get("id")), one.namespace
         if one.is_finished(identity):
             return
+        one.due()
         metadata = self._metadata(one, identity)
         one.messages.append(message)
         one.reader = Reader()
@@ -154,21 +194,35 @@ class Subgraphs:
         if "values" in self._modes:
             yield Slot.VALUES, f"values|{one.namespace}", dumps.encode(dumps.values({"messages": one.messages}))
 
-    def _open_message(self, one: _Subagent, message: str) -> None:
-        if one.reader.message is None:
-            one.reader = Reader(message, self._resumed.pop(tag(message), 0))
+    def _of_run(self, run_id: str) -> _Subagent | None:
+        return next((one for one in self._open.values() if one.id == run_id), None)
 
-    def _metadata(self, one: _Subagent, message: str) -> bytes:
-        place = f"{one.namespace}|model:{message}"
+    def _open_message(self, one: _Subagent, message: str) -> list[Sent]:
+        """Begins to read a message, where the client was. Returns the frames of what comes before it."""
+        if one.reader.message is not None:
+            return []
+        one.reader = Reader(message, self._resumed.pop(tag(message), 0))
+        due = one.due()
+        return [] if one.reader.offset else [sent for known in due for sent in self._whole(one, known)]
+
+    def _whole(self, one: _Subagent, message: Message) -> Iterator[Sent]:
+        if self._tuple:
+            metadata = self._metadata(one, str(message.get("id")), "tools")
+            yield f"messages|{one.namespace}", place(dumps.encode(dumps.raw(message)), metadata)
+        if "updates" in self._modes and message.get("type") == "tool":
+            yield f"updates|{one.namespace}", dumps.encode({"tools": {"messages": [dumps.raw(message)]}})
+
+    def _metadata(self, one: _Subagent, message: str, node: str = "model") -> bytes:
+        checkpoint = f"{one.namespace}|{node}:{message}"
         return dumps.encode(
             {
                 **self._ids,
-                "langgraph_node": "model",
+                "langgraph_node": node,
                 "langgraph_step": len(one.messages),
-                "langgraph_triggers": ["branch:to:model"],
-                "langgraph_path": ["__pregel_pull", "model"],
-                "langgraph_checkpoint_ns": place,
-                "checkpoint_ns": place,
+                "langgraph_triggers": [f"branch:to:{node}"],
+                "langgraph_path": ["__pregel_pull", node],
+                "langgraph_checkpoint_ns": checkpoint,
+                "checkpoint_ns": checkpoint,
                 "lc_agent_name": one.name,
             }
         )

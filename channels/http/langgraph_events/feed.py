@@ -26,12 +26,14 @@ from contextlib import asynccontextmanager
 from itertools import islice
 
 from channels.http.langgraph_events.filters import Filter
+from channels.http.langgraph_events.inner import Speaker, subagent_of, working
 from channels.http.langgraph_events.tape import Tape, milliseconds
 from channels.http.langgraph_events.wire import Namespace, Slot, WireEvent, place
 from channels.http.live import Live
 from channels.http.sse import PAUSE_EVERY
-from core.events import Record, thread
+from core.events import Message, Record, SubagentCompleted, SubagentProgressed, thread
 from core.thread.follow import Batch, Beat, Follower
+from core.thread.follow import Speaker as Voice
 from core.thread.ownership import owned_or_absent
 from core.thread.previews import Progress, RunPreview
 from core.thread.state import Run, ThreadState, fold
@@ -52,7 +54,9 @@ class Feed:
         self._user = user
         self._follower = follower
         self._filters: dict[str, Filter] = {}
-        self._tape = Tape(ThreadState(), self._wants)
+        self._logs: dict[str, Sequence[Message]] = {}
+        """Messages of the subagents that are at work, as far as they were read."""
+        self._tape = Tape(ThreadState(), self._wants, log_of=self._log_of)
         self._fetched = ""
         """The message whose stored previews were fetched last."""
         self._recalled: dict[str, Sequence[Record]] = {}
@@ -68,7 +72,7 @@ class Feed:
 
     @property
     def ended(self) -> bool:
-        """Whether the thread is gone."""
+        """Tells whether the thread is gone."""
         return self._tape.state.erased
 
     def position(self) -> int:
@@ -84,11 +88,12 @@ class Feed:
         if self._filters:
             for record in records:
                 if record.seq > self._tape.seq:
+                    await self._learn(record, self._tape.state)
                     for told in self._fact(record):
                         yield told
         else:
             state, clock = await asyncio.to_thread(_folded, records)
-            self._tape = Tape(state, self._wants, clock=clock)
+            self._tape = Tape(state, self._wants, clock=clock, log_of=self._log_of)
             self._check()
         self._filters[name] = wanted
         async for told in self._past(records, wanted):
@@ -107,12 +112,14 @@ class Feed:
         return self._filters.pop(name, None) is not None
 
     def batches(self) -> AsyncGenerator[Batch]:
-        """What comes, to be told. Raises `Stopping` when the process goes down."""
+        """Returns the next items to send. Raises `Stopping` when the process goes down."""
         return self._follower.since(self._tape.seq, self._audible, heard=True)
 
     async def tell(self, batch: Batch) -> AsyncIterator[Item]:
-        """What came, as events."""
+        """Returns the received items as events."""
         for item in batch:
+            if not isinstance(item, Beat):
+                await self._learn(item, self._tape.state)
             match item:
                 case Record() if item.seq > self._tape.seq:
                     for told in self._fact(item):
@@ -165,7 +172,7 @@ class Feed:
     async def _replayed(
         self, records: Sequence[Record], wanted: Filter, after: int, snapshots_from: int = 0
     ) -> AsyncIterator[WireEvent]:
-        """What the facts tell after a number."""
+        """Returns the events of the facts after a number."""
         first = next((i for i, record in enumerate(records) if place(record.seq, Slot.ENDED) > after), len(records))
         state, clock = await asyncio.to_thread(_folded, records[:first])
         tape = Tape(
@@ -175,8 +182,10 @@ class Feed:
             clock=clock,
             gone=self._tape.state.undone,
             snapshots_from=snapshots_from,
+            log_of=self._log_of,
         )
         for count, record in enumerate(records[first:], 1):
+            await self._learn(record, tape.state)
             for told in tape.fact(record):
                 yield told
             if count % PAUSE_EVERY == 0:
@@ -184,11 +193,35 @@ class Feed:
 
     # ── previews ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _audible(self) -> Iterable[Run]:
-        """The run that is open, if its previews are wanted."""
+    async def _learn(self, item: Record | RunPreview, state: ThreadState) -> None:
+        """Reads the log of the subagent that the item is about, if it has to be known."""
+        subagent, event = "", item.event if isinstance(item, Record) else None
+        if isinstance(item, RunPreview) and item.run in working(state) and item.run not in self._logs:
+            subagent = item.run
+        elif isinstance(event, SubagentCompleted) and (known := self._subagent(item, state)):
+            self._logs.pop(known, None)
+        elif isinstance(event, SubagentProgressed):
+            subagent = self._subagent(item, state)
+        if subagent:
+            self._logs[subagent] = (await self._live.services.subagents.threads.load(subagent)).messages
+
+    @staticmethod
+    def _subagent(item: Record | RunPreview, state: ThreadState) -> str:
+        event = item.event if isinstance(item, Record) else None
+        if not isinstance(event, SubagentProgressed | SubagentCompleted):
+            return ""
+        known = subagent_of(state.runs.get(item.run or ""), event.call_id)
+        return known[0] if known else ""
+
+    def _log_of(self, subagent: str) -> Sequence[Message]:
+        return self._logs.get(subagent, ())
+
+    def _audible(self) -> Iterable[Voice]:
+        """The run that is open and its subagents, if their previews are wanted."""
         wanted = any(one.channels & {"messages", "tools"} for one in self._filters.values())
         run = _first_open(self._tape.state) if wanted else None
-        return [run] if run is not None else []
+        inside = [Speaker(subagent) for subagent in working(self._tape.state)] if wanted else []
+        return [run, *inside] if run is not None else []
 
     def _fetch_missed(self) -> None:
         """Have the previews come that a message is missing, once for each message."""
@@ -203,7 +236,7 @@ class Feed:
 
 
 def _waiting(state: ThreadState) -> bool:
-    """Whether a run is open, or waits for an answer."""
+    """Tells whether a run is open, or waits for an answer."""
     return state.paused is not None or _first_open(state) is not None
 
 

@@ -14,11 +14,14 @@ from channels.http.langgraph import dumps
 from channels.http.langgraph.run_object import retry_json
 from channels.http.langgraph.snapshots import parent_seq
 from channels.http.langgraph_events.blocks import Body, Said, tool_message
+from channels.http.langgraph_events.inner import Inner, LogOf, namespace_of, subagent_of, working
 from channels.http.langgraph_events.wire import MOST_QUESTIONS, ROOT, Namespace, Slot, WireEvent, encode, place
+from channels.http.tasks import task_event
 from core.events import (
     ContextCompacted,
     Interrupt,
     Json,
+    Message,
     MessageAdded,
     ModelCompleted,
     ModelFailed,
@@ -30,6 +33,9 @@ from core.events import (
     RunRolledBack,
     RunStarted,
     StatePatched,
+    SubagentCompleted,
+    SubagentProgressed,
+    SubagentStarted,
     ThreadErased,
     ThreadForked,
     ThreadPruned,
@@ -49,7 +55,7 @@ class Tape:
 
     `after`: the number up to which everything was seen. `clock`: of the newest fact so far, see `milliseconds`.
     `gone`: runs that are known to be rolled back; only their ends are told. `snapshots_from`: the fact from which on
-    values and checkpoints are told.
+    values and checkpoints are told. `log_of`: returns the messages of a subagent's log, as far as they were read.
     """
 
     def __init__(
@@ -61,6 +67,7 @@ class Tape:
         clock: int = 0,
         gone: frozenset[str] = frozenset(),
         snapshots_from: int = 0,
+        log_of: LogOf = lambda _: (),
     ) -> None:
         self._folding = Folding(state)
         self.behind: str | None = None
@@ -73,6 +80,7 @@ class Tape:
         self._body: Body | None = None
         self._reader = Reader()
         self._ahead: Ahead[tuple[str, Preview]] = Ahead()
+        self._inner = Inner(log_of)
 
     @property
     def state(self) -> ThreadState:
@@ -92,8 +100,10 @@ class Tape:
         return told
 
     def preview(self, run_id: str, preview: Preview | Progress) -> list[WireEvent]:
-        """What is new in a preview; [] if nothing is, or if something before it is missing."""
+        """Returns the events of a preview's new part; [] if nothing is new, or if something before it is missing."""
         run = self.state.runs.get(run_id)
+        if run is None and isinstance(preview, Preview) and (part := working(self.state).get(run_id)) is not None:
+            return self._said(self._inner.preview(part, run_id, preview), namespace_of(part))
         if isinstance(preview, Progress):
             return self._progress(run, preview)
         if preview.after > self.seq:
@@ -116,7 +126,11 @@ class Tape:
 
     def unfinished(self) -> list[WireEvent]:
         """Everything that was told of the message that is being made."""
-        return self._said(self._body.said) if self._body else []
+        told = self._said(self._body.said) if self._body else []
+        open_ = working(self.state)
+        for subagent, said in self._inner.unfinished():
+            told += self._said(said, namespace_of(open_[subagent])) if subagent in open_ else []
+        return told
 
     # ── what a fact tells ───────────────────────────────────────────────────────────────────────────────────────────
 
@@ -156,6 +170,8 @@ class Tape:
                 yield from self._tool_requested(record, event)
             case ToolCompleted():
                 yield from self._tool_completed(record, event, run, before)
+            case SubagentStarted() | SubagentProgressed() | SubagentCompleted():
+                yield from self._delegated(record, event)
             case RunPaused():
                 yield from self._broken_off()
                 for number, one in enumerate(event.interrupts[:MOST_QUESTIONS]):
@@ -232,7 +248,7 @@ class Tape:
         )
         yield from self._event(record, Slot.TOOL, "tools", outcome)
         inside = (f"tools:{event.call_id}",)
-        if self._wants("messages", inside):
+        if subagent_of(run, event.call_id) is None and self._wants("messages", inside):
             yield from self._finished(record, tool_message(message), inside)
         intent = run.intents.get(event.call_id)
         update = {**event.update, "messages": [dumps.raw(message)]}
@@ -241,6 +257,38 @@ class Tape:
         yield from self._step(record, before, whole=done)
         if done:
             yield from self._model_next(record)
+
+    def _delegated(
+        self, record: Record, event: SubagentStarted | SubagentProgressed | SubagentCompleted
+    ) -> Iterator[WireEvent]:
+        """A subagent's custom events come from the root, as those of any tool; what it says in its namespace."""
+        run = self.state.runs[record.run or ""]
+        known = subagent_of(run, event.call_id)
+        if known is None:
+            return
+        subagent, inside = known[0], namespace_of(known[1])
+        if (payload := task_event(event, run)) is not None:
+            yield from self._custom(record, payload["type"], payload)
+        match event:
+            case SubagentStarted():
+                prompt = {"type": "human", "id": f"human-{subagent}", "content": event.prompt}
+                yield from self._values_inside(record, inside, [prompt])
+            case SubagentProgressed():
+                before, rest = self._inner.finish(subagent, event.message)
+                if self._wants("messages", inside):
+                    if place(record.seq, Slot.MESSAGE) > self._after:
+                        yield from self._said(before, inside)
+                    yield from self._finished(record, rest, inside)
+                update = {"node": "model", "values": {"messages": [dumps.raw(event.message)]}}
+                yield from self._event(record, Slot.UPDATES, "updates", update, namespace=inside)
+                yield from self._values_inside(record, inside, self._inner.messages(subagent, event))
+            case SubagentCompleted():
+                yield from self._said(self._inner.drop(subagent), inside)
+
+    def _values_inside(self, record: Record, inside: Namespace, messages: list[Message]) -> Iterator[WireEvent]:
+        if record.seq >= self._snapshots_from:
+            values = dumps.values({"messages": messages})
+            yield from self._event(record, Slot.VALUES, "values", values, namespace=inside)
 
     # ── kinds of events ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -284,12 +332,20 @@ class Tape:
         yield from self._event(record, Slot.UPDATES, "updates", {"node": node, "values": update})
 
     def _event(
-        self, record: Record, slot: int, channel: str, data: Json, *, method: str = "", identity: str = ""
+        self,
+        record: Record,
+        slot: int,
+        channel: str,
+        data: Json,
+        *,
+        method: str = "",
+        identity: str = "",
+        namespace: Namespace = ROOT,
     ) -> Iterator[WireEvent]:
         number = place(record.seq, slot)
-        if number > self._after and self._wants(channel, ROOT):
+        if number > self._after and self._wants(channel, namespace):
             named = identity or f"{record.seq}-{int(slot)}"
-            yield WireEvent(channel, method or channel, ROOT, named, number, self._clock, encode(data))
+            yield WireEvent(channel, method or channel, namespace, named, number, self._clock, encode(data))
 
     # ── messages ────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -20,6 +20,7 @@ from core.events import (
     Event,
     Interrupt,
     Json,
+    Message,
     MessageAdded,
     ModelCompleted,
     ModelFailed,
@@ -33,11 +34,12 @@ from core.events import (
     RunRolledBack,
     RunSteered,
     StatePatched,
+    SubagentProgressed,
     ThreadErased,
     ToolCompleted,
     ToolRequested,
 )
-from core.thread.previews import Preview, line_of
+from core.thread.previews import Preview, Progress, RunPreview, line_of
 from core.thread.state import ThreadState, fold
 from tests.channels.http.story import (
     PROGRESS,
@@ -52,6 +54,7 @@ from tests.channels.http.story import (
     started,
     tools_story,
 )
+from tests.channels.http.test_subgraphs import LOGS, delegating
 
 TEXT = "Where the river bends, an old heron waits; it has all the time there is. " * 3
 
@@ -80,9 +83,13 @@ def interleaved() -> Story:
     return story
 
 
-STORIES = {"tools": tools_story(), "interleaved": interleaved()}
+STORIES = {"tools": tools_story(), "interleaved": interleaved(), "subagents": delegating()}
 
-Step = Record | Preview
+Step = Record | Preview | RunPreview
+
+
+def log_of(subagent: str) -> Sequence[Message]:
+    return LOGS.get(subagent, [])
 
 
 def cut_up(event: ModelCompleted, size: int, after: int) -> list[Preview]:
@@ -114,6 +121,9 @@ def steps(story: Story, size: int) -> Iterator[Step]:
     for record in story.records:
         if size and isinstance(record.event, ModelCompleted):
             yield from cut_up(record.event, size, after)
+        if size and isinstance(record.event, SubagentProgressed):
+            for preview in cut_up(ModelCompleted(message=record.event.message), size, 1):
+                yield RunPreview(f"run-{record.event.call_id}", preview)
         after = record.seq
         yield record
 
@@ -123,17 +133,21 @@ class Connection:
 
     def __init__(self, past: Sequence[Step], wants: Wants = everything, since: int = -1) -> None:
         records = [step for step in past if isinstance(step, Record)]
-        self.tape = Tape(fold(records), wants)
-        stored = [step for step in past if isinstance(step, Preview)]
+        self.tape = Tape(fold(records), wants, log_of=log_of)
+        stored = [step for step in past if not isinstance(step, Record)]
         for preview in stored:
-            self.tape.preview(run_of(records), preview)
+            self.tape.preview(*_of(preview, run_of(records)))
         first = next((i for i, record in enumerate(records) if place(record.seq, Slot.ENDED) > since), len(records))
-        before = Tape(fold(records[:first]), wants, after=since)
+        before = Tape(fold(records[:first]), wants, after=since, log_of=log_of)
         self.told = [told for record in records[first:] for told in before.fact(record)]
         self.told += self.tape.unfinished()
 
     def happens(self, step: Step, run_id: str = "") -> None:
-        self.told += self.tape.fact(step) if isinstance(step, Record) else self.tape.preview(run_id, step)
+        self.told += self.tape.fact(step) if isinstance(step, Record) else self.tape.preview(*_of(step, run_id))
+
+
+def _of(step: Preview | RunPreview, run_id: str) -> tuple[str, Preview | Progress]:
+    return (step.run, step.preview) if isinstance(step, RunPreview) else (run_id, step)
 
 
 def run_of(records: Sequence[Record]) -> str:
@@ -184,7 +198,7 @@ class Client:
 
 def text_of_block(content: Json) -> Any:
     if content["type"] == "tool_call":
-        return {"c2": '{ "path": "ä" }'}.get(content["id"]) or msgspec.json.encode(content["args"]).decode()
+        return {"cat": '{ "path": "ä" }'}.get(content["name"]) or msgspec.json.encode(content["args"]).decode()
     return {"text": content.get("text"), "reasoning": content.get("reasoning"), "non_standard": ""}[content["type"]]
 
 
@@ -441,3 +455,25 @@ def test_nothing_is_told_of_an_erased_thread_and_its_open_message_ends() -> None
         tape.preview(RUN, piece)
     story.add(ThreadErased(by="u"), run=None)
     assert [one.id for one in tape.fact(story.records[-1])] == ["m1:error"]
+
+
+def test_subagents_speak_in_their_namespaces() -> None:
+    told = whole(STORIES["subagents"], size=4)
+    inside = [one for one in told if one.namespace == ("tools:c1",)]
+    values = [msgspec.json.decode(one.data)["messages"] for one in inside if one.method == "values"]
+    assert [[message["id"] for message in messages] for messages in values] == [
+        ["human-run-c1"],
+        ["human-run-c1", "c1-1"],
+        [message["id"] for message in LOGS["run-c1"]],
+    ]
+    texts = Client()
+    texts.hear(inside)
+    assert {identity: blocks.get(0) for identity, blocks in texts.messages().items()} == {
+        "c1-1": "I look.",
+        "tool-x1": "a",
+        "c1-2": "There it is.",
+    }
+    names = [one.channel for one in told if one.channel.startswith("custom:")]
+    assert [name.partition("_")[2] for name in names] == [
+        *("started", "started", "running", "running", "failed", "running", "completed"),
+    ]

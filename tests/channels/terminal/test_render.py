@@ -162,13 +162,17 @@ TABLE: list[tuple[str, Frames, str]] = [
         "  the model does not answer (busy): try 1 of 3, again in 1.5 s\n",
     ),
     (
-        "subagent",
+        "subagents",
         [
+            call({"subagent_type": "bash", "description": "study"}, identity="t", name="task"),
+            call({"subagent_type": "general-purpose", "description": "look"}, identity="u", name="task"),
             ("custom", {"type": "task_started", "task_id": "t", "description": "study"}),
             ("custom", {"type": "task_running", "task_id": "t", "message": {"content": "I read"}}),
             ("custom", {"type": "task_failed", "task_id": "t", "error": "no"}),
+            result("Task failed. Error: no", "t", "task", status="error"),
+            result("Task Succeeded. Result: a\nb", "u", "task"),
         ],
-        "▸ subagent: study\n    I read\n    no\n",
+        "▸ bash: study: Task failed. Error: no\n▸ general-purpose: look: done\n",
     ),
     ("unknown", [("updates", {"x": 1}), ("custom", {"type": "?"}), ("messages", [])], ""),
     ("escapes in text", [state(), delta("\x1b[2Jx\x1b]0;t\x07")], "x\n"),
@@ -257,3 +261,18 @@ def test_an_artifact_is_shown_where_it_lies(tmp_path: Path) -> None:
     assert shown.feed(artifacts=["/mnt/user-data/outputs/a.md"]) == f"▸ artifact: {file}\n"
     for path in ("/mnt/user-data/outputs/gone.md", "/mnt/skills/a.md"):
         assert host_path(tmp_path, "t", path) == path
+
+
+def test_the_status_says_what_a_subagent_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    status: list[str] = []
+    monkeypatch.setattr(Screen, "update", lambda _self, _task, text: status.append(text))
+    message = {"content": "", "tool_calls": [{"name": "ls"}, {"name": "bash"}]}
+    shown(
+        [
+            call({"subagent_type": "bash", "description": "study"}, identity="t", name="task"),
+            ("custom", {"type": "task_started", "task_id": "t", "description": "study"}),
+            ("custom", {"type": "task_running", "task_id": "t", "message": {"content": "I\nread"}}),
+            ("custom", {"type": "task_running", "task_id": "t", "message": message}),
+        ]
+    )
+    assert status == ["bash: study", "bash: study: I read", "bash: study: ls, bash"]

@@ -21,6 +21,9 @@ from core.events import (
     RunRolledBack,
     RunStarted,
     StatePatched,
+    SubagentCompleted,
+    SubagentProgressed,
+    SubagentStarted,
     ThreadAnnotated,
     ThreadCreated,
     ThreadErased,
@@ -46,6 +49,7 @@ AI = {
     "tool_calls": [{"id": "c", "name": "bash", "args": {"command": "ls"}}],
     "usage_metadata": {"input_tokens": 10, "output_tokens": 2},
 }
+USED = {"input_tokens": 10, "output_tokens": 2, "total_tokens": 12}
 
 
 @pytest.mark.parametrize(
@@ -56,6 +60,16 @@ AI = {
         (ThreadForked(source="t", source_seq=4, patches=[{}, {}]), "from thread t at 4, 2 steps"),
         (ThreadErased(by="me"), "by me"),
         (ArtifactReplaced(path="/a/b", size=3, sha256="1", before="0"), "/a/b, 3 bytes"),
+        (
+            SubagentStarted(call_id="c", subagent="s", name="bash", description="look", prompt="Look!"),
+            "bash for c: look “Look!”",
+        ),
+        (SubagentProgressed(call_id="c", index=2, message=AI), "answer 2 “I look” → bash(ls)"),
+        (
+            SubagentCompleted(call_id="c", status="completed", result="x", stop_reason="turn_capped", usage=USED),
+            "completed (turn_capped) [10+2 tokens] “x”",
+        ),
+        (SubagentCompleted(call_id="c", status="failed", error="no"), "failed “no”"),
         (StatePatched(values={"title": "x"}, as_node="n", base=3), "title as n on checkpoint 3"),
         (RunRequested(input={"messages": [{"type": "human", "content": "hi"}]}), "“hi”"),
         (

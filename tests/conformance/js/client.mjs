@@ -239,6 +239,25 @@ test("runs.stream subgraphs", async (lab) => {
   assert.ok(named(parts, "values").length > 1);
 });
 
+test("runs.stream subagents", async (lab) => {
+  const thread = await lab.thread();
+  const context = { model_name: "delegates", subagent_enabled: true };
+  const payload = lab.asked("delegates", "Go", { context, streamMode: ["values", "messages-tuple", "custom"], streamSubgraphs: true });
+  const parts = await all(lab.client.runs.stream(thread, AGENT, payload));
+  const calls = named(parts, "values").at(-1).messages[1].tool_calls.map(({ id }) => id);
+  for (const id of calls) {
+    const [prompt, ...rest] = named(parts, `values|tools:${id}`).at(-1).messages;
+    assert.ok(prompt.content.startsWith("Look "));
+    assert.deepEqual(rest.map(({ type }) => type), ["ai", "tool", "ai"]);
+    const said = {};
+    for (const [chunk] of named(parts, `messages|tools:${id}`)) said[chunk.id] = (said[chunk.id] ?? "") + chunk.content;
+    assert.deepEqual(said, Object.fromEntries(rest.map((message) => [message.id, message.content])));
+    const events = named(parts, "custom").filter((event) => event.task_id === id);
+    assert.deepEqual(events.map(({ type }) => type), ["task_started", "task_running", "task_running", "task_completed"]);
+  }
+  assert.equal(calls.length, 2);
+});
+
 test("runs.stream failing", async (lab) => {
   const thread = await lab.thread();
   const parts = await all(lab.client.runs.stream(thread, AGENT, lab.asked("breaks")));

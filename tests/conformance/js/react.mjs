@@ -148,6 +148,39 @@ test("tools", async (lab) => {
   shown.unmount();
 });
 
+test("subagents, also after a reload", async (lab) => {
+  const options = { filterSubagentMessages: true, fetchStateHistory: true };
+  const shown = await page(lab, options);
+  if (!shown.now.subagents) return "this release knows no subagents";
+  const context = { model_name: "delegates", subagent_enabled: true };
+  const submitted = shown.submit("Go", "delegates", { context, streamSubgraphs: true });
+  const running = (one) => one.status === "running" && one.messages.length > 0;
+  await shown.until(() => [...shown.now.subagents.values()].some(running), "a subagent is shown at work");
+  await submitted;
+  const texts = (one) => one.messages.filter(({ type }) => type === "ai").map(({ content }) => content);
+  const check = (now) => {
+    const cards = [...now.subagents.values()];
+    assert.deepEqual(cards.map(({ toolCall }) => toolCall.args.prompt), ["Look here!", "Look there!"]);
+    for (const card of cards) {
+      assert.equal(card.status, "complete");
+      assert.equal(card.result, "Task Succeeded. Result: All is well.");
+      assert.deepEqual(texts(card), ["I take a note.", "All is well."]);
+      assert.deepEqual(card.toolCalls.map(({ call, state }) => [call.name, state]), [["note", "completed"]]);
+    }
+  };
+  check(shown.now);
+  assert.deepEqual(shown.now.messages.map(({ type }) => type), ["human", "ai", "tool", "tool", "ai"]);
+  shown.check();
+  shown.unmount();
+  const reloaded = await page(lab, { ...options, threadId: shown.threadId });
+  await reloaded.until(() => reloaded.now.subagents.size === 2, "the cards are there again");
+  if (!lab.client.threads.stream) return reloaded.unmount(); // the old release reads no histories of subagents
+  const whole = () => reloaded.now.subagents.size === 2 && [...reloaded.now.subagents.values()].every((one) => one.messages.length);
+  await reloaded.until(whole, "their messages are there again");
+  check(reloaded.now);
+  reloaded.unmount();
+});
+
 test("optimistic values", async (lab) => {
   const shown = await page(lab, fetched.one);
   const mine = { type: "human", content: "Mine", id: `h-${lab.mark}` };

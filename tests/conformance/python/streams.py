@@ -28,7 +28,7 @@ ALWAYS = {"metadata", "end"}
 
 async def streamed(lab: Lab, model: str = "works", thread: str | None = None, **more: Any) -> tuple[str, list[Any]]:
     found = thread or await lab.thread()
-    stream: Any = lab.client.runs.stream(found, AGENT, **lab.asked(model), **more)
+    stream: Any = lab.client.runs.stream(found, AGENT, **{**lab.asked(model), **more})
     return found, [part async for part in stream]
 
 
@@ -220,6 +220,35 @@ async def subgraphs(lab: Lab, wanted: bool) -> None:
     assert "messages" in bare
     if not wanted:
         assert len(bare) == len(parts)
+
+
+@table((True,), (False,))
+async def subagents(lab: Lab, wanted: bool) -> None:
+    """Each subagent in the namespace of its call; a reader that was cut off gets the same."""
+    context = {"model_name": "delegates", "subagent_enabled": True}
+    thread, parts = await streamed(
+        lab, "delegates", context=context, stream_mode=["values", "messages-tuple", "custom"], stream_subgraphs=wanted
+    )
+    [run] = await lab.client.runs.list(thread)
+    joined: Any = lab.client.runs.join_stream(thread, run["run_id"], last_event_id="-1")
+    calls = [call["id"] for call in of(parts, "values")[-1]["messages"][1]["tool_calls"]]
+    for told in (parts, [part async for part in joined]):
+        assert [event["type"] for event in of(told, "custom") if event["task_id"] == calls[0]] == [
+            *("task_started", "task_running", "task_running", "task_completed"),
+        ]
+        for call in calls if wanted else ():
+            texts: dict[str, str] = {}
+            for message, _ in of(told, f"messages|tools:{call}"):
+                texts[message["id"]] = texts.get(message["id"], "") + message["content"]
+            conversation = of(told, f"values|tools:{call}")[-1]["messages"]
+            assert [message["type"] for message in conversation] == ["human", "ai", "tool", "ai"]
+            assert texts == {message["id"]: message["content"] for message in conversation[1:]}
+        if not wanted:
+            assert not [part.event for part in told if "|" in part.event]
+    past = await lab.client.threads.get_state(
+        thread, checkpoint={"thread_id": thread, "checkpoint_ns": f"tools:{calls[0]}"}
+    )
+    assert [message["type"] for message in past["values"]["messages"]] == ["human", "ai", "tool", "ai"]
 
 
 @case
