@@ -7,6 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -23,8 +24,8 @@ from tests.support.workers import Client, worker
 
 _TOKENS = 50
 _CALLS = 3
-_RUNS = 40
-_ROUNDS = 5
+_RUNS = 20
+_ROUNDS = 4
 _LIMIT = 2.5
 _ARGUMENTS = {
     "task": {"description": "d", "prompt": "Go on.", "subagent_type": "general-purpose"},
@@ -61,7 +62,8 @@ async def _measured(runs: int) -> tuple[list[float], list[float]]:
             url = (await models.stdout.readline()).decode().strip()
             return await _alternating(home, url, models.pid, runs)
         finally:
-            models.terminate()
+            with suppress(ProcessLookupError):
+                models.terminate()
             await models.wait()
 
 
