@@ -167,7 +167,12 @@ class Subagents(Lead):
         with log.listen(aggregate) as listener:
             state, run = await call.calling()
             if call.subagent not in run.subagents or not (await self._intake.threads.load(call.subagent)).runs:
-                role = await self._planner.role(state.user, task.name, run.request)
+                try:
+                    role = await self._planner.role(state.user, task.name, run.request)
+                except (Invalid, NotFound) as error:
+                    if call.subagent not in run.subagents:
+                        raise
+                    return await call.failed(f"it was not begun in time: {error}")
                 depth = 1 + int(state.metadata["depth"] if call.callers.kind == SUBAGENT else 0)
                 most = self._config.current().subagents.max_depth
                 await call.begin(task, role, depth, nested=depth < most)

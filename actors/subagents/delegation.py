@@ -94,6 +94,9 @@ class Call:
         await self._state(lambda run, known: [event] if known and not known.ended else [])
         return event
 
+    async def failed(self, error: str) -> SubagentCompleted:
+        return await self.completed(SubagentCompleted(call_id=self.id, status="failed", error=error))
+
     # ── the subagent's log ──────────────────────────────────────────────────────────────────────────────────────────
 
     async def begin(self, task: Task, role: Role, depth: int, nested: bool) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from langchain.agents import create_agent
+from langchain_core.messages import HumanMessage
 from langchain_openai import ChatOpenAI
 from pydantic import SecretStr
 
@@ -101,7 +102,7 @@ def _tools(url: str) -> list[Tool]:
     @tool(effect="pure")
     async def nested(ctx: ToolContext, prompt: str) -> str:
         """Ask another agent."""
-        answer = await agent.ainvoke({"messages": [("human", prompt)]})
+        answer = await agent.ainvoke({"messages": [HumanMessage(prompt)]})
         return str(answer["messages"][-1].content)
 
     @tool(effect="pure")
