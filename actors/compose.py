@@ -94,7 +94,7 @@ class Parts(TypedDict):
     threads: Threads
     intake: Intake
     subagents: Intake
-    """Those of the conversations of subagents."""
+    """Intake of the conversations of subagents."""
     views: Views
     home: Path
     poster: Poster

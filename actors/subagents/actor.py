@@ -40,7 +40,7 @@ from core.thread.threads import SUBAGENT, Threads
 from core.thread.usage import by_model, of_subagents, together, tokens_of_thread
 
 ATTEND_SECONDS = 600.0
-"""After so long a question is answered with None, and asked again: answers have a deadline."""
+"""Time after which a question is answered with None, to be repeated: answers have a deadline."""
 STOP_SECONDS = 30.0
 """Time for a subagent to end that was asked to stop."""
 
@@ -67,7 +67,7 @@ class Cancel(Question, frozen=True, kw_only=True, tag="cancel"):
 
     subagent: str
     call_id: str
-    """As the model named it."""
+    """The call's id as the model named it."""
 
 
 class Subagents(Lead):
