@@ -1,4 +1,4 @@
-"""What a model is asked about a conversation, and what is taken of its answer (contract runtime §9)."""
+"""The question to a model about a conversation, and the reading of its answer (contract runtime §9)."""
 
 from __future__ import annotations
 

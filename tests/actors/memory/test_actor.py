@@ -25,6 +25,7 @@ from core.memory.facts import (
     FactRemembered,
     FactReplaced,
     Memory,
+    MemoryCleared,
     MemoryExtracted,
     MemoryFailed,
     MemoryKept,
@@ -129,7 +130,8 @@ async def test_a_contradiction_replaces_and_a_repetition_reinforces(tmp_path: Pa
 
 async def test_users_and_agents_have_memories_of_their_own(tmp_path: Path) -> None:
     async with place(tmp_path) as (client, models):
-        await Rosters(client.system.log, actor="test").create("ada", Definition("nurse"))
+        rosters = Rosters(client.system.log, actor="test")
+        await rosters.create("ada", Definition("nurse"))
         answers(models, {"newFacts": [fact("Is tired")]})
         thread, own = await client.thread("t1"), await client.thread("t2")
         await client.said(thread, "I am tired", "m", context={"agent_name": "Nurse"})
@@ -139,6 +141,9 @@ async def test_users_and_agents_have_memories_of_their_own(tmp_path: Path) -> No
         of_default = await until(client, None, extracted())
         assert (contents(of_nurse), contents(of_default)) == (["Is tired"], ["Keeps bees"])
         assert await client.system.log.tip(Aggregate(KIND, "bob")) == 0
+        await rosters.remove("ada", "nurse")
+        assert (await until(client, "nurse", lambda record: isinstance(record.event, MemoryCleared))).empty
+        assert contents(await aggregates(client.system.log).load("ada")) == ["Keeps bees"]
 
 
 async def test_no_usable_answer_is_a_failure_with_another_attempt(tmp_path: Path) -> None:
