@@ -40,7 +40,7 @@ from core.thread.threads import SUBAGENT, Threads
 from core.thread.usage import by_model, of_subagents, together, tokens_of_thread
 
 ATTEND_SECONDS = 600.0
-"""After so long a question is answered with None, and asked again: answers have a deadline."""
+"""Time after which a question is answered with None, to be repeated: answers have a deadline."""
 STOP_SECONDS = 30.0
 """Time for a subagent to end that was asked to stop."""
 
@@ -67,7 +67,7 @@ class Cancel(Question, frozen=True, kw_only=True, tag="cancel"):
 
     subagent: str
     call_id: str
-    """As the model named it."""
+    """The call's id as the model named it."""
 
 
 class Subagents(Lead):
@@ -167,7 +167,12 @@ class Subagents(Lead):
         with log.listen(aggregate) as listener:
             state, run = await call.calling()
             if call.subagent not in run.subagents or not (await self._intake.threads.load(call.subagent)).runs:
-                role = await self._planner.role(state.user, task.name, run.request)
+                try:
+                    role = await self._planner.role(state.user, task.name, run.request)
+                except (Invalid, NotFound) as error:
+                    if call.subagent not in run.subagents:
+                        raise
+                    return await call.failed(f"it was not begun in time: {error}")
                 depth = 1 + int(state.metadata["depth"] if call.callers.kind == SUBAGENT else 0)
                 most = self._config.current().subagents.max_depth
                 await call.begin(task, role, depth, nested=depth < most)

@@ -139,7 +139,7 @@ class Run(msgspec.Struct, kw_only=True):
     intents: Mapping[str, Intent] = {}
     """Tool calls that were started and have no outcome yet, by call id."""
     subagents: Mapping[str, Delegation] = {}
-    """By the id of the subagent, oldest first."""
+    """Calls that subagents answer, by the id of the subagent, oldest first."""
     steers: tuple[Message, ...] = ()
     """Messages for the agent that it has not taken in yet."""
     answers: Mapping[str, tuple[Any, ...]] = {}
