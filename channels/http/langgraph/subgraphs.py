@@ -99,6 +99,8 @@ class Subgraphs:
         event = item.event if isinstance(item, Record) else None
         if isinstance(item, RunPreview) and isinstance(item.preview, Preview):
             one, message = self._of_run(item.run), item.preview.message
+            if one is not None and one.reader.message is not None:
+                return None
         elif isinstance(event, SubagentProgressed):
             one, message = self._open.get(event.call_id), str(event.message.get("id"))
         else:
