@@ -88,7 +88,7 @@ class Inner:
         return [*takewhile(lambda known: known.get("id") != identity, self._log_of(subagent)), event.message]
 
     def _before(self, subagent: str, answer: str) -> list[Said]:
-        return [said for known in between(self._log_of(subagent), answer) for said in tool_message(known)]
+        return [event for known in between(self._log_of(subagent), answer) for event in tool_message(known)]
 
 
 def namespace_of(part: Delegation) -> Namespace:
