@@ -76,7 +76,7 @@ class Subgraphs:
         self._open: dict[str, _Subagent] = {}
         """By the id of the call."""
         self._resumed: dict[str, int] = {}
-        """Positions in messages that are not being read: the client has them from before, or another message came first."""
+        """Positions in messages that are not being read: the client has them, or another message came first."""
 
     def speakers(self) -> Iterator[Voice]:
         """Yields the runs whose previews are shown."""
