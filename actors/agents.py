@@ -67,10 +67,7 @@ class Agents(Actor[Never]):
         self._rosters = agents.aggregates(log)
 
     async def answer(self, request: Mapping[str, Any], progress: Progress) -> str | list[str]:
-        try:
-            command: Setup | Update = msgspec.convert(dict(request), type=Setup | Update)
-        except msgspec.ValidationError as error:
-            raise Invalid(str(error)) from None
+        command: Setup | Update = self.parse(request, Setup | Update)
         state = await self._threads.load(command.thread)
         if state.user != command.user or command.run not in state.runs:
             raise Invalid(f"Run {command.run} not found")

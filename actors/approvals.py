@@ -15,8 +15,6 @@ from core.thread.state import ThreadState
 
 log = structlog.get_logger("sika.approvals")
 
-GRAIN = timedelta(milliseconds=1)
-"""Resolution of timers: a timer is set this much later, so that it is never early."""
 AGAIN = timedelta(seconds=5)
 """Interval of checks while an expired approval waits for the end of a run."""
 
@@ -29,7 +27,7 @@ class Approvals(Actor[ApprovalRequested]):
 
     async def handle(self, event: ApprovalRequested, ctx: Context) -> None:
         if event.deadline is not None:
-            await ctx.wake_at(datetime.fromisoformat(event.deadline) + GRAIN, event.approval)
+            await ctx.wake_at(datetime.fromisoformat(event.deadline), event.approval)
 
     async def wake(self, aggregate: Aggregate, ctx: Context) -> None:
         """Expires overdue approvals, and sets the timer of the next deadline."""
@@ -38,7 +36,7 @@ class Approvals(Actor[ApprovalRequested]):
             state = await self._expire(state, expired, aggregate.id, ctx)
         if deadlines := approvals.deadlines(state):
             moment, nearest = min(deadlines)
-            await ctx.wake_at(max(moment + GRAIN, datetime.fromisoformat(ctx.now()) + AGAIN), nearest)
+            await ctx.wake_at(max(moment, datetime.fromisoformat(ctx.now()) + AGAIN), nearest)
 
     async def _expire(self, state: ThreadState, expired: list[str], thread_id: str, ctx: Context) -> ThreadState:
         """Expires all overdue approvals with one run: a second one could not start before its end."""

@@ -158,6 +158,9 @@ def parser() -> argparse.ArgumentParser:
         if name == "replay":
             subparser.add_argument("--until", type=_count, metavar="SEQ", help="only events up to this one")
 
+    running = add("actors", _actors, "what runs where: position, lag, work, errors and durations of each actor")
+    running.add_argument("--json", action="store_true")
+
     dlq = add("dlq", None, "dead letters: what could not be processed").add_subparsers(required=True, metavar="WHAT")
     add("list", _dlq_list, "the letters and their reasons", dlq)
     again = add("redrive", _dlq_redrive, "wake their actors again, and delete the letters", dlq)
@@ -204,8 +207,8 @@ def parser() -> argparse.ArgumentParser:
 
     config = add("config", None, "the configuration file").add_subparsers(required=True, metavar="WHAT")
     add("check", _config_check, "look for mistakes", config)
-    made = add("reference", _config_reference, "explain the keys: type, default, meaning", config)
-    made.add_argument("key", nargs="?", default="", help="a key, a section, or a part of a name (default: all)")
+    reference = add("reference", _config_reference, "explain the keys: type, default, meaning", config)
+    reference.add_argument("key", nargs="?", default="", help="a key, a section, or a part of a name (default: all)")
     return top
 
 
@@ -602,7 +605,20 @@ async def _log_replay(arguments: argparse.Namespace) -> int:
     return code
 
 
-# ── dlq and projections ─────────────────────────────────────────────────────────────────────────────────────────────
+# ── actors, dlq and projections ─────────────────────────────────────────────────────────────────────────────────────
+
+
+async def _actors(arguments: argparse.Namespace) -> int:
+    import msgspec
+
+    from actors import compose
+    from channels.terminal import actors
+    from core.runtime.vitals import overview
+
+    async with compose.attach(_options(arguments)) as system:
+        report = await overview(system.bus, await system.log.last())
+    print(msgspec.json.encode(report).decode() if arguments.json else "\n".join(actors.lines(report)))
+    return OK
 
 
 async def _dlq_list(arguments: argparse.Namespace) -> int:

@@ -14,7 +14,7 @@ from actors.lead.summary.write import NoSummary, chosen, summarise
 from core.actor import Actor, Progress
 from core.config.load import Config, ConfigSource
 from core.config.settings import ContextSize, Summarization
-from core.errors import Invalid, Refused
+from core.errors import Refused
 from core.events import ContextCompacted
 from core.ids import checkpoint_id
 from core.log.store import EventLog
@@ -68,11 +68,7 @@ class Compaction(Actor[Never]):
         self._rosters = aggregates(log)
 
     async def answer(self, request: Mapping[str, Any], progress: Progress) -> Outcome:
-        try:
-            compact = msgspec.convert(dict(request), type=Compact)
-        except msgspec.ValidationError as error:
-            raise Invalid(f"compaction: {error}") from error
-        return await self._compact(compact)
+        return await self._compact(self.parse(request, Compact))
 
     async def _compact(self, request: Compact) -> Outcome:
         config = self._config.current()

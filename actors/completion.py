@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -22,6 +23,9 @@ log = structlog.get_logger("sika.completion")
 
 REASON_CHARACTERS = 500
 """Limit of a provider's text in an error."""
+
+
+_FENCED = re.compile(r"```(?:json)?\s*\n(.*)\n\s*```", re.DOTALL)
 
 
 class NoCompletion(Unavailable):
@@ -82,3 +86,10 @@ async def complete(models: Models, names: Sequence[str], prompt: Prompt, *, seco
         reason = f"{', '.join(names)}: no answer in {seconds:g} s"
         log.info("no model answered in time", purpose=purpose, models=list(names))
     raise NoCompletion(f"{purpose}: {reason}")
+
+
+def bare(text: str) -> str:
+    """Removes thoughts, and the fence around an answer that is a block of code."""
+    text = without_thoughts(text).strip()
+    fenced = _FENCED.fullmatch(text)
+    return fenced[1] if fenced else text

@@ -23,6 +23,7 @@ import structlog
 
 import actors
 import adapters.tools
+import channels
 from actors.sandbox import Limits
 from adapters import toolbox
 from core import plugins
@@ -93,7 +94,7 @@ class Parts(TypedDict):
     threads: Threads
     intake: Intake
     subagents: Intake
-    """Of the conversations of subagents."""
+    """Those of the conversations of subagents."""
     views: Views
     home: Path
     poster: Poster
@@ -107,7 +108,7 @@ class Parts(TypedDict):
     traced: Callable[..., Any]
     outcome: Outcome
     settings: Mapping[str, Any]
-    """Those of `installed.<name of the actor>`."""
+    """The settings of `installed.<name of the actor>`."""
 
 
 @asynccontextmanager
@@ -374,16 +375,18 @@ def _load(running: System, source: ConfigSource, options: Options, provider: San
     }
     callbacks.callbacks(source.current())  # what is on and not complete is an error now, not at the first run
     classes = actor_classes(source.current().actors)
-    wanted = options.actors or tuple(classes)
-    if unknown := [name for name in wanted if name not in classes]:
+    names = options.actors or tuple(classes)
+    if unknown := [name for name in names if name not in classes]:
         raise Invalid(f"--actors: {', '.join(unknown)} unknown; there are: {', '.join(sorted(classes))}")
-    given = source.current().installed
-    made = [construct(classes[name], {**parts, "settings": reveal(given.get(name, {}))}) for name in wanted]
+    installed_settings = source.current().installed
+    built = [
+        construct(classes[name], {**parts, "settings": reveal(installed_settings.get(name, {}))}) for name in names
+    ]
     if options.own_process:
         gc.collect()
         gc.freeze()  # some 100 000 objects of imported modules, which the collector need not look at again
         gc.set_threshold(*GC_THRESHOLDS)
-    return made
+    return built
 
 
 class Toolset:
@@ -420,8 +423,8 @@ def load_tools(entries: Sequence[ToolEntry] = (), exclusive: bool | None = None)
     Raises an error for a file that cannot be imported.
     """
     values = [value for module in _modules(adapters.tools) for value in vars(module).values()]
-    found = {id(value): value for value in values if isinstance(value, Tool)}
-    return toolbox.declared([*found.values(), *_installed_tools()], entries, exclusive)
+    tools = {id(value): value for value in values if isinstance(value, Tool)}
+    return toolbox.declared([*tools.values(), *_installed_tools()], entries, exclusive)
 
 
 def _installed_tools() -> Iterator[Tool]:
@@ -457,13 +460,13 @@ def find_actors(configured: Sequence[str]) -> Iterator[type[Actor[Any]]]:
         if hasattr(module, "__path__"):
             module = importlib.import_module(f"{module.__name__}.actor")
         yield from _declared_in(module)
-    for info in pkgutil.iter_modules(importlib.import_module("channels").__path__):
-        if info.ispkg and importlib.util.find_spec(f"channels.{info.name}.channel"):
-            yield from _declared_in(importlib.import_module(f"channels.{info.name}.channel"))
+    for module_file in sorted(Path(channels.__file__).parent.glob("*/channel.py")):
+        yield from _declared_in(importlib.import_module(f"channels.{module_file.parent.name}.channel"))
     for plugin in installed(plugins.ACTORS):
         yield _actor(plugin.value, plugin.place)
     for number, path in enumerate(configured):
-        yield _loaded(partial(_attribute, path), f"actors[{number}]: {path}")
+        place = f"actors[{number}]: {path}"
+        yield _actor(plugins.load(path, place), place)
 
 
 def _declared_in(module: ModuleType) -> Iterator[type[Actor[Any]]]:
@@ -516,51 +519,35 @@ async def sandbox_provider(home: Path, config: Config) -> SandboxProvider:
 def _sandbox_setup(home: Path, config: Config) -> SandboxSetup:
     from core.paths import Mount
 
-    wanted = config.sandbox
-    for mount in wanted.mounts:
+    section = config.sandbox
+    for mount in section.mounts:
         if not os.path.isdir(mount.host_path):
             log.warning("a mount is left out: no such directory, or it cannot be looked at", host_path=mount.host_path)
     skills = Path(config.skills.path) if config.skills.path else Path(__file__).parent.parent / "skills"
     return SandboxSetup(
         home=home,
         skills=skills if os.path.isdir(skills) else None,
-        mounts=[Mount(Path(m.host_path), m.container_path, writable=not m.read_only) for m in wanted.mounts],
-        environment={name: secret.reveal() for name, secret in wanted.environment.items()},
-        network=wanted.network,
-        memory_mb=wanted.memory_mb,
-        max_processes=wanted.max_processes,
-        max_file_mb=wanted.max_file_mb,
+        mounts=[Mount(Path(m.host_path), m.container_path, writable=not m.read_only) for m in section.mounts],
+        environment={name: secret.reveal() for name, secret in section.environment.items()},
+        network=section.network,
+        memory_mb=section.memory_mb,
+        max_processes=section.max_processes,
+        max_file_mb=section.max_file_mb,
         quota={
-            "thread_bytes": wanted.max_thread_mb << 20,
-            "thread_files": wanted.max_thread_files,
-            "user_bytes": wanted.max_user_mb << 20,
-            "user_files": wanted.max_user_files,
+            "thread_bytes": section.max_thread_mb << 20,
+            "thread_files": section.max_thread_files,
+            "user_bytes": section.max_user_mb << 20,
+            "user_files": section.max_user_files,
         },
-        allow_host_bash=wanted.allow_host_bash,
-        settings=reveal(config.installed.get(wanted.provider, {})),
+        allow_host_bash=section.allow_host_bash,
+        settings=reveal(config.installed.get(section.provider, {})),
     )
-
-
-def _loaded(load: Callable[[], object], place: str) -> type[Actor[Any]]:
-    """Returns the actor class that `load` imports. Raises `Invalid`, beginning with `place`."""
-    try:
-        cls = load()
-    except (ImportError, AttributeError, ValueError, Invalid) as error:
-        raise Invalid(f"{place}: {error}") from error
-    except Exception as error:
-        raise Invalid(f"{place}: cannot be imported: {type(error).__name__}: {error}") from error
-    return _actor(cls, place)
 
 
 def _actor(cls: object, place: str) -> type[Actor[Any]]:
     if not (inspect.isclass(cls) and issubclass(cls, Actor)):
         raise Invalid(f"{place}: not an Actor class")
     return cls
-
-
-def _attribute(path: str) -> object:
-    module, _, name = path.partition(":")
-    return getattr(importlib.import_module(module), name)
 
 
 def _modules(package: ModuleType) -> Iterator[ModuleType]:

@@ -48,10 +48,7 @@ class Documents(Actor[FileUploaded]):
             log.info("document not converted", thread=thread_id, reason=str(error))
 
     async def answer(self, request: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
-        try:
-            convert = msgspec.convert(dict(request), Convert)
-        except msgspec.ValidationError as error:
-            raise Invalid(f"documents: {error}") from None
+        convert: Convert = self.parse(request, Convert)
         owned(await self._threads.load(convert.thread), convert.thread, convert.user)
         upload = (await self._uploads.load(convert.thread)).files.get(convert.name)
         settled = await self._settle(convert.thread, convert.name, upload, progress)

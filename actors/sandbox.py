@@ -130,11 +130,9 @@ class Sandbox(Actor[Never]):
         self._provider, self._limits = provider, limits
 
     async def answer(self, request: Mapping[str, Any], progress: Progress) -> Answer:
+        parsed: AnyRequest = self.parse(request, AnyRequest)
         try:
-            parsed: AnyRequest = msgspec.convert(dict(request), type=AnyRequest)
             return await self._do(parsed, await self._provider.acquire(parsed.user, parsed.thread), progress)
-        except msgspec.ValidationError as error:
-            raise Invalid(f"sandbox: {error}") from error
         except Invalid as error:
             raise Invalid(cut_middle(str(error), MAX_ERROR)) from error
 

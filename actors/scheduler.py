@@ -12,8 +12,6 @@ from core.thread.threads import Threads
 from core.user.launch import Launch
 from core.user.schedules import ScheduleCreated, ScheduleFired, ScheduleResumed, ScheduleRevised, SchedulesFired
 
-GRAIN = timedelta(milliseconds=1)
-"""Resolution of timers: a timer is set this much later, so that it is never early."""
 SOON = timedelta(milliseconds=250)
 """Least delay of the next timer, because the clock of the timers may be ahead."""
 
@@ -43,14 +41,14 @@ class Scheduler(Actor[ScheduleCreated | ScheduleRevised | ScheduleResumed | Sche
             case _:
                 schedule = (await self._launch.schedules.load(user)).get(event.schedule)
                 if schedule is not None and (moment := schedule.next) is not None:
-                    await ctx.wake_at(moment + GRAIN, _key(moment))
+                    await ctx.wake_at(moment, _key(moment))
 
     async def wake(self, aggregate: Aggregate, ctx: Context) -> None:
         user, now = aggregate.id, datetime.fromisoformat(ctx.now())
         state = await self._launch.fire(user, now)
         if ahead := [schedule.next for schedule in state.values() if schedule.next]:
             nearest = min(ahead)
-            await ctx.wake_at(max(nearest, now + SOON) + GRAIN, _key(nearest))
+            await ctx.wake_at(max(nearest, now + SOON), _key(nearest))
         await self._launch.cut(user, state)
 
 

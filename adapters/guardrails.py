@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, cast
 
+from core import plugins
 from core.config.load import reveal
 from core.config.settings import Guardrails
 from core.errors import Invalid
@@ -56,15 +56,7 @@ def load(settings: Guardrails) -> Provider | None:
 def _load(use: str) -> Callable[..., Any]:
     """Imports `module:Class` or `module.Class`."""
     place = f"guardrails.provider.use: {use}"
-    module, _, name = use.rpartition(":" if ":" in use else ".")
-    if not module or not name:
-        raise Invalid(f'{place}: not of the form "module:Class"')
-    try:
-        provider = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError) as error:
-        raise Invalid(f"{place}: {error}") from error
-    except Exception as error:
-        raise Invalid(f"{place}: cannot be imported: {type(error).__name__}: {error}") from error
+    provider = plugins.load(use if ":" in use else ":".join(use.rsplit(".", 1)), place)
     if not callable(provider):
         raise Invalid(f"{place}: is no class")
     return cast(Callable[..., Any], provider)

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import importlib
-import importlib.util
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -20,6 +18,7 @@ import structlog
 from core.config.load import Secret
 from core.config.settings import ToolEntry
 from core.errors import Invalid, SikaError
+from core.plugins import load
 from core.tools import Tool, ToolContext
 
 log = structlog.get_logger("sika.tools")
@@ -87,7 +86,7 @@ def of_entry(entry: ToolEntry, number: int) -> Tool:
     if use.startswith("deerflow."):
         raise Invalid(f"{place}: not one of DeerFlow's tools that there are here: {', '.join(_DEER_FLOW)}")
     settings = {**entry.extra, **defaults}
-    value = _load(use, place)
+    value = load(use, place)
     if isinstance(value, Tool):
         tool = _limited(value, settings, place)
     elif callable(value):
@@ -95,27 +94,6 @@ def of_entry(entry: ToolEntry, number: int) -> Tool:
     else:
         raise Invalid(f"{place}: neither a core.tools.Tool nor a function that makes one")
     return dataclasses.replace(tool, group=entry.group or tool.group, deferred=entry.deferred)
-
-
-def _load(use: str, place: str) -> Any:
-    module, _, name = use.partition(":")
-    if not module or not name:
-        raise Invalid(f'{place}: not of the form "module:attribute"')
-    try:
-        return getattr(importlib.import_module(module), name)
-    except ModuleNotFoundError as error:
-        raise Invalid(f"{place}: {_missing(error.name or module)}") from error
-    except AttributeError as error:
-        raise Invalid(f"{place}: {error}") from error
-    except Exception as error:
-        raise Invalid(f"{place}: cannot be imported: {type(error).__name__}: {error}") from error
-
-
-def _missing(absent: str) -> str:
-    package = absent.partition(".")[0]
-    if "." in absent and importlib.util.find_spec(package):
-        return f"there is no module {absent}"
-    return f"there is no module {package}; if it is a package, install it with: pip install {package.replace('_', '-')}"
 
 
 def _construct(factory: Any, settings: Mapping[str, Any], place: str) -> Tool:

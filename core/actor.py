@@ -17,6 +17,8 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any, ClassVar, Generic, Protocol, TypeVar, overload
 
+import msgspec
+
 from core.errors import Invalid
 from core.events import Aggregate, Event, Record
 from core.log.repository import Decision, Repository
@@ -85,6 +87,18 @@ class Context(Protocol):
         """
         ...
 
+    async def state(self) -> Any:
+        """Returns the actor's own state for the aggregate of the event being handled (`Actor.initial`)."""
+        ...
+
+    async def update(self, decision: Callable[[Any], Sequence[Event]]) -> Any:
+        """Appends the events that `decision` returns for the actor's own state; returns the state after them.
+
+        Takes effect once for each event that is handled: a handler that is run again gets the present state, and
+        nothing is decided. In `Actor.wake` there is no such event. `decision` may be called several times.
+        """
+        ...
+
     async def append(self, *events: Event, aggregate: Aggregate | None = None) -> None:
         """Appends, caused by the event being handled: once per aggregate. A second call, or a call of a handler that
         is run again, finds the events of the first and appends nothing. In `Actor.wake` there is no such cause."""
@@ -114,8 +128,9 @@ class Actor(Generic[E]):
 
     Guarantees to `handle`: every event that the subscription and `only` select, at least once, also after crashes.
     Events that this actor already answered with an append are not handled again. Non-guarantees: no order, neither
-    between aggregates nor within an aggregate; no events from before the actor was first run (but see `proof`). A
-    handler that raises is run again with growing pauses; after the last attempt the event goes to the dead letters.
+    between aggregates nor within an aggregate (but see `ordered`); no events from before the actor was first run (but
+    see `proof`). A handler that raises is run again with growing pauses; after the last attempt the event goes to the
+    dead letters.
     """
 
     name: ClassVar[str] = ""
@@ -137,6 +152,30 @@ class Actor(Generic[E]):
     deadline_seconds: ClassVar[float] = 900.0
     """The timeout of `handle` and `wake`; a handler that takes longer has failed."""
 
+    concurrency: ClassVar[int | None] = None
+    """Most events and timers handled at once in a process (default: `runs.max_concurrent`)."""
+
+    ordered: ClassVar[bool] = False
+    """Events of one aggregate are handled one after another, in the order of the log, whichever process handles them.
+
+    Guarantees: an event is handled after those before it were handled or became dead letters. It is run again only
+    before the next. Non-guarantees: a process that was frozen for longer than its lease may finish a handler while
+    another runs it again. An event that fails holds up its aggregate, and others of the same of 16 queues, for its
+    pauses. Timers and redriven dead letters come in turn, but after newer events. Changing it strands wake-ups that
+    wait (`sika actors` lists them).
+    """
+
+    initial: ClassVar[Any] = None
+    """The actor's own state before its first event, if it has one: kept for each aggregate that it handles events of,
+    and folded by `apply` from the events that `Context.update` appends. It is erased when its thread is.
+    """
+
+    @staticmethod
+    def apply(state: Any, event: Event) -> Any:
+        """Returns the state after an event of the actor's own. Pure, and must not change `state`. Events that it does
+        not know leave the state as it is."""
+        raise NotImplementedError
+
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         cls.name = cls.__dict__.get("name") or cls.__module__.rpartition(".")[2]
@@ -151,6 +190,10 @@ class Actor(Generic[E]):
         for selector in cls.only:
             if not isinstance(selector, str) and selector not in cls.subscription:
                 raise Invalid(f"actor {cls.__qualname__}: selects {selector!r}, to which it does not subscribe")
+        if cls.initial is not None and cls.apply is Actor.apply:
+            raise Invalid(f"actor {cls.__qualname__}: has a state; write `apply`, which folds its events")
+        if cls.concurrency is not None and cls.concurrency < 1:
+            raise Invalid(f"actor {cls.__qualname__}: concurrency: at least 1, got {cls.concurrency}")
         if not cls.subscription and cls.handle is not Actor.handle:
             raise Invalid(f"actor {cls.__qualname__}: handles events but subscribes to none; write Actor[EventType]")
 
@@ -162,6 +205,13 @@ class Actor(Generic[E]):
         """Handles a timer (`Context.wake_at`) that has fired for an aggregate. It may fire more than once, and late:
         read the state and decide under the guard. There is no event: `ctx.record` raises `Refused`."""
         raise NotImplementedError
+
+    def parse(self, request: Mapping[str, Any], kind: Any) -> Any:
+        """Converts a request to a type, or to one of a union. Raises `Invalid`, naming the actor and the place."""
+        try:
+            return msgspec.convert(dict(request), type=kind)
+        except msgspec.ValidationError as error:
+            raise Invalid(f"{self.name}: {error}") from error
 
     async def answer(self, request: Mapping[str, Any], progress: Progress) -> Any:
         """Returns the response to a request that changes nothing in the log (`call.<actor>`). Raises `Invalid` to

@@ -41,7 +41,7 @@ from core.thread.usage import steps_of
 
 KIND = "conversation"
 USER = "default"
-"""Whose threads they are where there are no accounts."""
+"""The owner of all threads where there are no accounts."""
 FAILED = "Sorry, that did not work. The run failed: {text}"
 _RUNS = uuid.UUID("0193f4b2-6f0a-7c66-9d8e-2a1f54c3b7e0")
 """The namespace in which the ids of runs are derived from outside messages."""
@@ -67,14 +67,14 @@ class Reply(NamedTuple):
     """`success`, `paused`, `error`, `interrupted` or `rolled_back`."""
     text: str
     questions: Sequence[Any]
-    """What tools ask, if the run is paused."""
+    """The questions of tools, if the run is paused."""
     artifacts: Sequence[str]
     """Paths of files that the run presented."""
     key: str
 
 
 class Receipt(NamedTuple):
-    """What became of a message. `new`: False if the same message was received before."""
+    """The fate of a message. `new`: False if the same message was received before."""
 
     conversation: str
     thread: str
@@ -97,7 +97,7 @@ def fold(records: Iterable[Record], start: Conversation) -> Conversation:
 
 
 class Desk:
-    """What a channel does with messages from outside. One for each channel of a process.
+    """Takes in messages from outside. There is one for each channel of a process.
 
     Guarantees: a message of the same `key` is one run, however often it is received, by whichever process. When
     `receive` returns, the run is in the log and is done whatever happens to this process.
@@ -249,7 +249,7 @@ def reply_of(end: Record, run: Run, state: ThreadState) -> Reply:
 
 
 def _text(messages: Sequence[Json]) -> str:
-    """What was said last to the person since their message: an answer, or a question."""
+    """Returns the last text for the person since their message: an answer, or a question."""
     for message in reversed(messages):
         if message.get("type") == "human":
             return ""
@@ -280,7 +280,7 @@ class _Growing:
         return self._folding.state.runs[self._id]
 
     def is_whole(self) -> bool:
-        """Whether the run has ended."""
+        """Tells whether the run has ended."""
         return not self.run.open
 
     def take(self, batch: Batch) -> bool:

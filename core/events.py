@@ -488,6 +488,70 @@ class ContextCompacted(Event, frozen=True):
     """The author of the summary. Its token usage is in the summary's `usage_metadata`."""
 
 
+Blocker = Literal["none", "missing_evidence", "needs_user_input", "run_failed", "external_wait", "goal_not_met_yet"]
+"""Reasons why a goal is not reached, in the words of DeerFlow's clients."""
+
+
+class GoalSet(Event, frozen=True):
+    """The thread has a goal: runs continue by themselves until it is reached, or paused. Replaces an earlier goal."""
+
+    objective: str
+    by: str
+    max_continuations: int
+    max_no_progress_continuations: int
+    """Continuations in a row without progress after which the goal is paused."""
+    max_tokens: int | None = None
+    """Tokens of its runs after which the goal is paused."""
+
+
+class GoalEvaluated(Event, frozen=True):
+    """A model has read what the envelope's run did for the goal. A continuation follows unless the goal is reached, or
+    paused by the next event.
+    """
+
+    satisfied: bool
+    blocker: Blocker
+    reason: str
+    progressed: bool = True
+    """The run gave a new answer, and a tool worked for it."""
+    answer: str = ""
+    """Short hash of the run's last answer, without differences of space and case."""
+    tokens: int = 0
+    """Tokens of the run."""
+    model: str | None = None
+    request: str | None = None
+    """Short hash of the request for the evaluation."""
+    usage: Json | None = None
+    """`input_tokens`, `output_tokens`, `total_tokens` of the evaluation."""
+
+
+class GoalContinued(Event, frozen=True):
+    """The goal goes on in the envelope's run, whose request follows. `evaluation` is the id of its cause."""
+
+    evaluation: str
+
+
+class GoalPaused(Event, frozen=True):
+    """The goal does not go on by itself. With the blocker `needs_user_input` it does after the person's next run, else
+    when it is set again.
+    """
+
+    reason: str
+    blocker: Blocker = "none"
+
+
+class GoalReached(Event, frozen=True):
+    """The goal is reached, and the thread has none any more."""
+
+    reason: str
+
+
+class GoalCleared(Event, frozen=True):
+    """The goal was given up by the user `by`."""
+
+    by: str
+
+
 class ApprovalRequested(Event, frozen=True):
     """A tool call waits for a person. `digest` binds the answer to the call's arguments; from `deadline` (ISO 8601) on
     it counts as rejected.
@@ -500,7 +564,7 @@ class ApprovalRequested(Event, frozen=True):
     digest: str
     text: str = ""
     allowed: list[str] = []
-    """Of `approve`, `edit`, `reject`."""
+    """Decisions: some of `approve`, `edit`, `reject`."""
     deadline: str | None = None
 
 

@@ -113,12 +113,17 @@ def beginning(*, untitled: bool) -> frozenset[str]:
     return frozenset((UNTITLED,)) if untitled else frozenset()
 
 
-def labels(request: RunRequested, used_tools: bool) -> frozenset[str]:
+GOAL = "goal"
+"""The thread of the run has a goal, for which its end counts."""
+
+
+def labels(request: RunRequested, used_tools: bool, *, goal: bool = False) -> frozenset[str]:
     """Returns the labels of a run's end, by which actors select ends (`Actor.only`)."""
     facts = {
         WEBHOOK: bool(request.webhook),
         TEMPORARY: request.on_completion == "delete",
         CHANNEL: request.origin is not None,
         USED_TOOLS: used_tools,
+        GOAL: goal,
     }
     return frozenset(label for label, holds in facts.items() if holds)

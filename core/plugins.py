@@ -1,4 +1,4 @@
-"""What installed packages add to the server: the objects that their entry points name, one group for each kind.
+"""Extensions from installed packages: the objects that their entry points name, one group for each kind.
 
     [project.entry-points."sika.actors"]
     praise = "my_package:Praise"
@@ -9,7 +9,9 @@ Nothing else is to be registered: a package that is installed takes part, and on
 from __future__ import annotations
 
 import functools
+import importlib
 import importlib.metadata
+import importlib.util
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar
@@ -57,6 +59,14 @@ def with_settings(make: Callable[..., T], settings: Mapping[str, Any]) -> T:
     return make(settings=settings) if "settings" in inspect.signature(make).parameters else make()
 
 
+def load(path: str, place: str) -> Any:
+    """Imports `module:attribute`. Raises `Invalid`, beginning with `place`."""
+    module, _, name = path.partition(":")
+    if not module or not name:
+        raise Invalid(f'{place}: not of the form "module:attribute"')
+    return _imported(lambda: getattr(importlib.import_module(module), name), place)
+
+
 def load_events() -> Iterator[Invalid]:
     """Imports the event types of installed packages, so that logs that hold them can be read. Yields what cannot be
     imported: its events stay opaque.
@@ -77,9 +87,23 @@ def _place(entry: importlib.metadata.EntryPoint) -> str:
 
 
 def _load(entry: importlib.metadata.EntryPoint) -> Any:
+    return _imported(entry.load, _place(entry))
+
+
+def _imported(load: Callable[[], Any], place: str) -> Any:
     try:
-        return entry.load()
+        return load()
+    except ModuleNotFoundError as error:
+        raise Invalid(f"{place}: {missing(error.name or str(error))}") from error
     except (ImportError, AttributeError, ValueError, Invalid) as error:
-        raise Invalid(f"{_place(entry)}: {error}") from error
+        raise Invalid(f"{place}: {error}") from error
     except Exception as error:
-        raise Invalid(f"{_place(entry)}: cannot be imported: {type(error).__name__}: {error}") from error
+        raise Invalid(f"{place}: cannot be imported: {type(error).__name__}: {error}") from error
+
+
+def missing(module: str) -> str:
+    """Returns why a module cannot be imported: its package is not installed, or has no such module."""
+    package = module.partition(".")[0]
+    if "." in module and importlib.util.find_spec(package):
+        return f"there is no module {module}"
+    return f"there is no module {package}; if it is a package, install it with: pip install {package.replace('_', '-')}"

@@ -48,7 +48,7 @@ class End(NamedTuple):
 
 
 class View(Protocol):
-    """What a policy sees of the run, and may do to it.
+    """The run as a policy sees it, and may change it.
 
     Guarantees: `state` is the thread as of now, with everything that was recorded. Non-guarantees: a hook runs once; a
     run that is resumed after a crash comes by again, so facts are recorded at least once.

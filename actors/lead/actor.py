@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -33,6 +33,9 @@ from core.config.settings import Guardrails
 from core.errors import SikaError
 from core.events import Json, SubagentCompleted, ToolCompleted
 from core.log.store import EventLog
+from core.memory import inject
+from core.memory.facts import Memories, memory_id
+from core.memory.search import Searches
 from core.ports.guardrails import Provider
 from core.ports.images import Images
 from core.thread.ledger import Ledgers, Today
@@ -49,7 +52,7 @@ log = structlog.get_logger("sika.lead")
 KEPT_TOOLS = 1024
 """Size of the cache of LangChain tools. Each change of the configuration makes new ones."""
 STOP_SECONDS = 15.0
-"""How long a run that stops waits for its subagents."""
+"""Time that a stopping run waits for its subagents."""
 LoadGuardrails = Callable[[Guardrails], Provider | None]
 """Returns the provider that the settings name. Raises `Invalid`."""
 POLICIES_EFFECTS: dict[str, Effect] = {"write_todos": "pure", "tool_search": "pure"}
@@ -103,6 +106,8 @@ class Lead(RunActor):
         self._images = images
         self._guardrails = guardrails
         self._planner = Planner(config, models, tools, agents.aggregates(log), home)
+        self._memories = Memories(log, actor=self.name)
+        self._searches = Searches()
         self._compiled = CompiledAgents()
         self._as_langchain: OrderedDict[int, tuple[Tool, BaseTool]] = OrderedDict()
         self._cache = MessageCache()
@@ -115,8 +120,20 @@ class Lead(RunActor):
             facts["agent"] = setup.agent.name
         if run.attempt > 1 or not run.request.input or self._uploads is None:
             return Prepared(setup, facts)
-        added = await preparation.prepare(run.id, run.request, run.state, run.thread_id, self._uploads)
+        recall = partial(self._recalled, setup, run.state.user)
+        added = await preparation.prepare(run.id, run.request, run.state, run.thread_id, self._uploads, recall)
         return Prepared(setup, facts | {"prepared": added})
+
+    async def _recalled(self, setup: RunSetup, user: str, text: str, before: Sequence[str]) -> Json | None:
+        """Returns references to what the agent is told of its memory of the user."""
+        settings = setup.config.memory
+        if not settings.injection_enabled or setup.options.bootstrap:
+            return None
+        agent = setup.agent.name if setup.agent else None
+        memory = await self._memories.of(user, agent)
+        hits = await self._searches.relevant(memory_id(user, agent), memory, text)
+        refs = inject.chosen(memory, hits, before, settings.max_injection_tokens, settings.order)
+        return inject.reference(memory, refs, agent) if refs else None
 
     async def perform(self, run: OwnedRun, prepared: Prepared[RunSetup]) -> None:
         setup = prepared.setup
@@ -224,7 +241,7 @@ class Lead(RunActor):
             names = chosen(setup.config, *preferred, setup.model)
             return [(name, self._models.get(name, thinking=False, reasoning_effort=None)) for name in names]
 
-        return Ports(self._images, self._guardrails(setup.config.guardrails), summaries)
+        return Ports(self._images, self._guardrails(setup.config.guardrails), summaries, self._memories.of)
 
     def _candidate(self, name: str, setup: RunSetup) -> Candidate:
         options = setup.options

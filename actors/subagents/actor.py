@@ -12,6 +12,7 @@ caller, answerer or subagent is replaced by another, which begins from the logs.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -41,7 +42,7 @@ from core.thread.usage import by_model, of_subagents, together, tokens_of_thread
 ATTEND_SECONDS = 600.0
 """After so long a question is answered with None, and asked again: answers have a deadline."""
 STOP_SECONDS = 30.0
-"""How long the end of a subagent is waited for that was asked to stop."""
+"""Time for a subagent to end that was asked to stop."""
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True, tag_field="op"):
@@ -117,8 +118,13 @@ class Subagents(Lead):
 
     def _live(self, setup: RunSetup, run: OwnedRun) -> Turn:
         turn = super()._live(setup, run)
-        turn.above = partial(self._above, run.state)
+        turn.call, turn.above = partial(self._calling_out, run), partial(self._above, run.state)
         return turn
+
+    async def _calling_out(self, run: OwnedRun, actor: str, request: Mapping[str, Any], progress: Progress) -> Any:
+        """Calls an actor. A run that waits for its own subagents does not keep a slot that they need."""
+        with run.idle() if actor == self.name else nullcontext():
+            return await self._call(actor, request, progress)
 
     async def _above(self, state: ThreadState) -> Callers:
         """Returns what a subagent's callers used, without what it has reported to them."""
@@ -161,7 +167,12 @@ class Subagents(Lead):
         with log.listen(aggregate) as listener:
             state, run = await call.calling()
             if call.subagent not in run.subagents or not (await self._intake.threads.load(call.subagent)).runs:
-                role = await self._planner.role(state.user, task.name, run.request)
+                try:
+                    role = await self._planner.role(state.user, task.name, run.request)
+                except (Invalid, NotFound) as error:
+                    if call.subagent not in run.subagents:
+                        raise
+                    return await call.failed(f"it was not begun in time: {error}")
                 depth = 1 + int(state.metadata["depth"] if call.callers.kind == SUBAGENT else 0)
                 most = self._config.current().subagents.max_depth
                 await call.begin(task, role, depth, nested=depth < most)

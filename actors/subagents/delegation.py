@@ -29,7 +29,7 @@ log = structlog.get_logger("sika.subagents")
 
 ACTOR = WORKERS[SUBAGENT]
 RECHECK_SECONDS = 15.0
-"""How often it is looked whether a silent subagent has a wake-up, and whether its caller still waits."""
+"""Interval of checks that a silent subagent has a wake-up, and that its caller still waits."""
 QUEUE_SECONDS = 60.0
 """A subagent that is not begun so long after its own time limit is given up."""
 
@@ -56,7 +56,7 @@ class Call:
     id: str
     subagent: str
     intake: Intake
-    """Of subagents."""
+    """The commands on subagents."""
 
     # ── the caller's log ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -93,6 +93,9 @@ class Call:
     async def completed(self, event: SubagentCompleted) -> SubagentCompleted:
         await self._state(lambda run, known: [event] if known and not known.ended else [])
         return event
+
+    async def failed(self, error: str) -> SubagentCompleted:
+        return await self.completed(SubagentCompleted(call_id=self.id, status="failed", error=error))
 
     # ── the subagent's log ──────────────────────────────────────────────────────────────────────────────────────────
 

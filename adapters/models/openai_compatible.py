@@ -24,7 +24,7 @@ _WAYS = frozenset({"http_client", "http_async_client", "http_socket_options", "o
 CACHED_CHARACTERS = 32 << 20
 """Limit of the text of the messages whose wire form is cached."""
 MESSAGE_CHARACTERS = 1000
-"""What a message counts for besides its text."""
+"""Characters that a message counts for besides its text."""
 
 
 class OpenAICompatible(ChatOpenAI):

@@ -77,4 +77,4 @@ async def timed(source: AsyncIterable[T], timeout: float | None, *, model_name: 
             yield chunk
 
 
-base._astream_with_chunk_timeout = timed  # type: ignore[assignment]
+base._astream_with_chunk_timeout = timed  # type: ignore[attr-defined]

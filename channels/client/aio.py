@@ -210,6 +210,21 @@ class AsyncSikaClient:
         path = f"{_thread(thread_id)}/approvals/{quote(approval_id, safe='')}"
         return _object(await self._json("POST", path, dict(decision), safe=True))
 
+    async def get_goal(self, thread_id: str) -> Json | None:
+        """Returns the goal of a thread: `{objective, status, continuation_count, max_continuations, …}`; None if it has
+        none, or has reached it.
+        """
+        return _goal(await self._json("GET", f"{_thread(thread_id)}/goal"))
+
+    async def set_goal(self, thread_id: str, objective: str, *, max_continuations: int | None = None) -> Json | None:
+        """Sets the goal of a thread, which may be new. It counts from the thread's next run on: send a message."""
+        body = {"objective": objective, "max_continuations": max_continuations}
+        return _goal(await self._json("PUT", f"{_thread(thread_id)}/goal", body, safe=True))
+
+    async def clear_goal(self, thread_id: str) -> None:
+        """Gives the goal of a thread up."""
+        await self._json("DELETE", f"{_thread(thread_id)}/goal", safe=True)
+
     async def reset_agent(self) -> None:
         """Does nothing: every run uses the current configuration of its agent."""
 
@@ -486,6 +501,11 @@ def _rows(answer: Any) -> list[Json]:
     if not isinstance(answer, list):
         raise unexpected(answer)
     return [_object(row) for row in answer]
+
+
+def _goal(answer: Any) -> Json | None:
+    goal = _object(answer)["goal"]
+    return None if goal is None else _object(goal)
 
 
 def _thread(thread_id: str) -> str:

@@ -119,6 +119,9 @@ class SikaClient:
     get_run = _waiting(AsyncSikaClient.get_run)
     list_runs = _waiting(AsyncSikaClient.list_runs)
     decide = _waiting(AsyncSikaClient.decide)
+    get_goal = _waiting(AsyncSikaClient.get_goal)
+    set_goal = _waiting(AsyncSikaClient.set_goal)
+    clear_goal = _waiting(AsyncSikaClient.clear_goal)
     reset_agent = _waiting(AsyncSikaClient.reset_agent)
 
     list_threads = _waiting(AsyncSikaClient.list_threads)

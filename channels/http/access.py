@@ -1,4 +1,4 @@
-"""Who may: every request is somebody's before a handler sees it, and somebody's who may do that.
+"""Authentication and authorization: every request has a principal with the route's scope before a handler sees it.
 
 Without accounts everybody is the local user. With them, a request that is not for a public route shows the token of
 our own processes, an API key (or the token of a session) in a header, or the session cookie of a browser; in that
@@ -18,10 +18,10 @@ from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from channels.http.accounts import cookies
-from channels.http.bodies import plain
 from channels.http.call import Call
 from channels.http.errors import Forbidden, answer
 from channels.http.live import PRINCIPAL, Services
+from channels.http.parsing import plain
 from channels.http.routes import ROUTE, Handler, Route
 from channels.http.shapes import Refusal, Unauthorized
 from channels.http.traces import traced
@@ -43,7 +43,7 @@ log = structlog.get_logger("sika.http")
 INTERNAL_HEADERS = ("X-Sika-Internal-Token", "X-DeerFlow-Internal-Token")
 USER_HEADER = "X-Sika-User"
 EXPIRY_SECONDS = 30.0
-"""How often open answers are checked for sessions and keys that have expired meanwhile."""
+"""Interval at which open responses are checked for expired sessions and keys."""
 PAUSE_SECONDS = 1.0
 """Until the accounts are read again, if they could not be."""
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -94,7 +94,7 @@ class Gate:
 
     @property
     def accounts(self) -> bool:
-        """Whether one must sign in. Turned on it is at once; turned off only by a restart: perhaps other machines
+        """Tells whether one must sign in. Turned on it is at once; turned off only by a restart: perhaps other machines
         reach us.
         """
         return self._forced or self._config().auth.enabled
@@ -119,7 +119,7 @@ class Gate:
             log.warning("accounts not read", error=str(error))
 
     async def admit(self, request: web.Request, route: Route) -> Entry | None:
-        """Who it is, if they may; None on a public route. Raises `Unauthenticated`, `Forbidden`, `TooMany`."""
+        """Returns the principal; None on a public route. Raises `Unauthenticated`, `Forbidden`, `TooMany`."""
         if route.public or (route.opened is not None and route.opened(self._config())):
             return None if self.accounts else Entry(LOCAL)
         entry = await self._identify(request)

@@ -99,7 +99,7 @@ class ResumeEntry(msgspec.Struct, rename="camel"):
     interrupt_id: str
     status: Literal["resolved", "cancelled"]
     payload: Any = None
-    """What the tool that asked is given; null if it is cancelled."""
+    """The answer to the tool that asked; null if it is cancelled."""
 
 
 class RunAgentInput(msgspec.Struct, rename="camel", kw_only=True):
@@ -109,7 +109,7 @@ class RunAgentInput(msgspec.Struct, rename="camel", kw_only=True):
     """It is made if there is none."""
     run_id: str
     messages: list[InputMessage]
-    """Those of users, developers and systems that the thread does not know are added. It knows what the agent said."""
+    """Messages of users, developers and systems that the thread does not have are added. It has the agent's own."""
     tools: list[Json] | None = None
     """None: the agent has tools of its own, and cannot call those of an application."""
     resume: list[ResumeEntry] | None = None
@@ -141,11 +141,11 @@ async def run(call: Call, body: RunAgentInput) -> Annotated[web.StreamResponse, 
     return outlet.response
 
 
-async def _admit(call: Call, thread_id: str, run_id: str, wanted: RunAgentInput) -> tuple[ThreadState, Record]:
+async def _admit(call: Call, thread_id: str, run_id: str, body: RunAgentInput) -> tuple[ThreadState, Record]:
     user = call.user
     state = await call.services.commands.state_or_empty(user, thread_id)
     request = RunRequested(
-        input=_input(wanted.messages, state), context={"user_id": user}, on_disconnect="cancel", resume=_resume(wanted)
+        input=_input(body.messages, state), context={"user_id": user}, on_disconnect="cancel", resume=_resume(body)
     )
     if not state.exists:
         metadata = {"graph_id": DEFAULT, "assistant_id": assistant_id(DEFAULT)}
@@ -153,10 +153,10 @@ async def _admit(call: Call, thread_id: str, run_id: str, wanted: RunAgentInput)
     return await request_run(call, thread_id, run_id, request)
 
 
-def _resume(wanted: RunAgentInput) -> Resume | None:
-    if not wanted.resume:
+def _resume(body: RunAgentInput) -> Resume | None:
+    if not body.resume:
         return None
-    return Resume(value={entry.interrupt_id: entry.payload for entry in wanted.resume})
+    return Resume(value={entry.interrupt_id: entry.payload for entry in body.resume})
 
 
 def _input(messages: Sequence[InputMessage], state: ThreadState) -> Json | None:
@@ -164,14 +164,14 @@ def _input(messages: Sequence[InputMessage], state: ThreadState) -> Json | None:
     return {"messages": [_taken(message) for message in new]} if new else None
 
 
-def _taken(given: InputMessage) -> Message:
+def _taken(message: InputMessage) -> Message:
     """A client's message in the form of the log. Raises `BadRequest`."""
-    content = given.content
+    content = message.content
     if isinstance(content, list):
         content = [_part(part) for part in content]
     elif not isinstance(content, str):
-        raise BadRequest(f"messages: the content of {given.id[:80]!r} must be text or a list of parts")
-    return {"type": _ROLES[given.role], "id": given.id, "content": content}
+        raise BadRequest(f"messages: the content of {message.id[:80]!r} must be text or a list of parts")
+    return {"type": _ROLES[message.role], "id": message.id, "content": content}
 
 
 def _part(part: Any) -> Json:
@@ -229,7 +229,7 @@ class Events:
         self._run_id = run_id
         self._reader = Reader()
         self._open: dict[tuple[Part, int], str] = {}
-        """What is being streamed, by part of the message."""
+        """The streamed parts of the message."""
         self._ahead: Ahead[Preview] = Ahead()
 
     def audible(self) -> list[Run]:
@@ -319,7 +319,7 @@ class Events:
                 yield self._ended("RUN_ERROR", message=event.text or event.error, code=event.error)
                 return
             case RunPaused() if event.interrupts:
-                outcome = {"type": "interrupt", "interrupts": [_interrupt(asked) for asked in event.interrupts]}
+                outcome = {"type": "interrupt", "interrupts": [_interrupt(interrupt) for interrupt in event.interrupts]}
             case RunCancelled() | RunRolledBack():
                 outcome = {"type": "cancelled"}
         yield self._ended("RUN_FINISHED", **self._names, outcome=outcome)
@@ -375,15 +375,15 @@ class Events:
         return _event("STATE_SNAPSHOT", snapshot=values)
 
 
-def _interrupt(asked: Interrupt) -> Json:
+def _interrupt(pending: Interrupt) -> Json:
     """The question is the message if it is text, and whole in the metadata."""
-    value = asked.value
+    value = pending.value
     text = value if isinstance(value, str) else value.get("question") if isinstance(value, dict) else None
-    interrupt: Json = {"id": asked.id, "reason": "input_required", "metadata": {"value": value}}
+    interrupt: Json = {"id": pending.id, "reason": "input_required", "metadata": {"value": value}}
     if isinstance(text, str):
         interrupt["message"] = text
-    if asked.call_id is not None:
-        interrupt["toolCallId"] = asked.call_id
+    if pending.call_id is not None:
+        interrupt["toolCallId"] = pending.call_id
     return interrupt
 
 

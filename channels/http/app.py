@@ -16,6 +16,7 @@ from aiohttp import web
 
 from channels.http import (
     access,
+    actors,
     agui,
     auth,
     connections,
@@ -47,7 +48,7 @@ __all__ = ["Services", "build", "serve"]
 STOP_SECONDS = 5.0
 
 PACKAGES = (deerflow, langgraph, langgraph_events)
-MODULES = (agui, auth, metrics, native, openapi, pages)
+MODULES = (actors, agui, auth, metrics, native, openapi, pages)
 """Where the routes are: modules have a `ROUTES`, and all modules of a package are looked at."""
 
 
@@ -164,13 +165,13 @@ ROUTES = Routes(public=True, tag="server")
 
 @ROUTES("GET", "/health", mounts=ROOT)
 async def health(call: Call) -> dict[str, str]:
-    """Whether the server answers. It lives then; whether it can take work is another question (`/ready`)."""
+    """Tell that the server lives. `/ready` tells whether it can take work."""
     return {"status": "healthy", "service": "sika", "version": call.services.version}
 
 
 @ROUTES("GET", "/ready", mounts=ROOT, answers={503: Ready})
 async def ready(call: Call) -> Reply[Ready]:
-    """Whether the server can take work, and what is missing: the log stores, the workers are loaded, the views are
+    """Tell whether the server can take work, and what is missing: the log stores, the workers are loaded, the views are
     current, the configuration can be read.
     """
     missing = await call.services.missing()
@@ -181,7 +182,7 @@ async def ready(call: Call) -> Reply[Ready]:
 
 @ROUTES("GET", "/ok", mounts=("", *MOUNTS))
 async def ok() -> dict[str, bool]:
-    """Whether the server answers, as LangGraph's clients ask it."""
+    """Tell that the server lives, as LangGraph's clients ask it."""
     return {"ok": True}
 
 

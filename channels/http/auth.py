@@ -17,11 +17,11 @@ from aiohttp.http import HttpProcessingError
 from channels.http.access import ENTRY, GATE, Gate, presented, unauthenticated
 from channels.http.accounts import cookies
 from channels.http.accounts.oidc import Oidc, Pending, Rejection, UnknownProvider
-from channels.http.bodies import plain
 from channels.http.call import Call
 from channels.http.endpoint import Reply, Routes
 from channels.http.errors import Forbidden
 from channels.http.guard import SEEN
+from channels.http.parsing import plain
 from channels.http.routes import API, Form, Handler
 from channels.http.shapes import Unauthorized
 from core.config.settings import OidcProvider
@@ -224,7 +224,7 @@ async def logout(call: Call) -> Annotated[web.Response, Note]:
 
 @ROUTES("GET", f"{_A}/me")
 async def me(call: Call) -> Annotated[web.Response, User]:
-    """Who is signed in. A browser that lost its CSRF token gets another."""
+    """The account that is signed in. A browser that lost its CSRF token gets another."""
     gate, principal = call.request.app[GATE], call.principal
     account = (await gate.directory.accounts()).by_id.get(principal.user) if principal is not LOCAL else None
     if account is None:
@@ -242,7 +242,7 @@ async def me(call: Call) -> Annotated[web.Response, User]:
 
 @ROUTES("GET", f"{_A}/setup-status", public=True)
 async def setup_status(call: Call) -> Reply[Setup]:
-    """Whether the first administrator is still to be made."""
+    """Tells whether the first administrator is still to be made."""
     gate = call.request.app[GATE]
     needed = gate.accounts and not (await gate.directory.accounts()).has_admin
     return Reply(Setup(needed), headers={"Cache-Control": "no-store" if needed else SETUP_CACHE})
@@ -254,8 +254,8 @@ async def setup_status(call: Call) -> Reply[Setup]:
 @ROUTES("GET", f"{_A}/providers", public=True)
 async def providers(call: Call) -> Providers:
     """The identity providers that one can sign in with."""
-    found = call.config.auth.oidc if call.request.app[GATE].accounts else ()
-    return Providers([Provider(one.name, one.display_name or one.name) for one in found])
+    providers = call.config.auth.oidc if call.request.app[GATE].accounts else ()
+    return Providers([Provider(entry.name, entry.display_name or entry.name) for entry in providers])
 
 
 @ROUTES("GET", f"{_A}/oauth/{{provider}}", headers={"Location": "The identity provider"}, **_ELSEWHERE)

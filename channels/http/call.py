@@ -1,4 +1,4 @@
-"""What endpoints are given of a request: the call itself, and the thread or run that its path names."""
+"""The parameters of endpoints: the call itself, and the thread or run that its path names."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Call:
 
     @property
     def user(self) -> str:
-        """Whose things the call is about: everything it makes is theirs, and everything else does not exist for it."""
+        """The user of the call, who owns all that it creates; things of others do not exist for it."""
         return self.principal.user
 
     @property

@@ -31,7 +31,7 @@ IDLE_SECONDS = 75.0
 """Longer than proxies keep connections: they, and not we, close one that is about to be used again."""
 BODY_RATE = 500
 TICKS = 8
-"""How often a body that is arriving is looked at within its first deadline."""
+"""Checks of an arriving body within its first deadline."""
 QUIET_SECONDS = 60.0
 """Between two lines about addresses with too many connections."""
 _LATE = b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
@@ -123,7 +123,7 @@ class Connection(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """What cannot be read as HTTP is no defect of ours: one line, and no more than that in the usual log."""
+        """Logs malformed HTTP in one line: it is no defect of the server."""
         if status != 400:
             return super().handle_error(request, status, exc, message)
         text = (message or "").partition("\n")[0].strip(" :") or "it is no HTTP"

@@ -31,8 +31,8 @@ from typing import Annotated, Any, Generic, Literal, NamedTuple, TypeVar, Union,
 import msgspec
 from aiohttp import web
 
-from channels.http.bodies import decode, plain
 from channels.http.call import Call
+from channels.http.parsing import decode, plain
 from channels.http.routes import PAGING, Handler, Param, Route
 from core.errors import Invalid
 
@@ -190,7 +190,7 @@ def _result(hint: Any) -> tuple[int, dict[int, Any], Mapping[str, str]]:
 
 
 def _depends(hint: Any) -> Depends | None:
-    """How a parameter is resolved from the call, if it is."""
+    """Returns how a parameter is resolved from the call; None if it is not."""
     if hasattr(hint, "of_call"):
         return Depends(hint.of_call, getattr(hint, "errors", ()))
     return next((extra for extra in _plain(hint)[1] if isinstance(extra, Depends)), None)
@@ -199,7 +199,7 @@ def _depends(hint: Any) -> Depends | None:
 def _param(name: str, hint: Any, default: Any) -> Param:
     kind, extras = _plain(hint)
     if get_origin(kind) in (Union, UnionType):  # what is not sent is None
-        kind, more = _plain(next(one for one in get_args(kind) if one is not NoneType))
+        kind, more = _plain(next(member for member in get_args(kind) if member is not NoneType))
         extras += more
     metas = [extra for extra in extras if isinstance(extra, msgspec.Meta)]
     header = next((extra.name for extra in extras if isinstance(extra, Header)), None)

@@ -9,7 +9,7 @@ from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from channels.http import guard, traces
-from channels.http.bodies import plain
+from channels.http.parsing import plain
 from channels.http.routes import Handler
 from core.config.redaction import redactor
 from core.errors import Conflict, Invalid, NotFound, Refused, SikaError, Unavailable
@@ -17,7 +17,7 @@ from core.errors import Conflict, Invalid, NotFound, Refused, SikaError, Unavail
 log = structlog.get_logger("sika.http")
 
 RETRY_SECONDS = 2
-"""What a 503 tells the client to wait."""
+"""`Retry-After` of a 503."""
 
 
 class BadRequest(Invalid):

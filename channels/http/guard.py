@@ -1,4 +1,4 @@
-"""Who may knock: where a request comes from, and whether it may come from there.
+"""The origin of requests: address, scheme and site, and the rules for them.
 
 Three attacks matter. *Cross-site requests*: a page anywhere can send simple POSTs to 127.0.0.1, or to a server that its
 reader is signed in to; browsers name its `Origin`, so state-changing requests of foreign origins are refused. *DNS
@@ -31,7 +31,7 @@ ORIGIN: web.RequestKey[str] = web.RequestKey("origin", str)
 """Set on requests of configured foreign origins: streamed responses need it before they are returned."""
 
 SHARED: web.RequestKey[bool] = web.RequestKey("shared", bool)
-"""Whether a page of a configured foreign origin asks, or shows what is asked for: `<img>` sends no `Origin`."""
+"""True if a page of a configured foreign origin asks, or shows what is asked for: `<img>` sends no `Origin`."""
 
 EXPOSED = "Content-Location, Location, Retry-After, X-Pagination-Total, X-Pagination-Next, X-Trace-Id"
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -50,7 +50,7 @@ class Rejected(Exception):
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address to bind to is reachable from this machine only."""
+    """Tells whether an address to bind to is reachable from this machine only."""
     if host == "localhost":
         return True
     try:
@@ -75,7 +75,7 @@ class Seen(NamedTuple):
 
     @property
     def private(self) -> bool:
-        """Whether nobody on the way can read it: encrypted, or on this machine."""
+        """Tells whether nobody on the way can read it: encrypted, or on this machine."""
         return self.secure or _name(self.page) in _LOOPBACK_NAMES
 
 
@@ -83,7 +83,7 @@ SEEN: web.RequestKey[Seen] = web.RequestKey("seen", Seen)
 
 
 class Rules:
-    """What is accepted.
+    """The rules for requests.
 
     `trusted`: bound to a container network, where peers use addresses and single-label service names. `accounts`:
     whether one must sign in.
@@ -138,7 +138,7 @@ class Rules:
 
 
 def observe(request: web.Request, proxies: Sequence[str]) -> Seen:
-    """What the connection says, or what a trusted proxy says of the one behind it."""
+    """Returns the client's address, scheme and host: of the connection, or as a trusted proxy forwards them."""
     headers, peer = request.headers, _peer(request)
     host = headers.get("Host", "")
     page = (_last(headers.getall("X-Forwarded-Host", [])) if is_loopback(peer) else "") or host
@@ -148,8 +148,8 @@ def observe(request: web.Request, proxies: Sequence[str]) -> Seen:
     chain = [part.strip() for value in headers.getall("X-Forwarded-For", []) for part in value.split(",")]
     listed = _behind(chain, proxies)
     forwarded = request.forwarded
-    said = _behind([hop.get("for", "") for hop in forwarded], proxies)
-    ip = _agreed(listed, said, _behind([headers.get("X-Real-IP", "")], proxies))
+    standard = _behind([hop.get("for", "") for hop in forwarded], proxies)
+    ip = _agreed(listed, standard, _behind([headers.get("X-Real-IP", "")], proxies))
     nearest = forwarded[-1] if forwarded else {}
     scheme = _agreed(_last(headers.getall("X-Forwarded-Proto", [])), nearest.get("proto", "")).lower()
     host = _agreed(_last(headers.getall("X-Forwarded-Host", [])), nearest.get("host", ""))
@@ -172,13 +172,13 @@ def _behind(chain: Sequence[str], proxies: Sequence[str]) -> str:
 
 
 def _agreed(*claims: str) -> str:
-    """What all say who say anything; "" if they contradict each other."""
-    found = {claim for claim in claims if claim}
-    return found.pop() if len(found) == 1 else ""
+    """Returns the value that all claims agree on; "" if they contradict each other."""
+    values = {claim for claim in claims if claim}
+    return values.pop() if len(values) == 1 else ""
 
 
 def _last(values: Sequence[str]) -> str:
-    """Of a header that each proxy may append to, what the nearest one says."""
+    """Returns the nearest proxy's value of a header that each proxy may append to."""
     return values[-1].rpartition(",")[2].strip() if values else ""
 
 
@@ -196,7 +196,7 @@ def _address(text: str) -> str:
 
 @lru_cache(maxsize=1024)
 def trusts(proxies: tuple[str, ...], ip: str) -> bool:
-    """Whether this is the address of a proxy that counts."""
+    """Tells whether this is the address of a proxy that counts."""
     address = _address(ip)
     return bool(address) and any(
         ipaddress.ip_address(address) in ipaddress.ip_network(proxy, strict=False) for proxy in proxies
@@ -204,15 +204,15 @@ def trusts(proxies: tuple[str, ...], ip: str) -> bool:
 
 
 def _changes(request: web.Request) -> bool:
-    """Whether it changes something, or may: a stream can be asked for with its run being cancelled first, and what is
-    said over a WebSocket nobody knows yet.
+    """Tells whether it changes something, or may: a stream can be asked for with its run being cancelled first, and
+    what is said over a WebSocket nobody knows yet.
     """
     upgraded = request.headers.get("Upgrade", "").lower() == "websocket"
     return request.method not in _SAFE_METHODS or "action" in request.query or upgraded
 
 
 def _same(origin: str, secure: bool, host: str) -> bool:
-    """Whether a page of this origin is ours. A proxy that is not configured may hide that we are behind https."""
+    """Tells whether a page of this origin is ours. A proxy that is not configured may hide that we are behind https."""
     scheme, name, port = _place(origin)
     if not name or (scheme == "http" and secure):
         return False

@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from channels.http.bodies import check
 from channels.http.errors import BadRequest
+from channels.http.parsing import check
 from core.events import Json, Message
 from core.ids import uuid7
 from core.thread.messages import RESERVED
@@ -52,16 +52,16 @@ def with_messages(values: Json, where: str) -> Json:
     return {**values, "messages": messages(values["messages"], f"{where}.messages")}
 
 
-def messages(given: Any, where: str) -> list[Message]:
+def messages(value: Any, where: str) -> list[Message]:
     """A list, a single message, or a string."""
-    entries = given if isinstance(given, list) else [given]
+    entries = value if isinstance(value, list) else [value]
     return [_message(entry, f"{where}[{index}]") for index, entry in enumerate(entries)]
 
 
 def _message(entry: Any, where: str) -> Message:
-    given = _unwrapped(entry, where)
-    kind = _type(given, where)
-    identity = given.get("id")
+    fields = _unwrapped(entry, where)
+    kind = _type(fields, where)
+    identity = fields.get("id")
     if identity is not None and not isinstance(identity, str):
         raise BadRequest(f"{where}.id: expected a string, got {type(identity).__name__}")
     message: Message = {"type": kind, "id": identity or uuid7()}
@@ -69,10 +69,10 @@ def _message(entry: Any, where: str) -> Message:
         if not identity:
             raise BadRequest(f"{where}: a remove message needs the id of what it removes")
         return message
-    message["content"] = _content(given.get("content"), kind, where)
+    message["content"] = _content(fields.get("content"), kind, where)
     for field in (*_KEPT, *_KEPT_OF_TYPE.get(kind, ())):
-        if given.get(field):
-            message[field] = given[field]
+        if fields.get(field):
+            message[field] = fields[field]
     _check(message, where)
     if not RESERVED.isdisjoint(message.get("additional_kwargs", ())):
         message["additional_kwargs"] = {k: v for k, v in message["additional_kwargs"].items() if k not in RESERVED}
@@ -95,8 +95,8 @@ def _unwrapped(entry: Any, where: str) -> Json:
     raise BadRequest(f"{where}: expected a message, got {type(entry).__name__}")
 
 
-def _type(given: Json, where: str) -> str:
-    named = given.get("role") or given.get("type")
+def _type(message: Json, where: str) -> str:
+    named = message.get("role") or message.get("type")
     if not isinstance(named, str):
         raise BadRequest(f"{where}: a message needs a role or a type")
     kind = _TYPES.get(named) or _TYPES.get(named.removesuffix("Chunk").removesuffix("Message").lower())
@@ -130,10 +130,10 @@ def _check(message: Message, where: str) -> None:
         raise BadRequest(f"{where}: a tool message needs a tool_call_id")
 
 
-def _calls(given: Any, where: str) -> list[Json]:
-    if not isinstance(given, list):
+def _calls(calls: Any, where: str) -> list[Json]:
+    if not isinstance(calls, list):
         raise BadRequest(f"{where}: expected a list")
-    return [_call(call, f"{where}[{index}]") for index, call in enumerate(given)]
+    return [_call(call, f"{where}[{index}]") for index, call in enumerate(calls)]
 
 
 def _call(call: Any, where: str) -> Json:

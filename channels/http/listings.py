@@ -1,4 +1,4 @@
-"""What all lists of the LangGraph Platform's protocol have in common: filters, order, fields, pages."""
+"""Lists of the LangGraph Platform's protocol: filters, order, fields, pages."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from channels.http.endpoint import Page
 from core.events import Json
 
 Order = Literal["asc", "desc", "ASC", "DESC"]
-"""Of hits; descending by default."""
+"""The order of hits; descending by default."""
 
 
 class Listing(Protocol):
@@ -22,7 +22,7 @@ class Listing(Protocol):
 
 
 def has_all(metadata: Json, required: Mapping[str, Any] | None) -> bool:
-    """Whether the metadata has every required key with that value."""
+    """Tells whether the metadata has every required key with that value."""
     return all(key in metadata and metadata[key] == value for key, value in (required or {}).items())
 
 

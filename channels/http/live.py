@@ -1,4 +1,4 @@
-"""What the application keeps while it runs: services, the followers of open streams, work that outlives a request."""
+"""The application's state: services, the followers of open streams, work that outlives a request."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from core.log.store import EventLog
 from core.memory.facts import Memories
 from core.runtime.readiness import Missing
 from core.runtime.system import System
+from core.runtime.vitals import ProcessReport
 from core.thread.commands import Commands
 from core.thread.follow import Follower, Followers
 from core.thread.intake import Intake
@@ -34,13 +35,15 @@ log = structlog.get_logger("sika.http")
 T = TypeVar("T")
 
 STALLED_SECONDS = 60.0
-"""How long a client may not read before it is disconnected. It can resume."""
+"""Time after which a client that does not read is disconnected. It can resume."""
 PIECE_BYTES = 256 * 1024
 """The most that is written under one such deadline: a big frame on a slow line is not a client that does not read."""
+CATCHING_UP = 4
+"""Clients for which missed facts are read at the same time."""
 AGAIN_SECONDS = 1.0
 """After how long work that is never done is begun again when it failed."""
 ACTOR = "http"
-"""Who decides, in the log."""
+"""The actor of this channel's decisions in the log."""
 DESCRIBED = {DEFAULT: "Plans, uses tools, delegates."}
 """The server's agents."""
 
@@ -54,13 +57,13 @@ async def _nothing() -> Sequence[Missing]:
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """What HTTP needs of the process."""
+    """The parts of the process that HTTP needs."""
 
     log: EventLog
     threads: Threads
     intake: Intake
     subagents: Intake
-    """Of the runs of subagents, on logs of their own."""
+    """The runs of subagents, on logs of their own."""
     commands: Commands
     views: Views
     agents: Rosters
@@ -76,11 +79,13 @@ class Services:
     home: Path
     version: str = "0.1.0"
     missing: Callable[[], Awaitable[Sequence[Missing]]] = _nothing
-    """What keeps the process from taking work (`core.runtime.readiness`)."""
+    """Returns what keeps the process from taking work (`core.runtime.readiness`)."""
+    report: Callable[[], ProcessReport] | None = None
+    """Reports the work of this process's actors."""
 
     @classmethod
     def of(cls, system: System, config: Callable[[], Config], home: Path) -> Services:
-        """What a running system has; `home`: its data directory."""
+        """Returns the services of a running system; `home`: its data directory."""
         agents = Rosters(system.log, actor=ACTOR)
         return cls(
             log=system.log,
@@ -97,6 +102,7 @@ class Services:
             config=config,
             call=system.call,
             home=home,
+            report=system.vitals.report,
         )
 
 
@@ -106,6 +112,8 @@ class Live:
     def __init__(self, services: Services) -> None:
         self.services = services
         self.followers = Followers(services.log)
+        self.catching_up = asyncio.Semaphore(CATCHING_UP)
+        """Held while missed facts are read: others get their turn when all clients return at once."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
@@ -147,19 +155,19 @@ class Live:
         self.background(again())
 
     async def to_its_end(self, work: Coroutine[Any, Any, T]) -> T:
-        """What comes of work that goes on also if its client leaves."""
+        """Returns the result of work that goes on also if its client leaves."""
         done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
         async def run() -> None:
             try:
-                found = await work
+                result = await work
             except Exception as error:
                 if done.cancelled():
                     raise
                 done.set_exception(error)
             else:
                 if not done.cancelled():
-                    done.set_result(found)
+                    done.set_result(result)
 
         self.background(run())
         return await done

@@ -25,10 +25,10 @@ from core.observe.metrics import Family, Metrics
 MEDIA = "text/plain"
 FORMAT = "text/plain; version=0.0.4; charset=utf-8"
 BEAT_SECONDS = 0.5
-"""How often what was heard is counted, and the event loop is looked at."""
+"""Interval at which received metrics are counted, and the event loop is measured."""
 LAG_BEATS = 120
 ASK_SECONDS = 1.0
-"""How long others may take to tell their numbers. Who does not is left out."""
+"""Time for other processes to send their numbers. Late ones are left out."""
 
 
 def _gauge(name: str, text: str, *labels: str) -> Family:
@@ -41,6 +41,12 @@ POSITION = _gauge("sika_log_position", "Sequence of the newest event that this p
 BEHIND = _gauge("sika_views_behind_events", "Events that the read models of this process do not have yet.")
 OPEN = _gauge("sika_runs_open", "Runs that have not ended.", "status")
 BURIED = _gauge("sika_dead_letters", "Wake-ups that were given up and put aside.")
+IN_FLIGHT = _gauge("sika_actor_in_flight", "Wake-ups and requests that this process works on.", "actor")
+HANDLED = _gauge("sika_actor_handled", "Wake-ups and requests that this process worked on since its start.", "actor")
+FAILED = _gauge("sika_actor_failed", "Failed attempts of this process since its start.", "actor")
+RESTARTS = _gauge("sika_actor_restarts", "Restarts of loops of this process after an error.", "actor")
+ACTOR_LAG = _gauge("sika_actor_lag_events", "Events of the log that this process has not dispatched yet.", "actor")
+DURATION = _gauge("sika_actor_duration_seconds", "Duration of the newest 512 pieces of work.", "actor", "quantile")
 
 Values = Mapping[tuple[str, ...], float]
 
@@ -106,6 +112,7 @@ class Meter:
             LAG: _one(max(self._lags, default=0.0)),
             POSITION: _one(log.position),
             BEHIND: _one(max(0, log.position - views.seq)),
+            **self._actors(),
         }
         with suppress(Unavailable, TimeoutError):
             async with asyncio.timeout(ASK_SECONDS):
@@ -114,6 +121,24 @@ class Meter:
             async with asyncio.timeout(ASK_SECONDS):
                 values[BURIED] = _one(await message_count(log.bus, "dlq"))
         return exposition.text(values, numbers.histograms)
+
+    def _actors(self) -> dict[Family, Values]:
+        """Returns the work of this process's actors."""
+        report, position = self._services.report, self._services.log.position
+        actors = report().actors if report else ()
+        return {
+            IN_FLIGHT: {(actor.name,): actor.in_flight for actor in actors},
+            HANDLED: {(actor.name,): actor.handled for actor in actors},
+            FAILED: {(actor.name,): actor.failed for actor in actors},
+            RESTARTS: {(actor.name,): actor.restarts for actor in actors},
+            ACTOR_LAG: {(a.name,): max(0, position - a.position) for a in actors if a.position is not None},
+            DURATION: {
+                (actor.name, quantile): ms / 1000
+                for actor in actors
+                for quantile, ms in (("0.5", actor.p50_ms), ("0.95", actor.p95_ms))
+                if ms is not None
+            },
+        }
 
     async def _open(self) -> Values:
         return {(status,): runs for status, runs in (await self._services.views.open_counts()).items()}

@@ -22,7 +22,7 @@ from core.errors import NotFound
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 ID: Json = {"type": "string", "pattern": "^[A-Za-z0-9_-]{1,128}$"}
-"""What `core.ids.safe_id` accepts: path variables whose names end in `_id`."""
+"""The form that `core.ids.safe_id` accepts: path variables whose names end in `_id`."""
 _TEXT: Json = {"type": "string", "minLength": 1}
 
 _METHODS = ("GET", "PUT", "POST", "DELETE", "OPTIONS", "HEAD", "PATCH")
@@ -51,9 +51,9 @@ _ERRORS: Mapping[int, str] = {
     503: "A part of the system does not answer; try again after `Retry-After` seconds",
 }
 _ALWAYS = (403, 422, 429, 500, 503)
-"""What any route may answer; 401 comes with those that are not public."""
+"""Error statuses of every route; 401 comes with those that are not public."""
 _WITH_BODY = (408, 413, 415)
-"""What routes that take a body may answer besides."""
+"""Error statuses of routes that take a body."""
 _RETRYING = frozenset({429, 503})
 
 _SECURITY: Json = {
@@ -101,18 +101,18 @@ def document(routes: Iterable[Route], version: str) -> Json:
 
 def _operation(route: Route, schemas: _Schemas) -> Json:
     summary, description = _texts(route)
-    found: Json = {"operationId": operation_id(route), "tags": [tag(route)], "summary": summary}
+    operation: Json = {"operationId": operation_id(route), "tags": [tag(route)], "summary": summary}
     if description:
-        found["description"] = description
+        operation["description"] = description
     if parameters := _parameters(route, schemas):
-        found["parameters"] = parameters
+        operation["parameters"] = parameters
     if route.body is not None:
-        found["requestBody"] = _body(route.body, schemas)
-    found["responses"] = _answers(route, schemas)
-    found["security"] = [] if route.public else _security(route)
+        operation["requestBody"] = _body(route.body, schemas)
+    operation["responses"] = _answers(route, schemas)
+    operation["security"] = [] if route.public else _security(route)
     if route.endless:
-        found["x-endless"] = route.endless
-    return found
+        operation["x-endless"] = route.endless
+    return operation
 
 
 def operation_id(route: Route) -> str:
@@ -150,7 +150,7 @@ def _texts(route: Route) -> tuple[str, str]:
 
 
 def _tags(routes: Sequence[Route]) -> list[Json]:
-    """Those that are used, with the first line of their module's docstring."""
+    """Returns the used tags, with the first line of their module's docstring."""
     texts: dict[str, str] = {}
     for route in routes:
         module = sys.modules[route.handler.__module__]
@@ -171,14 +171,14 @@ def _parameters(route: Route, schemas: _Schemas) -> list[Json]:
 
 def _parameter(param: Param, schemas: _Schemas) -> Json:
     default = {"default": param.default} if param.default else {}
-    found: Json = {"name": param.name, "in": param.where, "schema": {**schemas.of(param.type), **default}}
+    parameter: Json = {"name": param.name, "in": param.where, "schema": {**schemas.of(param.type), **default}}
     if param.required:
-        found["required"] = True
+        parameter["required"] = True
     if param.text:
-        found["description"] = param.text
+        parameter["description"] = param.text
     if param.endless:
-        found["x-endless"] = param.endless
-    return found
+        parameter["x-endless"] = param.endless
+    return parameter
 
 
 def _body(body: Any, schemas: _Schemas) -> Json:
@@ -213,9 +213,9 @@ def _security(route: Route) -> list[Json]:
 
 
 def _answers(route: Route, schemas: _Schemas) -> Json:
-    found: dict[int, Json] = {status: _answer(route, status, given, schemas) for status, given in _sent(route)}
-    found |= {status: {"$ref": f"#/components/responses/{status}"} for status in _errors(route)}
-    return {str(status): found[status] for status in sorted(found)}
+    responses: dict[int, Json] = {status: _answer(route, status, content, schemas) for status, content in _sent(route)}
+    responses |= {status: {"$ref": f"#/components/responses/{status}"} for status in _errors(route)}
+    return {str(status): responses[status] for status in sorted(responses)}
 
 
 def _errors(route: Route) -> set[int]:
@@ -224,27 +224,27 @@ def _errors(route: Route) -> set[int]:
 
 
 def _sent(route: Route) -> Iterator[tuple[int, tuple[Any, ...]]]:
-    for status, given in route.answers.items():
-        yield status, () if given is None else given if isinstance(given, tuple) else (given,)
+    for status, content in route.answers.items():
+        yield status, () if content is None else content if isinstance(content, tuple) else (content,)
 
 
-def _answer(route: Route, status: int, given: tuple[Any, ...], schemas: _Schemas) -> Json:
-    found: Json = {"description": HTTPStatus(status).phrase}
+def _answer(route: Route, status: int, content: tuple[Any, ...], schemas: _Schemas) -> Json:
+    response: Json = {"description": HTTPStatus(status).phrase}
     if status < 400 and route.headers:
-        found["headers"] = {
+        response["headers"] = {
             name: {"description": text, "schema": {"type": "string"}} for name, text in route.headers.items()
         }
-    if given:
-        found["content"] = dict(_content(one, schemas) for one in given)
-    return found
+    if content:
+        response["content"] = dict(_content(part, schemas) for part in content)
+    return response
 
 
-def _content(given: Any, schemas: _Schemas) -> tuple[str, Json]:
-    if not isinstance(given, str):
-        return "application/json", {"schema": schemas.of(given)}
-    if given == SSE:
-        return given, {"schema": schemas.of(Frame)}
-    return given, {"schema": {"type": "string"}} if given.startswith("text/") else {}
+def _content(content: Any, schemas: _Schemas) -> tuple[str, Json]:
+    if not isinstance(content, str):
+        return "application/json", {"schema": schemas.of(content)}
+    if content == SSE:
+        return content, {"schema": schemas.of(Frame)}
+    return content, {"schema": {"type": "string"}} if content.startswith("text/") else {}
 
 
 def _all_errors(routes: Iterable[Route]) -> list[int]:
@@ -254,10 +254,10 @@ def _all_errors(routes: Iterable[Route]) -> list[int]:
 def _error(status: int, schemas: _Schemas) -> Json:
     shape = schemas.of(Unauthorized if status == 401 else Error)
     text = _ERRORS.get(status, HTTPStatus(status).phrase)
-    found: Json = {"description": text, "content": {"application/json": {"schema": shape}}}
+    response: Json = {"description": text, "content": {"application/json": {"schema": shape}}}
     if status in _RETRYING:
-        found["headers"] = {"Retry-After": {"description": "Seconds to wait", "schema": {"type": "integer"}}}
-    return found
+        response["headers"] = {"Retry-After": {"description": "Seconds to wait", "schema": {"type": "integer"}}}
+    return response
 
 
 # ── types ────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -276,16 +276,16 @@ class _Schemas:
         self.components = dict(sorted(renamed.items()))
 
     def of(self, kind: Any) -> Json:
-        found: Json = self._schemas[self._types.index(kind)]
-        return found
+        schema: Json = self._schemas[self._types.index(kind)]
+        return schema
 
 
 def _types(route: Route) -> Iterator[Any]:
     yield from (param.type for param in route.query)
     if route.body is not None and not isinstance(route.body, Form):
         yield route.body
-    for _, given in _sent(route):
-        yield from (one for one in given if not isinstance(one, str))
+    for _, content in _sent(route):
+        yield from (kind for kind in content if not isinstance(kind, str))
 
 
 def _short(name: str, taken: Mapping[str, Any]) -> str:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from channels.http.asked import RunBody, check_options, checked, model_names
 from channels.http.call import Call
-from channels.http.kept import storable
+from channels.http.json_limits import storable
+from channels.http.run_request import RunBody, check_options, model_names, run_spec
 from core.egress import check_url
 from core.events import Json
 from core.ids import assistant_id
@@ -21,27 +21,27 @@ async def planned(
     *,
     timing: Timing,
     thread_id: str | None,
-    asked: Json,
+    options: Json,
     run_input: Json | None = None,
     metadata: Json | None = None,
     overlap: Literal["skip", "allow"],
     title: str | None = None,
 ) -> Plan:
-    """Returns a plan whose run is checked as if it were asked for now. `asked`: the fields of a client's request other
-    than the input and the metadata. What it leaves out stays as it is in the plan `before`.
+    """Returns a plan whose run is checked as if it were asked for now. `options`: the fields of a client's request
+    other than the input and the metadata. What it leaves out stays as it is in the plan `before`.
     """
     if before is not None:
-        asked, overlap, title = {**before.asked, **asked}, before.overlap, title or before.title
+        options, overlap, title = {**before.asked, **options}, before.overlap, title or before.title
         run_input = before.job.input if run_input is None else run_input
         metadata = before.job.metadata if metadata is None else metadata
     metadata = metadata or {}
-    for what, name in ((run_input, "input"), (metadata, "metadata"), (asked, "the run")):
+    for what, name in ((run_input, "input"), (metadata, "metadata"), (options, "the run")):
         storable(what, name)
-    assistant = await call.services.assistants.resolve(call.user, asked.get("assistant_id"))
-    fields = {name: value for name, value in asked.items() if name in RunBody.__struct_fields__}
+    assistant = await call.services.assistants.resolve(call.user, options.get("assistant_id"))
+    fields = {name: value for name, value in options.items() if name in RunBody.__struct_fields__}
     body = RunBody(**{**fields, "assistant_id": DEFAULT, "input": run_input, "metadata": metadata})
     check_options(body.config, body.context, model_names(call.config))
-    run = checked(body, call.services.assistants.default, call.user).request
+    run = run_spec(body, call.services.assistants.default, call.user).request
     if run.webhook is not None:
         check_url(run.webhook, "webhook", private=call.config.webhooks.allow_private)
     return Plan(
@@ -50,13 +50,13 @@ async def planned(
             run,
             assistant,
             multitask=body.multitask_strategy or "enqueue",
-            on_completion="delete" if thread_id is None and asked.get("on_run_completed") != "keep" else "keep",
+            on_completion="delete" if thread_id is None and options.get("on_run_completed") != "keep" else "keep",
         ),
         thread=thread_id,
         assistant=assistant.id if assistant.own else None,
         overlap=overlap,
         title=title,
-        asked=asked,
+        asked=options,
     )
 
 

@@ -1,4 +1,4 @@
-"""What a route is: the one table from which the application, its permissions and its OpenAPI document are made.
+"""Routes: the one table from which the application, its permissions and its OpenAPI document are made.
 
 Every module of endpoints has its `ROUTES` (`endpoint.Routes`); `app` lists the modules. Order does not matter: a fixed
 segment of a path goes before a variable one.
@@ -75,9 +75,9 @@ class Route:
     query: tuple[Param, ...] = ()
     errors: tuple[int, ...] = ()
     scope: str = ""
-    """What an API key must have been granted, as `threads:read`; "" for anybody who is signed in."""
+    """The scope that an API key needs, as `threads:read`; "" for anybody who is signed in."""
     public: bool = False
-    """Whether it is answered to anybody."""
+    """True if it is answered to anybody."""
     role: str = ""
     """`admin`: nobody else."""
     mounts: tuple[str, ...] = MOUNTS
@@ -88,7 +88,7 @@ class Route:
     endless: str = ""
     """Why the answer may never end, if so: tests that call everything leave it out."""
     opened: Callable[[Config], bool] | None = None
-    """Whether the configuration makes it public."""
+    """True if the configuration makes it public."""
 
 
 ROUTE: web.RequestKey[Route] = web.RequestKey("route", Route)

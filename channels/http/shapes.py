@@ -71,7 +71,7 @@ class Thread(msgspec.Struct):
     interrupts: dict[str, list[Interrupt]]
     error: Json | None
     problems: list[Problem] | msgspec.UnsetType = msgspec.UNSET
-    """What of the thread's log cannot be read, if there is such: it is passed over."""
+    """Events of the thread's log that cannot be read, if any: they are skipped."""
 
 
 class Checkpoint(msgspec.Struct):
@@ -121,7 +121,7 @@ class Run(msgspec.Struct):
     multitask_strategy: Literal["reject", "enqueue", "interrupt", "rollback"]
     kwargs: Json
     error: Json | msgspec.UnsetType = msgspec.UNSET
-    """Of a failed run: `error` (a class name) and `message`."""
+    """The error of a failed run: `error` (a class name) and `message`."""
 
 
 class AssistantVersion(msgspec.Struct):

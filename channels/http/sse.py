@@ -24,7 +24,7 @@ log = structlog.get_logger("sika.http")
 CONTENT_TYPE = "text/event-stream; charset=utf-8"
 HEARTBEAT = b": heartbeat\n\n"
 BATCH_BYTES = 256 * 1024
-"""How much is gathered for one write when much is ready."""
+"""Bytes that are gathered for one write when more are ready."""
 PAUSE_EVERY = 50
 """Facts that are translated at a time, before others get a turn."""
 _BREAKS = ((b"\xe2\x80\xa8", rb"\u2028"), (b"\xe2\x80\xa9", rb"\u2029"), (b"\xc2\x85", rb"\u0085"))
@@ -57,7 +57,7 @@ class Translator(Protocol):
     """A thread, or one of its runs, in the words of a protocol. Fed with every fact in order, and previews between."""
 
     ended: bool
-    """Whether the last frame has been made."""
+    """True if the last frame has been made."""
 
     def fact(self, record: Record) -> Sequence[Encodable]: ...
 
@@ -89,7 +89,7 @@ async def play(
 
 
 async def _write(outlet: Outlet, items: Iterable[Item], translator: Translator, before: Before | None) -> bool:
-    """Whether the last frame was among them."""
+    """Tells whether the last frame was among them."""
     async for data in gathered(_translated(items, translator, before)):
         await outlet.write(data)
     return translator.ended
@@ -115,7 +115,7 @@ def encoded(frames: Iterable[Encodable]) -> bytes:
 
 
 async def gathered(pieces: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
-    """What is ready, in few writes, and never much of it in memory. Others get their turn in between."""
+    """Writes what is ready in few writes, and holds little of it in memory. Other tasks run in between."""
     ready: list[bytes] = []
     size = count = 0
     async for piece in pieces:

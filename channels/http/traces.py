@@ -18,11 +18,11 @@ _NAME = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
 def name(request: web.Request) -> str:
     """The request's trace: as the client calls it, by `X-Trace-Id` or `traceparent`, else a new one."""
-    given = request.headers.get(TRACE_HEADER, "")
-    if _NAME.fullmatch(given):
-        return given
-    found = parent(request.headers.get(TRACEPARENT))
-    return found.trace if found else secrets.token_hex(16)
+    trace = request.headers.get(TRACE_HEADER, "")
+    if _NAME.fullmatch(trace):
+        return trace
+    traceparent = parent(request.headers.get(TRACEPARENT))
+    return traceparent.trace if traceparent else secrets.token_hex(16)
 
 
 async def answer(request: web.Request, response: web.StreamResponse) -> None:
@@ -30,8 +30,8 @@ async def answer(request: web.Request, response: web.StreamResponse) -> None:
     response.headers[TRACE_HEADER] = request[TRACE]
 
 
-def traced(request: web.Request, wanted: RunRequested) -> RunRequested:
+def traced(request: web.Request, run: RunRequested) -> RunRequested:
     """The run as part of the trace that the request's header names, if it names one (W3C Trace Context)."""
-    given = request.headers.getall(TRACEPARENT, [])
-    found = parent(given[0]) if len(given) == 1 else None
-    return msgspec.structs.replace(wanted, traceparent=str(found)) if found else wanted
+    headers = request.headers.getall(TRACEPARENT, [])
+    traceparent = parent(headers[0]) if len(headers) == 1 else None
+    return msgspec.structs.replace(run, traceparent=str(traceparent)) if traceparent else run

@@ -27,6 +27,7 @@ from core.ids import safe_id, uuid7
 HELP = """\
 /new          begin another thread
 /threads      list the latest threads; /threads N, or an id, goes on with that one
+/goal TEXT    go on by itself until that is reached; /goal shows it, /goal clear gives it up
 /asked        what the agent waits for: asks for it again
 /quit         leave (so does Ctrl-D)
 /help         this list
@@ -34,13 +35,17 @@ HELP = """\
 Tab           completes commands, threads and files; Alt-Enter begins another line
 Ctrl-C        stops the run that is going on, or leaves a question open
 A number      alone, takes that option of the agent's question"""
-COMMANDS = ("/new", "/threads", "/asked", "/quit", "/help")
+COMMANDS = ("/new", "/threads", "/goal", "/asked", "/quit", "/help")
 """Lines that are commands also where an answer is expected."""
 LEFT_OPEN = "(left open: /asked asks again, a message goes on without it)"
 API_KEY = "SIKA_API_KEY"
 """Environment variable: the key for a server with accounts (`sika key create`)."""
 OPEN = ("pending", "running")
 """Statuses of runs that have not ended."""
+JUDGED_SECONDS = 360.0
+"""Deadline of the judgement of a run: more than `goals.timeout_seconds` can be."""
+LOOK_SECONDS = 0.5
+"""Pause between two looks whether a run was judged."""
 OK, FAILED, STOPPED = 0, 1, 130
 
 Json = Mapping[str, Any]
@@ -225,12 +230,51 @@ class Chat:
             case ["/threads", thread]:
                 await self._ask(self.client.describe_thread(safe_id(thread, "/threads")))
                 await self._turn_to(thread)
+            case ["/goal"]:
+                await self._show_goal()
+            case ["/goal", "clear" | "off" | "reset" | "stop"]:
+                if self.thread:
+                    await self._ask(self.client.clear_goal(self.thread))
+                self._screen.notice("no goal")
+            case ["/goal", *_]:
+                await self._pursue(line.removeprefix("/goal").strip())
             case ["/asked"]:
                 await self._look()
                 if not self._waiting and not self._transcript.asks:
                     self._screen.notice("nothing is asked")
             case _:
                 self._screen.line(HELP)
+
+    # ── goals ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _pursue(self, objective: str) -> None:
+        """Sets the thread's goal, begins to work for it, and follows the runs that follow by themselves."""
+        thread = self.thread or uuid7()
+        await self._ask(self.client.set_goal(thread, objective))
+        self.thread = thread
+        status = await self._turn(objective)
+        while status == OK and (run := await self._ask(self._continuation(thread))):
+            status = await self._follow(self.client.join(thread, run), run)
+        await self._show_goal()
+
+    async def _continuation(self, thread: str) -> str | None:
+        """Returns the run that follows the last one once it is requested; None if none does."""
+        with anyio.move_on_after(JUDGED_SECONDS):
+            while (goal := await self.client.get_goal(thread)) and goal["status"] == "active":
+                [newest] = await self.client.list_runs(thread, 1)
+                if newest["run_id"] != self._run:
+                    return str(newest["run_id"])
+                await anyio.sleep(LOOK_SECONDS)
+        return None
+
+    async def _show_goal(self) -> None:
+        goal = await self._ask(self.client.get_goal(self.thread)) if self.thread else None
+        if goal is None:
+            self._screen.notice("no goal, or it is reached")
+            return
+        progress = f"{goal['continuation_count']} of {goal['max_continuations']} continuations"
+        reason = f": {one_line(str(goal['pause_reason']), 300)}" if goal.get("pause_reason") else ""
+        self._screen.notice(f"goal, {goal['status']}{reason} ({progress}): {one_line(str(goal['objective']), 200)}")
 
     async def _turn_to(self, thread: str) -> None:
         self.thread = thread

@@ -51,7 +51,8 @@ async def redrive(bus: Bus, queue: WorkQueue, selected: Collection[int] = ()) ->
     async for letter in letters(bus):
         if selected and letter.seq not in selected:
             continue
-        await queue.wake(letter.actor, letter.aggregate, letter.body.hint, key=f"redrive-{uuid7()}")
+        hint = msgspec.structs.replace(letter.body.hint, again=True)
+        await queue.wake(letter.actor, letter.aggregate, hint, key=f"redrive-{uuid7()}")
         await streams.delete(bus, "dlq", letter.seq)
         sent.append(letter)
     return sent

@@ -24,15 +24,15 @@ from core.plugins import GROUPS
 log = structlog.get_logger("sika.reload")
 
 Matters = Callable[[object, str], bool]
-"""Whether a change of a file matters: what `watchfiles` calls a filter."""
+"""True if a change of a file matters: what `watchfiles` calls a filter."""
 
 STOP_SECONDS = 20.0
-"""How long a server may drain before it is killed."""
+"""Time for a server to drain before it is killed."""
 OURS = ("core", "actors", "channels", "adapters")
 
 
 class Watched(NamedTuple):
-    """What a server is made of: folders with all that lies in them, and single files."""
+    """The sources of a server: folders with all that lies in them, and single files."""
 
     folders: frozenset[Path]
     files: frozenset[Path]

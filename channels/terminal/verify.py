@@ -29,7 +29,7 @@ from core.log.store import EventLog
 from core.thread.state import fold
 
 _FORGET = (ThreadErased, ThreadPruned)
-"""First events of a log whose earlier events were purged on purpose."""
+"""Events before which a log has none, or whose earlier events are being erased."""
 _EVERY_CUT = 200
 """Logs up to this length are also folded event by event; longer ones in pieces of a fiftieth."""
 
@@ -105,7 +105,8 @@ async def _verdict(log: EventLog, subject: str, stored: Sequence[Stored]) -> Ver
 
 
 def _purged(records: Sequence[Record]) -> bool:
-    return bool(records) and isinstance(records[0].event, _FORGET)
+    """Returns whether earlier events may be missing: their erasure, from the oldest on, may still be going on."""
+    return any(isinstance(record.event, _FORGET) for record in records)
 
 
 def _chain(stored: Sequence[Stored], records: Sequence[Record]) -> list[str]:

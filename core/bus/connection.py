@@ -45,6 +45,7 @@ STREAM_NOT_FOUND = 10059
 STREAM_NAME_IN_USE = 10058
 MESSAGE_NOT_FOUND = 10037
 SEQUENCE_NOT_FOUND = 10043
+WRONG_LAST_SEQUENCE = frozenset({10071, 10164})
 PREVIEW_SECONDS = 900
 """Time that previews stay in their stream, in memory."""
 
@@ -112,6 +113,11 @@ class Subjects:
     def place(self, actor: str) -> str:
         """The subject of an actor's offset: the sequence up to which its events have been dispatched."""
         return f"{self.prefix}.place.{actor}"
+
+    @property
+    def processes(self) -> str:
+        """The subject on which every process reports what it does."""
+        return f"{self.prefix}.processes"
 
     def call(self, actor: str) -> str:
         return f"{self.prefix}.call.{actor}"

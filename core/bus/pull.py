@@ -38,7 +38,8 @@ class Room:
 
     def free(self) -> None:
         self._slots += 1
-        self._available.set()
+        if self._slots > 0:
+            self._available.set()
 
 
 async def pull(bus: Bus, stream: str, consumer: str, room: Room) -> AsyncIterator[Msg]:

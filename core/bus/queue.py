@@ -13,8 +13,9 @@ from __future__ import annotations
 import asyncio
 import base64
 import time
-from collections.abc import Awaitable, Callable, Mapping
-from datetime import datetime
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime, timedelta
 from typing import Any
 
 import anyio
@@ -34,16 +35,21 @@ log = structlog.get_logger("sika.work")
 
 RETRY_SECONDS = 1.0
 """Pause before the queue is pulled from again after the pull itself failed."""
+TIMER_RESOLUTION = timedelta(milliseconds=1)
+"""Added to the time of a timer, so that it is never early."""
 UNREADABLE_BYTES = 4096
 """Limit of the part of an unreadable message that its dead letter keeps."""
 
 
 class Hint(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The body of a wake-up: the event that led to it. `seq` is 0 if there is none."""
+    """The body of a wake-up: the event that led to it. `seq` is 0 if there is none. `again`: it became a dead letter,
+    and somebody wants it handled all the same.
+    """
 
     seq: int = 0
     type: str = ""
     id: str = ""
+    again: bool = False
 
 
 class Wakeup:
@@ -52,7 +58,7 @@ class Wakeup:
     `generation` is the time when its consumer was created, in milliseconds.
     """
 
-    def __init__(self, bus: Bus, msg: Msg, generation: int = 0) -> None:
+    def __init__(self, bus: Bus, msg: Msg, generation: int = 0, room: Room | None = None) -> None:
         self._bus = bus
         self._msg = msg
         try:
@@ -66,6 +72,22 @@ class Wakeup:
         self.delivery = position.num_delivered
         self.order = generation * 1000 + self.delivery
         """Orders the deliveries of a wake-up, also over consumers: a consumer that is created anew counts from 1."""
+        self._room, self._waits = room, 0
+
+    @contextmanager
+    def idle(self) -> Iterator[None]:
+        """Gives the slot to others while the work waits for them. They may be as many as there are slots, so that all
+        would wait for ever. Afterwards there may be one more at work than there are slots.
+        """
+        self._waits += 1
+        if self._waits == 1 and self._room is not None:
+            self._room.free()
+        try:
+            yield
+        finally:
+            self._waits -= 1
+            if self._waits == 0 and self._room is not None:
+                self._room.take()
 
     async def keep(self) -> None:
         """Extends the lease."""
@@ -115,24 +137,28 @@ class WorkQueue:
         await self.bus.publish(subject, msgspec.json.encode(hint), {"Nats-Msg-Id": f"{actor}-{key}"})
 
     async def wake_at(self, when: datetime, actor: str, aggregate: Aggregate, *, key: str) -> None:
-        """Wakes an actor at a time, by a message schedule (ADR-51) that survives restarts. The same key replaces."""
+        """Wakes an actor at a time, by a message schedule (ADR-51) that survives restarts. Never early; the
+        same key replaces.
+        """
         subject = self.bus.names.timer(actor, aggregate, key)
         headers = {
-            "Nats-Schedule": f"@at {when.astimezone().isoformat(timespec='milliseconds')}",
+            "Nats-Schedule": f"@at {(when + TIMER_RESOLUTION).astimezone().isoformat(timespec='milliseconds')}",
             "Nats-Schedule-Target": self.bus.names.wake(actor, aggregate),
             "Nats-Rollup": "sub",
         }
         await self.bus.store(subject, msgspec.json.encode(Hint()), headers)
 
-    async def ensure(self, actor: str, *, anew: bool = False) -> None:
-        """Creates or updates the actor's durable consumer. `anew` makes unacked wake-ups available at once."""
+    async def ensure(self, actor: str, *, anew: bool = False, in_turn: bool = False) -> None:
+        """Creates or updates the actor's durable consumer. `anew` makes unacked wake-ups available at once. `in_turn`:
+        it hands out a wake-up only after the one before was acknowledged.
+        """
         config = {
             "durable_name": actor,
             "filter_subject": self.bus.names.cmd_of(actor),
             "ack_policy": "explicit",
             "ack_wait": int(self.lease_seconds * SECOND),
             "max_deliver": -1,
-            "max_ack_pending": 100_000,
+            "max_ack_pending": 1 if in_turn else 100_000,
         }
         await self.bus.ensure_consumer(self._stream, config, anew=anew)
 
@@ -157,7 +183,7 @@ class WorkQueue:
 
         async def guarded(msg: Msg, generation: int) -> None:
             try:
-                await self._work_on(actor, work, msg, generation)
+                await self._work_on(actor, work, msg, generation, room)
             except Exception:
                 log.exception("wake-up failed", actor=actor, subject=msg.subject)
             finally:
@@ -173,9 +199,11 @@ class WorkQueue:
                     log.warning("work queue out of reach", actor=actor, error=str(error))
                 await asyncio.sleep(RETRY_SECONDS)
 
-    async def _work_on(self, actor: str, work: Callable[[Wakeup], Awaitable[None]], msg: Msg, generation: int) -> None:
+    async def _work_on(
+        self, actor: str, work: Callable[[Wakeup], Awaitable[None]], msg: Msg, generation: int, room: Room
+    ) -> None:
         try:
-            wakeup = Wakeup(self.bus, msg, generation)
+            wakeup = Wakeup(self.bus, msg, generation, room)
         except Invalid as error:
             await self.bury_unreadable(actor, msg, str(error))
             await self.bus.publish(msg.reply, b"+ACK")

@@ -44,11 +44,11 @@ class Model(Section, frozen=True, kw_only=True):
     description: str | None = None
     """A sentence about it, for people who choose."""
     supports_thinking: bool = False
-    """Whether thinking can be turned on."""
+    """True if thinking can be turned on."""
     supports_reasoning_effort: bool = False
-    """Whether clients can choose how much it reasons."""
+    """True if clients can choose how much it reasons."""
     supports_vision: bool = False
-    """Whether it can look at images."""
+    """True if it can look at images."""
     when_thinking_enabled: Open | None = None
     """Arguments that are added when thinking is on."""
     when_thinking_disabled: Open | None = None
@@ -56,7 +56,7 @@ class Model(Section, frozen=True, kw_only=True):
     thinking: Open | None = None
     """Short for `when_thinking_enabled.thinking`."""
     use_responses_api: bool | None = None
-    """Whether OpenAI's Responses API is used."""
+    """True if OpenAI's Responses API is used."""
     output_version: str | None = None
     """The form of answers, as `responses/v1`."""
     max_concurrency: Positive | None = None
@@ -102,7 +102,7 @@ class Title(Section, frozen=True, kw_only=True):
     """Titles of conversations, made beside the first run. A title that a person or a client sets counts more."""
 
     enabled: bool = True
-    """Whether conversations get one."""
+    """True if conversations get one."""
     max_words: Annotated[int, msgspec.Meta(ge=1, le=20)] = 6
     """Words that the model is told to use at most. In writing without spaces, four characters count as a word."""
     max_chars: Annotated[int, msgspec.Meta(ge=10, le=200)] = 60
@@ -117,13 +117,30 @@ class Title(Section, frozen=True, kw_only=True):
     """Time to write one; then the title is the beginning of the message."""
 
 
+class Goals(Section, frozen=True, kw_only=True):
+    """Goals of conversations: after each run a model judges whether the goal is reached, and if not, a run follows."""
+
+    enabled: bool = True
+    """Whether goals can be set, and runs follow."""
+    max_continuations: Annotated[int, msgspec.Meta(ge=1, le=100)] = 8
+    """Runs that follow by themselves: the number where the client names none, and the highest that it can name."""
+    max_no_progress_continuations: Annotated[int, msgspec.Meta(ge=1, le=100)] = 2
+    """Runs in a row without a new answer, or without a tool that worked, after which the goal is paused."""
+    max_tokens: Positive | None = 1_000_000
+    """Tokens of all runs of a goal, after which it is paused. `null`: no limit."""
+    model_name: str | None = None
+    """The model that judges. Default: the first of the role `goal`, or the first."""
+    timeout_seconds: Annotated[float, msgspec.Meta(gt=0, le=300)] = 60
+    """Time to judge; then the goal is paused."""
+
+
 class Suggestions(Section, frozen=True, kw_only=True):
     """Suggestions of what to ask next."""
 
     enabled: bool = True
-    """Whether there are any."""
+    """True if there are any."""
     max_suggestions: Annotated[int, msgspec.Meta(ge=1, le=5)] = 3
-    """How many."""
+    """The number of suggestions."""
     model_name: str | None = None
     """The model that writes them. Default: the one that the client names, or the first."""
     timeout_seconds: Annotated[float, msgspec.Meta(gt=0, le=60)] = 20
@@ -134,7 +151,7 @@ class InputPolish(Section, frozen=True, kw_only=True):
     """A clearer wording of a message, before a person sends it."""
 
     enabled: bool = True
-    """Whether there is one. If not, the text comes back unchanged."""
+    """True if there is one. If not, the text comes back unchanged."""
     max_chars: Annotated[int, msgspec.Meta(ge=1, le=20_000)] = 4000
     """The longest text; a longer one is refused."""
     model_name: str | None = None
@@ -155,11 +172,11 @@ class Summarization(Section, frozen=True, kw_only=True):
     """Summaries of long conversations, for the model. The log and the people keep every word."""
 
     enabled: bool = False
-    """Whether summaries are made."""
+    """True if summaries are made."""
     trigger: tuple[ContextSize, ...] = ()
     """Sizes of a conversation; any of them starts a summary. Example: `{type: tokens, value: 15564}`."""
     keep: ContextSize = ContextSize(type="messages", value=20)
-    """How much of the end of the conversation stays as it is."""
+    """The end of the conversation that stays as it is."""
     trim_tokens_to_summarize: Positive | None = 4000
     """The most that the summarising model gets to read. `null`: everything."""
     model_name: str | None = None
@@ -180,13 +197,13 @@ class ToolOutput(Section, frozen=True, kw_only=True):
     """Long results of tools. They go to a file of the thread, and the model sees the beginning and the end."""
 
     enabled: bool = True
-    """Whether long results are shortened."""
+    """True if long results are shortened."""
     externalize_min_chars: Count = 12_000
     """Results of at least this length go to a file. 0: never."""
     preview_head_chars: Count = 2000
-    """How much of the beginning the model sees."""
+    """Characters of the beginning that the model sees."""
     preview_tail_chars: Count = 1000
-    """How much of the end the model sees."""
+    """Characters of the end that the model sees."""
     fallback_max_chars: Positive = 30_000
     """Where no file can be written: longer results are cut."""
     fallback_head_chars: Count = 8000
@@ -212,7 +229,7 @@ class ApprovalRule(Section, frozen=True, kw_only=True):
     match: str | Mapping[str, str] | None = None
     """A regular expression: only calls with it in their arguments wait. Or one for each argument: `{command: "rm"}`."""
     when: Literal["always", "once_per_run", "once_per_thread"] = "always"
-    """Whether each call waits, or calls until one is approved in the run or in the thread."""
+    """True if each call waits, or calls until one is approved in the run or in the thread."""
     allowed: tuple[Literal["approve", "edit", "reject"], ...] = ("approve", "edit", "reject")
     """Decisions that the person can take."""
     deadline_seconds: Seconds | None = None
@@ -221,8 +238,8 @@ class ApprovalRule(Section, frozen=True, kw_only=True):
     """An explanation for the person."""
 
     def __post_init__(self) -> None:
-        given = self.match.values() if isinstance(self.match, Mapping) else [self.match] if self.match else []
-        for expression in given:
+        patterns = self.match.values() if isinstance(self.match, Mapping) else [self.match] if self.match else []
+        for expression in patterns:
             try:
                 re.compile(expression)
             except re.error as error:
@@ -244,10 +261,10 @@ class Guardrails(Section, frozen=True, kw_only=True):
     """A program of yours that decides on every tool call."""
 
     enabled: bool = False
-    """Whether tool calls need its decision."""
+    """True if tool calls need its decision."""
     provider: Provider | None = None
     fail_closed: bool = True
-    """Whether a call is refused when the provider does not answer."""
+    """True if a call is refused when the provider does not answer."""
     passport: str | None = None
     """The agent's id for the provider."""
 
@@ -303,7 +320,7 @@ class TokenBudget(Section, frozen=True, kw_only=True):
     """DeerFlow's budget of a run. New configurations use `budgets`."""
 
     enabled: bool = False
-    """Whether it counts."""
+    """True if it counts."""
     max_tokens: Positive = 200_000
     """Tokens of input and output."""
     warn_threshold: Share = 0.8
@@ -327,7 +344,7 @@ class LoopDetection(Section, frozen=True, kw_only=True):
     """Detection of an agent that goes in circles."""
 
     enabled: bool = True
-    """Whether loops are detected."""
+    """True if loops are detected."""
     warn_threshold: Positive = 3
     """Repetitions of the same tool calls after which the model is warned."""
     hard_limit: Positive = 5
@@ -359,25 +376,25 @@ class CircuitBreaker(Section, frozen=True, kw_only=True):
 
 
 class Memory(Section, frozen=True, kw_only=True):
-    """What is remembered of a user from one conversation to the next; each custom agent has a memory of its own."""
+    """Memory of a user from one conversation to the next; each custom agent has a memory of its own."""
 
     enabled: bool = True
-    """Whether facts are taken from conversations. What is remembered already stays."""
+    """True if facts are taken from conversations. Earlier facts stay."""
     debounce_seconds: Annotated[float, msgspec.Meta(ge=1, le=300)] = 30
     """Seconds after a run until its conversation is read. The next run starts them again, 10 times at most."""
     model_name: str | None = None
     """The model that reads conversations. Default: those of the role `memory`, or the first."""
     max_facts: Annotated[int, msgspec.Meta(ge=10, le=10_000)] = 100
-    """How many facts; of more, the least certain go."""
+    """Limit of facts; beyond it, the least certain go."""
     fact_confidence_threshold: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.7
     """Facts of which the model is less certain are not taken."""
     injection_enabled: bool = True
-    """Whether agents are told what is remembered."""
+    """True if agents read the memory."""
     max_injection_tokens: Annotated[int, msgspec.Meta(ge=100, le=8000)] = 2000
     """Tokens that agents are told at most."""
     order: Literal["relevance", "confidence"] = "relevance"
     """Which facts come first: those that bear on the message, or the most certain ones."""
     tools: bool = False
-    """Whether agents have the tools `remember` and `recall`."""
+    """True if agents have the tools `remember` and `recall`."""
     timeout_seconds: Annotated[float, msgspec.Meta(gt=0, le=600)] = 120
     """Time for the model to read a conversation."""

@@ -1,4 +1,4 @@
-"""What a DeerFlow configuration means here: what is called otherwise is translated, what has no effect is named."""
+"""DeerFlow configurations: translates other names of settings, and names settings without effect."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ _YES, _NO = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 
 
 def known(path: str) -> bool:
-    """Whether a key is one of DeerFlow's: itself, a section that it belongs to, or something in it."""
+    """Tells whether a key is one of DeerFlow's: itself, a section that it belongs to, or something in it."""
     keys = *WITHOUT_EFFECT, *_OFF_ONLY
     return any(f"{path}.".startswith(f"{key}.") or key.startswith(f"{path}.") for key in keys)
 
@@ -149,7 +149,7 @@ def _oidc(auth: Any) -> None:
 
 
 def _variables(raw: dict[str, Any], environ: Mapping[str, str]) -> None:
-    """What DeerFlow's deployments say by the environment; the file counts more."""
+    """Applies the environment variables of DeerFlow's deployments; the file takes precedence."""
     docs, origins = environ.get("GATEWAY_ENABLE_DOCS", "").lower(), environ.get("GATEWAY_CORS_ORIGINS", "")
     if docs and docs not in _YES + _NO:
         raise Invalid(f"GATEWAY_ENABLE_DOCS: true or false is expected, got {docs!r}")

@@ -35,7 +35,7 @@ log = structlog.get_logger("sika.config")
 __all__ = ["Config", "ConfigSource", "Secret", "find", "home", "load", "parse", "restart_required", "reveal"]
 
 LOOK_SECONDS = 0.5
-"""How often a server looks whether the files have changed."""
+"""Interval at which a server looks for changed files."""
 DERIVED = {"extra", "hash", "warnings"}
 """Fields that are filled here; as keys in a file they are unknown."""
 _ARGUMENTS_FOR_OTHERS = (Model, ToolEntry)  # no spelling advice: their unknown keys belong to the class they name

@@ -57,7 +57,7 @@ _PATH = re.compile(r"(?:~|\.{0,2})/|file:")
 _SCHEME = re.compile(r"(?:bearer|basic|token|apikey)\s+", re.IGNORECASE)
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://[^\s\"'<>]+", re.IGNORECASE)
 _NAMES = frozenset({"keys"})
-"""What looks like the name of a secret, and is none."""
+"""Names that look like those of secrets, and are none."""
 _ALSO = re.compile(r"cookie$|signature$|^sig$|^auth$", re.IGNORECASE)
 _TOKEN = re.compile(
     r"""
@@ -152,7 +152,7 @@ class Redactor:
         return value if clean is body else msgspec.json.decode(clean, type=type(value))
 
     def value(self, value: Any) -> Any:
-        """What JSON can say, without the secrets in force. Other objects in it stay."""
+        """Returns a JSON value without the secrets in force. Other objects in it stay."""
         if isinstance(value, str):
             return self.known(value)
         if isinstance(value, dict):
@@ -208,12 +208,12 @@ class Stream:
         self._held = ""
 
     def feed(self, text: str) -> str:
-        """What can be shown after the next piece."""
+        """Returns the text that can be shown after the next chunk."""
         shown, self._held = self._redactor.split(self._held + text)
         return shown
 
     def end(self) -> str:
-        """What was held back, when nothing follows."""
+        """Returns the text that was held back, when nothing follows."""
         held, self._held = self._held, ""
         return self._redactor.known(held)
 
@@ -222,11 +222,11 @@ class Stream:
 
 
 redactor = Redactor()
-"""Of this process."""
+"""The redactor of this process."""
 
 
 def is_secret(key: str) -> bool:
-    """Whether what stands under such a name is to be kept to oneself."""
+    """Tells whether the values of a key are secret."""
     return bool(_SECRET_NAME.search(key))
 
 
@@ -309,6 +309,6 @@ def _of_urls(text: str) -> Iterator[str]:
             continue
         if "@" in parts.netloc:
             user, _, password = parts.netloc.rpartition("@")[0].partition(":")
-            yield from (secret for one in [password or user] for secret in (one, unquote(one)))
+            yield from (password or user, unquote(password or user))
         for query in (parts.query, parts.fragment):
             yield from (value for key, value in parse_qsl(query) if telling(key))

@@ -31,9 +31,9 @@ class Key(msgspec.Struct, frozen=True):
     default: str
     text: str
     restart: bool
-    """Whether a change takes effect at the next start."""
+    """True if a change takes effect at the next start."""
     section: bool
-    """Whether the key has keys of its own."""
+    """True if the key has keys of its own."""
 
 
 @functools.cache

@@ -15,7 +15,7 @@ class Mount(Section, frozen=True, kw_only=True):
     container_path: str
     """Path in the sandbox, as `/mnt/data`."""
     read_only: bool = False
-    """Whether commands may only read it."""
+    """True if commands may only read it."""
 
 
 class Sandbox(Section, frozen=True, kw_only=True):
@@ -27,7 +27,7 @@ class Sandbox(Section, frozen=True, kw_only=True):
     allow_host_bash: bool = False
     """With the provider `host`: whether the agent gets a shell."""
     network: bool = False
-    """Whether commands can reach the network."""
+    """True if commands can reach the network."""
     timeout_seconds: Seconds = 600
     """Time for one command."""
     memory_mb: Positive = 2048
@@ -48,8 +48,8 @@ class Sandbox(Section, frozen=True, kw_only=True):
     environment: Mapping[str, Secret] = {}
     """Variables that commands see. A `$NAME` that is not set is empty here."""
     bash_output_max_chars: Count = 20_000
-    """How much of a command's output the model sees."""
+    """Characters of a command's output that the model sees."""
     read_file_output_max_chars: Count = 50_000
-    """How much of a file the model sees in one call."""
+    """Characters of a file that the model sees in one call."""
     ls_output_max_chars: Count = 20_000
-    """How much of a listing the model sees."""
+    """Characters of a listing that the model sees."""

@@ -26,7 +26,7 @@ class Http(Section, frozen=True, kw_only=True):
     max_body_bytes: Positive = 8 * 1024 * 1024
     """The largest request body. Uploads have their own limits (`uploads`)."""
     heartbeat_seconds: Seconds = 5
-    """How often a quiet stream gets a comment line, so that proxies keep it open."""
+    """Interval of comment lines in a quiet stream, so that proxies keep it open."""
     cors_origins: tuple[str, ...] = ()
     """Origins of other web pages that may call the API. Default: the variable `GATEWAY_CORS_ORIGINS`."""
     public_url: str | None = None
@@ -35,7 +35,7 @@ class Http(Section, frozen=True, kw_only=True):
     """Addresses or networks of proxies whose `X-Forwarded-For`, `-Proto` and `-Host` (or `Forwarded`) are believed.
     Default: the variable `AUTH_TRUSTED_PROXIES`."""
     docs: bool = True
-    """Whether `/docs` and `/openapi.json` are served. Default: the variable `GATEWAY_ENABLE_DOCS`, or true."""
+    """True if `/docs` and `/openapi.json` are served. Default: the variable `GATEWAY_ENABLE_DOCS`, or true."""
     request_timeout_seconds: Seconds = 20
     """Time for the headers of a request, and for its body: one second more for each 500 bytes."""
     max_connections_per_address: Positive = 512
@@ -81,10 +81,10 @@ class Auth(Section, frozen=True, kw_only=True):
     """
 
     enabled: bool = False
-    """Whether every request needs an account: a session or an API key. Turning it on takes effect at once, turning it
+    """True if every request needs an account: a session or an API key. Turning it on takes effect at once, turning it
     off needs a restart."""
     registration: bool = False
-    """Whether people may make accounts for themselves, and with them run commands. Otherwise: `sika user create`."""
+    """True if people may make accounts for themselves, and with them run commands. Otherwise: `sika user create`."""
     session_days: Annotated[float, msgspec.Meta(gt=0, le=365)] = 7
     """Days until a person has to sign in again."""
     oidc: tuple[OidcProvider, ...] = ()
@@ -105,7 +105,7 @@ class Limits(Section, frozen=True, kw_only=True):
     tokens_per_day: Positive | None = None
     """Tokens in a day; then no more runs until 0:00 UTC."""
     exempt_admins: bool = True
-    """Whether administrators have no limits. Without accounts everybody is one."""
+    """True if administrators have no limits. Without accounts everybody is one."""
 
 
 class Tls(Section, frozen=True, kw_only=True):
@@ -139,7 +139,7 @@ class Nats(Section, frozen=True, kw_only=True):
     replicas: Annotated[int, msgspec.Meta(ge=1, le=5)] = 1
     """Copies of the log; 3 in a cluster."""
     start_seconds: Seconds = 300
-    """How long `sika serve` waits at the start until NATS can be used."""
+    """Time that `sika serve` waits at the start for NATS."""
 
     def __post_init__(self) -> None:
         if self.url and "@" in self.url:
@@ -147,7 +147,7 @@ class Nats(Section, frozen=True, kw_only=True):
 
 
 class Runs(Section, frozen=True, kw_only=True):
-    """How runs are executed."""
+    """The execution of runs."""
 
     lease_seconds: Annotated[int, msgspec.Meta(ge=2, le=60)] = 10
     """Time after which the runs of a dead server process continue in another one."""
@@ -167,7 +167,7 @@ class Webhooks(Section, frozen=True, kw_only=True):
     secret: Secret | None = None
     """Signs what is posted (Standard Webhooks). Default: `secrets/webhook_secret` in the data directory."""
     allow_private: bool = False
-    """Whether addresses inside your network, and addresses without https, are allowed."""
+    """True if addresses inside your network, and addresses without https, are allowed."""
     timeout_seconds: Seconds = 10
     """Time for one attempt."""
 
@@ -182,25 +182,25 @@ class Uploads(Section, frozen=True, kw_only=True):
     max_total_size: Positive = 100 * 1024 * 1024
     """Bytes in one request."""
     auto_convert_documents: bool = False
-    """Whether PDF and office files get a Markdown copy beside them."""
+    """True if PDF and office files get a Markdown copy beside them."""
     convert_unconfined: bool = False
-    """Whether files are converted also where bubblewrap does not work: with the rights of the server."""
+    """True if files are converted also where bubblewrap does not work: with the rights of the server."""
 
 
 class Metrics(Section, frozen=True, kw_only=True):
     """Numbers for Prometheus, at `/metrics`."""
 
     enabled: bool = True
-    """Whether `/metrics` is served, to administrators."""
+    """True if `/metrics` is served, to administrators."""
     public: bool = False
-    """Whether everybody who reaches the server may read them."""
+    """True if everybody who reaches the server may read them."""
 
 
 class LangSmith(Section, frozen=True, kw_only=True):
     """LangSmith. A key that is not set has its variable: `LANGSMITH_TRACING`, `LANGSMITH_API_KEY` and so on."""
 
     enabled: bool | None = None
-    """Whether runs are sent there."""
+    """True if runs are sent there."""
     api_key: Secret | None = None
     """API key of LangSmith."""
     project: str | None = None
@@ -215,7 +215,7 @@ class Langfuse(Section, frozen=True, kw_only=True):
     """
 
     enabled: bool | None = None
-    """Whether runs are sent there."""
+    """True if runs are sent there."""
     public_key: str | None = None
     """Public key of Langfuse."""
     secret_key: Secret | None = None

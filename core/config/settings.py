@@ -19,6 +19,7 @@ from core.config.agent import (
     CircuitBreaker,
     ContextSize,
     Frequency,
+    Goals,
     Guardrails,
     InputPolish,
     LoopDetection,
@@ -66,6 +67,7 @@ __all__ = [
     "Config",
     "ContextSize",
     "Frequency",
+    "Goals",
     "Guardrails",
     "Http",
     "InputPolish",
@@ -105,7 +107,7 @@ __all__ = [
     "Webhooks",
 ]
 
-ROLES = ("lead", "summarization", "title", "suggestions", "memory")
+ROLES = ("lead", "summarization", "title", "goal", "suggestions", "memory")
 """Roles that models can be chosen for."""
 
 
@@ -128,11 +130,11 @@ class Config(Section, frozen=True, kw_only=True):
     models: tuple[Model, ...] = ()
     model_roles: Mapping[str, tuple[str, ...]] = {}
     """Lists of models by role; the first that works answers. Roles: `lead` (the agent), `summarization`, `title`,
-    `suggestions`, `memory`. The first of `lead` is the model of runs that name none, the others are fallbacks:
+    `goal`, `suggestions`, `memory`. The first of `lead` is the model of runs that name none, the others are fallbacks:
     `{lead: [main, backup]}`."""
     tools: tuple[ToolEntry, ...] = ()
     tools_exclusive: bool | None = None
-    """Whether there are only the tools of `tools`, without the built-in ones. Default: whether that list names a class
+    """True if there are only the tools of `tools`, without the built-in ones. Default: whether that list names a class
     of DeerFlow."""
     tool_groups: tuple[ToolGroup, ...] = ()
     tool_search: Off = Off()
@@ -141,6 +143,7 @@ class Config(Section, frozen=True, kw_only=True):
     uploads: Uploads = Uploads()
     webhooks: Webhooks = Webhooks()
     title: Title = Title()
+    goals: Goals = Goals()
     suggestions: Suggestions = Suggestions()
     input_polish: InputPolish = InputPolish()
     summarization: Summarization = Summarization()
@@ -183,11 +186,12 @@ class Config(Section, frozen=True, kw_only=True):
                 raise ValueError(f"{place}: {name} is none of the models; there are: {', '.join(names) or 'none'}")
 
     def _models_by_place(self) -> Iterator[tuple[str, str]]:
-        for role, wanted in self.model_roles.items():
-            yield from ((f"model_roles.{role}[{index}]", name) for index, name in enumerate(wanted))
+        for role, models in self.model_roles.items():
+            yield from ((f"model_roles.{role}[{index}]", name) for index, name in enumerate(models))
         for key, name in (
             ("summarization.model_name", self.summarization.model_name),
             ("title.model_name", self.title.model_name),
+            ("goals.model_name", self.goals.model_name),
             ("suggestions.model_name", self.suggestions.model_name),
             ("memory.model_name", self.memory.model_name),
         ):

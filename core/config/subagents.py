@@ -21,7 +21,7 @@ class SubagentBudget(Section, frozen=True, kw_only=True):
     """The tokens of one subagent. Its answers also count in the budgets of the run that called it."""
 
     enabled: bool = True
-    """Whether it counts."""
+    """True if it counts."""
     max_tokens: Positive = 2_000_000
     """Tokens of input and output, after which it has to answer with what it has."""
     warn_threshold: Share = 0.8
@@ -68,7 +68,7 @@ class Subagents(Section, frozen=True, kw_only=True):
     max_total_per_run: Annotated[int, msgspec.Meta(ge=1, le=50)] = 6
     """The most subagents of one run, unless the run says `max_total_subagents`."""
     max_depth: Annotated[int, msgspec.Meta(ge=1, le=3)] = 1
-    """How deep subagents may call subagents. 1: they may not."""
+    """Levels of subagents that subagents may call. 1: they may call none."""
     token_budget: SubagentBudget = SubagentBudget()
     agents: Mapping[str, SubagentOverride] = {}
     """Changes by type, as `{bash: {timeout_seconds: 60}}`."""

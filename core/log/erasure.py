@@ -61,5 +61,5 @@ class Eraser:
 
 
 def _has_previews(record: Record) -> bool:
-    """Whether previews from the time of the event may still be in their stream, which is in memory only."""
+    """Tells whether previews from the time of the event may still be in their stream, which is in memory only."""
     return datetime.fromisoformat(record.at) > datetime.now(UTC) - timedelta(seconds=PREVIEW_SECONDS)

@@ -118,6 +118,10 @@ class Repository(Generic[S]):
             return kept.state
         return (await self._load(identity)).state
 
+    async def folded(self, identity: str) -> Folded[S]:
+        """Returns the state as of now, with the sequence of its last event. Raises `Unavailable`."""
+        return await self._load(identity)
+
     def kept(self, identity: str) -> S | None:
         """Returns the state as it was when it was last looked at here, if it is in memory."""
         kept = self._kept.get(identity)
@@ -220,7 +224,7 @@ class Repository(Generic[S]):
             try:
                 events = decision(folded.state)
                 if events:
-                    return await self._append(identity, folded, events, actor, run, cause)
+                    return await self.append(identity, folded, events, actor=actor, run=run, cause=cause)
                 if current:
                     return folded.state, []
             except Conflict:
@@ -233,15 +237,19 @@ class Repository(Generic[S]):
             folded, current = await self._load(identity, folded), True
         raise Unavailable(f"{Aggregate(self.kind, identity)}: too many writers at once")
 
-    async def _append(
+    async def append(
         self,
         identity: str,
         before: Folded[S],
         events: Sequence[Event],
+        *,
         actor: str,
-        run: str | None,
-        cause: str | None,
+        run: str | None = None,
+        cause: str | None = None,
     ) -> tuple[S, list[Record]]:
+        """Appends events to a state. Returns the state after them, and the records. Raises `Conflict` if it is not the
+        newest, and what `EventLog.append` raises.
+        """
         records = await self.log.append(
             Aggregate(self.kind, identity),
             events,

@@ -18,9 +18,10 @@ head. So both writing and reading cost in proportion to what was added; all of i
 last. It counts only if the log still has this event under this sequence: not if the log is another one, was restored
 from an older backup, or has forgotten the event. Each block has a checksum.
 
-*Forgetting.* Events are purged first, then the snapshot is removed. A process that writes one meanwhile looks whether
-its last event is still in the log after it has written, and removes it otherwise. If it dies in between, the snapshot
-goes with the janitor's second look at an erased thread, or with the next read.
+*Forgetting.* A tombstone or pruning is appended, then the snapshot is removed, then the events are erased. At the end
+the snapshot is removed once more, as a process may have written one meanwhile. One that writes later looks whether its
+last event is still in the log after it has written, and removes it otherwise. If it dies in between, the snapshot goes
+with the janitor's second look at an erased thread, or with the next read.
 
 *Several processes* share the directory (decision 7). One writes at a time (a lock on a file in the directory of
 the aggregate); the others pass, as do those whose state is older than what is there.
@@ -57,9 +58,9 @@ SNAPSHOT_BYTES = 256 * 1024
 KNOWN = 10_000
 """Aggregates of which it is remembered how big they were when the last snapshot was written."""
 REMOVALS = 5
-"""How often it is tried to remove a snapshot."""
+"""Attempts to remove a snapshot."""
 _DAMAGED = (ValueError, LookupError, TypeError, msgspec.MsgspecError)
-"""What comes of reading a file that is not as it was written."""
+"""Errors of reading a file that is not as it was written."""
 _HEAD = "head"
 _LOCK = ".lock"
 _CHECKED = 8
@@ -67,7 +68,7 @@ _CHECKED = 8
 
 
 class Form(Protocol[S]):
-    """How the states of one kind are written, in encoded blocks. Its functions are called in threads."""
+    """Writes and reads the states of one kind, in encoded blocks. Its functions are called in threads."""
 
     version: str
     """Another one for each change of the fold, or of this form."""
@@ -192,7 +193,7 @@ class Snapshots(Generic[S]):
             log.warning("no snapshot written", aggregate=self._name(identity), error=str(error), exc_info=not known)
 
     async def _holds(self, identity: str, snapshot: Snapshot[S]) -> bool:
-        """Whether the log has the last event of a snapshot."""
+        """Tells whether the log has the last event of a snapshot."""
         records = self._log.read(Aggregate(self._kind, identity), after=snapshot.seq - 1, upto=snapshot.seq)
         return [record.id async for record in records] == [snapshot.last]
 
@@ -247,7 +248,7 @@ class Snapshots(Generic[S]):
             return _replace(directory, about, self._form.head(state))
 
     def _goes_on(self, directory: Path, there: _Head, state: S) -> bool:
-        """Whether the pages of a state go on from those of a snapshot, and these are there."""
+        """Tells whether the pages of a state go on from those of a snapshot, and these are there."""
         with suppress(FileNotFoundError):
             if (directory / there.pages).stat().st_size < there.end:
                 return False
@@ -285,7 +286,7 @@ class Snapshots(Generic[S]):
 
 @contextmanager
 def _alone(directory: Path) -> Iterator[bool]:
-    """Whether nobody else writes there, for as long as the block lasts."""
+    """Tells whether nobody else writes there, for as long as the block lasts."""
     descriptor = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         yield _locked(descriptor)

@@ -44,7 +44,7 @@ import structlog
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
-from core.bus.connection import ApiError, Bus, checked
+from core.bus.connection import WRONG_LAST_SEQUENCE, ApiError, Bus, checked
 from core.bus.streams import Stored, direct_get, find, purge
 from core.config.redaction import redactor
 from core.errors import Conflict, Invalid, Unavailable
@@ -62,7 +62,6 @@ LABELS = "Sika-Labels"
 AUDIENCE = "Sika-Audience"
 _LABEL_OF = {"webhooks": WEBHOOK, "janitor": TEMPORARY, "workspace": USED_TOOLS}
 """Instead of labels, older logs name actors in the header `AUDIENCE`."""
-WRONG_LAST_SEQUENCE = frozenset({10071, 10164})
 UNDECIDED = frozenset({10201, 10176, 10158, 10008})
 """Errors that leave the outcome open: an id of the batch is there already; the server that had the beginning of the
 batch is lost; an earlier message waits for a majority; the server is not ready. The leader is asked, and if it has no

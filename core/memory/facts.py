@@ -1,4 +1,4 @@
-"""What is remembered of a user, for all agents or for one of them: facts and summaries, as a fold over events.
+"""Memory of a user, for all agents or for one of them: facts and summaries, as a fold over events.
 
 Rules.
 1. A fact's text is in the event that brought it, and in no other aggregate: conversations and runs hold references
@@ -17,7 +17,7 @@ from typing import Literal
 import msgspec
 
 from core.errors import Invalid, NotFound, Refused
-from core.events import Event, Record
+from core.events import Event, Opaque, Record
 from core.ids import safe_id
 from core.log.repository import Decision, Repository
 from core.log.store import EventLog
@@ -166,7 +166,7 @@ class MemoryImported(Event, frozen=True):
 class MemoryKept(Event, frozen=True):
     """The whole memory as it is here. Older events are erased."""
 
-    facts: Sequence[Fact] = ()
+    facts: list[Fact] = []  # noqa: RUF012
     summaries: Mapping[str, Summary] = {}
     reads: Mapping[str, int] = {}
     floor: int = 0
@@ -176,7 +176,7 @@ class MemoryKept(Event, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What is remembered."""
+    """The memory of one user or agent."""
 
     facts: Mapping[str, Fact] = field(default_factory=dict)
     summaries: Mapping[str, Summary] = field(default_factory=dict)
@@ -219,36 +219,37 @@ def line(fact: Fact) -> str:
 
 def fold(records: Iterable[Record], memory: Memory) -> Memory:
     for record in records:
-        memory = replace(_after(memory, record), events=memory.events + 1)
+        memory = replace(after(memory, record.event, record.at), events=memory.events + 1)
         if isinstance(record.event, MemoryKept):
             memory = replace(memory, events=0)
     return memory
 
 
-def _after(memory: Memory, record: Record) -> Memory:
-    match record.event:
+def after(memory: Memory, event: Event | Opaque, at: str) -> Memory:
+    """Returns the memory after an event."""
+    match event:
         case FactRemembered(fact=fact) | FactRevised(fact=fact):
-            return _with(memory, fact, record.at)
+            return _with(memory, fact, at)
         case FactReplaced(replaced=replaced, fact=fact):
-            return _with(_without(memory, [replaced], former=True), fact, record.at)
+            return _with(_without(memory, [replaced], former=True), fact, at)
         case FactReinforced(fact=identity, confidence=confidence) if before := memory.facts.get(identity):
             version = before.version + (confidence != before.confidence)
-            fact = msgspec.structs.replace(before, confidence=confidence, seen_at=record.at, version=version)
-            return _with(memory, fact, record.at)
+            fact = msgspec.structs.replace(before, confidence=confidence, seen_at=at, version=version)
+            return _with(memory, fact, at)
         case FactRetired(fact=identity):
-            return replace(_without(memory, [identity], former=True), updated_at=record.at)
+            return replace(_without(memory, [identity], former=True), updated_at=at)
         case FactForgotten(fact=identity):
-            return replace(_without(memory, [identity], former=False), updated_at=record.at)
+            return replace(_without(memory, [identity], former=False), updated_at=at)
         case SummaryWritten(section=section, text=text):
-            return _written(memory, section, text, record.at)
+            return _written(memory, section, text, at)
         case MemoryExtracted(thread=thread, upto=upto):
             failed = {name: event for name, event in memory.failed.items() if name != thread}
             return _read(replace(memory, failed=failed), thread, upto)
-        case MemoryFailed() as event:
+        case MemoryFailed():
             return replace(memory, failed={**memory.failed, event.thread: event})
         case MemoryCleared():
-            return Memory(reads=memory.reads, floor=memory.floor, updated_at=record.at)
-        case MemoryKept() as event:
+            return Memory(reads=memory.reads, floor=memory.floor, updated_at=at)
+        case MemoryKept():
             return Memory(
                 facts={fact.id: fact for fact in event.facts},
                 summaries=event.summaries,
@@ -368,7 +369,7 @@ def _quotes(text: str, texts: Iterable[str]) -> bool:
 
 def cleared(memory: Memory) -> list[Event]:
     """Returns the events that forget everything, but not which conversations were read."""
-    return [MemoryKept(reads=dict(memory.reads), floor=memory.floor), MemoryCleared()]
+    return [MemoryKept(facts=[], reads=dict(memory.reads), floor=memory.floor), MemoryCleared()]
 
 
 def imported(memory: Memory, facts: Sequence[Fact], summaries: Mapping[str, Summary], at: str) -> list[Event]:

@@ -74,6 +74,20 @@ def referred(messages: Iterable[Message]) -> list[str]:
     return [ref for message in messages for ref in refs_of(message.get("additional_kwargs"))]
 
 
+def merged(messages: Sequence[Message]) -> Json | None:
+    """Returns one record for what several messages record of the memory; None if they record nothing."""
+    refs = list(dict.fromkeys(referred(messages)))
+    return {"agent": agent_of(messages), "refs": refs} if refs else None
+
+
+def agent_of(messages: Iterable[Message]) -> str | None:
+    """Returns the agent whose memory messages refer to; None for the default agent."""
+    kwargs = (message.get("additional_kwargs") for message in messages)
+    records = (extra.get(MEMORY) for extra in kwargs if isinstance(extra, Mapping))
+    agents = (record.get("agent") for record in records if isinstance(record, Mapping))
+    return next((agent for agent in agents if isinstance(agent, str)), None)
+
+
 def refs_of(kwargs: Any) -> list[str]:
     """Returns the refs in the `additional_kwargs` of a message."""
     recorded = kwargs.get(MEMORY) if isinstance(kwargs, Mapping) else None

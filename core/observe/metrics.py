@@ -24,6 +24,7 @@ from core.events import (
     FileConverted,
     FileRejected,
     FileUploaded,
+    GoalEvaluated,
     Message,
     ModelCompleted,
     ModelFailed,
@@ -173,7 +174,7 @@ class Metrics:
             case ContextCompacted():
                 numbers.count(COMPACTIONS, event.model or UNNAMED)
                 self._used(event.model or UNNAMED, event.summary)
-            case ThreadTitled() if event.model is not None:
+            case ThreadTitled() | GoalEvaluated() if event.model is not None:
                 self._used(event.model, {"usage_metadata": event.usage})
             case ApprovalRequested():
                 numbers.count(ASKED, event.tool)

@@ -20,9 +20,9 @@ KINDS: Mapping[str, str] = {
     ".epub": "epub",
     ".msg": "msg",
 }
-"""What can be converted, by extension."""
+"""Kinds of files that can be converted, by extension."""
 OLD: Mapping[str, str] = {".doc": ".docx", ".ppt": ".pptx"}
-"""What cannot, though people expect it to, and what to save it as."""
+"""Extensions that cannot be converted, though people expect it, and the format to save them as."""
 
 
 UNCONFINED = (

@@ -39,7 +39,7 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What the provider says of a call. `policy_id`: the rule that decided."""
+    """The provider's decision on a call. `policy_id`: the rule that decided."""
 
     allow: bool
     reasons: Sequence[Reason] = ()

@@ -13,9 +13,9 @@ from core.errors import Invalid
 from core.paths import ROOTS, USER_DATA, join, parse, split
 
 KINDS: Mapping[str, str] = {".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".png": "image/png", ".webp": "image/webp"}
-"""What can be looked at, by extension (contract runtime §6, view_image)."""
+"""Media types of images that can be shown, by extension (contract runtime §6, view_image)."""
 MAX_BYTES = 20 << 20
-"""Of an image (contract runtime §6, view_image)."""
+"""Limit of an image (contract runtime §6, view_image)."""
 
 
 class Image(msgspec.Struct, frozen=True):
@@ -47,15 +47,17 @@ def place_of(path: str) -> str:
 
 
 def image_of(path: str, content: bytes) -> Image:
-    """What a file is. Raises `Invalid` if it is too large, or no image of the kind that its name says."""
+    """Returns the media type of a file. Raises `Invalid` if it is too large, or no image of the kind that its name
+    says.
+    """
     if len(content) > MAX_BYTES:
         raise Invalid(f"{path}: larger than {MAX_BYTES >> 20} MB; make a smaller one and look at that")
-    said, found = KINDS.get(_suffix(path)), kind_of(content)
-    if found is None:
+    expected, kind = KINDS.get(_suffix(path)), kind_of(content)
+    if kind is None:
         raise Invalid(f"{path}: the content is not a JPEG, PNG or WebP image")
-    if found != said:
-        raise Invalid(f"{path}: the content is {found}, and the name does not say so; rename it")
-    return Image(path, found, len(content), hashlib.sha256(content).hexdigest())
+    if kind != expected:
+        raise Invalid(f"{path}: the content is {kind}, and the name does not say so; rename it")
+    return Image(path, kind, len(content), hashlib.sha256(content).hexdigest())
 
 
 def kind_of(content: bytes) -> str | None:

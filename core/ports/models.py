@@ -1,4 +1,4 @@
-"""What an adapter of models owes to the run that asks: a look at the log right before a request leaves."""
+"""The duty of an adapter of models to the run that calls it: a look at the log right before a request leaves."""
 
 from __future__ import annotations
 

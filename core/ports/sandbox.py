@@ -96,7 +96,7 @@ class SandboxProvider(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxSetup:
-    """What a provider is made of: the section `sandbox` of the configuration, and where things lie."""
+    """The setup of a provider: the section `sandbox` of the configuration, and the folders."""
 
     home: Path
     """The data directory; the files of a thread lie in `core.paths.thread_root` of it."""
@@ -108,10 +108,10 @@ class SandboxSetup:
     max_processes: int = 256
     max_file_mb: int = 1024
     quota: Mapping[str, int] = field(default_factory=lambda: dict(UNLIMITED))
-    """What files may take: `thread_bytes`, `thread_files`, `user_bytes`, `user_files`; 0 is no limit."""
+    """Limits of files: `thread_bytes`, `thread_files`, `user_bytes`, `user_files`; 0 is no limit."""
     allow_host_bash: bool = False
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """Those of `installed.<name>`."""
+    """The settings of `installed.<name>`."""
 
 
 MakeProvider = Callable[[SandboxSetup], SandboxProvider]

@@ -14,12 +14,12 @@ from core.events import Aggregate
 from core.log.store import EventLog
 
 KEPT_BYTES = 8 << 20
-"""Of what is kept: about 200 for each answer."""
+"""Limit of the answers in memory: about 200 bytes each."""
 _ANSWER_BYTES = 200
 
 
 class Later:
-    """What has come in an aggregate after the event `first`, up to the sequence `upto` of the stream."""
+    """Events of an aggregate after the event `first`, up to the sequence `upto` of the stream."""
 
     def __init__(self, first: int) -> None:
         self.first = self.upto = first

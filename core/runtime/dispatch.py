@@ -22,20 +22,24 @@ from core.bus.pull import Room, pull
 from core.bus.queue import Hint, WorkQueue
 from core.bus.streams import find
 from core.errors import Unavailable
-from core.events import Event, Record
+from core.events import Event, Record, ThreadErased
 from core.log.store import EventLog
+from core.runtime.ordering import queue_of
 from core.thread.threads import SUBAGENT
 
 log = structlog.get_logger("sika.dispatch")
 
 GATHER_SECONDS = 0.25
-"""How long events are gathered: by then most wake-ups have been answered and need not be sent."""
+"""Time for which events are gathered: by then most wake-ups have been answered and need not be sent."""
 BATCH = 500
 KEEP_SECONDS = 5.0
-"""How often the place is kept."""
+"""Interval at which the position is stored."""
 RETRY_SECONDS = 1.0
 ACK_SECONDS = 5
 """A timer that a process was about to forward when it died, another one forwards after this."""
+
+
+ERASED = str(ThreadErased.__struct_config__.tag)
 
 
 class Dispatcher:
@@ -52,6 +56,10 @@ class Dispatcher:
     def place(self) -> int:
         """Everything up to this log sequence has been dispatched to all of them."""
         return min((subscriber.place for subscriber in self._subscribers), default=0)
+
+    def place_of(self, actor: str) -> int:
+        """Returns the log sequence up to which one actor's events have been dispatched."""
+        return next(subscriber.place for subscriber in self._subscribers if subscriber.name == actor)
 
     async def ensure(self) -> None:
         """Each actor's place in the log. One that is new begins with what is new; if it can prove what it has seen, at
@@ -93,7 +101,7 @@ class Dispatcher:
             return
         for subscriber in self._subscribers:
             for record in subscriber.select(batch):
-                await self._wake(subscriber.name, record)
+                await self._wake(queue_of(subscriber.actor, record.aggregate), record)
             subscriber.place = max(subscriber.place, batch[-1].seq)
         now = asyncio.get_running_loop().time()
         if now > self._kept + KEEP_SECONDS:
@@ -101,14 +109,14 @@ class Dispatcher:
             for subscriber in self._subscribers:
                 await self._keep(subscriber)
 
-    async def _wake(self, actor: str, record: Record) -> None:
+    async def _wake(self, queue: str, record: Record) -> None:
         hint = Hint(seq=record.seq, type=record.type, id=record.id)
         while True:
             try:
-                await self._queue.wake(actor, record.aggregate, hint, key=record.id)
+                await self._queue.wake(queue, record.aggregate, hint, key=record.id)
                 return
             except Unavailable as error:
-                log.warning("not dispatched yet", actor=actor, aggregate=str(record.aggregate), error=str(error))
+                log.warning("not dispatched yet", queue=queue, aggregate=str(record.aggregate), error=str(error))
                 await asyncio.sleep(RETRY_SECONDS)
 
     # ── places ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -136,6 +144,7 @@ class _Subscriber:
     """An actor, as far as the dispatcher is concerned."""
 
     def __init__(self, actor: Actor[Any]) -> None:
+        self.actor = actor
         self.name = actor.name
         self.place = 0
         self._kind = actor.kind
@@ -144,14 +153,19 @@ class _Subscriber:
         self._labels = frozenset(label for label in actor.only if isinstance(label, str))
         self._types = {_name(event): not actor.only or event in whole for event in actor.subscription}
         """The types it subscribes to, and whether their events need no label."""
+        self._forgets = actor.initial is not None
+        """The runtime erases the actor's state when its thread is erased."""
 
     def select(self, batch: Sequence[Record]) -> list[Record]:
         """Returns the events it must be woken for."""
-        records = [record for record in batch if record.seq > self.place and self.matches(record)]
+        records = [record for record in batch if record.seq > self.place and self._needs(record)]
         if self.proof and records:
             proven = {record.aggregate: record.seq for record in batch if record.type == self.proof}
             records = [record for record in records if proven.get(record.aggregate, 0) < record.seq]
         return records
+
+    def _needs(self, record: Record) -> bool:
+        return self.matches(record) or (self._forgets and record.type == ERASED)
 
     def matches(self, record: Record) -> bool:
         kind = record.aggregate.kind

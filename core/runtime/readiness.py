@@ -1,4 +1,4 @@
-"""Whether this process can take work: what is missing, part by part. That the process lives at all is another question.
+"""The readiness of this process for work: the missing parts. That the process lives at all is another question.
 
 A look is real (the log's leader answers) and shared: however many ask, there is one a second, and it has a deadline.
 """
@@ -18,9 +18,9 @@ from core.runtime.system import System
 KEPT_SECONDS = 1.0
 LOOK_SECONDS = 2.0
 REFUSED_SECONDS = 10.0
-"""How long an append that was not stored counts, if no other was tried since."""
+"""Time for which a failed append counts, if no other was tried since."""
 BEHIND_SECONDS = 10.0
-"""How long the views may take for what was in the log."""
+"""Limit of the time that the views lag behind the log."""
 
 
 class Missing(msgspec.Struct, frozen=True):

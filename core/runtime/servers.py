@@ -10,7 +10,7 @@ import msgspec
 
 
 class Address(msgspec.Struct, frozen=True):
-    """Of one server."""
+    """The address of one server."""
 
     url: str
     pid: int

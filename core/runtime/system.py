@@ -8,8 +8,9 @@ import secrets
 import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,39 +19,40 @@ import structlog
 from anyio.abc import TaskStatus
 from structlog.contextvars import bind_contextvars
 
-from core import traces
-from core.actor import Actor
+from core.actor import Actor, Progress
 from core.bus import rpc as calls
 from core.bus.connection import Bus, Endpoint, connect
 from core.bus.queue import Hint, Wakeup, WorkQueue
 from core.channel import Channel, Desk
-from core.errors import Conflict, Invalid, OwnershipLost, Refused, SikaError, Unavailable, contained
-from core.events import Aggregate, Event, Opaque, Record, thread
-from core.ids import now, uuid7
-from core.log.repository import DECIDE_TRIES, Decision, Repository
+from core.errors import Invalid, OwnershipLost, Refused, SikaError, Unavailable, contained
+from core.events import Aggregate, Opaque, ThreadErased, thread
+from core.log.repository import Repository
 from core.log.store import EventLog
+from core.runtime import own_state
 from core.runtime.answers import Answers
+from core.runtime.context import HandlerContext
 from core.runtime.dispatch import Dispatcher, ensure_timers, forward_timers
-from core.thread import threads
+from core.runtime.ordering import Cursor, queues
+from core.runtime.vitals import Vitals, Work
 from core.thread.follow import Followers
 from core.thread.intake import Intake
 from core.thread.previews import Pump
 from core.thread.run import RunActor, Suspended, Worker
-from core.thread.threads import SUBAGENT, Threads
+from core.thread.threads import KIND, SUBAGENT, Threads
 from core.views.projections import Views
 
 log = structlog.get_logger("sika.system")
 
 TRIES = 5
-"""How often a handler may raise on one event before the event goes to the dead letters."""
+"""Failures of a handler on one event before the event goes to the dead letters."""
 PATIENCE_SECONDS = 60.0
-"""How long after its answerer's last sign of life a question is asked again: longer than a process is frozen while its
-machine is moved, or swaps.
+"""Time after its answerer's last sign of life for which a question is asked again: longer than a process is frozen
+while its machine is moved, or swaps.
 """
 MAX_FAILURES = 10_000
 """Wake-ups whose failures are counted."""
 RECONCILE_SECONDS = 15.0
-"""How often it is looked whether every open run has a wake-up; and how long nothing must have happened in it."""
+"""Interval of the search for open runs without a wake-up, in which nothing has happened for as long."""
 SUBAGENT_BYTES = 32 << 20
 """Bytes of events of subagents that are kept folded in memory."""
 PAUSES = (1.0, 5.0, 15.0, 60.0)
@@ -63,7 +65,7 @@ def worker_name() -> str:
 
 
 class System:
-    """What a process has: made by `start`, used by channels, workers and tools."""
+    """The parts of a process: made by `start`, used by channels, workers and tools."""
 
     def __init__(self, bus: Bus, views: Path, lease_seconds: float, slots: int) -> None:
         self.bus = bus
@@ -75,19 +77,22 @@ class System:
         self.queue = WorkQueue(bus, lease_seconds)
         self.intake = Intake(self.threads, self.queue)
         self.followers = Followers(self.log)
-        """Of channels that follow runs in this process."""
+        """The channels that follow runs in this process."""
         self.views = Views(views, self.log)
         self.pump = Pump(bus)
         self.worker = Worker(self.threads, self.queue, self.pump, self.name)
         self.subagents = Intake(subagents, self.queue)
         self.workers = {
-            threads.KIND: self.worker,
+            KIND: self.worker,
             SUBAGENT: Worker(self.subagents.threads, self.queue, self.pump, self.name),
         }
         """By the kind of the aggregates whose runs they work on."""
         self.slots = slots
+        self.vitals = Vitals(self.name)
+        self.states: dict[str, Repository[Any]] = {}
+        """The states that actors declare, by actor."""
         self._failures: dict[tuple[str, int], int] = {}
-        """How often work on a wake-up has failed in this process, by actor and sequence."""
+        """Failures of the work on a wake-up in this process, by actor and sequence."""
 
     async def call(
         self, actor: str, request: Mapping[str, Any], on_progress: Callable[[str], Awaitable[None]] | None = None
@@ -130,45 +135,60 @@ class System:
         async def ensure() -> None:
             await dispatcher.ensure()
             for actor in readers:
-                await self.queue.ensure(actor.name, anew=alone)
+                for queue in queues(actor):
+                    await self.queue.ensure(queue, anew=alone, in_turn=actor.ordered)
             await ensure_timers(self.bus)
 
         await self._supervise("actors", ensure)
         async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._supervise, "vitals", self.vitals.serve, self.bus)
             for actor in actors:
+                position = partial(dispatcher.place_of, actor.name) if actor.subscription else None
+                work = self.vitals.watch(actor, actor.concurrency or self.slots, position)
+                if actor.initial is not None:
+                    self.states[actor.name] = own_state.repository(self.log, actor)
                 if type(actor).answer is not Actor.answer:
                     what = f"{actor.name} (questions)"
-                    tasks.start_soon(self._supervise, what, calls.serve, self.bus, actor.name, actor.answer)
+                    answer = partial(_measured, actor, work)
+                    tasks.start_soon(self._supervise, what, calls.serve, self.bus, actor.name, answer)
+                if actor.subscription:
+                    tasks.start_soon(self._supervise, actor.name, self._serve_one, actor, work)
             for actor in readers:
-                tasks.start_soon(self._supervise, actor.name, self._serve_one, actor)
                 if isinstance(actor, Channel):
                     desk = Desk(actor.name, self.intake, self.followers)
                     tasks.start_soon(self._supervise, f"{actor.name} (channel)", listening, actor, desk)
-                if isinstance(actor, RunActor) and actor.kind == threads.KIND:
+                if isinstance(actor, RunActor) and actor.kind == KIND:
                     tasks.start_soon(self._supervise, f"{actor.name} (open runs)", self._reconcile, actor)
             if readers:
                 tasks.start_soon(self._supervise, "dispatch", dispatcher.run)
                 tasks.start_soon(self._supervise, "timers", forward_timers, self.bus, self.queue)
             task_status.started()
 
-    async def _serve_one(self, actor: Actor[Any]) -> None:
+    async def _serve_one(self, actor: Actor[Any], work: Work) -> None:
+        # The queue of any other actor has that many slots itself, and a run that waits for others lends its own.
+        slots = anyio.CapacityLimiter(work.limit) if actor.ordered else nullcontext()
+
         async def one(wakeup: Wakeup) -> None:
             bind_contextvars(actor=actor.name, **_about(wakeup))  # each wake-up has a task of its own
             try:
-                if isinstance(actor, RunActor):
-                    await self._work_on_run(actor, wakeup)
-                else:
-                    await self._work_on_event(actor, wakeup)
+                async with slots:
+                    with work.measured():
+                        if isinstance(actor, RunActor):
+                            await self._work_on_run(actor, wakeup, work)
+                        else:
+                            await self._work_on_event(actor, wakeup, work)
             except anyio.get_cancelled_exc_class():
                 with anyio.CancelScope(shield=True), anyio.move_on_after(1):
                     await wakeup.again()  # draining: somebody else, or the next start, goes on at once
                 raise
 
-        await self.queue.serve(actor.name, one, self.slots)
+        async with anyio.create_task_group() as tasks:
+            for queue in queues(actor):
+                tasks.start_soon(self.queue.serve, queue, one, 1 if actor.ordered else work.limit)
 
-    async def _work_on_run(self, actor: RunActor, wakeup: Wakeup) -> None:
+    async def _work_on_run(self, actor: RunActor, wakeup: Wakeup, work: Work) -> None:
         try:
-            await actor.work(wakeup, self.workers[actor.kind or threads.KIND])
+            await actor.work(wakeup, self.workers[actor.kind or KIND])
         except OwnershipLost as error:
             log.info("run handed over", reason=str(error))
             return  # not acked here: the wake-up is the new owner's lease
@@ -176,33 +196,47 @@ class System:
             log.warning("run waits", aggregate=str(wakeup.aggregate), reason=str(error))
             await self._again(wakeup, error.seconds if isinstance(error, Suspended) else PAUSES[0])
             return
-        except Exception:
+        except Exception as error:
             log.exception("wake-up failed", aggregate=str(wakeup.aggregate))
+            work.fail(f"{type(error).__name__}: {error}")
             await self._retry(wakeup, "the worker failed; see the server's log")
             return
         await wakeup.done()
 
-    async def _work_on_event(self, actor: Actor[Any], wakeup: Wakeup) -> None:
+    async def _work_on_event(self, actor: Actor[Any], wakeup: Wakeup, work: Work) -> None:
         try:
             async with asyncio.timeout(actor.deadline_seconds) as deadline:
                 with contained():
-                    await self._handle(actor, wakeup)
+                    await (self._handle_in_turn if actor.ordered else self._handle)(actor, wakeup)
         except Unavailable as error:
             log.warning("handler waits", actor=actor.name, aggregate=str(wakeup.aggregate), reason=str(error))
+            work.fail(str(error), counts=False)
             await self._again(wakeup, PAUSES[1])
             return
         except Exception as error:
             late = isinstance(error, TimeoutError) and deadline.expired()
             reason = f"not done within {actor.deadline_seconds:g} s" if late else f"{type(error).__name__}: {error}"
             log.warning("handler failed", actor=actor.name, aggregate=str(wakeup.aggregate), exc_info=True)
+            work.fail(reason)
             await self._retry(wakeup, reason)
             return
         self._failures.pop((actor.name, wakeup.seq), None)
         await wakeup.done()
 
+    async def _handle_in_turn(self, actor: Actor[Any], wakeup: Wakeup) -> None:
+        """Handles a wake-up unless a later one of its queue was handled before."""
+        seq = wakeup.hint.seq
+        if not seq or wakeup.hint.again:
+            await self._handle(actor, wakeup)
+            return
+        cursor = Cursor(self.bus, wakeup.actor)
+        if seq > await cursor.read():
+            await self._handle(actor, wakeup)
+            await cursor.move(seq)
+
     async def _handle(self, actor: Actor[Any], wakeup: Wakeup) -> None:
         if not wakeup.hint.seq:
-            await actor.wake(wakeup.aggregate, _Context(self, actor.name, wakeup.aggregate))
+            await actor.wake(wakeup.aggregate, HandlerContext(self, actor, wakeup.aggregate))
             return
         seq = wakeup.hint.seq
         record = await anext(self.log.read(wakeup.aggregate, after=seq - 1, upto=seq), None)
@@ -213,7 +247,16 @@ class System:
             raise Invalid(event.problem or f"{event.type}: not known to this version")
         if record.run:
             bind_contextvars(run=record.run)
-        await actor.handle(event, _Context(self, actor.name, wakeup.aggregate, record))
+        if isinstance(event, ThreadErased) and actor.initial is not None:
+            await self._erase_state(actor, record.aggregate)
+            if ThreadErased not in actor.subscription:
+                return
+        await actor.handle(event, HandlerContext(self, actor, wakeup.aggregate, record))
+
+    async def _erase_state(self, actor: Actor[Any], aggregate: Aggregate) -> None:
+        """Erases the state that an actor has for a thread. May be repeated."""
+        target = own_state.own_state(actor.name, aggregate)
+        await self.states[actor.name].erase(target.id, before=await self.log.tip(target) + 1)
 
     async def _retry(self, wakeup: Wakeup, reason: str) -> None:
         """Give back what failed; for the last time it becomes a dead letter. Only failures count: a wake-up is also
@@ -262,7 +305,7 @@ class System:
     # ── loops ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def loops(self) -> None:
-        """What every process does besides its actors."""
+        """Runs what every process does besides its actors."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._supervise, "log", self.log.watch)
             tasks.start_soon(self._supervise, "leases", self.queue.hold)
@@ -299,8 +342,15 @@ class System:
                 failures = 1 if anyio.current_time() - started > 60 else failures + 1
                 pause = PAUSES[min(failures, len(PAUSES)) - 1]
                 quiet = isinstance(error, SikaError)
+                self.vitals.restarted(what, error)
                 log.error("loop failed", loop=what, again_in=pause, error=str(error), exc_info=not quiet)
             await anyio.sleep(pause)
+
+
+async def _measured(actor: Actor[Any], work: Work, request: Mapping[str, Any], progress: Progress) -> Any:
+    """Answers a request, and measures it."""
+    with work.measured():
+        return await actor.answer(request, progress)
 
 
 async def listening(channel: Channel, desk: Desk) -> None:
@@ -311,105 +361,8 @@ async def listening(channel: Channel, desk: Desk) -> None:
         await anyio.sleep(PAUSES[0])
 
 
-class _Context:
-    """The handler's context: see `core.actor.Context`."""
-
-    def __init__(self, system: System, actor: str, aggregate: Aggregate, record: Record | None = None) -> None:
-        self._system = system
-        self._actor = actor
-        self._own = aggregate
-        self._record = record
-
-    @property
-    def record(self) -> Record:
-        if self._record is None:
-            raise Refused("a timer has no event")
-        return self._record
-
-    async def read(
-        self, aggregate: Aggregate | None = None, *, after: int = 0, upto: int | None = None
-    ) -> Sequence[Record]:
-        return [record async for record in self._system.log.read(aggregate or self._own, after=after, upto=upto)]
-
-    async def load(self, repository: Repository[Any] | None = None) -> Any:
-        states = repository or self._threads()
-        own = self._record if states.kind == self._own.kind else None
-        return await states.load(self._own.id, at_least=own.seq if own else None)
-
-    async def decide(
-        self,
-        decision: Decision[Any],
-        repository: Repository[Any] | None = None,
-        *,
-        run: str | None = None,
-        cause: str | None = None,
-    ) -> tuple[Any, list[Record]]:
-        cause = cause or (self._record.id if self._record else None)
-        states = repository or self._threads()
-        return await states.decide(self._own.id, decision, actor=self._actor, run=run, cause=cause)
-
-    def _threads(self) -> Threads:
-        if self._own.kind != threads.KIND:
-            raise Invalid(f"{self._own} is not a thread: name its repository")
-        return self._system.threads
-
-    async def append(self, *events: Event, aggregate: Aggregate | None = None) -> None:
-        target = aggregate or self._own
-        cause, run = (self._record.id, self._record.run) if self._record else (None, None)
-        for _ in range(DECIDE_TRIES):
-            expected = await self._unanswered(target)
-            if expected is None:
-                return
-            try:
-                await self._system.log.append(
-                    target,
-                    events,
-                    expected=expected,
-                    actor=self._actor,
-                    run=run,
-                    cause=cause,
-                    traceparent=self._traceparent(target, run),
-                )
-                return
-            except Conflict:
-                continue
-        raise Unavailable(f"{target}: too many writers at once")
-
-    async def _unanswered(self, target: Aggregate) -> int | None:
-        """Returns the sequence of the aggregate's last event; None if the event being handled was answered there. An
-        answer comes after it in the stream, so nothing before it is read.
-        """
-        log, record = self._system.log, self._record
-        while record is not None:
-            later = await self._system.answers.after(target, record.seq)
-            if later.by(self._actor, record.id):
-                return None
-            last = later.last or (record.seq if target == self._own else await log.tip(target))
-            if later.last or last <= record.seq:
-                return last
-        return await log.tip(target)
-
-    def _traceparent(self, target: Aggregate, run: str | None) -> str | None:
-        """Of a run, if its thread is kept in memory: the lead has just been at it."""
-        state = self._system.threads.kept(target.id) if run and target.kind == threads.KIND else None
-        known = state.runs.get(run or "") if state else None
-        return traces.header(known.request) if known else None
-
-    async def wake_at(self, when: datetime, key: str, aggregate: Aggregate | None = None) -> None:
-        await self._system.queue.wake_at(when, self._actor, aggregate or self._own, key=key)
-
-    async def call(self, actor: str, request: Mapping[str, Any]) -> Any:
-        return await self._system.call(actor, request)
-
-    def now(self) -> str:
-        return now()
-
-    def new_id(self) -> str:
-        return uuid7()
-
-
 def _about(wakeup: Wakeup) -> dict[str, str]:
-    """What the process's log says of whatever happens on a wake-up."""
+    """Returns what the process's log says about a wake-up."""
     kind, identity = wakeup.aggregate
     about = {"thread": identity} if kind == "thread" else {"aggregate": str(wakeup.aggregate)}
     return {**about, "event_id": wakeup.hint.id} if wakeup.hint.id else about

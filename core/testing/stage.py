@@ -20,6 +20,7 @@ from core.events import Aggregate, Event, Opaque, Record, RunCompleted, RunReque
 from core.ids import uuid7
 from core.runtime import system
 from core.runtime.dispatch import concerns
+from core.runtime.own_state import own_state
 from core.runtime.system import System
 from core.thread.run import RunActor
 
@@ -32,7 +33,7 @@ TESTER = "test"
 
 
 class Stage:
-    """What a test does with its actors. `thread`: the aggregate of given events, unless they name another."""
+    """The stage of a test's actors. `thread`: the aggregate of given events, unless they name another."""
 
     def __init__(self, system: System, actors: Mapping[str, Actor[Any]], user: str) -> None:
         self.system = system
@@ -40,7 +41,7 @@ class Stage:
         self.thread = thread("t1")
         self._actors = actors
         self._settled: dict[tuple[str, str], Exception | None] = {}
-        """What became of handlers, by actor and event: None or the error."""
+        """Results of handlers, by actor and event: None or the error."""
         self._moved = asyncio.Event()
         for actor in actors.values():
             _watch(actor, "handle", partial(self._attempt, actor.name))
@@ -107,8 +108,14 @@ class Stage:
                 if self._settled.keys() == settled:
                     await self._move()
 
+    async def state(self, actor: str | None = None, aggregate: Aggregate | None = None) -> Any:
+        """Returns an actor's own state for an aggregate, once the actors have handled what concerns them."""
+        await self.settled()
+        name = self._actor(actor).name
+        return await self.system.states[name].load(own_state(name, aggregate or self.thread).id)
+
     def _open(self, log: Sequence[Record], settled: Set[tuple[str, str]]) -> bool:
-        """Whether an actor has yet to handle an event of the log: it is not handled if it was answered before."""
+        """Tells whether an actor has yet to handle an event of the log: it is not handled if it was answered before."""
         done = settled | {(record.head.actor, record.head.cause) for record in log}
         return any(
             concerns(actor, record) and (name, record.id) not in done
@@ -180,11 +187,11 @@ async def acting(*actors: Made, home: Path, user: str = "ada") -> AsyncIterator[
             ) as running,
             anyio.create_task_group() as tasks,
         ):
-            made = [actor if isinstance(actor, Actor) else actor(running) for actor in actors]
-            for actor in made:
+            built = [actor if isinstance(actor, Actor) else actor(running) for actor in actors]
+            for actor in built:
                 if isinstance(actor, RunActor):
                     raise Invalid(f"actor {actor.name}: does runs, and has no handler to be tested by itself")
-            stage = Stage(running, {actor.name: actor for actor in made}, user)
-            await tasks.start(partial(running.serve, made, alone=True))
+            stage = Stage(running, {actor.name: actor for actor in built}, user)
+            await tasks.start(partial(running.serve, built, alone=True))
             yield stage
             tasks.cancel_scope.cancel()

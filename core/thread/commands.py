@@ -6,6 +6,7 @@ Every function takes the user who asks: a thread of somebody else does not exist
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Literal, NamedTuple
 
 import structlog
@@ -18,6 +19,8 @@ from core.events import (
     FeedbackRemoved,
     FileRemoved,
     FileUploaded,
+    GoalCleared,
+    GoalSet,
     Json,
     Record,
     StatePatched,
@@ -42,7 +45,7 @@ from core.thread.threads import Threads
 log = structlog.get_logger("sika.commands")
 
 MOST_RATINGS = 100
-"""Of one run."""
+"""Limit of one run."""
 
 
 class Rating(NamedTuple):
@@ -98,6 +101,17 @@ class Commands:
             first: list[Event] = [ThreadCreated(user=user, metadata=metadata), *([expiry] if expiry else [])]
             return await write_steps(self._threads, thread_id, first, steps, actor=self._actor), True
         return await self._intake.create_thread(thread_id, user=user, metadata=metadata, actor=self._actor)
+
+    async def ensure(self, user: str, thread_id: str, metadata: Json) -> None:
+        """Creates the thread unless it exists. Reads nothing of a new one: if it exists, the log's guard says so.
+
+        Raises `NotFound` for the thread of somebody else.
+        """
+        if self._threads.kept(thread_id) is None:
+            with suppress(Refused):
+                await self._intake.create_thread(thread_id, user=user, metadata=metadata, actor=self._actor)
+        if not (await self.state_or_empty(user, thread_id, at_least=0)).exists:
+            await self._intake.create_thread(thread_id, user=user, metadata=metadata, actor=self._actor)
 
     async def set_expiry(self, user: str, thread_id: str, expiry: ThreadExpirySet) -> ThreadState:
         """Sets the thread's time to live, or lifts it."""
@@ -206,6 +220,26 @@ class Commands:
             if isinstance(record.event, ThreadCreated | ThreadPruned):
                 return record.event.user
         return None
+
+    # ── goals ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def set_goal(self, user: str, thread_id: str, goal: GoalSet) -> ThreadState:
+        """Sets the thread's goal, in the place of an earlier one. A thread that does not exist is created. Raises
+        `Refused` while a run is at work.
+        """
+        if not (await self.state_or_empty(user, thread_id)).exists:
+            await self._intake.create_thread(thread_id, user=user, actor=self._actor)
+
+        def decide(state: ThreadState) -> Sequence[Event]:
+            if any(state.runs.open()):
+                raise Refused(f"Thread {thread_id} has a run in flight; set its goal when that has ended")
+            return [goal]
+
+        return (await self._decide(user, thread_id, decide))[0]
+
+    async def clear_goal(self, user: str, thread_id: str) -> None:
+        """Gives the thread's goal up, if it has one. Its runs go on."""
+        await self._decide(user, thread_id, lambda state: [GoalCleared(by=user)] if state.goal else [])
 
     # ── ratings ─────────────────────────────────────────────────────────────────────────────────────────────────────
 

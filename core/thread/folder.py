@@ -111,7 +111,7 @@ class Draft:
 
     @property
     def sha256(self) -> str:
-        """Of what was written with `write`."""
+        """SHA-256 of what was written with `write`."""
         return self._digest.hexdigest()
 
     def write(self, data: bytes) -> None:

@@ -1,4 +1,4 @@
-"""What was used of a day, by user and by everybody: exact, whichever process counts.
+"""The usage of a day, by user and in total: exact, whichever process counts.
 
 A user's ledger is one aggregate: of the newest day, each run with all that it has used so far. Saying the same again
 changes nothing, so a run may be posted any number of times: before each model call, and before its end. The ledger of
@@ -66,7 +66,7 @@ class Ledger(msgspec.Struct, frozen=True):
 
 
 class Today(msgspec.Struct, frozen=True):
-    """What was used today: by one user, and by everybody."""
+    """The usage of today: of one user, and of all."""
 
     user: Used = {}
     everybody: Used = {}

@@ -1,4 +1,4 @@
-"""Whose a thread is: the one rule that every channel and every decision of a person goes through."""
+"""The owner of a thread: the one rule that every channel and every decision of a person goes through."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a thread holds of its past: its commits and its runs, however many, at the size of the newest.
+"""The past of a thread: its commits and runs, however many, at the size of the newest.
 
 Theory of operation
 -------------------
@@ -48,7 +48,7 @@ T = TypeVar("T")
 PAGE = 64
 """Commits, or runs, of one page. As many to twice as many of the newest are in no page."""
 DECODED_BYTES = 8 << 20
-"""Of the encoded form of the pages that stay decoded."""
+"""Limit of the encoded size of the pages that stay decoded."""
 COMPRESSED_BYTES = 512 * 1024
 """A bigger page stays as it is: compressing it would hold up others."""
 FRAME_BYTES = 64 * 1024
@@ -72,7 +72,9 @@ class Commit(NamedTuple):
 
     @property
     def after_root(self) -> bool:
-        """Whether it is the first on its branch that brought what a person said, in this thread or the one copied."""
+        """Tells whether it is the first on its branch that brought what a person said, in this thread or the one
+        copied.
+        """
         return self.parent < 0 and self.source in ("input", "fork")
 
 
@@ -98,7 +100,7 @@ class Delegation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Run(msgspec.Struct, kw_only=True):
-    """What the log says about one run. Treat as frozen: only `fold` makes new ones, and changes them while it does."""
+    """One run, as the log has it. Treat as frozen: only `fold` makes new ones, and changes them while it does."""
 
     id: str
     request: RunRequested
@@ -110,7 +112,7 @@ class Run(msgspec.Struct, kw_only=True):
     stalled: int = 0
     """Attempts since the last one that got anything done, but for those that were suspended."""
     suspensions: int = 0
-    """How often in a row a worker gave the run back, as a part of the system did not answer."""
+    """Consecutive times that a worker gave the run back, as a part of the system did not answer."""
     worker: str = ""
     lease: int = 0
     delivery: int = 0
@@ -141,16 +143,16 @@ class Run(msgspec.Struct, kw_only=True):
     steers: tuple[Message, ...] = ()
     """Messages for the agent that it has not taken in yet."""
     answers: Mapping[str, tuple[Any, ...]] = {}
-    """What people answered to the questions of tool calls that are not done yet, by call id, in order."""
+    """Answers of people to the questions of unfinished tool calls, by call id, in order."""
     notes: tuple[Message, ...] = ()
-    """What policies have to tell the model at its next call."""
+    """Notes of policies for the model's next call."""
     stopped_by: str = ""
     """The policy that made the last answer the final one."""
     again: bool = False
     """The model is to be asked again although it was done."""
     removed: bool = False
     webhook: WebhookDelivered | WebhookFailed | None = None
-    """What became of the last try to post the outcome."""
+    """The result of the last attempt to post the outcome."""
 
     @property
     def open(self) -> bool:
@@ -162,7 +164,7 @@ class Run(msgspec.Struct, kw_only=True):
 
     @property
     def shown(self) -> bool:
-        """Whether people and programs get to see it."""
+        """Tells whether people and programs get to see it."""
         return self.status != "rolled_back" and not self.removed
 
 
@@ -272,7 +274,7 @@ class Commits(Sequence[Commit]):
 
     @property
     def tail(self) -> Sequence[Commit]:
-        """Those that are in no page."""
+        """Returns those that are in no page."""
         return self._tail
 
     @property
@@ -371,8 +373,8 @@ class Commits(Sequence[Commit]):
         return f"Commits({list(self)!r})"
 
 
-def _equal(one: object, other: object) -> bool:
-    return one == other
+def _equal(first: object, other: object) -> bool:
+    return first == other
 
 
 # ── runs ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -389,9 +391,9 @@ class Runs(MutableMapping[str, Run]):
         self._pages = list(pages)
         self._tail = dict(tail or {})
         self._changed = dict(changed)
-        """Those in pages that have changed since."""
+        """Returns those in pages that have changed since."""
         self._mine = True
-        """Whether the two indexes are nobody else's. One that is shared is copied before it is changed."""
+        """True if the two indexes are nobody else's. One that is shared is copied before it is changed."""
         self._places: dict[str, int] = {}
         self._answers: dict[str, int] = {}
         for number, page in enumerate(self._pages):
@@ -403,7 +405,7 @@ class Runs(MutableMapping[str, Run]):
 
     @property
     def tail(self) -> Mapping[str, Run]:
-        """Those that are in no page: all open ones, and the newest of the others."""
+        """Returns those that are in no page: all open ones, and the newest of the others."""
         return self._tail
 
     @property
@@ -422,7 +424,7 @@ class Runs(MutableMapping[str, Run]):
         return chain(self._changed.values(), self._tail.values())
 
     def open(self) -> Iterator[Run]:
-        """Those that have not ended, oldest first."""
+        """Returns those that have not ended, oldest first."""
         return (run for run in self.recent() if run.open)
 
     def undone(self) -> frozenset[str]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from core.events import Event, Json, ThreadExpirySet, ThreadPruned
+from core.thread import goals
 from core.thread.messages import last_answers, timed
 from core.thread.runs import thread_metadata
 from core.thread.state import ThreadState
@@ -25,6 +26,7 @@ async def prune(threads: Threads, thread_id: str, *, user: str | None = None, ac
                 user=state.user, metadata=thread_metadata(state), created_at=state.created_at, values=_values(state)
             )
         ]
+        events += goals.restated(state.goal)
         if expiry := state.expiry:
             strategy: Literal["delete", "keep_latest"] = "delete" if expiry.strategy == "delete" else "keep_latest"
             events.append(ThreadExpirySet(minutes=expiry.minutes, strategy=strategy))

@@ -50,16 +50,16 @@ E = TypeVar("E", bound=Event)
 OUTSIDE = ("guardrails", "read_before_write")
 """Policies that ask somebody before a call is made: a refusal of theirs is taken as it was."""
 REFUSED = "refused"
-"""What policies of installed packages do about a call (`core.policy`); they may ask somebody, too."""
+"""Actions of installed policies about a call (`core.policy`); they may ask somebody, too."""
 FACTS = (ContextCompacted, ApprovalRequested, ApprovalResolved, StatePatched)
-"""What policies record besides answers and outcomes."""
+"""Events of policies besides answers and outcomes."""
 OF_SUBAGENTS = (SubagentStarted, SubagentProgressed, SubagentCompleted)
-"""What is recorded beside the run's own steps."""
+"""Events that are recorded beside the run's own steps."""
 Execute = Callable[["ReplayJournal", Call], Awaitable[None]]
 
 
 class Report(msgspec.Struct):
-    """What came of a replay: how many runs and recorded steps were reproduced, and the first divergence if there was
+    """The result of a replay: the number of reproduced runs and steps, and the first divergence if there was
     one.
     """
 
@@ -163,7 +163,7 @@ class ReplayJournal:
         raise Divergence("the loop recorded an answer of its own")
 
     async def tool_completed(self, event: ToolCompleted) -> None:
-        """Of a call that was not made: refused, or answered by a policy."""
+        """Returns the outcome of a call that was not made: refused, or answered by a policy."""
         record = self._of_call(self._outcomes, event.call_id)
         if record is None:
             raise Divergence(f"after {self._end()}: the loop answers {event.call_id} itself; the run did not")
@@ -190,7 +190,7 @@ class ReplayJournal:
         return self._models[self._asked] if self._asked < len(self._models) else None
 
     def _of_call(self, records: Sequence[Record], call_id: str) -> Record | None:
-        """What was recorded of a call of the last answer: some models repeat call ids."""
+        """Returns the recorded outcome of a call of the last answer: some models repeat call ids."""
         first = bisect_right(records, self.state.answer_seq(), key=lambda record: record.seq)
         return next((r for r in records[first:] if getattr(r.event, "call_id", "") == call_id), None)
 
@@ -222,7 +222,7 @@ async def _replay(
 ) -> list[str]:
     """Replays the runs of one log. Returns the subagents that they called."""
     records = [record async for record in log.read(aggregate, upto=until)]
-    if not records:
+    if not records and aggregate.kind == KIND:
         raise missing(aggregate.id)
     state, folded = ThreadState(), 0
     of_run: dict[str | None, list[Record]] = {}
@@ -270,7 +270,7 @@ async def _no_call(actor: str, request: Mapping[str, Any], progress: Callable[[s
 
 
 def _of_policy(record: Record) -> bool:
-    """Whether a policy of an installed package recorded it."""
+    """Tells whether a policy of an installed package recorded it."""
     return record.head.actor == RUNS_BY and type(record.event).__module__ != Event.__module__
 
 

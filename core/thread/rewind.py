@@ -37,15 +37,21 @@ def before_others(state: ThreadState, seq: int) -> ThreadState:
 
 
 def rewound(state: ThreadState, run: Run, seq: int) -> ThreadState | None:
-    """The same, of the state alone; None if it cannot be told, as somebody else changed the thread meanwhile.
+    """The same, of the state alone; None if it cannot be told, as somebody else changed the thread meanwhile, or it got
+    its title, which is near the log's beginning.
 
     Right in what the thread held then: values, commits, pauses, and runs that had ended. What it was annotated with
-    (metadata, expiry, feedback, approvals) is that of `state`, and runs that had not begun are as they were requested.
+    (metadata, expiry, feedback, approvals, goal) is that of `state`, and runs that had not begun are as they were
+    requested.
     """
     begun = state.seq + 1 if run.started_seq is None else run.started_seq
     count = state.commits.upto(seq)
     written = count < len(state.commits) and state.commits[count].seq < begun
-    if written or any(_at_work(other, seq, begun) for other in state.runs.between(seq, begun) if other.id != run.id):
+    if (
+        written
+        or state.titled_seq > seq
+        or any(_at_work(other, seq, begun) for other in state.runs.between(seq, begun) if other.id != run.id)
+    ):
         return None
     before = copy.copy(state)
     before.seq, before.commits, before.runs = seq, state.commits.until(count), state.runs.at(seq, _then)
@@ -57,7 +63,7 @@ def rewound(state: ThreadState, run: Run, seq: int) -> ThreadState | None:
 
 
 def _at_work(run: Run, seq: int, begun: int) -> bool:
-    """Whether a run was at work at any time from `seq` to `begun`."""
+    """Tells whether a run was at work at any time from `seq` to `begun`."""
     started = run.started_seq
     return started is not None and started < begun and (run.ended_seq is None or run.ended_seq > seq)
 

@@ -43,6 +43,7 @@ from __future__ import annotations
 import asyncio
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
@@ -159,7 +160,7 @@ class Journal(Protocol):
         ...
 
     def answers(self, call_id: str) -> Sequence[Any]:
-        """What people answered to a tool call's questions, in the order of the questions."""
+        """Returns the answers of people to a tool call's questions, in the order of the questions."""
         ...
 
     async def tool_requested(self, call_id: str, name: str, effect: Effect, args: Json) -> ToolCompleted | None:
@@ -176,7 +177,7 @@ class Journal(Protocol):
 
     @property
     def stopping(self) -> bool:
-        """Whether a person asked the run to stop (and not the process)."""
+        """Tells whether a person asked the run to stop (and not the process)."""
         ...
 
 
@@ -242,6 +243,8 @@ class OwnedRun:
         """Why nothing can be decided about the run here any more."""
         self.unstored = False
         """The log did not answer: nothing can be appended."""
+        self.idle: Callable[[], AbstractContextManager[None]] = nullcontext
+        """Gives the run's slot to others while it waits for other runs of its actor."""
 
     @property
     def run(self) -> Run:
@@ -500,6 +503,7 @@ class RunActor(Actor[RunRequested]):
         """
         bind_contextvars(run=run.id)
         owned = OwnedRun(self.name, worker, wakeup.aggregate.id, state, run)
+        owned.idle = wakeup.idle
         worker.owned.add(run.id)
         try:
             with worker.threads.log.listen(wakeup.aggregate) as listener:  # before the claim: it misses nothing

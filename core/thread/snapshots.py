@@ -1,4 +1,4 @@
-"""How a thread's state is written in a snapshot: its pages as they are, and one head with all the rest."""
+"""The form of a thread's state in a snapshot: its pages as they are, and one head with all the rest."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _CODE = (
     "core.thread.tokens",
     __name__,
 )
-"""What a snapshot depends on. A change of any of them makes another version."""
+"""Modules that a snapshot depends on. A change of any of them makes another version."""
 _APART = ("commits", "runs", "places")
 """Fields of the state that are written otherwise, or follow from the others."""
 
 
 class _Past(msgspec.Struct):
-    """What of commits and runs is in no page."""
+    """The commits and runs that are in no page."""
 
     commits: list[Commit]
     pace: tuple[int, int]

@@ -24,7 +24,7 @@ import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, get_args
 
 import msgspec
 
@@ -71,6 +71,7 @@ from core.events import (
     WebhookFailed,
 )
 from core.lifecycle import ENDS
+from core.thread import goals
 from core.thread.past import Commit as Commit
 from core.thread.past import Commits, Delegation, Runs
 from core.thread.past import Intent as Intent
@@ -91,7 +92,7 @@ ROOT = 0
 STOPPED = "stopped"
 """The action of a decision by which an answer became the final one."""
 CLARIFICATION = "clarification:"
-"""How the id of a tool message begins that is a question to the person."""
+"""Prefix of the ids of tool messages that are questions to the person."""
 TITLED = "TitleMiddleware.after_model"
 """The web page's name of the step that gives a conversation its title."""
 COMPACTED = "SummarizationMiddleware.before_model"
@@ -149,6 +150,7 @@ class ThreadState:
     metadata: Json = field(default_factory=dict)
     title: str = ""
     """The title of `thread.titled`. It stands in the values of every checkpoint that has no other, and makes none."""
+    titled_seq: int = 0
     values: Json = field(default_factory=dict)
     commits: Commits = field(default_factory=Commits)
     head: int = -1
@@ -158,12 +160,13 @@ class ThreadState:
     paused: RunPaused | None = None
     """Where the last run stopped, until another one starts."""
     answers: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
-    """What was answered before to the questions of the tool calls the thread is paused at."""
+    """Earlier answers to the questions of the tool calls that the thread is paused at."""
     steers: tuple[Message, ...] = ()
-    """What the paused run was told and did not come to hear: for the one that goes on."""
+    """Steering messages that the paused run did not read: for the one that goes on."""
     feedback: Mapping[str, Feedback] = field(default_factory=dict)
     expiry: Expiry | None = None
     approvals: Mapping[str, Approval] = field(default_factory=dict)
+    goal: goals.Goal | None = None
     problems: tuple[Problem, ...] = ()
     """The first `MAX_PROBLEMS` events of the log that fold as nothing, and why."""
     size: int = 0
@@ -213,7 +216,7 @@ class ThreadState:
         return after - 1 if after and self.commits[after - 1].seq == seq else -1
 
     def has_checkpoint(self, seq: int) -> bool:
-        """Whether a run or a patch can start from there."""
+        """Tells whether a run or a patch can start from there."""
         return self.commit_at(seq) >= 0 or (seq == ROOT and any(commit.after_root for commit in self.commits))
 
     def chain(self, index: int) -> Iterator[int]:
@@ -230,7 +233,7 @@ class ThreadState:
         return self.commits[index].seq if index >= 0 else 0
 
     def used_tools(self, run: Run) -> bool:
-        """Whether a run called any tool, which may have had effects."""
+        """Tells whether a run called any tool, which may have had effects."""
         for commit in reversed(self.commits):
             if run.started_seq is None or commit.seq < run.started_seq:
                 break
@@ -255,7 +258,7 @@ def fold(records: Iterable[Record], start: ThreadState | None = None) -> ThreadS
 
 
 class Before(NamedTuple):
-    """What a fact changed, as it was before: for those who show the change. It costs the same in any thread."""
+    """The values that a fact changed, as they were before it. It costs the same in any thread."""
 
     head: int
     commits: Sequence[Commit]
@@ -278,7 +281,9 @@ class Folding:
         self._before = self._now(None)
 
     def apply(self, record: Record) -> Before:
-        """What was before the fact. The newest fact may be applied again: the second time it changes nothing."""
+        """Returns what was before the fact. The newest fact may be applied again: the second time it
+        changes nothing.
+        """
         if record.seq > self.state.seq:
             self._before = self._now(record.run)
             _apply(self.state, record)
@@ -298,7 +303,8 @@ def labels_of(state: ThreadState, run_id: str | None, events: Sequence[Event]) -
     run = state.runs.get(run_id or "")
     if run is None or not any(type(event) in ENDS for event in events):
         return frozenset()
-    return lifecycle.labels(run.request, state.used_tools(run))
+    goal = state.goal is not None and state.goal.listens
+    return lifecycle.labels(run.request, state.used_tools(run), goal=goal)
 
 
 def unanswered(messages: Sequence[Message]) -> list[Json]:
@@ -326,7 +332,7 @@ def tool_calls(message: Message) -> list[Json]:
 
 
 def next_nodes(messages: Sequence[Message]) -> list[str]:
-    """What the agent would do next on these messages, in LangGraph's names of `create_agent`'s nodes."""
+    """Returns what the agent would do next on these messages: `tools`, `model` or nothing."""
     if not messages:
         return []
     if unanswered(messages):
@@ -335,7 +341,9 @@ def next_nodes(messages: Sequence[Message]) -> list[str]:
 
 
 def asks_person(messages: Sequence[Message]) -> bool:
-    """Whether the agent has asked the person something, and waits for the next message (contract runtime §5.19)."""
+    """Tells whether the agent has asked the person something, and waits for the next message (contract
+    runtime §5.19).
+    """
     for message in reversed(messages):
         if message.get("type") != "tool":
             return False
@@ -345,7 +353,7 @@ def asks_person(messages: Sequence[Message]) -> bool:
 
 
 def patch_of(record: Record, state: ThreadState) -> tuple[Mapping[str, Any], str, str] | None:
-    """What a record does to the values, as (patch, source, node); None if it does not change them."""
+    """Returns what a record does to the values, as (patch, source, node); None if it does not change them."""
     match record.event:
         case ModelCompleted(message=message):
             return {"messages": [message]}, "loop", "model"
@@ -447,7 +455,8 @@ def _annotated(state: ThreadState, record: Record, event: ThreadAnnotated) -> No
 
 
 def _titled(state: ThreadState, record: Record, event: ThreadTitled) -> None:
-    state.title = state.title or event.title
+    if not state.title:
+        state.title, state.titled_seq = event.title, record.seq
     entitle(state.values, state.title)
 
 
@@ -492,6 +501,10 @@ def _patched(state: ThreadState, record: Record, event: StatePatched) -> None:
 
 def _compaction(state: ThreadState, record: Record, event: ContextCompacted) -> None:
     _commit_patch(state, record, state.head)
+
+
+def _goal_changed(state: ThreadState, record: Record, event: goals.GoalChanged) -> None:
+    state.goal = goals.after(state.goal, event, record)
 
 
 def _approval_requested(state: ThreadState, record: Record, event: ApprovalRequested) -> None:
@@ -553,6 +566,7 @@ _OF_THREAD: Mapping[type[Event], Callable[[ThreadState, Record, Any], None]] = {
     SubagentStarted: _subagent_started,
     SubagentProgressed: _subagent_progressed,
     SubagentCompleted: _subagent_completed,
+    **dict.fromkeys(get_args(goals.GoalChanged), _goal_changed),
 }
 
 
@@ -696,7 +710,7 @@ _OF_RUN: Mapping[type[Event], Callable[[ThreadState, Record, Run, Any], None]] =
     WebhookDelivered: _posted,
     WebhookFailed: _posted,
 }
-"""What an event of a run changes besides the status. The run is a copy that the thread gets afterwards."""
+"""Changes of an event of a run besides the status. The run is a copy that the thread gets afterwards."""
 _ASIDE: frozenset[type[Event]] = frozenset((ModelFailed, RunRemoved, WebhookDelivered, WebhookFailed))
 """Events that are not the cause of a run's next one, and do not count as its newest."""
 
@@ -710,7 +724,7 @@ def _without(mapping: Mapping[str, T], key: str) -> Mapping[str, T]:
 
 
 def answered(state: ThreadState | Before, resume: Resume) -> Mapping[str, tuple[Any, ...]]:
-    """What the tool calls the thread is paused at get: all earlier answers, and this one."""
+    """Returns what the tool calls get that the thread is paused at: all earlier answers, and this one."""
     asked = {one.id: one for one in state.paused.interrupts} if state.paused else {}
     value = resume.value
     each = value if isinstance(value, dict) and value and value.keys() <= asked.keys() else dict.fromkeys(asked, value)
@@ -731,10 +745,11 @@ def _cancel_open(state: ThreadState, action: str) -> None:
 
 def _forget(state: ThreadState) -> None:
     state.exists, state.erased = False, True
-    state.metadata, state.title, state.values, state.places, state.head = {}, "", {}, {}, -1
+    state.metadata, state.values, state.places, state.head = {}, {}, {}, -1
+    state.title, state.titled_seq = "", 0
     state.commits, state.runs = Commits(), Runs()
     state.paused, state.answers, state.steers, state.feedback, state.expiry = None, {}, (), {}, None
-    state.approvals, state.problems, state.size = {}, (), 0
+    state.approvals, state.goal, state.problems, state.size = {}, None, (), 0
 
 
 def _commit(state: ThreadState, record: Record, patch: Mapping[str, Any], source: str, node: str, parent: int) -> None:

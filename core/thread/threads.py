@@ -20,8 +20,8 @@ from core.thread.state import Folding, ThreadState, fold, labels_of
 
 KIND = "thread"
 KEPT_BYTES = 128 << 20
-"""Of events whose threads are kept folded in memory (which takes some three times as much); a thread that is not kept
-is read again, about 11 ms per 1 000 events.
+"""Limit of the events whose threads stay folded in memory (which takes some three times as much); a thread that is not
+kept is read again, about 11 ms per 1 000 events.
 """
 
 SUBAGENT = "subagent"

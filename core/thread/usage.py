@@ -45,6 +45,10 @@ class RunUsage(NamedTuple):
     subagents: Tokens = Tokens()
     messages: int = 0
 
+    @property
+    def total(self) -> Tokens:
+        return self.agent.plus(self.summaries).plus(self.subagents)
+
 
 class Price(NamedTuple):
     """A sum of money; empty where no model has a price, or the prices are in several currencies."""
@@ -145,13 +149,17 @@ def price(used: Mapping[str, Tokens], prices: Mapping[str, Pricing]) -> Price:
 
 def steps_of(state: ThreadState, run: Run) -> Iterator[Commit]:
     """Yields the commits of a run, oldest first."""
-    if run.started_seq is None:
-        return
-    begin = state.commits.upto(run.started_seq - 1)
-    end = len(state.commits) if run.ended_seq is None else state.commits.upto(run.ended_seq)
-    for index in range(begin, end):
+    for index in span_of(state, run):
         if (commit := state.commits[index]).run == run.id:
             yield commit
+
+
+def span_of(state: ThreadState, run: Run) -> range:
+    """Returns the indices of the commits from a run's start to its end: its own, and those written meanwhile."""
+    if run.started_seq is None:
+        return range(0)
+    end = len(state.commits) if run.ended_seq is None else state.commits.upto(run.ended_seq)
+    return range(state.commits.upto(run.started_seq - 1), end)
 
 
 def messages_in(commit: Commit) -> list[Message]:

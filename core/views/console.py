@@ -1,4 +1,4 @@
-"""What the console shows of many threads: totals, runs and days. Asked of the read models in SQL."""
+"""The console's figures of many threads: totals, runs and days. Read from the read models in SQL."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class RunLine(NamedTuple):
 
 
 class Used(NamedTuple):
-    """What runs of one day, or of one model, used."""
+    """The usage of the runs of one day, or of one model."""
 
     name: str
     runs: int
@@ -67,7 +67,9 @@ class Span(NamedTuple):
 
 
 async def totals(views: Views, user: str | None, prices: Prices) -> Totals:
-    """Of one user's threads, or (None) of everybody's. What was rolled back is in the tokens, as it was paid for."""
+    """Returns the totals of one user's threads, or (None) of all. Tokens include rolled-back runs,
+    which were paid for.
+    """
     whose = (_whose(user),)
     [(threads,)] = await views.query(
         "SELECT coalesce(sum(threads), 0) FROM thread_counts WHERE user = ? AND key = '' AND value = ''", whose
@@ -94,12 +96,12 @@ async def runs(
     )
     page = lines[:limit]
     used = await _used(views, [line[0] for line in page])
-    found = [(line, used.get(line[0], {})) for line in page]
-    return [RunLine(*(*line, _sum(spent), price(spent, prices))) for line, spent in found], len(lines) > limit
+    spent_by_line = [(line, used.get(line[0], {})) for line in page]
+    return [RunLine(*(*line, _sum(spent), price(spent, prices))) for line, spent in spent_by_line], len(lines) > limit
 
 
 async def span(views: Views, user: str | None, prices: Prices, *, until: date, days: int) -> Span:
-    """What the runs asked for in the last `days` days used, the day `until` being the last (UTC)."""
+    """Returns the usage of the runs requested in the last `days` days, the day `until` being the last (UTC)."""
     since = (until - timedelta(days=days - 1)).isoformat()
     within, values = "user = ? AND day BETWEEN ? AND ?", (_whose(user), since, until.isoformat())
     counts = dict(
@@ -127,13 +129,13 @@ async def span(views: Views, user: str | None, prices: Prices, *, until: date, d
 
 
 async def _used(views: Views, run_ids: Sequence[str]) -> dict[str, dict[str, Tokens]]:
-    """What each of these runs used, by model."""
-    found: dict[str, dict[str, Tokens]] = {}
+    """Returns the usage of each run by model."""
+    used: dict[str, dict[str, Tokens]] = {}
     places = ", ".join("?" * len(run_ids))
     sql = f"SELECT run_id, model, {_SUMS} FROM usage WHERE run_id IN ({places}) GROUP BY 1, 2"
     for run, model, *sums in await views.query(sql, run_ids):
-        found.setdefault(run, {})[model] = Tokens(*sums)
-    return found
+        used.setdefault(run, {})[model] = Tokens(*sums)
+    return used
 
 
 def _whose(user: str | None) -> str:

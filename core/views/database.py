@@ -25,12 +25,12 @@ views."""
 READERS = 3
 """Connections that read: a slow question holds up few others."""
 ANSWER_SECONDS = 30.0
-"""How long a question may take."""
+"""Limit of a query's time."""
 MERGE_PAGES = 64
 """Pages of the full-text index that are merged at one go."""
 _BESIDE = ("-wal", "-shm")
 _ERASES_WORDS = sqlite3.sqlite_version_info >= (3, 42)
-"""Whether SQLite can take the words of a deleted text out of the full-text index at once. Older ones keep them until
+"""True if SQLite can take the words of a deleted text out of the full-text index at once. Older ones keep them until
 the index is merged as a whole.
 """
 _UNCLEAN, _CLEAN = "PRAGMA user_version = 1", "PRAGMA user_version = 0"
@@ -85,7 +85,8 @@ class Database:
             await writer.execute("INSERT INTO texts (texts, rank) VALUES ('secure-delete', 1)")
             await writer.commit()
         await writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        if await writer.execute_fetchall("PRAGMA user_version") != [(0,)]:
+        [(unclean,)] = await writer.execute_fetchall("PRAGMA user_version")
+        if unclean:
             self.unclean.set()
         while self._readers < READERS:
             self._idle.put_nowait(await self._connect(f"{self.path.resolve().as_uri()}?mode=ro"))

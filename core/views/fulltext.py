@@ -8,9 +8,9 @@ from core.events import Message
 from core.thread.previews import text_of
 
 MOST_CHARACTERS = 100_000
-"""Of a message's text that are searched."""
+"""Limit of a message's text that is searched."""
 MOST_WORDS = 32
-"""Of a full-text query; more are not looked at."""
+"""Limit of the words of a full-text query; more are ignored."""
 
 SEPARATOR = "\x1f"
 """Ends a word for SQLite, and is taken out where a text is shown."""
@@ -34,7 +34,7 @@ def shown(text: str) -> str:
 
 
 def words_of(message: Message) -> str | None:
-    """What is indexed of a message; None if there is nothing, or the message removes another."""
+    """Returns the indexed text of a message; None if there is none, or the message removes another."""
     text = "" if message["type"] == "remove" else text_of(message.get("content", ""))
     return indexed(text) if text.strip() else None
 

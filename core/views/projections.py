@@ -34,12 +34,14 @@ from core.views.search import COLUMNS, MOST_SNIPPETS, SNIPPETS, SORTABLE, Filter
 log = structlog.get_logger("sika.projections")
 
 BATCH_SECONDS = 0.25
-"""How long rows may be gathered before they are committed. Whoever waits for them (`reached`) has them at once."""
+"""Time for which rows are gathered before they are committed. A caller that waits for them (`reached`) has them at
+once.
+"""
 BATCH = 1000
 WAIT_SECONDS = 10.0
 
 LAG_SECONDS = 0.02
-"""How often a replica is asked again that has not got everything yet."""
+"""Interval of reads from a replica that lags behind."""
 CLEAN_SECONDS = 0.25
 """Pause between two pieces of the work that takes deleted text out of the file."""
 ABANDONED_SECONDS = 86400.0
@@ -193,7 +195,7 @@ class Views:
 
     @property
     def readable(self) -> bool:
-        """Whether questions are answered at once."""
+        """Tells whether questions are answered at once."""
         return self._readable.is_set()
 
     async def rebuild(self) -> None:
@@ -265,7 +267,7 @@ class Views:
         return [(thread_id, run_id) for thread_id, run_id in await self.query(sql, (user, *statuses))]
 
     async def open_counts(self) -> dict[str, int]:
-        """How many runs are pending, and how many running; of all users."""
+        """Counts the pending and the running runs of all users."""
         sql = "SELECT status, count(*) FROM all_runs WHERE status IN ('pending', 'running') GROUP BY status"
         return {"pending": 0, "running": 0} | dict(await self.query(sql))
 
@@ -303,7 +305,7 @@ class Views:
         return await self._rows(page[:limit], {}), await self._total(plan, limit, offset, len(page))
 
     async def count(self, filters: Filters) -> int:
-        """How many threads of a user there are; of those with the words of a query, as in `search`."""
+        """Counts the threads of a user; with a query, those with its words, as in `search`."""
         if filters.narrow:
             return len(await self._matches(filters, Order()))
         plan = await self._plan(filters)
@@ -323,7 +325,7 @@ class Views:
         return filters.plan({(key, value): count for key, value, count in await self.query(*filters.counts())})
 
     async def _total(self, plan: Plan, limit: int, offset: int, length: int) -> int:
-        """How many threads there are, at least, if `length` of `limit` + 1 are at this offset."""
+        """Counts the threads, or returns the least number, if `length` of `limit` + 1 are at this offset."""
         if plan.total is not None:
             return plan.total
         if 0 < length <= limit or not (length or offset):
@@ -333,14 +335,14 @@ class Views:
 
     async def _rows(self, ids: Sequence[int], matches: Mapping[int, Sequence[int]]) -> list[ThreadRow]:
         """Threads by the ids of their rows, in this order, as far as they are there still."""
-        found: dict[int, ThreadRow] = {}
+        by_id: dict[int, ThreadRow] = {}
         for start in range(0, len(ids), VARIABLES):
             some = ids[start : start + VARIABLES]
             sql = f"SELECT t.id, {COLUMNS} FROM threads t WHERE t.id IN ({', '.join('?' * len(some))})"
             for identity, name, user, metadata, *rest in await self.query(sql, some):
                 texts = tuple(matches.get(identity, ())[:MOST_SNIPPETS])
-                found[identity] = ThreadRow._make((name, user, msgspec.json.decode(metadata), *rest, texts))
-        return [found[identity] for identity in ids if identity in found]
+                by_id[identity] = ThreadRow._make((name, user, msgspec.json.decode(metadata), *rest, texts))
+        return [by_id[identity] for identity in ids if identity in by_id]
 
     async def snippets(self, query: str, threads: Sequence[ThreadRow]) -> list[Snippet]:
         """Where the words of a query were found in these threads of one user, the newest first."""
@@ -349,8 +351,8 @@ class Views:
         if match is None:
             return []
         sql = SNIPPETS.format(ids=", ".join("?" * len(ids)))
-        found = await self.query(sql, (match, ids[0], ids[-1], *ids))
-        return [Snippet(r[0], r[1] or None, fulltext.shown(r[2])) for r in found]
+        rows = await self.query(sql, (match, ids[0], ids[-1], *ids))
+        return [Snippet(r[0], r[1] or None, fulltext.shown(r[2])) for r in rows]
 
     # ── following ───────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -14,6 +14,7 @@ from core.errors import Invalid
 from core.events import (
     ContextCompacted,
     Event,
+    GoalEvaluated,
     Json,
     MessageAdded,
     ModelCompleted,
@@ -103,7 +104,7 @@ _UNDONE = """
 run = (SELECT seq FROM all_runs WHERE run_id = ?2) AND thread = (SELECT id FROM threads WHERE thread_id = ?1)
 AND (?3 OR NOT EXISTS (SELECT 1 FROM all_runs WHERE run_id = ?2 AND started_at IS NOT NULL))
 """
-"""What a run said that was rolled back, or what was to be said to one that never began."""
+"""The messages of a run that was rolled back, or the input of one that never began."""
 UNINDEXED, UNSAID = FORGOTTEN + _UNDONE, f"DELETE FROM messages WHERE {_UNDONE}"
 RESET = (
     f"{FORGOTTEN} thread = {THREAD}",
@@ -137,7 +138,7 @@ def as_text(value: Any) -> str:
 
 
 def comparable(value: Any) -> str:
-    """What is stored of a value: enough to find it, and for lists and objects only that there is one."""
+    """Returns the stored form of a value: enough to find it, and for lists and objects only that there is one."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     return "" if isinstance(value, list | dict) else as_text(value)[:MOST_VALUE]
@@ -145,7 +146,7 @@ def comparable(value: Any) -> str:
 
 @dataclass(slots=True)
 class _Thread:
-    """What a batch says about one thread since it was reset, if it was."""
+    """The changes of a batch to one thread, since it was reset if it was."""
 
     name: str
     rows: dict[str, dict[Hashable, tuple[Any, ...]]] = field(default_factory=dict)
@@ -212,7 +213,7 @@ class _Thread:
         self.put(USED, key, *key, *Tokens(*sums).plus(tokens_of(message)))
 
     def write(self, record: Record, *patches: Mapping[str, Any], later: bool = False) -> None:
-        """What patches of the state say. `later`: they are applied when their run starts."""
+        """Adds what patches of the state write. `later`: they are applied when their run starts."""
         if not later:
             self.wrote_at = record.at
         for key, value in ((key, value) for patch in patches for key, value in patch.items() if key != "messages"):
@@ -235,12 +236,12 @@ class _Thread:
 
 
 class Batch:
-    """What a sequence of events amounts to, by thread."""
+    """The changes of a sequence of events, by thread."""
 
     def __init__(self) -> None:
         self._threads: dict[str, _Thread] = {}
         self.forgets = False
-        """Whether a thread was deleted or pruned."""
+        """Tells whether a thread was deleted or pruned."""
 
     def add(self, record: Record) -> None:
         if record.head.kind != "thread":
@@ -268,6 +269,8 @@ class Batch:
                 thread.write(record, {"title": event.title})
                 if event.model is not None:
                     thread.use(run, event.model, record.head.actor, {"usage_metadata": event.usage})
+            case GoalEvaluated() if event.model is not None:
+                thread.use(run, event.model, record.head.actor, {"usage_metadata": event.usage})
             case ThreadForked():
                 thread.write(record, *event.patches)
             case StatePatched():
@@ -306,7 +309,7 @@ def _texts(metadata: Json) -> dict[str, str]:
 
 
 _DEFAULT = _texts(known_by(DEFAULT))
-"""What a thread counts as in searches while its metadata name no assistant."""
+"""Metadata of a thread in searches while it names no assistant."""
 
 
 def _said(patches: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, str | None]]:
@@ -314,8 +317,8 @@ def _said(patches: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, str | Non
     for patch in patches:
         if isinstance(patch.get("title"), str):
             yield TITLE, fulltext.indexed(patch["title"])
-        given = patch.get("messages")
-        for message in given if isinstance(given, list) else ():
+        messages = patch.get("messages")
+        for message in messages if isinstance(messages, list) else ():
             if isinstance(message, dict) and message.get("type") in ("human", "ai", "remove"):
                 yield str(message.get("id")), fulltext.words_of(message)
 

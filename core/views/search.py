@@ -1,4 +1,4 @@
-"""What a search of threads asks of the rows, and by which index: a page costs what it shows, not what lies there."""
+"""The SQL of a search for threads, and its indexes: a page costs what it shows, not what lies there."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FROM texts CROSS JOIN messages m ON m.id = texts.rowid CROSS JOIN threads t ON t
 WHERE texts MATCH ? AND texts.rowid BETWEEN ? AND ? AND +texts.rowid IN ({ids}) ORDER BY m.id DESC
 """
 MOST_SNIPPETS = 3
-"""Of one thread."""
+"""Limit of the snippets of one thread."""
 
 
 Pair = tuple[str, str]
@@ -69,7 +69,7 @@ class Filters:
 
     @property
     def narrow(self) -> bool:
-        """Whether rows are found by something else than metadata and status."""
+        """Tells whether rows are found by something else than metadata and status."""
         return self.ids is not None or self.query is not None or bool(self.values)
 
     def candidates(self, order: Order) -> Statement:
@@ -99,7 +99,7 @@ class Filters:
         return Statement(f"{sql}, message DESC", [match, *values, MOST_MATCHES])
 
     def counts(self) -> Statement:
-        """How many threads have each metadata value, and (key and value "") how many there are, as far as they have
+        """Counts the threads with each metadata value, and (key and value "") how many there are, as far as they have
         the status.
         """
         pairs = [("", ""), *self._pairs()]
@@ -113,7 +113,7 @@ class Filters:
         return Statement(sql, values if self.status is None else [*values, self.status])
 
     def plan(self, counts: Mapping[Pair, int]) -> Plan:
-        """How to find the hits of filters that are not narrow. A value that all threads have selects nothing."""
+        """Plans how to find the hits of filters that are not narrow. A value that all threads have selects nothing."""
         every = counts.get(("", ""), 0)
         pairs = [pair for pair in self._pairs() if counts.get(pair, 0) < every]
         pairs.sort(key=lambda pair: counts.get(pair, 0))
@@ -136,7 +136,7 @@ class Filters:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How the threads with some metadata and a status are found: by the rarest value, or in order until there are
+    """Finds the threads with some metadata and a status: by the rarest value, or in order until there are
     enough.
     """
 
@@ -144,17 +144,17 @@ class Plan:
     pairs: Sequence[Pair]
     """The metadata that select anything, the rarest first."""
     every: int
-    """How many threads have the status."""
+    """The number of threads with the status."""
     least: int
-    """How many threads there are at most."""
+    """The most threads that there can be."""
 
     @property
     def total(self) -> int | None:
-        """How many threads there are, if that is known."""
+        """The number of threads, if it is known."""
         return self.least if len(self.pairs) < 2 or not self.least else None
 
     def counting(self, *, newest: bool = False) -> Statement:
-        """How many threads there are; `newest`: among the `FEW` with the rarest value that changed last."""
+        """Counts the threads; `newest`: among the `FEW` with the rarest value that changed last."""
         rarest, *others = self.pairs
         clauses, values = self.filters.clauses(others)
         rare = (

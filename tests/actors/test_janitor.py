@@ -14,6 +14,7 @@ import pytest
 
 from actors import janitor
 from actors.janitor import Janitor, remove_files
+from core.actor import Context
 from core.bus import streams
 from core.errors import Invalid
 from core.events import (
@@ -184,7 +185,7 @@ async def test_one_that_waits_for_a_person_stays_longer(system: System) -> None:
 async def test_other_runs_wake_nobody(system: System, monkeypatch: pytest.MonkeyPatch) -> None:
     woken: list[str] = []
 
-    async def handle(self: Janitor, event: Event, ctx: core._Context) -> None:
+    async def handle(self: Janitor, event: Event, ctx: Context) -> None:
         woken.append(ctx.record.aggregate.id)
 
     monkeypatch.setattr(Janitor, "handle", handle)

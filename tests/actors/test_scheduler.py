@@ -19,7 +19,8 @@ from core.errors import NotFound, Refused
 from core.events import Aggregate, Event, Record, RunCompleted, RunFailed, RunRequested, RunStarted, thread
 from core.ids import stamp
 from core.runtime import system
-from core.runtime.system import System, _Context
+from core.runtime.context import HandlerContext
+from core.runtime.system import System
 from core.user import assistants
 from core.user import launch as launching
 from core.user.assistants import AssistantCreated, Settings
@@ -335,7 +336,7 @@ async def test_a_cron_has_its_next_timer_when_it_was_fired(endpoint: Endpoint, t
 async def wake(running: System, now: datetime) -> None:
     """Have the scheduler wake up for the user at a time."""
     scheduler, aggregate = Scheduler(running.log, running.threads, running.intake), Aggregate(KIND, USER)
-    context = _Context(running, scheduler.name, aggregate)
+    context = HandlerContext(running, scheduler, aggregate)
     context.now = partial(stamp, now)  # type: ignore[method-assign]
     await scheduler.wake(aggregate, context)
 

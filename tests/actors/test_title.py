@@ -7,16 +7,19 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 
 from actors.title import NAMELESS, Title, beginning, cleaned, first_message, prompt_of, same_script
 from adapters.models.configured import Configured
+from channels.http.app import Services, serve
 from core.bus import embedded
 from core.bus.connection import Endpoint
 from core.config.load import ConfigSource
 from core.config.settings import Title as Settings
 from core.events import RunRequested, RunStarted, StatePatched, ThreadCreated, ThreadTitled
 from core.thread.state import fold
+from tests.channels.http.conftest import Api
 from tests.support.model_server import Failure, ModelServer, Turn
 from tests.support.records import human, log_of
 from tests.support.workers import Client, configure, worker
@@ -106,6 +109,7 @@ def test_the_title_stands_in_every_checkpoint_and_makes_none() -> None:
 
 SCRIPTS = {
     "lead": [Turn(text="In rivers.")],
+    "gated": [Turn(text="In rivers.", gate="lead")],
     "good": [Turn(text="<think>hm</think>\n“Otter Homes”")],
     "chinese": [Turn(text="水獺的家")],
     "empty": [Turn(text="<think>never")],
@@ -121,7 +125,7 @@ LOCAL = "Where do otters live, and what do they eat in wint…"
 async def place(home: Path, scripts: Any = SCRIPTS, **sections: Any) -> AsyncIterator[tuple[Client, ModelServer]]:
     """A worker that titles, too."""
     async with ModelServer(scripts) as models, embedded.start(home) as nats:
-        source = ConfigSource(configure(home / "config.yaml", models, **sections))
+        source = ConfigSource(configure(home / "config.yaml", models, **{"title": {}, **sections}))
         title = Title(source, Configured(source))
         endpoint = Endpoint(nats.url, token=nats.token)
         async with worker(endpoint, home, home / "config.yaml", others=[title]) as running:
@@ -198,3 +202,34 @@ async def test_only_the_first_exchange_gives_a_title(tmp_path: Path) -> None:
         await client.idle()
         assert (await client.state("t1")).title == ""
         assert {request.model for request in models.requests} == {"lead"}
+
+
+async def test_a_stream_shows_the_title_before_its_end(tmp_path: Path) -> None:
+    async with place(tmp_path, title={"model_name": "good"}) as (client, models):
+        source = ConfigSource(tmp_path / "config.yaml")
+        services = Services.of(client.system, source.current, tmp_path)
+        async with serve(services, "127.0.0.1", 0) as port, aiohttp.ClientSession() as session:
+            api = Api(session, f"http://127.0.0.1:{port}")
+            thread = await api.thread()
+            message = {"role": "user", "content": TEXT, "id": "h"}
+            body = {
+                "input": {"messages": [message]},
+                "context": {"model_name": "gated"},
+                "stream_mode": ["values", "updates"],
+            }
+            async with api.stream("POST", f"/threads/{thread}/runs/stream", body) as stream:
+                live = await stream.until("updates")
+                models.release("lead")
+                live += await stream.rest()
+            titles = [data for event, data, _ in live if event == "updates" and "title" in str(data)]
+            assert titles == [{"TitleMiddleware.after_model": {"title": "Otter Homes"}}]
+            assert (live[-2][1]["title"], live[-1][0]) == ("Otter Homes", "end")
+            run, place_of = live[0][1]["run_id"], {frame[2]: number for number, frame in enumerate(live)}
+            for identity, number in place_of.items():
+                path = f"/threads/{thread}/runs/{run}/stream?stream_mode=values&stream_mode=updates"
+                async with api.stream("GET", path, **{"Last-Event-ID": identity}) as resumed:
+                    assert await resumed.rest() == live[number + 1 :]
+            [row] = await api.ask("POST", "/threads/search", {"ids": [thread]})
+            assert row["values"]["title"] == "Otter Homes"
+            history = await api.ask("POST", f"/threads/{thread}/history", {})
+            assert [state["values"].get("title") for state in history] == ["Otter Homes"] * 2 + [None]

@@ -120,7 +120,11 @@ def test_the_configuration_counts_more_than_our_name() -> None:
     [
         ("nothing", {}, r"provider\.use: nothing: not of the form"),
         (":Class", {}, r"provider\.use: :Class: not of the form"),
-        ("no_such_module:Class", {}, r"provider\.use: .*No module named 'no_such_module'"),
+        (
+            "no_such_module:Class",
+            {},
+            r"provider\.use: .*there is no module no_such_module; .* pip install no-such-module",
+        ),
         (f"{HERE}:NoClass", {}, r"provider\.use: .*no attribute 'NoClass'"),
         (f"{HERE}:ODD", {}, r"provider\.use: .*is no class"),
         (f"{HERE}:Silent", {}, r"provider\.use: .*neither evaluate nor aevaluate"),

@@ -98,7 +98,7 @@ class Stretch:
 
 async def extend(home: Path, config: Path, stretch: Stretch) -> None:
     """Write threads into the log of a data directory and into its read models, on which no server runs."""
-    with ProcessPoolExecutor(1, get_context("spawn")) as beside, _late_to_disk():
+    with ProcessPoolExecutor(1, get_context("spawn")) as beside, late_to_disk():
         views = asyncio.wrap_future(beside.submit(write_rows, home / "views.db", stretch))
         async with compose.attach(compose.Options(home, config)) as running:
             await _publish(running.log, stretch)
@@ -158,16 +158,21 @@ async def store(log: EventLog, events: Iterable[Record]) -> None:
 
 
 async def _adopt(views: Path, log: EventLog) -> None:
-    """The read models fit the log from now on, and no actor looks for work in it."""
+    """The read models fit the log from now on."""
     last = await log.last()
     with closing(sqlite3.connect(views)) as db:
         db.execute("UPDATE position SET log = ?, seq = ?", (await log.identity(), last))
         db.commit()
-    await log.bus.ask(log.bus.names.place("lead"), b"%d" % last)
+    await leave(log)
+
+
+async def leave(log: EventLog) -> None:
+    """Lets no actor look for work in what is in the log."""
+    await log.bus.ask(log.bus.names.place("lead"), b"%d" % await log.last())
 
 
 @contextmanager
-def _late_to_disk() -> Iterator[None]:
+def late_to_disk() -> Iterator[None]:
     """A nats-server that starts meanwhile acknowledges what is not on the disk yet."""
     config = embedded._CONFIG
     embedded._CONFIG = config.replace("sync_interval: always", "sync_interval: 10s")

@@ -38,8 +38,7 @@ sandbox: {use: "deerflow.sandbox.local:LocalSandboxProvider", bash_command_timeo
 scheduler: {enabled: true}
 skill_scan: {enabled: true}
 skills: {container_path: /mnt/skills, deferred_discovery: true}
-subagents: {max_total_per_run: 6}
-title: {enabled: true, model_name: nobody}
+title: {enabled: true, model_name: null, max_words: 6, prompt_template: null}
 token_budget: {max_input_tokens: null, max_output_tokens: 9}
 tool_output: {tool_overrides: {bash: 9}}
 tool_progress: {enabled: true}
@@ -48,7 +47,7 @@ tool_search: {enabled: false, auto_promote_top_k: 3}
 NAMED = (
     "acp_agents", "agent_storage", "channels", "database", "llm_call.max_concurrent_calls", "logging",
     "loop_detection.max_tracked_threads", "memory.backend_config", "plugins", "run_ownership", "sandbox.image",
-    "scheduler", "skill_scan", "skills", "title", "token_budget.max_output_tokens", "tool_progress",
+    "scheduler", "skill_scan", "skills", "token_budget.max_output_tokens", "tool_progress",
     "tool_search.auto_promote_top_k",
 )  # fmt: skip
 
@@ -56,7 +55,8 @@ NAMED = (
 def test_each_key_without_effect_is_named_once() -> None:
     warnings = parse(EVERYTHING).warnings
     assert tuple(warning.partition(": ")[0] for warning in warnings) == NAMED
-    assert "title: not in this version" in warnings
+    assert "plugins: not in this version" in warnings
+    assert not any(warning.startswith("title") for warning in warnings)
 
 
 def test_what_is_called_otherwise_is_translated() -> None:
@@ -115,7 +115,10 @@ def paths(kind: Any, prefix: str = "") -> Iterator[str]:
         ),
         ("auth: {oidc: {enabled: true, providers: {}}}", "auth.oidc: expected a list of providers: - {name, issuer"),
         ("max_recursion_limit: many", "max_recursion_limit: expected int, got str (line 1)"),
-        ("model_roles: {leed: []}", "model_roles.leed: no such role; there are: lead, summarization, suggestions"),
+        (
+            "model_roles: {leed: []}",
+            "model_roles.leed: no such role; there are: lead, summarization, title, goal, suggestions",
+        ),
         (
             "models: [{name: a, model: a}]\nmodel_roles: {lead: [a, nope]}",
             "model_roles.lead[1]: nope is none of the models; there are: a (line 2)",

@@ -12,6 +12,8 @@ from core import lifecycle
 from core.events import (
     Event,
     FeedbackGiven,
+    GoalPaused,
+    GoalSet,
     MessageAdded,
     ModelCompleted,
     ModelFailed,
@@ -27,6 +29,7 @@ from core.events import (
     RunSteered,
     RunSuspended,
     ThreadCreated,
+    ThreadTitled,
     ToolCompleted,
     ToolRequested,
     WebhookDelivered,
@@ -139,7 +142,29 @@ def test_an_end_carries_what_is_true_of_the_run(
 ) -> None:
     thread = fold(log(request_, STARTED, *done))
     assert all(labels_of(thread, "r", [end]) == labels for end in EVENTS if type(end) in ENDS)
-    assert not any(labels_of(thread, "r", [event]) for event in EVENTS if type(event) not in ENDS)
+    assert not any(labels_of(thread, "r", [event]) for event in EVENTS if type(event) not in (*ENDS, RunRequested))
+
+
+def test_a_request_says_whether_the_thread_has_a_title() -> None:
+    untitled, titled = fold(log(RunRequested())), fold(log(ThreadTitled(title="T")))
+    assert (labels_of(untitled, "r", [RunRequested()]), labels_of(titled, "r", [RunRequested()])) == (
+        {"untitled"},
+        set(),
+    )
+
+
+@pytest.mark.parametrize(
+    ("paused", "labels"),
+    [
+        (None, {"goal"}),
+        (GoalPaused(reason="r", blocker="needs_user_input"), {"goal"}),
+        (GoalPaused(reason="r"), set()),
+    ],
+)
+def test_an_end_says_whether_it_counts_for_a_goal(paused: GoalPaused | None, labels: set[str]) -> None:
+    goal = GoalSet(objective="o", by="ada", max_continuations=1, max_no_progress_continuations=1)
+    thread = fold(log(RunRequested(), STARTED, goal, *([paused] if paused else [])))
+    assert labels_of(thread, "r", [RunCompleted()]) == labels
     assert labels_of(thread, "another", [RunCompleted()]) == labels_of(thread, None, [RunCompleted()]) == set()
 
 

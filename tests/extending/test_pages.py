@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -209,6 +210,29 @@ async def test_channel(site: Site) -> None:
     [request] = await site.log(thread["thread_id"], "run.requested")
     assert request["origin"] == {"channel": "letterbox", "conversation": "ada"}
     assert len(await site.log(thread["thread_id"], "reply.delivered")) == 1
+
+
+async def test_channel_in_the_repository(tmp_path: Path) -> None:
+    """One file, `channels/<platform>/channel.py`, is all that a checkout needs."""
+    checkout, letters = tmp_path / "checkout", tmp_path / "letters"
+    for part in ("actors", "adapters", "core", "skills"):
+        (checkout / part).parent.mkdir(exist_ok=True)
+        (checkout / part).symlink_to(ROOT / part)
+    (checkout / "channels" / "letterbox").mkdir(parents=True)
+    for module in (ROOT / "channels").iterdir():
+        (checkout / "channels" / module.name).symlink_to(module)
+    (checkout / "channels" / "letterbox" / "channel.py").write_text(files("channel")["sika_letterbox.py"])
+    async with ModelServer(SCRIPTS) as models:
+        configure(tmp_path / "config.yaml", models, installed={"letterbox": {"folder": str(letters)}})
+        async with served(tmp_path, checkout, "--config", "config.yaml"):
+            await wait_for(anyio.Path(letters / "in").exists)
+            (letters / "draft").write_text("hello")
+            (letters / "draft").rename(letters / "in" / "ada-1.txt")
+            await wait_for(partial(_has, letters / "out" / "ada-draft.txt", "All is well.\nReally."))
+
+
+async def _has(path: Path, text: str) -> bool:
+    return path.exists() and path.read_text() == text
 
 
 async def test_sandbox(site: Site) -> None:

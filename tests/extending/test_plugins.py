@@ -17,6 +17,7 @@ from core.tools import Tool, ToolContext, tool
 
 HERE = "tests.extending.test_plugins"
 
+NOWHERE = "there is no module nowhere; if it is a package, install it with: pip install nowhere"
 Install = Callable[[str, str], None]
 
 
@@ -64,13 +65,13 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
 @pytest.mark.parametrize(
     ("group", "value", "problem"),
     [
-        ("actors", "nowhere:Nobody", "No module named 'nowhere'"),
+        ("actors", "nowhere:Nobody", NOWHERE),
         ("actors", f"{HERE}:number", "not an Actor class"),
         ("tools", f"{HERE}:number", "not a core.tools.Tool; declare it with @tool()"),
         ("policies", f"{HERE}:number", "not a core.policy.Policy class"),
         ("protocols", "tests.extending.pages", "a module with ROUTES, a list of Route, is expected"),
         ("protocols", HERE, "GET /api/threads/{thread_id}/log is taken"),
-        ("events", "nowhere", "No module named 'nowhere'"),
+        ("events", "nowhere", NOWHERE),
     ],
 )
 def test_what_cannot_be_added_is_named(install: Install, group: str, value: str, problem: str) -> None:
@@ -115,5 +116,5 @@ def test_events_that_cannot_be_imported_stay_unknown(install: Install) -> None:
     """Reading a log goes on without them."""
     install("events", "nowhere")
     assert [str(problem) for problem in plugins.load_events()] == [
-        "entry point mine of sika.events: nowhere: No module named 'nowhere'"
+        f"entry point mine of sika.events: nowhere: {NOWHERE}"
     ]

@@ -34,11 +34,12 @@ from core.events import (
     ThreadCreated,
     ThreadErased,
     ThreadForked,
+    ThreadTitled,
     ToolCompleted,
     ToolRequested,
 )
 from core.thread.messages import timed
-from core.thread.state import REMOVE_ALL, Folding, ThreadState, fold, next_nodes, unanswered
+from core.thread.state import REMOVE_ALL, Folding, ThreadState, entitle, fold, next_nodes, unanswered
 from tests.support.records import call, log_of, opaque, record
 
 RUNS = st.sampled_from(["r1", "r2", "r3"])
@@ -88,6 +89,7 @@ def events() -> st.SearchStrategy[tuple[Event, str | None]]:
         st.builds(ThreadAnnotated, metadata=OBJECT),
         st.builds(StatePatched, values=patches(), base=CHECKPOINTS, as_node=st.none() | st.just("model")),
         st.builds(ThreadForked, source=st.just("s"), source_seq=st.just(1), patches=st.lists(patches(), max_size=3)),
+        st.builds(ThreadTitled, title=st.text(max_size=2)),
         st.builds(ThreadErased, by=st.just("ada")),
         st.builds(ContextCompacted, summary=messages(), kept=st.lists(IDS, max_size=3), messages=kept),
     ]
@@ -263,12 +265,14 @@ def test_what_is_derived_from_the_state_is_total(log: list[Record]) -> None:
 
 @given(logs())
 def test_every_state_of_the_past_can_be_had_back(log: list[Record]) -> None:
-    """A checkpoint's values are those the thread had when it was the head."""
+    """A checkpoint's values are those the thread had when it was the head, with the title that came later."""
     final = fold(log)
     for cut in range(len(log) + 1):
         then = fold(log[:cut])
         if then.head >= 0 and not any(isinstance(r.event, ThreadErased) for r in log):
-            assert final.values_at(then.head) == then.values
+            values = dict(then.values)
+            entitle(values, final.title)
+            assert final.values_at(then.head) == values
 
 
 @given(logs())

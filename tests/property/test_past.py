@@ -15,7 +15,7 @@ from core.events import ModelCompleted, Record, RunCompleted, RunRemoved, RunReq
 from core.thread import past
 from core.thread.rewind import rewound
 from core.thread.snapshots import ThreadForm
-from core.thread.state import ThreadState, fold, places_of, reduce
+from core.thread.state import ThreadState, entitle, fold, places_of, reduce
 from tests.property.test_fold import logs
 from tests.support.records import ai, human, log_of
 
@@ -109,7 +109,9 @@ def test_the_values_at_a_commit_are_its_patches_applied(log: list[Record], size:
     with pages(size):
         state = fold(log)
         for index in range(len(state.commits)):
-            assert state.values_at(index) == applied(state, index)
+            values = applied(state, index)
+            entitle(values, state.title)
+            assert state.values_at(index) == values
         assert state.places == places_of(state.values)
 
 

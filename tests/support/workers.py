@@ -43,6 +43,8 @@ from core.tools import Tool
 from tests.support import toolset
 from tests.support.model_server import ModelServer, Script, Turn
 
+Other = Actor[Any] | Callable[[System, ConfigSource], Actor[Any]]
+"""An actor, or what makes it of the parts of its process."""
 DEADLINE = 60.0
 """Seconds after which something that a test waits for will not happen any more."""
 LEASE = 2
@@ -51,9 +53,16 @@ STEPS = 20
 
 
 def configure(path: Path, models: ModelServer, *, more_models: Sequence[Any] = (), **sections: Any) -> Path:
-    """A configuration with the server's scripts as models, and `more_models`. JSON is YAML."""
+    """A configuration with the server's scripts as models, and `more_models`. Titles are off: they ask a model, too.
+    JSON is YAML.
+    """
     entries = [{"name": name, "model": name, "base_url": models.url, "api_key": "none"} for name in models.scripts]
-    settings = {"models": [*entries, *more_models], "sandbox": {"allow_host_bash": True}, **sections}
+    settings = {
+        "models": [*entries, *more_models],
+        "sandbox": {"allow_host_bash": True},
+        "title": {"enabled": False},
+        **sections,
+    }
     path.write_text(json.dumps(settings))
     return path
 
@@ -140,9 +149,10 @@ async def worker(
     config: Path,
     *,
     tools: Sequence[Tool] = (),
-    others: Sequence[Actor[Any]] = (),
+    others: Sequence[Other] = (),
     power: Power | None = None,
     alone: bool = True,
+    slots: int = 16,
 ) -> AsyncIterator[System]:
     """A process's worth of Sika without its web server: the lead and the sandbox actor, and `others`."""
     ready: asyncio.Queue[System | None] = asyncio.Queue()
@@ -150,7 +160,7 @@ async def worker(
     async def run() -> None:
         source = ConfigSource(config)
         views = home / f"views-{uuid7()}.db"
-        async with system.start(endpoint, views, lease_seconds=LEASE, slots=16) as running:
+        async with system.start(endpoint, views, lease_seconds=LEASE, slots=slots) as running:
             if power is not None:
                 power.wire(running)
             provider = await compose.sandbox_provider(home, source.current())
@@ -169,7 +179,8 @@ async def worker(
             }
             lead = Lead(**shared, uploads=LocalUploads(home))
             subagents = Subagents(**shared, threads=running.threads, subagents=running.subagents)
-            parts: list[Actor[Any]] = [lead, subagents, Sandbox(provider, Limits()), *others]
+            more = [other if isinstance(other, Actor) else other(running, source) for other in others]
+            parts: list[Actor[Any]] = [lead, subagents, Sandbox(provider, Limits()), *more]
             async with anyio.create_task_group() as tasks:
                 await tasks.start(partial(running.serve, parts, alone=alone))
                 ready.put_nowait(running)
@@ -266,14 +277,15 @@ async def site(
     scripts: Mapping[str, Script | Sequence[Turn]],
     *,
     tools: Sequence[Tool] = (),
-    others: Sequence[Actor[Any]] = (),
+    others: Sequence[Other] = (),
+    slots: int = 16,
     **sections: Any,
 ) -> AsyncIterator[tuple[Client, ModelServer]]:
     """Everything a run needs, made for one test: models, bus, worker."""
     async with ModelServer(scripts) as models, embedded.start(home) as server:
         config = configure(home / "config.yaml", models, **sections)
         endpoint = Endpoint(server.url, token=server.token)
-        async with worker(endpoint, home, config, tools=tools, others=others) as running:
+        async with worker(endpoint, home, config, tools=tools, others=others, slots=slots) as running:
             yield Client(running), models
 
 

@@ -8,7 +8,6 @@ name, by default right before the repair of the conversation. Clarification is a
 from __future__ import annotations
 
 import copy
-import importlib
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -34,7 +33,7 @@ from actors.lead.policies.clarification import Clarification
 from actors.lead.policies.command_audit import CommandAudit
 from actors.lead.policies.dangling_calls import DanglingCalls
 from actors.lead.policies.deferred_tools import DeferredTools
-from actors.lead.policies.dynamic_context import DynamicContext
+from actors.lead.policies.dynamic_context import DynamicContext, Recall
 from actors.lead.policies.finish_reasons import LengthFinish, SafetyFinish
 from actors.lead.policies.guardrails import Guardrails
 from actors.lead.policies.input_sanitising import InputSanitising
@@ -56,7 +55,7 @@ from core.config.load import reveal
 from core.config.settings import Config, MiddlewareEntry
 from core.errors import Invalid, contained
 from core.events import ModelCompleted
-from core.plugins import POLICIES, Plugin, plugins, with_settings
+from core.plugins import POLICIES, Plugin, load, plugins, with_settings
 from core.ports.guardrails import Provider
 from core.ports.images import Images
 from core.thread.subagents import TOOL as TASK
@@ -76,6 +75,7 @@ class Ports(NamedTuple):
     images: Images | None = None
     guardrails: Provider | None = None
     summaries: Models = list
+    memories: Recall | None = None
 
 
 def policies(setup: RunSetup, ports: Ports, deferred: Sequence[BaseTool] = ()) -> list[Policy]:
@@ -94,7 +94,7 @@ def policies(setup: RunSetup, ports: Ports, deferred: Sequence[BaseTool] = ()) -
         Todos() if setup.todos else None,
         Asides(),
         InputSanitising(),
-        DynamicContext(),
+        DynamicContext(ports.memories),
         Vision(images) if setup.vision and images is not None else None,
         ToolResults(),
         OutputBudget(config.tool_output) if config.tool_output.enabled else None,
@@ -233,13 +233,7 @@ def arranged(policies: Sequence[Policy], entries: Sequence[MiddlewareEntry]) -> 
 
 def made(entry: MiddlewareEntry, where: str) -> Policy:
     """Builds a middleware of the configuration. Raises `Invalid`."""
-    module, _, name = entry.use.partition(":")
-    try:
-        cls = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise Invalid(f"{where}.use: {entry.use}: {error}") from error
-    except Exception as error:
-        raise Invalid(f"{where}.use: {entry.use}: cannot be imported: {type(error).__name__}: {error}") from error
+    cls = load(entry.use, f"{where}.use: {entry.use}")
     if isinstance(cls, type) and issubclass(cls, port.Policy):
         return _ported(cls, entry.config, f"{where}.config")
     if not (isinstance(cls, type) and issubclass(cls, AgentMiddleware)):

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Hashable, Sequence
 from contextvars import Context
 from dataclasses import dataclass
 from itertools import chain as chained
-from typing import Any
+from typing import Any, cast
 
 import langsmith
 from anyio import to_thread
@@ -121,10 +121,10 @@ class Agent:
             model=self.model,
             tools=[*self.tools],
             system_message=self.prompt,
-            messages=[*turn.conversation()],
+            messages=cast(Any, turn.conversation()),
             runtime=Runtime(context=turn),
         )
-        response = await self.middlewares[0].awrap_model_call(request, _no_model)
+        response = cast(ModelResponse[Any], await self.middlewares[0].awrap_model_call(request, _no_model))
         answer = response.result[-1]
         return isinstance(answer, AIMessage) and not answer.tool_calls
 

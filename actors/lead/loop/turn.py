@@ -119,7 +119,7 @@ class Turn:
     last_words: TokenBudget | None = None
     """The budget at whose end the agent answers with what it has."""
     of_thread: str = ""
-    """Of a subagent: the thread that it works for."""
+    """The thread that a subagent works for."""
     above: Above = unlimited
     untracked: frozenset[str] = frozenset()
     """Fields of the graph's state that end with the run."""

@@ -24,13 +24,15 @@ class SubagentLimit(AgentMiddleware[Any, Turn, Any]):
         response = await handler(request)
         answer, turn = response.result[-1], request.runtime.context
         most = turn.options.concurrent_subagents
-        tasks = [call["id"] for call in answer.tool_calls if call["name"] == TOOL] if _calls(answer) else []
+        if not isinstance(answer, AIMessage):
+            return response
+        tasks = [call["id"] for call in answer.tool_calls if call["name"] == TOOL]
         if len(tasks) <= most:
             return response
         text = f"{len(tasks) - most} calls of task were dropped: at most {most} fit into one response."
         note = f"{text} If their work is still needed, call them in the next response."
         turn.decide(self.name, "dropped", text, note=note)
-        return revised(response, _without(cast(AIMessage, answer), {*tasks[most:]}))
+        return revised(response, _without(answer, {*tasks[most:]}))
 
     async def awrap_tool_call(self, request: ToolCallRequest, handler: ToolHandler) -> ToolResult:
         call, turn = request.tool_call, cast(Turn, request.runtime.context)
@@ -42,10 +44,6 @@ class SubagentLimit(AgentMiddleware[Any, Turn, Any]):
         text = f"this run has had its {most} subagents. Do the rest yourself, or answer with what you have."
         turn.decide(self.name, "denied", text, call_id=str(call["id"]))
         return error_result(call, text)
-
-
-def _calls(answer: Any) -> bool:
-    return isinstance(answer, AIMessage) and bool(answer.tool_calls)
 
 
 def _without(answer: AIMessage, dropped: set[str | None]) -> AIMessage:

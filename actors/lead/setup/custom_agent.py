@@ -16,6 +16,7 @@ SETUP, UPDATE = "setup_agent", "update_agent"
 BOOTSTRAP_TOOLS = (SETUP, "read_file")
 """The tools of the agent that makes agents: `read_file` reads the skill about it."""
 
+MEMORY_TOOLS = ("remember", "recall")
 MOST_CHARACTERS = 100_000
 
 
@@ -42,13 +43,15 @@ def default_soul(home: Path) -> str:
         raise Invalid(f"SOUL.md in the data directory cannot be read: {error.strerror}") from None
 
 
-def allowed(tools: Sequence[Tool], options: Options, agent: Definition | None) -> list[Tool]:
+def allowed(tools: Sequence[Tool], options: Options, agent: Definition | None, *, memory: bool = False) -> list[Tool]:
     """Returns the tools of a run: those of the agent's groups, and those without a group.
 
     `setup_agent` is only for bootstrap, `update_agent` only for custom agents, `task` only for runs with subagents.
+    `memory` allows the tools of the memory.
     """
     if options.bootstrap:
         return [tool for tool in tools if tool.name in BOOTSTRAP_TOOLS]
+    tools = [tool for tool in tools if memory or tool.name not in MEMORY_TOOLS]
     groups = None if agent is None else agent.tool_groups
     grouped = [tool for tool in tools if groups is None or tool.group is None or tool.group in groups]
     refused = {SETUP} | ({UPDATE} if agent is None else set()) | (set() if options.subagents else {TASK})

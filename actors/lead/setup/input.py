@@ -1,4 +1,4 @@
-"""Adds the time, the uploaded files and the date to a run's input.
+"""Adds the time, the uploaded files, the date and what is remembered to a run's input.
 
 The additions are part of `run.started`, and are applied right after the input: messages of the same id replace.
 """
@@ -6,7 +6,7 @@ The additions are part of `run.started`, and are applied right after the input: 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from datetime import date
 from itertools import chain
 from pathlib import PurePath
@@ -15,9 +15,11 @@ from typing import NamedTuple
 from core.control import neutralised
 from core.events import Json, Message, RunRequested
 from core.ids import now
+from core.memory.inject import referred
 from core.paths import USER_DATA
 from core.ports.documents import KINDS
-from core.thread.messages import REMINDER, RESERVED, UPLOADS_BLOCK
+from core.thread.messages import MEMORY, REMINDER, RESERVED, UPLOADS_BLOCK
+from core.thread.previews import text_of
 from core.thread.state import REMOVE_ALL, ThreadState
 from core.thread.uploads import Outline, Upload, Uploads
 
@@ -35,15 +37,38 @@ To work with these files:
 _OLD_BLOCK = re.compile(r"\s*<uploaded_files>.*?</uploaded_files>\s*", re.DOTALL)
 
 
-async def prepare(run: str, request: RunRequested, state: ThreadState, thread: str, uploads: Uploads) -> Json:
+Recall = Callable[[str, Sequence[str]], Awaitable[Json | None]]
+"""Returns what a message records of the memory (`core.memory.inject`), for its text and the refs that came before."""
+
+
+async def nothing(text: str, before: Sequence[str]) -> Json | None:
+    """Recalls nothing."""
+    return None
+
+
+async def prepare(
+    run: str, request: RunRequested, state: ThreadState, thread: str, uploads: Uploads, recall: Recall = nothing
+) -> Json:
     """Returns `prepared` for the first attempt at a run. Lists files only if the last message is a person's."""
     values = request.input or {}
     base = state.head if request.base is None else state.commit_at(request.base)
     names = claimed(values)
     files = [] if names is None else await uploads.listing(state.user, thread, names)
     history = state.values_at(base).get("messages", ())
-    patch = prepared(values, run=run, at=now(), history=history, files=files)
+    memory = await _recalled(values, history, recall)
+    patch = prepared(values, run=run, at=now(), history=history, files=files, memory=memory)
     return _slim(patch, values) if patch else patch
+
+
+async def _recalled(values: Json, history: Sequence[Message], recall: Recall) -> Json | None:
+    messages, removed = _standing(values.get("messages"))
+    last = next((message for message in reversed(messages.values()) if message["type"] == "human"), None)
+    if last is None:
+        return None
+    earlier = () if REMOVE_ALL in removed else history
+    replaced = removed | messages.keys()
+    before = referred(message for message in earlier if str(message.get("id")) not in replaced)
+    return await recall(text_of(_bare(last.get("content", ""))), before)
 
 
 def _slim(patch: Json, values: Json) -> Json:
@@ -68,6 +93,7 @@ def prepared(
     at: str,
     history: Sequence[Message] = (),
     files: Sequence[Upload] = (),
+    memory: Json | None = None,
 ) -> Json:
     """Returns the human messages of an input that must change, as they become, and `uploaded_files`. Pure.
 
@@ -86,6 +112,8 @@ def prepared(
     extra: Json = {"run_id": run, "timestamp": at}
     if reminder := _next_reminder(_newest_reminder(earlier), date.fromisoformat(at[:10])):
         extra[REMINDER] = reminder
+    if memory:
+        extra[MEMORY] = memory
     patch: Json = {"messages": [new for old, new in zip(others, honest, strict=True) if new is not old]}
     content = _bare(last.get("content", ""))
     listed = _listed(files, _claimed(last)) if last is next(reversed(messages.values())) else NOTHING

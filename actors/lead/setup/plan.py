@@ -85,7 +85,8 @@ class Planner:
         settings = {entry.name: entry for entry in config.models}
         candidates = tuple(dict.fromkeys([name, *(n for n in config.model_roles.get("lead", ()) if n in settings)]))
         vision = name in settings and settings[name].supports_vision
-        tools = [t for t in allowed(self._tools(config), requested, agent) if vision or t.name != VIEW_IMAGE]
+        permitted = allowed(self._tools(config), requested, agent, memory=config.memory.tools and role is None)
+        tools = [tool for tool in permitted if vision or tool.name != VIEW_IMAGE]
         tools = tools if role is None else role.permitted(tools)
         delegates = roles(config, roster, agent) if any(tool.name == TASK for tool in tools) else {}
         deferred = [tool for tool in tools if tool.deferred] if config.tool_search.enabled else []

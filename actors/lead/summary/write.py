@@ -17,9 +17,10 @@ from actors.lead.summary.cut import Summary
 from core.config.load import Config
 from core.config.settings import Summarization
 from core.errors import Invalid, Unavailable
-from core.events import Message
+from core.events import Json, Message
 from core.ids import uuid7
-from core.thread.messages import REMINDER
+from core.memory.inject import merged
+from core.thread.messages import MEMORY, REMINDER
 from core.thread.previews import text_of
 from core.thread.usage import ANSWERED_BY, BYTES_PER_TOKEN, SUMMARY
 
@@ -80,7 +81,7 @@ async def summarise(messages: Sequence[Message], reminder: str, settings: Summar
             log.warning("no summary", model=name, reason=reason)
             continue
         if text := without_thoughts(text_of(answer.content)).strip():
-            return Summary(_message(text, reminder, name, answer), name)
+            return Summary(_message(text, _carried(messages, reminder), name, answer), name)
         reason = f"{name}: the answer was empty"
         log.warning("no summary", model=name, reason=reason)
     raise NoSummary(f"no model wrote a summary: {reason}")
@@ -155,14 +156,20 @@ def _entry(speaker: str, message: Message) -> str:
     return f"{speaker}: {text_of(message.get('content', '')).strip()}"
 
 
-def _message(text: str, reminder: str, model: str, answer: BaseMessage) -> Message:
+def _carried(messages: Sequence[Message], reminder: str) -> Json:
+    """Returns what the summary takes over from the messages that go: reminders, and what was told of the memory."""
+    memory = merged(messages)
+    return {**({REMINDER: reminder} if reminder else {}), **({MEMORY: memory} if memory else {})}
+
+
+def _message(text: str, carried: Json, model: str, answer: BaseMessage) -> Message:
     """Returns the hidden message of a summary. The web page recognises it by its name."""
     message: Message = {
         "type": "human",
         "id": f"{SUMMARY}-{uuid7()}",
         "content": LEAD_IN + text,
         "name": SUMMARY,
-        "additional_kwargs": {"hide_from_ui": True, **({REMINDER: reminder} if reminder else {})},
+        "additional_kwargs": {"hide_from_ui": True, **carried},
         "response_metadata": {ANSWERED_BY: model},
     }
     if isinstance(answer, AIMessage) and answer.usage_metadata:

@@ -21,7 +21,7 @@ CSRF_HEADER = "X-CSRF-Token"
 PENDING = "oidc_pending"
 PENDING_PATH = "/api/v1/auth/callback"
 PENDING_SECONDS = 600
-"""How long one may take at an identity provider."""
+"""Time for a sign-in at an identity provider."""
 
 
 def set_session(
@@ -59,7 +59,7 @@ def end_session(request: web.Request, response: web.Response, directory: Directo
 
 
 def set_pending(request: web.Request, response: web.Response, token: str) -> None:
-    """What a sign-in elsewhere must bring back. Lax: the way back is a link from there."""
+    """Sets the cookie that a sign-in elsewhere must bring back. Lax: the way back is a link from there."""
     secure = request[SEEN].secure
     response.set_cookie(
         PENDING, token, max_age=PENDING_SECONDS, httponly=True, samesite="Lax", secure=secure, path=PENDING_PATH
@@ -72,7 +72,7 @@ def end_pending(request: web.Request, response: web.Response) -> None:
 
 
 def csrf_problem(request: web.Request, directory: Directory, user: str) -> str | None:
-    """What is wrong with a request's token, for people."""
+    """Returns what is wrong with a request's token, for people."""
     cookie, header = request.cookies.get(CSRF, ""), request.headers.get(CSRF_HEADER, "")
     if not cookie or not header:
         return f"CSRF token missing: send the cookie {CSRF} also as the header {CSRF_HEADER}"
@@ -82,7 +82,7 @@ def csrf_problem(request: web.Request, directory: Directory, user: str) -> str |
 
 
 def is_of(directory: Directory, token: str, user: str) -> bool:
-    """Whether a CSRF token was made for this user."""
+    """Tells whether a CSRF token was made for this user."""
     return _equal(token, _signed(directory, token.partition(".")[0], user))
 
 
@@ -91,5 +91,5 @@ def _signed(directory: Directory, nonce: str, user: str) -> str:
     return f"{nonce}.{hmac.new(key, f'{nonce} {user}'.encode(errors='replace'), hashlib.sha256).hexdigest()[:32]}"
 
 
-def _equal(one: str, other: str) -> bool:
-    return hmac.compare_digest(one.encode(errors="replace"), other.encode(errors="replace"))
+def _equal(token: str, other: str) -> bool:
+    return hmac.compare_digest(token.encode(errors="replace"), other.encode(errors="replace"))

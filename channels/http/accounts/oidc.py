@@ -35,9 +35,9 @@ log = structlog.get_logger("sika.http")
 
 ASK_SECONDS = 10.0
 MOST_BYTES = 1 << 20
-"""Of one answer of a provider."""
+"""Limit of one response of a provider."""
 KNOWN_SECONDS = 3600.0
-"""How long a discovery document and keys are believed; keys are asked for again at once if one is not known."""
+"""Lifetime of a discovery document and keys in memory; an unknown key makes the keys be fetched again at once."""
 KEYS_SECONDS = 10.0
 """But no more often than this."""
 
@@ -100,7 +100,7 @@ class Oidc:
         return where, Pending(provider.name, challenge.state, challenge.nonce, challenge.verifier, after, expires)
 
     async def finish(self, provider: OidcProvider, callback: str, pending: Pending, query: Mapping[str, str]) -> Who:
-        """Who came back. Raises `Rejection`, `Unavailable`."""
+        """Returns the identity of a callback. Raises `Rejection`, `Unavailable`."""
         state = query.get("state", "")
         if pending.provider != provider.name or not hmac.compare_digest(
             state.encode(errors="replace"), pending.state.encode()
@@ -159,8 +159,8 @@ class Oidc:
                 keys = protocol.keys(_json(await self._get(discovery.jwks_uri)))
             except ValueError as error:
                 raise Unavailable(f"identity provider {provider.name}: its keys cannot be read") from error
-            found = self._known[provider.issuer] = _Known(discovery, keys, time.monotonic())
-            return found
+            fresh = self._known[provider.issuer] = _Known(discovery, keys, time.monotonic())
+            return fresh
 
     async def _get(self, url: str) -> bytes:
         status, raw = await self._ask("GET", url)
@@ -168,11 +168,11 @@ class Oidc:
             raise Unavailable(f"identity provider: {url} answers {status}")
         return raw
 
-    async def _ask(self, method: str, url: str, **given: Any) -> tuple[int, bytes]:
+    async def _ask(self, method: str, url: str, **options: Any) -> tuple[int, bytes]:
         if self._session is None:
             self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=ASK_SECONDS))
         try:
-            async with self._session.request(method, url, allow_redirects=False, **given) as response:
+            async with self._session.request(method, url, allow_redirects=False, **options) as response:
                 raw = await response.content.read(MOST_BYTES)
                 while len(raw) < MOST_BYTES and (more := await response.content.read(MOST_BYTES - len(raw))):
                     raw += more
@@ -214,7 +214,7 @@ def _decoded(raw: bytes, kind: type[T]) -> T:
 
 def _json(raw: bytes) -> dict[str, Any]:
     try:
-        found = msgspec.json.decode(raw)
+        value = msgspec.json.decode(raw)
     except msgspec.DecodeError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return value if isinstance(value, dict) else {}

@@ -27,7 +27,7 @@ ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES
 
 
 class Discovery(msgspec.Struct, frozen=True):
-    """What we need of the provider's metadata (OpenID Connect Discovery 1.0 §3)."""
+    """The fields of the provider's metadata that are used (OpenID Connect Discovery 1.0 §3)."""
 
     issuer: str
     authorization_endpoint: str
@@ -37,7 +37,7 @@ class Discovery(msgspec.Struct, frozen=True):
 
 
 class Challenge(msgspec.Struct, frozen=True):
-    """What ties the answer to the question: random, and used once."""
+    """State, nonce and PKCE verifier of a sign-in: random, and used once."""
 
     state: str = msgspec.field(default_factory=lambda: str(generate_token(43)))
     nonce: str = msgspec.field(default_factory=lambda: str(generate_token(43)))
@@ -92,8 +92,8 @@ def claims(token: str, known: KeySet, issuer: str, client_id: str, nonce: str) -
             "aud": {"essential": True, "value": client_id},
             "sub": {"essential": True},
         }
-        found = CodeIDToken(decoded.claims, decoded.header, expected, {"nonce": nonce, "client_id": client_id})
-        found.validate(leeway=LEEWAY)
+        id_token = CodeIDToken(decoded.claims, decoded.header, expected, {"nonce": nonce, "client_id": client_id})
+        id_token.validate(leeway=LEEWAY)
     except (JoseError, TypeError, LookupError) as error:
         raise ValueError(str(error)) from None
-    return dict(found)
+    return dict(id_token)

@@ -8,18 +8,18 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from channels.http.asked import model_names
 from channels.http.call import Call
 from channels.http.endpoint import Created, Routes
 from channels.http.errors import Forbidden
 from channels.http.routes import API
+from channels.http.run_request import model_names
 from core.config.load import Config
 from core.errors import Invalid
 from core.user import agents
 from core.user.agents import Definition, Rosters
 
-GROUPS = ("bash", "file:read", "file:write", "web")
-"""Of the tools that come along."""
+GROUPS = ("bash", "file:read", "file:write", "memory", "web")
+"""Groups of the built-in tools."""
 BUILT_IN = "adapters.tools."
 
 Text = Annotated[str, msgspec.Meta(max_length=2000)]
@@ -53,7 +53,7 @@ class CreateBody(msgspec.Struct):
 
 
 class ChangeBody(msgspec.Struct):
-    """What is left out stays as it is; null takes the setting away."""
+    """Changes of an agent. Fields that are left out stay as they are; null removes the setting."""
 
     description: Text | UnsetType | None = UNSET
     model: Name | UnsetType | None = UNSET
@@ -79,12 +79,12 @@ _READ, _WRITE = "assistants:read", "assistants:write"
 async def get_list(call: Call) -> Agents:
     """Your agents, by name."""
     roster = await _rosters(call).of(call.user)
-    return Agents([_object(one) for one in roster.agents.values()])
+    return Agents([_object(agent) for agent in roster.agents.values()])
 
 
 @ROUTES("GET", "/agents/check", _READ)
 async def check(call: Call, *, name: Annotated[str, msgspec.Meta(pattern="^[A-Za-z0-9-]{1,64}$")]) -> Check:
-    """Whether you may call a new agent so."""
+    """Tells whether you may call a new agent so."""
     rosters, name = _rosters(call), agents.checked(name)
     return Check(name not in (await rosters.of(call.user)).agents, name)
 
@@ -125,7 +125,7 @@ async def delete(call: Call, name: str) -> None:
 
 @ROUTES("GET", "/user-profile", _READ)
 async def get_profile(call: Call) -> Profile:
-    """What you want every agent to know of you; null for nothing. Agents are told the first 8000 characters."""
+    """Your profile for every agent; null for none. Agents read the first 8000 characters."""
     return Profile((await _rosters(call).of(call.user)).profile)
 
 
@@ -142,16 +142,16 @@ def _rosters(call: Call) -> Rosters:
     return call.services.agents
 
 
-def _check(config: Config, said: Mapping[str, Any]) -> None:
-    """Whether there is what an agent is to have. Raises `Invalid`, with what there is."""
-    model, names = said.get("model"), model_names(config)
+def _check(config: Config, fields: Mapping[str, Any]) -> None:
+    """Tells whether there is what an agent is to have. Raises `Invalid`, with what there is."""
+    model, names = fields.get("model"), model_names(config)
     if model is not None and model not in names:
         raise Invalid(f"model: {model!r} is not configured; there are: {', '.join(names)}")
     groups = _groups(config)
-    for index, group in enumerate(said.get("tool_groups") or ()):
+    for index, group in enumerate(fields.get("tool_groups") or ()):
         if groups is not None and group not in groups:
             raise Invalid(f"tool_groups[{index}]: no group {group!r}; there are: {', '.join(sorted(groups))}")
-    for index, skill in enumerate(said.get("skills") or ()):
+    for index, skill in enumerate(fields.get("skills") or ()):
         raise Invalid(f"skills[{index}]: no skill {skill!r}; there are no skills in this version")
 
 
@@ -163,5 +163,5 @@ def _groups(config: Config) -> set[str] | None:
     return {*GROUPS, *configured, *(group.name for group in config.tool_groups)}
 
 
-def _object(one: Definition) -> Agent:
-    return msgspec.convert(msgspec.structs.asdict(one), Agent)
+def _object(agent: Definition) -> Agent:
+    return msgspec.convert(msgspec.structs.asdict(agent), Agent)

@@ -66,8 +66,8 @@ async def get_list(
     status: Annotated[Literal["pending", "resolved"] | None, "Only those that wait, or only those that do not"] = None,
 ) -> list[Approval]:
     """The approvals of a thread, newest first."""
-    shown = [_object(thread.id, thread.state, one) for one in list(thread.state.approvals.values())[::-1]]
-    return [one for one in shown if status is None or (one.status == "pending") == (status == "pending")]
+    shown = [_object(thread.id, thread.state, entry) for entry in list(thread.state.approvals.values())[::-1]]
+    return [entry for entry in shown if status is None or (entry.status == "pending") == (status == "pending")]
 
 
 @ROUTES("GET", _ONE, "threads:read")
@@ -90,15 +90,15 @@ async def decide(call: Call, thread: OwnedThread, approval_id: str, body: Decisi
     return Reply(Decided(_object(thread_id, after, after.approvals.get(approval_id, approval)), run_id), 202)
 
 
-def _answer(wanted: Decision) -> Json:
-    """What the run that goes on is told. Raises `Invalid`."""
-    if (wanted.decision == "edit") != (wanted.args is not None):
+def _answer(decision: Decision) -> Json:
+    """Returns the answer for the run that goes on. Raises `Invalid`."""
+    if (decision.decision == "edit") != (decision.args is not None):
         raise Invalid("args: all arguments of the call, with the decision edit, and only then")
-    answer: Json = {"decision": wanted.decision}
-    if wanted.args is not None:
-        answer["args"] = wanted.args
-    if wanted.message:
-        answer["message"] = wanted.message
+    answer: Json = {"decision": decision.decision}
+    if decision.args is not None:
+        answer["args"] = decision.args
+    if decision.message:
+        answer["message"] = decision.message
     return answer
 
 
@@ -112,17 +112,17 @@ def _earlier(current: ThreadState, approval: state.Approval, answer: Json) -> st
 
 def _check(thread_id: str, current: ThreadState, approval: state.Approval, decision: str) -> None:
     """Raises `Refused` if it cannot be decided (so, or any more)."""
-    asked, status = approval.request, approvals.status(current, approval)
+    request, status = approval.request, approvals.status(current, approval)
     if status == "abandoned":
-        raise Refused(f"Thread {thread_id} does not wait for approval {asked.approval} any more")
+        raise Refused(f"Thread {thread_id} does not wait for approval {request.approval} any more")
     if status != "pending":
-        raise Refused(f"Approval {asked.approval} is decided already: {status}")
+        raise Refused(f"Approval {request.approval} is decided already: {status}")
     if current.status == "busy":
         raise Refused(f"Thread {thread_id} has an active run; decide when it has paused")
-    if approvals.over(asked, now()):
-        raise Refused(f"The deadline of approval {asked.approval} is over: {asked.deadline}")
-    if decision not in asked.allowed:
-        raise Refused(f"Approval {asked.approval}: {decision} is not allowed, but {', '.join(asked.allowed)}")
+    if approvals.over(request, now()):
+        raise Refused(f"The deadline of approval {request.approval} is over: {request.deadline}")
+    if decision not in request.allowed:
+        raise Refused(f"Approval {request.approval}: {decision} is not allowed, but {', '.join(request.allowed)}")
 
 
 def _of(current: ThreadState, identity: str) -> state.Approval:
@@ -132,19 +132,19 @@ def _of(current: ThreadState, identity: str) -> state.Approval:
 
 
 def _object(thread_id: str, current: ThreadState, approval: state.Approval) -> Approval:
-    asked, resolved = approval.request, approvals.settled(current, approval)
-    decided_in = approvals.answering(current, asked.approval) if resolved else None
+    request, resolved = approval.request, approvals.settled(current, approval)
+    decided_in = approvals.answering(current, request.approval) if resolved else None
     return Approval(
-        approval_id=asked.approval,
+        approval_id=request.approval,
         thread_id=thread_id,
         run_id=approval.run,
-        tool_call_id=asked.call_id,
-        tool=asked.tool,
-        args=asked.args,
-        text=asked.text,
-        allowed_decisions=list(asked.allowed),
+        tool_call_id=request.call_id,
+        tool=request.tool,
+        args=request.args,
+        text=request.text,
+        allowed_decisions=list(request.allowed),
         requested_at=approval.at,
-        deadline=asked.deadline,
+        deadline=request.deadline,
         status=approvals.status(current, approval),
         decided_by=resolved.by if resolved else None,
         decided_at=decided_in.created_at if decided_in else None,

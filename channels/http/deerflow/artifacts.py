@@ -35,7 +35,7 @@ from core.thread.state import ThreadState
 ANYTHING = "*/*"
 CHUNK_BYTES = 256 * 1024
 HEAD_BYTES = 8192
-"""What is looked at to tell text from other things (contract runtime §19)."""
+"""Bytes that are read to tell text from other content (contract runtime §19)."""
 MAX_MEMBER = 16 << 20
 """Bytes of a member of a `.skill` archive (contract runtime §19)."""
 MAX_CONTENTS = 1 << 20
@@ -47,7 +47,7 @@ _ACTIVE = re.compile(
     r"text/html|(application|text)/xml|.*\+xml|multipart/.*|message/.*|(application|text)/javascript|text/css"
     r"|application/(wasm|x-shockwave-flash)"
 )
-"""What can run in the name of the server it comes from, or in a page of it. PDF does not: viewers keep it apart, and
+"""Media types that can run scripts with the server's origin. PDF does not: viewers keep it apart, and
 people read it in the page (contract runtime §19).
 """
 _TYPES = mimetypes.MimeTypes(filenames=())  # the same on every machine
@@ -67,7 +67,7 @@ _RANGE = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})")
 class Replacement(msgspec.Struct):
     content: str
     expected_sha256: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
-    """Of the content that is replaced, as it was read."""
+    """SHA-256 of the content to be replaced, as it was read."""
 
 
 class Replaced(msgspec.Struct):
@@ -80,7 +80,7 @@ class Replaced(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What is sent: an open file, or bytes that were in an archive."""
+    """The content to send: an open file, or bytes that were in an archive."""
 
     name: str
     size: int
@@ -221,8 +221,8 @@ class _Frugal(io.FileIO):
     """
 
     def read(self, size: int | None = -1, /) -> bytes:
-        wanted = MAX_CONTENTS + 1 if size is None or size < 0 else size
-        data = super().read(min(wanted, MAX_CONTENTS + 1)) or b""
+        limit = MAX_CONTENTS + 1 if size is None or size < 0 else size
+        data = super().read(min(limit, MAX_CONTENTS + 1)) or b""
         if len(data) > MAX_CONTENTS:
             raise HttpError(413, f"the archive's table of contents is larger than {MAX_CONTENTS} bytes", "too_large")
         return data
@@ -252,7 +252,7 @@ def _member(file: _Frugal, member: str) -> bytes:
 
 def _headers(content: Content, cache: str, download: bool) -> dict[str, str]:
     kind = _type(content)
-    active = any(_ACTIVE.fullmatch(one) for one in (kind.partition(";")[0], _guessed(content)[0] or ""))
+    active = any(_ACTIVE.fullmatch(name) for name in (kind.partition(";")[0], _guessed(content)[0] or ""))
     return {
         "Content-Type": kind,
         "Accept-Ranges": "bytes",
@@ -317,16 +317,16 @@ def _disposition(how: str, name: str) -> str:
 
 
 def _known(sent: str, tag: str) -> bool:
-    """Whether the client has this already, by its `If-None-Match`."""
-    return sent.strip() == "*" or tag in [one.strip().removeprefix("W/") for one in sent.split(",")]
+    """Tells whether the client has this already, by its `If-None-Match`."""
+    return sent.strip() == "*" or tag in [known.strip().removeprefix("W/") for known in sent.split(",")]
 
 
 def _range(sent: str, content: Content) -> tuple[int, int] | None:
     """Begin and end of what is asked for; None for all of it, which also answers what we do not understand."""
-    found = _RANGE.fullmatch(sent.strip())
-    if found is None or found[0] == "bytes=-":
+    match = _RANGE.fullmatch(sent.strip())
+    if match is None or match[0] == "bytes=-":
         return None
-    first, last = found[1], found[2]
+    first, last = match[1], match[2]
     if not first:
         return max(0, content.size - int(last)), content.size
     if last and int(last) < int(first):

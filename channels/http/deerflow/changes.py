@@ -1,4 +1,4 @@
-"""What a run did to the files of its thread."""
+"""The changes of a run to the files of its thread."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ VERSION = 1
 
 
 class Summary(msgspec.Struct):
-    """How many files, and how many lines of those that have a diff."""
+    """The number of files, and of lines of those that have a diff."""
 
     created: int = 0
     modified: int = 0
@@ -96,13 +96,13 @@ async def _scan(log: EventLog, thread_id: str, upto: int) -> WorkspaceScanned | 
     return None
 
 
-def _shown(found: WorkspaceScanned | None, presented: Sequence[str]) -> Changes:
-    files = list(found.changes) if found else []
+def _shown(scan: WorkspaceScanned | None, presented: Sequence[str]) -> Changes:
+    files = list(scan.changes) if scan else []
     written = [file.path for file in files if file.root == "outputs" and file.status in ("created", "modified")]
     unpresented = [path for path in written if path not in presented]
-    summary = Summary(truncated=found.truncated if found else False)
+    summary = Summary(truncated=scan.truncated if scan else False)
     for file in files:
         setattr(summary, file.status, getattr(summary, file.status) + 1)
         summary.additions += file.additions
         summary.deletions += file.deletions
-    return Changes(found is not None, VERSION, summary, files, Limits(), unpresented)
+    return Changes(scan is not None, VERSION, summary, files, Limits(), unpresented)

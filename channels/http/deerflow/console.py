@@ -1,4 +1,4 @@
-"""What was done and what it cost, over all threads of a user; for an administrator also over all users."""
+"""Runs and their cost, over all threads of a user; for an administrator also over all users."""
 
 from __future__ import annotations
 
@@ -81,15 +81,15 @@ AllUsers = Annotated[bool, "Everybody's, for an administrator"]
 @ROUTES("GET", "/console/stats", "runs:read")
 async def stats(call: Call, *, all_users: AllUsers = False) -> Stats:
     """Totals: threads, runs by status, tokens and cost."""
-    found = await console.totals(*await _asked(call, all_users))
-    amount = _amount(Used("", 0, found.tokens, found.price))
-    active = sum(found.runs.get(status, 0) for status in OPEN)
+    totals = await console.totals(*await _asked(call, all_users))
+    amount = _amount(Used("", 0, totals.tokens, totals.price))
+    active = sum(totals.runs.get(status, 0) for status in OPEN)
     return Stats(
         **amount,
-        total_threads=found.threads,
-        total_runs=sum(found.runs.values()),
+        total_threads=totals.threads,
+        total_runs=sum(totals.runs.values()),
         active_runs=active,
-        runs_by_status=found.runs,
+        runs_by_status=totals.runs,
     )
 
 
@@ -115,12 +115,12 @@ async def usage(
     days: Annotated[int, msgspec.Meta(ge=1, le=366), "How many"] = 30,
 ) -> Usage:
     """Tokens and cost by day (UTC) and by model, over the last days. A run counts for the day it was asked for."""
-    found = await console.span(*await _asked(call, all_users), until=_today(), days=days)
+    span = await console.span(*await _asked(call, all_users), until=_today(), days=days)
     return Usage(
-        **_amount(found.total),
-        runs=found.total.runs,
-        days=[Day(**_amount(day), date=day.name, runs=day.runs) for day in found.days],
-        by_model=[OfModel(**_amount(model), model=model.name, runs=model.runs) for model in found.models],
+        **_amount(span.total),
+        runs=span.total.runs,
+        days=[Day(**_amount(day), date=day.name, runs=day.runs) for day in span.days],
+        by_model=[OfModel(**_amount(model), model=model.name, runs=model.runs) for model in span.models],
     )
 
 

@@ -1,4 +1,4 @@
-"""What people think of a run: one opinion on the whole, and any on its messages."""
+"""Ratings of a run: one of the whole, and any of its messages."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ async def get_list(of: OwnedRun) -> list[Feedback]:
 
 @ROUTES("GET", f"{_ALL}/stats", _READ)
 async def stats(of: OwnedRun) -> Stats:
-    """How many opinions there are on a run, and of which kind."""
+    """Count the ratings of a run by kind."""
     values = [rating.rating for rating in ratings(of.state, of.run.id)]
     return Stats(of.run.id, len(values), values.count(1), values.count(-1))
 
@@ -103,6 +103,6 @@ def _rating(opinion: Opinion) -> Rating:
     return Rating(opinion.rating, opinion.comment, message_id)
 
 
-def _object(thread_id: str, given: state.Feedback) -> Feedback:
-    rating: Literal[1, -1] = 1 if given.rating > 0 else -1
-    return Feedback(given.id, given.run, thread_id, given.user, given.message_id, rating, given.comment, given.at)
+def _object(thread_id: str, fact: state.Feedback) -> Feedback:
+    rating: Literal[1, -1] = 1 if fact.rating > 0 else -1
+    return Feedback(fact.id, fact.run, thread_id, fact.user, fact.message_id, rating, fact.comment, fact.at)

@@ -78,55 +78,62 @@ class Cursor(NamedTuple):
     after: int | None = None
 
 
-def of_run(run_id: str) -> Callable[[int, Commit], bool]:
-    """The steps of a run."""
-    return lambda _, commit: commit.run == run_id
+class Steps(NamedTuple):
+    """The steps of a listing: those in `span` that `has` selects."""
+
+    span: range
+    has: Callable[[int, Commit], bool]
 
 
-def of_all(state: ThreadState) -> Callable[[int, Commit], bool]:
-    """The steps of everything that was not rolled back, on all branches."""
+def of_run(state: ThreadState, run: Run) -> Steps:
+    """Returns the steps of a run."""
+    return Steps(usage.span_of(state, run), lambda _, commit: commit.run == run.id)
+
+
+def of_all(state: ThreadState) -> Steps:
+    """Returns the steps of everything that was not rolled back, on all branches."""
     undone = state.undone
-    return lambda _, commit: commit.run not in undone
+    return Steps(range(len(state.commits)), lambda _, commit: commit.run not in undone)
 
 
-def of_branch(state: ThreadState) -> Callable[[int, Commit], bool]:
-    """The steps that led to the thread as it stands, also those whose messages were summarised since."""
+def of_branch(state: ThreadState) -> Steps:
+    """Returns the steps that led to the thread as it stands, also those whose messages were summarised since."""
     chain = set(state.chain(state.head))
-    return lambda index, _: index in chain
+    return Steps(range(len(state.commits)), lambda index, _: index in chain)
 
 
 async def page(
-    log: EventLog, aggregate: Aggregate, state: ThreadState, wanted: Callable[[int, Commit], bool], cursor: Cursor
+    log: EventLog, aggregate: Aggregate, state: ThreadState, steps: Steps, cursor: Cursor
 ) -> tuple[list[Row], bool]:
-    """Message rows of the wanted steps, ascending, and whether there are more in the cursor's direction. Only the part
+    """Message rows of the steps, ascending, and whether there are more in the cursor's direction. Only the part
     of the log where they are is read.
     """
-    seqs = _where(state, wanted, cursor)
+    seqs = _where(state, steps, cursor)
     if not seqs:
         return [], False
     low, high = -1 if cursor.after is None else cursor.after, LAST if cursor.before is None else cursor.before
-    found: list[Row] = []
+    shown: list[Row] = []
     kept = set(seqs)
     async for record in log.read(aggregate, after=seqs[0] - 1, upto=seqs[-1]):
         if record.seq in kept:
-            found += [row for row in rows(record, state) if row.category == "message" and low < row.seq < high]
-    more = len(found) > cursor.limit
-    return (found[: cursor.limit] if cursor.after is not None else found[-cursor.limit :]), more
+            shown += [row for row in rows(record, state) if row.category == "message" and low < row.seq < high]
+    more = len(shown) > cursor.limit
+    return (shown[: cursor.limit] if cursor.after is not None else shown[-cursor.limit :]), more
 
 
 async def events(log: EventLog, thread_id: str, state: ThreadState, run: Run, kinds: set[str], limit: int) -> list[Row]:
     """The first rows of a run, of some types (none: of all), from the moment it was asked for until it ended."""
-    found: list[Row] = []
+    shown: list[Row] = []
     async for record in log.read(thread(thread_id), after=run.requested_seq - 1, upto=run.ended_seq):
         if record.run == run.id:
-            found += [row for row in rows(record, state) if not kinds or row.event_type in kinds]
-        if len(found) >= limit:
+            shown += [row for row in rows(record, state) if not kinds or row.event_type in kinds]
+        if len(shown) >= limit:
             break
-    return found[:limit]
+    return shown[:limit]
 
 
 def rows(record: Record, state: ThreadState) -> list[Row]:
-    """What one fact is to clients. A pure function of the fact, and of the state at any time after it."""
+    """Returns the rows of one fact. A pure function of the fact, and of the state at any time after it."""
     event = record.event
     match event:
         case RunRequested():
@@ -135,16 +142,16 @@ def rows(record: Record, state: ThreadState) -> list[Row]:
             run = state.runs.get(record.run or "")
             name = run.request.assistant if run else CALLER
             start = _row(record, 0, "run.start", "trace", name, {"attempt": event.attempt, "model": event.model})
-            given = run.request.input if run and run.started_seq == record.seq else None
-            brought = usage.messages_of(with_prepared(given or {}, event.prepared))
+            input = run.request.input if run and run.started_seq == record.seq else None
+            brought = usage.messages_of(with_prepared(input or {}, event.prepared))
             return [start, *_messages(record, brought, begin=1)]
         case ModelCompleted(message=message):
             answer = timed(message, state.runs.get(record.run or ""))
-            said = _messages(record, [answer], _of_call(record, event, state))
-            return [*said, *_decisions(record, event.decisions)]
+            shown = _messages(record, [answer], _of_call(record, event, state))
+            return [*shown, *_decisions(record, event.decisions)]
         case ToolCompleted(message=message):
-            made = _messages(record, [message], {"caller": CALLER, "latency_ms": event.duration_ms})
-            return [*made, *_decisions(record, event.decisions)]
+            shown = _messages(record, [message], {"caller": CALLER, "latency_ms": event.duration_ms})
+            return [*shown, *_decisions(record, event.decisions)]
         case MessageAdded(messages=messages):
             return _messages(record, usage.messages_of({"messages": messages}))
         case StatePatched(values=values) | ThreadPruned(values=values):
@@ -154,9 +161,9 @@ def rows(record: Record, state: ThreadState) -> list[Row]:
         case ModelFailed():
             about = {name: getattr(event, name) for name in ("error", "reason", "attempt", "max_attempts", "wait_ms")}
             return [_row(record, 0, "llm.error", "trace", event.text, about)]
-        case RunFailed(message=said):
+        case RunFailed(message=apology):
             error = _row(record, 0, "run.error", "error", event.text, {"error": event.error})
-            answers = [timed(said, state.runs.get(record.run or ""))] if said else []
+            answers = [timed(apology, state.runs.get(record.run or ""))] if apology else []
             return [error, *_messages(record, answers, {"caller": CALLER}, begin=1)]
         case RunCompleted():
             return [_row(record, 0, "run.end", "outputs", {"status": "success"})]
@@ -183,30 +190,31 @@ def _fields(record: Record) -> Json:
     return {name: value for name, value in msgspec.json.decode(record.raw).items() if name not in ENVELOPE}
 
 
-def last_answers(state: ThreadState) -> dict[str, int]:
-    """Sequence of the last model answer of each run."""
-    return {commit.run: commit.seq for commit in state.commits if commit.run and usage.answer_in(commit)}
+def last_answer(state: ThreadState, run: Run) -> int:
+    """Returns the sequence of the last model answer of a run, 0 if there is none."""
+    return max((commit.seq for commit in usage.steps_of(state, run) if usage.answer_in(commit)), default=0)
 
 
-def _where(state: ThreadState, wanted: Callable[[int, Commit], bool], cursor: Cursor) -> list[int]:
+def _where(state: ThreadState, steps: Steps, cursor: Cursor) -> list[int]:
     """Sequences of the facts that a page's rows (and one more) are in, ascending. The fact that the cursor cuts counts
     for nothing: none of its rows may be left.
     """
     first = 0 if cursor.after is None else cursor.after // PLACES
     last = LAST if cursor.before is None else cursor.before // PLACES
-    found: list[int] = []
+    seqs: list[int] = []
     left = cursor.limit + 1
-    indices = range(*_span(state.commits, first, last))
+    begin, end = _span(state.commits, first, last)
+    indices = range(max(begin, steps.span.start), min(end, steps.span.stop))
     for index in indices if cursor.after is not None else reversed(indices):
         commit = state.commits[index]
-        again = bool(found) and found[-1] == commit.seq  # a fork's steps are one fact
+        again = bool(seqs) and seqs[-1] == commit.seq  # a fork's steps are one fact
         if left <= 0 and not again:
             break
-        if wanted(index, commit) and (count := len(usage.messages_in(commit))):
+        if steps.has(index, commit) and (count := len(usage.messages_in(commit))):
             if not again:
-                found.append(commit.seq)
+                seqs.append(commit.seq)
             left -= 0 if commit.seq in (first, last) else count
-    return sorted(found)
+    return sorted(seqs)
 
 
 def _span(commits: Sequence[Commit], first: int, last: int) -> tuple[int, int]:
@@ -231,16 +239,16 @@ def _of_call(record: Record, event: ModelCompleted, state: ThreadState) -> Json:
 
 
 def _decisions(record: Record, decisions: Sequence[Decision]) -> list[Row]:
-    """What policies did about the one message of the fact."""
+    """Returns rows for what policies did about the one message of the fact."""
     return [
         _row(
             record,
             place,
-            f"middleware:{one.policy}"[:32],
+            f"middleware:{decision.policy}"[:32],
             "middleware",
-            {"name": one.policy, "action": one.action, "changes": one.text},
+            {"name": decision.policy, "action": decision.action, "changes": decision.text},
         )
-        for place, one in enumerate(decisions[: PLACES - 1], 1)
+        for place, decision in enumerate(decisions[: PLACES - 1], 1)
     ]
 
 

@@ -1,4 +1,4 @@
-"""What is remembered of you, as the document of contract runtime §9: to see, to change, to take along, to forget."""
+"""Your memory, as the document of contract runtime §9: to see, to change, to export, to forget."""
 
 from __future__ import annotations
 
@@ -125,13 +125,13 @@ _READ, _WRITE = "memory:read", "memory:write"
 
 @ROUTES("GET", "/memory", _READ)
 async def get(call: Call, *, agent: AgentName = None) -> MemoryDocument:
-    """What is remembered of you."""
+    """Your memory."""
     return _shown(await _memory(call, agent))
 
 
 @ROUTES("POST", "/memory/reload", _READ)
 async def reload(call: Call, *, agent: AgentName = None) -> MemoryDocument:
-    """What is remembered of you. There is nothing to reload: it is always current."""
+    """Your memory. There is nothing to reload: it is always current."""
     return _shown(await _memory(call, agent))
 
 

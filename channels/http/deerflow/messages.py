@@ -56,7 +56,7 @@ async def of_run(
     """Messages of a run, ascending. With `after_seq` the first after that row, else the last (before `before_seq`)."""
     cursor = Cursor(limit, before_seq, after_seq)
     data, more = await journal.page(
-        call.services.log, events_of(of.thread_id), of.state, journal.of_run(of.run.id), cursor
+        call.services.log, events_of(of.thread_id), of.state, journal.of_run(of.state, of.run), cursor
     )
     return Page(data, more)
 
@@ -96,10 +96,11 @@ async def page(call: Call, thread: ReadableThread, *, limit: Limit = 50, before_
 
 
 def _rated(data: list[Row], state: ThreadState, user: str) -> list[RatedRow]:
-    mine = [given for given in state.feedback.values() if given.user == user]
-    runs = {given.run: given for given in mine if given.message_id is None}
-    messages = {(given.run, given.message_id): given for given in mine if given.message_id is not None}
-    last = journal.last_answers(state) if runs else {}
+    mine = [feedback for feedback in state.feedback.values() if feedback.user == user]
+    runs = {feedback.run: feedback for feedback in mine if feedback.message_id is None}
+    messages = {(feedback.run, feedback.message_id): feedback for feedback in mine if feedback.message_id is not None}
+    shown = {row.run_id or "" for row in data} & runs.keys() & state.runs.keys()
+    last = {run: journal.last_answer(state, state.runs[run]) for run in shown}
 
     def of(row: Row) -> Feedback | None:
         run = row.run_id or ""
@@ -110,5 +111,5 @@ def _rated(data: list[Row], state: ThreadState, user: str) -> list[RatedRow]:
     return [RatedRow(**msgspec.structs.asdict(row), feedback=_rating(of(row))) for row in data]
 
 
-def _rating(given: Feedback | None) -> Rating | None:
-    return Rating(given.id, given.rating, given.comment) if given else None
+def _rating(feedback: Feedback | None) -> Rating | None:
+    return Rating(feedback.id, feedback.rating, feedback.comment) if feedback else None

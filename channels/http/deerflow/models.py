@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
-from channels.http.asked import DEMO, model_names
 from channels.http.call import Call
 from channels.http.endpoint import Routes
 from channels.http.errors import BadRequest
 from channels.http.routes import API
+from channels.http.run_request import DEMO, model_names
 from core.config import settings
 from core.config.load import Config
 from core.config.redaction import redactor
@@ -36,7 +36,7 @@ class Models(msgspec.Struct):
 
 
 _DEMO = Model(DEMO, DEMO, "Demo", "Offline; knows a few phrases. Used when no model is configured.", False, False)
-"""What answers when the configuration has no model."""
+"""The model that answers when the configuration has none."""
 
 
 ROUTES = Routes(mounts=API)
@@ -62,7 +62,7 @@ def known(config: Config) -> list[Model]:
 
 
 def check_name(config: Config, name: str | None) -> None:
-    """Whether a model is one that clients may name. Raises `BadRequest`, with those there are."""
+    """Tells whether a model is one that clients may name. Raises `BadRequest`, with those there are."""
     names = model_names(config)
     if name is not None and name not in names:
         raise BadRequest(f"model_name: no model {name[:80]!r}; there are: {', '.join(names)}")

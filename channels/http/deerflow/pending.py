@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 from aiohttp import web
 
-from channels.http.bodies import plain
 from channels.http.call import Call, ReadableThread
+from channels.http.parsing import plain
 from channels.http.routes import API, Route
 from core.errors import NotFound, Unavailable
 
@@ -44,7 +44,6 @@ SUBSYSTEMS = (
     Subsystem("mcp", "Tools of MCP servers", "/mcp", {"/config": {"mcp_servers": {}}}),
     Subsystem("mcp_tasks", "Long tasks of MCP servers", f"{_T}/mcp-tasks", {"": []}),
     Subsystem("skills", "Skills", "/skills", {"": {"skills": []}, "/custom": {"skills": []}}),
-    Subsystem("goal", "Goals of a thread", f"{_T}/goal", {"": {"goal": None}}),
     Subsystem("browser", "Browser control", f"{_T}/browser"),
     Subsystem(
         "channels",

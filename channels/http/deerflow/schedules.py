@@ -27,9 +27,9 @@ from core.user.schedules import Firing, Plan, Schedule, Timing
 MOST_TITLE = 200
 MOST_PROMPT = 32_000
 GRACE_SECONDS = 60
-"""How long ago a single time may be, for the clocks of clients that mean now."""
+"""Tolerance for single times in the past: clocks of clients that mean now."""
 _ASKED: Json = {"context": {"non_interactive": True}, "on_run_completed": "keep"}
-"""What every task asks for: nobody is there to be asked back, and the conversation stays."""
+"""The options of every task: nobody is there to answer questions, and the conversation stays."""
 _ENDED = {"success": "success", "error": "failed", "timeout": "failed"}
 """A run's status to a task run's; every other end is `interrupted`."""
 
@@ -91,7 +91,9 @@ class Deleted(msgspec.Struct):
 
 
 class PatchBody(msgspec.Struct, kw_only=True):
-    """What is null or left out stays as it is. `schedule_spec`: `{"cron": "0 9 * * *"}`, or `{"run_at": a time}`."""
+    """Changes of a task. Fields that are null or left out stay as they are. `schedule_spec`: `{"cron": "0 9 * * *"}`,
+    or `{"run_at": a time}`.
+    """
 
     thread_id: str | None = None
     context_mode: Literal["fresh_thread_per_run", "reuse_thread"] | None = None
@@ -192,8 +194,12 @@ async def runs(
 @ROUTES("GET", "/threads/{thread_id}/scheduled-tasks", _READ)
 async def of_thread(call: Call, thread: OwnedThread) -> list[Task]:
     """The tasks whose runs are on a thread, newest first: on purpose, or because it was made for one of the last."""
-    found = await call.services.launch.all_of(call.user)
-    of = [one for one in found.values() if thread.id in (one.plan.thread, *(f.thread for f in one.firings))]
+    schedules = await call.services.launch.all_of(call.user)
+    of = [
+        schedule
+        for schedule in schedules.values()
+        if thread.id in (schedule.plan.thread, *(f.thread for f in schedule.firings))
+    ]
     return await _tasks(call, of)
 
 
@@ -210,47 +216,47 @@ async def _enable(call: Call, task: OwnTask, enabled: bool) -> Task:
     return await _task(call, after)
 
 
-async def _plan(call: Call, wanted: PatchBody, before: Plan | None) -> Plan:
-    title = wanted.title if wanted.title is not None else before.title if before else None
-    if wanted.title is not None and not wanted.title.strip():
+async def _plan(call: Call, body: PatchBody, before: Plan | None) -> Plan:
+    title = body.title if body.title is not None else before.title if before else None
+    if body.title is not None and not body.title.strip():
         raise Invalid("title: must not be blank")
-    if wanted.prompt is not None and not wanted.prompt.strip():
+    if body.prompt is not None and not body.prompt.strip():
         raise Invalid("prompt: must not be blank")
-    timing = _timing(wanted, before.timing if before else None)
-    thread_id = await _thread(call, wanted, before.thread if before else None)
-    if before is not None and wanted.prompt is None and wanted.assistant_id is None:
+    timing = _timing(body, before.timing if before else None)
+    thread_id = await _thread(call, body, before.thread if before else None)
+    if before is not None and body.prompt is None and body.assistant_id is None:
         return msgspec.structs.replace(before, title=title, timing=timing, thread=thread_id)
-    asked = {"assistant_id": wanted.assistant_id} if wanted.assistant_id else {}
+    options = {"assistant_id": body.assistant_id} if body.assistant_id else {}
     return await planned(
         call,
         before,
         timing=timing,
         thread_id=thread_id,
-        asked=asked if before else {**_ASKED, **asked},
-        run_input={"messages": [{"type": "human", "content": wanted.prompt}]} if wanted.prompt is not None else None,
+        options=options if before else {**_ASKED, **options},
+        run_input={"messages": [{"type": "human", "content": body.prompt}]} if body.prompt is not None else None,
         overlap="skip",
         title=title,
     )
 
 
-async def _thread(call: Call, wanted: PatchBody, before: str | None) -> str | None:
+async def _thread(call: Call, body: PatchBody, before: str | None) -> str | None:
     """The thread to be reused. Raises `NotFound` if there is none such."""
-    mode = wanted.context_mode or ("reuse_thread" if wanted.thread_id or before else "fresh_thread_per_run")
+    mode = body.context_mode or ("reuse_thread" if body.thread_id or before else "fresh_thread_per_run")
     if mode == "fresh_thread_per_run":
         return None
-    thread_id = wanted.thread_id or before
+    thread_id = body.thread_id or before
     if not thread_id:
         raise Invalid("thread_id: reuse_thread needs the thread to reuse")
     await call.services.commands.state(call.user, safe_id(thread_id, "thread_id"))
     return thread_id
 
 
-def _timing(wanted: PatchBody, before: Timing | None) -> Timing:
-    timezone = wanted.timezone or (before.timezone if before else "UTC")
+def _timing(body: PatchBody, before: Timing | None) -> Timing:
+    timezone = body.timezone or (before.timezone if before else "UTC")
     zone = schedules.zone(timezone)
-    spec = wanted.schedule_spec
-    kind = wanted.schedule_type or ("once" if before and before.at is not None else "cron")
-    if spec is None and before is not None and wanted.schedule_type in (None, "once" if before.at else "cron"):
+    spec = body.schedule_spec
+    kind = body.schedule_type or ("once" if before and before.at is not None else "cron")
+    if spec is None and before is not None and body.schedule_type in (None, "once" if before.at else "cron"):
         if before.cron is not None:
             schedules.check_cron(before.cron, timezone)
         return msgspec.structs.replace(before, timezone=timezone)
@@ -266,12 +272,12 @@ def _timing(wanted: PatchBody, before: Timing | None) -> Timing:
     return Timing(at=at, timezone=timezone)
 
 
-async def _task(call: Call, one: Schedule) -> Task:
-    plan, due, last = one.plan, one.next, one.last
-    outcome = await _run(call.services.launch, one, last) if last is not None else None
-    newest = one.firings[-1] if one.firings else None
+async def _task(call: Call, schedule: Schedule) -> Task:
+    plan, due, last = schedule.plan, schedule.next, schedule.last
+    outcome = await _run(call.services.launch, schedule, last) if last is not None else None
+    newest = schedule.firings[-1] if schedule.firings else None
     return Task(
-        id=one.id,
+        id=schedule.id,
         user_id=call.user,
         thread_id=plan.thread,
         context_mode="fresh_thread_per_run" if plan.thread is None else "reuse_thread",
@@ -281,21 +287,21 @@ async def _task(call: Call, one: Schedule) -> Task:
         schedule_type="cron" if plan.timing.at is None else "once",
         schedule_spec=dict([_spec(plan.timing)]),
         timezone=plan.timing.timezone,
-        status=_status(one, due, outcome),
+        status=_status(schedule, due, outcome),
         overlap_policy=plan.overlap,
         next_run_at=stamp(due) if due is not None else None,
         last_run_at=last.at if last is not None else None,
         last_run_id=last.run if last is not None else None,
         last_thread_id=last.thread if last is not None else None,
         last_error=(newest.failed if newest else None) or (outcome.error if outcome else None),
-        run_count=one.runs,
-        created_at=one.created_at,
-        updated_at=one.updated_at,
+        run_count=schedule.runs,
+        created_at=schedule.created_at,
+        updated_at=schedule.updated_at,
     )
 
 
-def _status(one: Schedule, due: datetime | None, outcome: TaskRun | None) -> TaskStatus:
-    if not one.enabled:
+def _status(schedule: Schedule, due: datetime | None, outcome: TaskRun | None) -> TaskStatus:
+    if not schedule.enabled:
         return "paused"
     if outcome is not None and outcome.status in ("queued", "running"):
         return "running"
@@ -304,11 +310,11 @@ def _status(one: Schedule, due: datetime | None, outcome: TaskRun | None) -> Tas
     return "failed" if outcome is not None and outcome.status == "failed" else "completed"
 
 
-async def _run(launch: Launch, one: Schedule, firing: Firing) -> TaskRun:
+async def _run(launch: Launch, schedule: Schedule, firing: Firing) -> TaskRun:
     kind, run = await launch.outcome(firing)
     return TaskRun(
         id=firing.id,
-        task_id=one.id,
+        task_id=schedule.id,
         thread_id=firing.thread,
         run_id=firing.run,
         scheduled_for=firing.due,

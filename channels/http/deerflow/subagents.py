@@ -129,10 +129,11 @@ async def messages(
     id.
     """
     threads, state = call.services.subagents.threads, subagent.state
+    if (run := state.runs.get(subagent.id)) is None:
+        return Page([], False)
     cursor = Cursor(limit, before_seq, after_seq)
-    data, more = await journal.page(
-        threads.log, threads.aggregate(subagent.id), state, journal.of_run(subagent.id), cursor
-    )
+    steps = journal.of_run(state, run)
+    data, more = await journal.page(threads.log, threads.aggregate(subagent.id), state, steps, cursor)
     return Page(data, more)
 
 

@@ -1,4 +1,4 @@
-"""What to ask next, and a better wording of what is about to be asked. Never an error where there is just nothing."""
+"""Suggested next questions, and better wordings of a message. No suggestion is no error."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ log = structlog.get_logger("sika.http")
 
 ACTOR = "suggestions"
 MESSAGES, CHARACTERS = 10, 4000
-"""How much of a conversation is looked at: so many messages from its end, and so much of each."""
+"""Limits of the conversation that the model reads: messages from its end, and characters of each."""
 GRACE_SECONDS = 5.0
-"""What an answer may take beyond the model's time."""
+"""Time for an answer beyond the model's own."""
 
 
 class Said(msgspec.Struct):
@@ -71,17 +71,17 @@ async def suggest(call: Call, thread: OwnedThread, body: SuggestBody) -> Suggest
     waits = asks_person(thread.state.messages) or thread.state.status in ("error", "interrupted")
     if not settings.enabled or not body.messages or waits:
         return Suggestions([])
-    last = [{"role": said.role, "content": said.content[:CHARACTERS]} for said in body.messages[-MESSAGES:]]
+    last = [{"role": message.role, "content": message.content[:CHARACTERS]} for message in body.messages[-MESSAGES:]]
     n = min(body.n, settings.max_suggestions)
-    found = await _ask(call, {"op": "suggest", "messages": last, "n": n, "model": body.model_name}, list[str])
-    return Suggestions(found or [])
+    suggestions = await _ask(call, {"op": "suggest", "messages": last, "n": n, "model": body.model_name}, list[str])
+    return Suggestions(suggestions or [])
 
 
 @ROUTES("GET", "/suggestions/config")
 async def settings(call: Call) -> Settings:
-    """Whether there are suggestions, and how many at most."""
-    found = call.config.suggestions
-    return Settings(found.enabled, found.max_suggestions)
+    """Tells whether there are suggestions, and how many at most."""
+    section = call.config.suggestions
+    return Settings(section.enabled, section.max_suggestions)
 
 
 @ROUTES("POST", "/input-polish", "runs:create")
@@ -94,8 +94,8 @@ async def polish(call: Call, body: PolishBody) -> Polished:
         raise Invalid(f"text: at most {settings.max_chars} characters (input_polish.max_chars), got {len(body.text)}")
     if not settings.enabled:
         return Polished(body.text, False)
-    found = await _ask(call, {"op": "polish", "text": body.text, "locale": body.locale or None}, str)
-    text = found or body.text
+    reworded = await _ask(call, {"op": "polish", "text": body.text, "locale": body.locale or None}, str)
+    text = reworded or body.text
     return Polished(text, text != body.text)
 
 

@@ -34,11 +34,11 @@ from core.thread.follow import Stopping
 
 FIELD = "files"
 CHUNK_BYTES = 256 * 1024
-"""What is gathered before it goes to the disk."""
+"""Bytes that are gathered before they are written to the disk."""
 MAX_OTHER_BYTES = 1 << 20
-"""Of all form fields that are no files; they are read over."""
+"""Limit of all form fields that are no files; they are ignored."""
 CONVERSION_SECONDS = 15.0
-"""How long the answer to an upload waits for the text of documents. They are converted in any case."""
+"""Time that the answer to an upload waits for the text of documents. They are converted in any case."""
 _DEVICES = re.compile(r"(con|prn|aux|nul|com\d|lpt\d|conin\$|conout\$)(\.|\Z)", re.IGNORECASE)
 """Names that are no files on Windows, where people may save what they get from here."""
 _JOINERS = "\u200c\u200d"
@@ -123,7 +123,7 @@ def too_much(text: str) -> HttpError:
 
 @dataclass(slots=True)
 class Batch:
-    """What one request brings. Nothing has its name before all of it is there."""
+    """The files of one request. No file has its name before the request is complete."""
 
     folder: Folder
     limits: Uploads
@@ -177,7 +177,7 @@ async def upload(call: Call, thread: VisibleThread) -> Uploaded:
 async def listed(call: Call, thread: VisibleThread) -> Listing:
     """The files in the uploads of a thread, by name."""
     folder = Folder(call.services.home, call.user, thread.id)
-    found = await to_thread.run_sync(_files, folder)
+    files = await to_thread.run_sync(_files, folder)
     shown = [
         Listed(
             filename=name,
@@ -188,14 +188,14 @@ async def listed(call: Call, thread: VisibleThread) -> Listing:
             virtual_path=virtual(name),
             artifact_url=url(thread.id, name),
         )
-        for name, size, modified in sorted(found)
+        for name, size, modified in sorted(files)
     ]
     return Listing(shown, len(shown))
 
 
 @ROUTES("GET", f"{_ALL}/limits", "files:read")
 async def limits(call: Call, thread: VisibleThread) -> Limits:
-    """How many files an upload may bring, and how large they may be."""
+    """The limits of an upload: number and size of files."""
     uploads = call.config.uploads
     return Limits(uploads.max_files, uploads.max_file_size, uploads.max_total_size)
 
@@ -226,12 +226,14 @@ async def convert(call: Call, thread: OwnedThread, filename: str) -> Text:
     Repeating it is cheap: a file is converted once. 422 says why a file cannot be converted.
     """
     user, thread_id, name = call.user, thread.id, _named(filename)
-    found = await to_thread.run_sync(_files, Folder(call.services.home, user, thread_id))
-    if name not in {each[0] for each in found}:
+    files = await to_thread.run_sync(_files, Folder(call.services.home, user, thread_id))
+    if name not in {each[0] for each in files}:
         raise NotFound(f"{name}: not found")
-    made = await call.services.call("documents", {"op": "convert", "thread": thread_id, "user": user, "name": name})
-    text = str(made["markdown"])
-    return Text(name, text, virtual(text), virtual(text), url(thread_id, text), made["pages"])
+    converted = await call.services.call(
+        "documents", {"op": "convert", "thread": thread_id, "user": user, "name": name}
+    )
+    text = str(converted["markdown"])
+    return Text(name, text, virtual(text), virtual(text), url(thread_id, text), converted["pages"])
 
 
 def virtual(name: str) -> str:
@@ -400,22 +402,22 @@ def _publish(batch: Batch) -> list[FileUploaded]:
 
 def _scan(directory: int) -> list[tuple[str, int, float]]:
     """Name, size and time of change of the regular files in a directory."""
-    found = []
+    files = []
     for entry in os.scandir(directory):
         with suppress(OSError):
             about = entry.stat(follow_symlinks=False)
             if stat.S_ISREG(about.st_mode):
-                found.append((entry.name, about.st_size, about.st_mtime))
-    return found
+                files.append((entry.name, about.st_size, about.st_mtime))
+    return files
 
 
 def _files(folder: Folder) -> list[tuple[str, int, float]]:
     try:
         with folder.open("uploads") as directory:
-            found = _scan(directory)[:MAX_LISTED]
+            files = _scan(directory)[:MAX_LISTED]
     except NotFound:
         return []
-    return [(os.fsencode(name).decode("utf-8", "replace"), size, changed) for name, size, changed in found]
+    return [(os.fsencode(name).decode("utf-8", "replace"), size, changed) for name, size, changed in files]
 
 
 def _unlink(folder: Folder, names: Sequence[str]) -> tuple[list[str], dict[str, str]]:
@@ -441,26 +443,26 @@ def _unlink(folder: Folder, names: Sequence[str]) -> tuple[list[str], dict[str, 
 async def _texts(
     live: Live, thread_id: str, facts: Sequence[FileUploaded], seq: int
 ) -> dict[str, FileConverted | FileRejected]:
-    """What becomes of the documents among the files, as far as it is known within a few seconds."""
-    found: dict[str, FileConverted | FileRejected] = {}
+    """Returns the conversions of the documents among the files, as far as they end within `CONVERSION_SECONDS`."""
+    outcomes: dict[str, FileConverted | FileRejected] = {}
     if not live.services.config().uploads.auto_convert_documents:
-        return found
-    wanted = {fact.name: fact.sha256 for fact in facts if Path(fact.name).suffix.lower() in (*KINDS, *OLD)}
+        return outcomes
+    expected = {fact.name: fact.sha256 for fact in facts if Path(fact.name).suffix.lower() in (*KINDS, *OLD)}
     with suppress(TimeoutError, Stopping):
         async with (
             asyncio.timeout(CONVERSION_SECONDS),
             live.follow(thread_id) as follower,
             aclosing(follower.since(seq)) as batches,
         ):
-            while found.keys() != wanted.keys():
+            while outcomes.keys() != expected.keys():
                 for item in await anext(batches):
                     event = item.event if isinstance(item, Record) else None
                     if (
                         isinstance(event, FileConverted | FileRejected)
-                        and wanted.get(event.name) == event.source_sha256
+                        and expected.get(event.name) == event.source_sha256
                     ):
-                        found[event.name] = event
-    return found
+                        outcomes[event.name] = event
+    return outcomes
 
 
 def _answer(

@@ -1,4 +1,4 @@
-"""What the runs of a thread used."""
+"""The usage of a thread's runs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class OfCaller(msgspec.Struct, omit_defaults=True):
 
 
 class InContext(msgspec.Struct):
-    """How full the model's window is; null where the configuration does not say how large it is."""
+    """The fill of the model's context window; null where the configuration does not name its size."""
 
     token_count: int
     max_context_tokens: int | None
@@ -63,7 +63,7 @@ async def of_thread(
     *,
     include_active: Annotated[bool, "Also what runs that have not ended used so far"] = False,
 ) -> TokenUsage:
-    """What the ended runs of a thread used, also those that were undone: they were paid for. A thread that is not there
+    """Sum up the usage of a thread's ended runs, also of undone ones: they were paid for. A thread that is not there
     used nothing.
     """
     return _usage(thread.id, thread.state, call.config, active=include_active)

@@ -9,12 +9,12 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from channels.http import shapes
-from channels.http.asked import check_options, model_names
 from channels.http.call import Call
 from channels.http.endpoint import Depends, Limit, Offset, Page, Routes
-from channels.http.kept import storable
+from channels.http.json_limits import storable
 from channels.http.listings import Order, has_all, page, sort
 from channels.http.live import Services
+from channels.http.run_request import check_options, model_names
 from core.errors import Invalid, NotFound, Refused
 from core.events import Json
 from core.ids import uuid7
@@ -63,7 +63,7 @@ class SearchBody(CountBody):
 
 
 class PatchBody(msgspec.Struct):
-    """What is null or left out stays as it is; `metadata` is merged, the others are replaced."""
+    """Changes of an assistant. Null leaves a field as it is; `metadata` is merged, other fields are replaced."""
 
     graph_id: str | None = None
     name: str | None = None
@@ -124,10 +124,12 @@ async def _named(call: Call) -> Assistant:
 
 
 async def _own(call: Call) -> Assistant:
-    one = await _named(call)
-    if not one.own:
-        raise Refused(f"Assistant {one.id} is the agent {one.name} itself and cannot be changed; create one of it")
-    return one
+    assistant = await _named(call)
+    if not assistant.own:
+        raise Refused(
+            f"Assistant {assistant.id} is the agent {assistant.name} itself and cannot be changed; create one of it"
+        )
+    return assistant
 
 
 Named = Annotated[Assistant, Depends(_named)]
@@ -139,15 +141,15 @@ Own = Annotated[Assistant, Depends(_own, (400, 404, 409))]
 @ROUTES("POST", "/assistants/search", _READ)
 async def search(call: Call, body: SearchBody) -> Page[Json]:
     """Find assistants: the server's first, then the user's own, oldest first, unless `sort_by` says otherwise."""
-    found = [_object(one) for one in await _matching(call, body)]
+    assistants = [_object(assistant) for assistant in await _matching(call, body)]
     if body.sort_by is not None:
-        sort(found, body.sort_by, "assistant_id", body)
-    return page(found, body)
+        sort(assistants, body.sort_by, "assistant_id", body)
+    return page(assistants, body)
 
 
 @ROUTES("POST", "/assistants/count", _READ)
 async def count(call: Call, body: CountBody) -> int:
-    """How many assistants there are of the kind that is asked for."""
+    """Count the assistants that match."""
     return len(await _matching(call, body))
 
 
@@ -158,10 +160,10 @@ async def create(call: Call, body: CreateBody) -> Shown:
     """
     settings = _checked(call, _changed(Settings(), body))
     identity = str(_uuid(body.assistant_id)) if body.assistant_id is not None else uuid7()
-    one, new = await call.services.assistants.create(call.user, identity, settings)
+    assistant, new = await call.services.assistants.create(call.user, identity, settings)
     if not new and body.if_exists != "do_nothing":
-        raise Refused(f"Assistant {one.id} already exists")
-    return _object(one)
+        raise Refused(f"Assistant {assistant.id} already exists")
+    return _object(assistant)
 
 
 @ROUTES("GET", _ONE, _READ)
@@ -198,12 +200,12 @@ async def delete(
 @ROUTES("POST", f"{_ONE}/versions", _READ)
 async def versions(named: Named, body: VersionsBody) -> Annotated[list[Json], list[shapes.AssistantVersion]]:
     """The versions of an assistant, newest first."""
-    found = [
+    shown = [
         _version(named.id, number, version)
         for number, version in enumerate(named.versions, 1)
         if has_all(version.settings.metadata, body.metadata)
     ]
-    return found[::-1][body.offset : body.offset + body.limit]
+    return shown[::-1][body.offset : body.offset + body.limit]
 
 
 @ROUTES("POST", f"{_ONE}/latest", _WRITE)
@@ -234,8 +236,12 @@ async def subgraphs(named: Named, *, recurse: Ignored = "") -> dict[str, Schemas
 # ── how ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def _matching(call: Call, wanted: CountBody) -> Sequence[Assistant]:
-    return [one for one in await call.services.assistants.of_user(call.user) if _fits(one.settings, wanted)]
+async def _matching(call: Call, filters: CountBody) -> Sequence[Assistant]:
+    return [
+        assistant
+        for assistant in await call.services.assistants.of_user(call.user)
+        if _fits(assistant.settings, filters)
+    ]
 
 
 async def _erase_threads(services: Services, identity: str, user: str) -> None:
@@ -255,16 +261,16 @@ def _uuid(text: str) -> uuid.UUID:
         raise Invalid("assistant_id: must be a UUID") from None
 
 
-def _changed(settings: Settings, wanted: PatchBody) -> Settings:
+def _changed(settings: Settings, body: PatchBody) -> Settings:
     """The settings with what is asked for instead. Metadata is merged."""
-    said = {name: getattr(wanted, name) for name in PatchBody.__struct_fields__}
-    changes = {name: value for name, value in said.items() if value is not None}
-    changes["metadata"] = {**BY_USER, **settings.metadata, **(wanted.metadata or {})}
+    fields = {name: getattr(body, name) for name in PatchBody.__struct_fields__}
+    changes = {name: value for name, value in fields.items() if value is not None}
+    changes["metadata"] = {**BY_USER, **settings.metadata, **(body.metadata or {})}
     return msgspec.structs.replace(settings, **changes)
 
 
 def _checked(call: Call, settings: Settings) -> Settings:
-    if settings.graph_id not in {one.name for one in call.services.assistants.built_in}:
+    if settings.graph_id not in {agent.name for agent in call.services.assistants.built_in}:
         raise Invalid(f"graph_id: no agent {settings.graph_id[:80]!r}")
     if not 0 < len(settings.name) <= MOST_NAME:
         raise Invalid(f"name: 1 to {MOST_NAME} characters, got {len(settings.name)}")
@@ -274,17 +280,17 @@ def _checked(call: Call, settings: Settings) -> Settings:
     return settings
 
 
-def _fits(settings: Settings, wanted: CountBody) -> bool:
+def _fits(settings: Settings, filters: CountBody) -> bool:
     return (
-        wanted.graph_id in (None, settings.graph_id)
-        and (wanted.name or "").lower() in settings.name.lower()
-        and has_all(settings.metadata, wanted.metadata)
+        filters.graph_id in (None, settings.graph_id)
+        and (filters.name or "").lower() in settings.name.lower()
+        and has_all(settings.metadata, filters.metadata)
     )
 
 
-def _object(one: Assistant) -> Json:
-    version = _version(one.id, one.current, one.versions[one.current - 1])
-    return {**version, "created_at": one.created_at, "updated_at": one.updated_at}
+def _object(assistant: Assistant) -> Json:
+    version = _version(assistant.id, assistant.current, assistant.versions[assistant.current - 1])
+    return {**version, "created_at": assistant.created_at, "updated_at": assistant.updated_at}
 
 
 def _version(identity: str, number: int, version: Version) -> Json:

@@ -65,7 +65,7 @@ class Start(msgspec.Struct):
 
 
 class Prepared(msgspec.Struct):
-    """What to start a run with (`runs/stream`), and the run whose outcome it takes the place of."""
+    """The body to start a run with (`runs/stream`), and the run that it replaces."""
 
     input: Json
     checkpoint: Start
@@ -86,10 +86,10 @@ _PREPARE: Any = {"errors": (409,), "mounts": API}
 @ROUTES("POST", f"{_T}/copy", "threads:write", errors=(404,))
 async def copy(call: Call) -> Annotated[Json, Thread]:
     """Copy a thread: its metadata, all its checkpoints with their branches, its files. Runs stay where they were."""
-    made = uuid7()
-    copied = await _making(call.live, call.user, made, call.services.commands.copy(call.user, call.thread_id, made))
-    await _copy_files(call, made)
-    return thread_object(made, copied)
+    new_id = uuid7()
+    copied = await _making(call.live, call.user, new_id, call.services.commands.copy(call.user, call.thread_id, new_id))
+    await _copy_files(call, new_id)
+    return thread_object(new_id, copied)
 
 
 @ROUTES("POST", f"{_T}/branches", "threads:write", errors=(404, 409), mounts=API)
@@ -97,14 +97,16 @@ async def branch(call: Call, body: BranchBody) -> Branch:
     """Branch a new thread off an answer: the conversation up to the end of that answer's turn. The files come along if
     it is the latest turn.
     """
-    thread_id, made = call.thread_id, uuid7()
-    branching = call.services.commands.branch(call.user, thread_id, made, body.message_id, body.message_ids, body.title)
-    parent, latest = await _making(call.live, call.user, made, branching)
+    thread_id, new_id = call.thread_id, uuid7()
+    branching = call.services.commands.branch(
+        call.user, thread_id, new_id, body.message_id, body.message_ids, body.title
+    )
+    parent, latest = await _making(call.live, call.user, new_id, branching)
     if latest:
-        await _copy_files(call, made)
+        await _copy_files(call, new_id)
     cloned: Literal["current_thread_best_effort", "skipped_historical_turn"]
     cloned = "current_thread_best_effort" if latest else "skipped_historical_turn"
-    return Branch(made, thread_id, parent, body.message_id, cloned, "seeded")
+    return Branch(new_id, thread_id, parent, body.message_id, cloned, "seeded")
 
 
 @ROUTES("POST", f"{_T}/runs/regenerate/prepare", "runs:create", **_PREPARE)
@@ -117,8 +119,8 @@ async def regenerate(thread: OwnedThread, body: RegenerateBody) -> Prepared:
         raise Refused(f"message_id: {body.message_id[:80]!r} is not of the latest turn")
     if state.messages[begin]["type"] != "human":
         raise Refused("message_id: nobody asked for this answer")
-    asked = turns.question(state, state.messages[begin])
-    start, input = turns.before(state, asked, asked)
+    question = turns.question(state, state.messages[begin])
+    start, input = turns.before(state, question, question)
     run = state.commits[turns.commit_of(state, body.message_id)].run
     metadata = {"regenerate_from_message_id": body.message_id, "regenerate_checkpoint_id": checkpoint_id(start)}
     return Prepared(*_prepared(thread.id, start, input, run, metadata))
@@ -138,20 +140,20 @@ async def edit(thread: OwnedThread, body: EditBody) -> PreparedEdit:
         turns.index_of(messages, body.human_message_id, "human"),
         turns.turn_of(state.messages, len(state.messages) - 1),
     )
-    asked = messages[begin]
-    if not state.messages or asked["id"] != turns.question(state, state.messages[latest[0]]).get("id"):
+    question = messages[begin]
+    if not state.messages or question["id"] != turns.question(state, state.messages[latest[0]]).get("id"):
         raise Refused(f"human_message_id: {body.human_message_id[:80]!r} is not of the latest turn")
-    replaced = {**asked, "id": uuid7(), "content": _reworded(asked.get("content"), text)}
-    start, input = turns.before(state, asked, replaced)
+    replaced = {**question, "id": uuid7(), "content": _reworded(question.get("content"), text)}
+    start, input = turns.before(state, question, replaced)
     since = [str(message.get("id")) for message in (*messages[begin:], *state.messages[latest[0] + 1 :])]
     source = list(dict.fromkeys(since))
-    run = next((run for one in source[1:] if (run := turns.run_of(state, one))), None)
+    run = next((run for message_id in source[1:] if (run := turns.run_of(state, message_id))), None)
     metadata = {
         "edit_from_message_id": body.human_message_id,
         "edit_replacement_message_id": replaced["id"],
         "regenerate_checkpoint_id": checkpoint_id(start),
     }
-    prepared = _prepared(thread.id, start, input, run or turns.run_of(state, str(asked["id"])), metadata)
+    prepared = _prepared(thread.id, start, input, run or turns.run_of(state, str(question["id"])), metadata)
     return PreparedEdit(*prepared, replaced["id"], source)
 
 
@@ -178,23 +180,23 @@ def _prepared(
 # ── making the new thread ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def _making(live: Live, user: str, made: str, work: Awaitable[T]) -> T:
+async def _making(live: Live, user: str, new_id: str, work: Awaitable[T]) -> T:
     """Waits until a new thread is made. One that could not be finished is erased again."""
     try:
         return await work
     except BaseException:
-        await live.to_its_end(live.services.intake.erase(made, by=user))
+        await live.to_its_end(live.services.intake.erase(new_id, by=user))
         raise
 
 
-async def _copy_files(call: Call, made: str) -> None:
+async def _copy_files(call: Call, new_id: str) -> None:
     """Best effort: what cannot be copied is left out."""
     source = call.thread_id
-    old, new = (thread_root(call.services.home, call.user, one) / "user-data" for one in (source, made))
+    old, new = (thread_root(call.services.home, call.user, thread_id) / "user-data" for thread_id in (source, new_id))
     try:
         await asyncio.to_thread(_copy_tree, old, new)
     except OSError as error:  # `shutil.Error` too: it names what could not be copied
-        log.warning("files not copied, or not all", source=source, thread=made, error=str(error)[:500])
+        log.warning("files not copied, or not all", source=source, thread=new_id, error=str(error)[:500])
 
 
 def _copy_tree(source: Path, target: Path) -> None:

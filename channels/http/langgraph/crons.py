@@ -9,12 +9,12 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from channels.http.asked import RunFields
 from channels.http.call import Call, OwnedThread
 from channels.http.endpoint import Depends, Limit, Offset, Page, Routes
 from channels.http.listings import Order, has_all, page, sort
 from channels.http.live import ACTOR
 from channels.http.plans import planned, shown_assistant
+from channels.http.run_request import RunFields
 from core.errors import NotFound
 from core.events import Json
 from core.ids import stamp
@@ -45,7 +45,7 @@ class Cron(msgspec.Struct):
 
 
 class PatchBody(RunFields, kw_only=True):
-    """What is left out stays as it is. `end_time`: null takes it away."""
+    """Changes of a cron. Fields that are left out stay as they are. `end_time`: null removes it."""
 
     schedule: str | None = None
     timezone: str | None = None
@@ -122,16 +122,16 @@ async def _create(call: Call, body: CreateBody, thread_id: str | None) -> Json:
 @ROUTES("POST", "/runs/crons/search", _READ)
 async def search(call: Call, body: SearchBody) -> Page[Json]:
     """Find crons, newest first unless `sort_by` says otherwise."""
-    found = await _found(call, body)
-    sort(found, body.sort_by or "created_at", "cron_id", body)
+    crons = await _matching(call, body)
+    sort(crons, body.sort_by or "created_at", "cron_id", body)
     now = stamp(datetime.now(UTC))
-    return page([{**cron, "now": now} for cron in found] if body.select else found, body)
+    return page([{**cron, "now": now} for cron in crons] if body.select else crons, body)
 
 
 @ROUTES("POST", "/runs/crons/count", _READ)
 async def count(call: Call, body: CountBody) -> int:
-    """How many crons there are of the kind that is asked for."""
-    return len(await _found(call, body))
+    """Count the crons that match."""
+    return len(await _matching(call, body))
 
 
 @ROUTES("GET", _ONE, _READ)
@@ -143,8 +143,8 @@ async def get(call: Call, cron: OwnCron) -> Shown:
 @ROUTES("PATCH", _ONE, _WRITE, errors=(400, 409))
 async def patch(call: Call, cron: OwnCron, body: PatchBody) -> Shown:
     """Change a cron, pause it (`enabled: false`), or resume it. What came due while it was paused does not come."""
-    said = [name for name in body.__struct_fields__ if getattr(body, name) is not _NOTHING.get(name)]
-    plan = await _plan(call, body, cron.plan.thread, cron.plan) if said not in ([], ["enabled"]) else None
+    names = [name for name in body.__struct_fields__ if getattr(body, name) is not _NOTHING.get(name)]
+    plan = await _plan(call, body, cron.plan.thread, cron.plan) if names not in ([], ["enabled"]) else None
     after = await call.services.launch.change(call.user, cron, plan, enabled=body.enabled, actor=ACTOR)
     return _object(call.user, after)
 
@@ -158,65 +158,65 @@ async def delete(call: Call, cron: OwnCron) -> None:
 # ── how ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def _plan(call: Call, wanted: PatchBody, thread_id: str | None, before: Plan | None = None) -> Plan:
+async def _plan(call: Call, body: PatchBody, thread_id: str | None, before: Plan | None = None) -> Plan:
     """The plan that a request makes, or makes of the one before."""
-    sent = msgspec.structs.asdict(wanted)
+    sent = msgspec.structs.asdict(body)
     return await planned(
         call,
         before,
-        timing=_timing(wanted, before.timing if before else None),
+        timing=_timing(body, before.timing if before else None),
         thread_id=thread_id,
-        asked={name: value for name, value in sent.items() if value is not None and name not in _UNASKED},
-        run_input=wanted.input,
-        metadata=wanted.metadata,
+        options={name: value for name, value in sent.items() if value is not None and name not in _UNASKED},
+        run_input=body.input,
+        metadata=body.metadata,
         overlap="allow",
     )
 
 
-def _timing(wanted: PatchBody, before: Timing | None) -> Timing:
-    timezone = wanted.timezone or (before.timezone if before else "UTC")
+def _timing(body: PatchBody, before: Timing | None) -> Timing:
+    timezone = body.timezone or (before.timezone if before else "UTC")
     schedules.zone(timezone)
-    expression = wanted.schedule if wanted.schedule is not None else (before.cron if before else None) or ""
+    expression = body.schedule if body.schedule is not None else (before.cron if before else None) or ""
     end = before.end if before else None
-    if wanted.end_time is not UNSET:
-        end = schedules.when(wanted.end_time, timezone, "end_time") if wanted.end_time else None
+    if body.end_time is not UNSET:
+        end = schedules.when(body.end_time, timezone, "end_time") if body.end_time else None
     return Timing(cron=schedules.check_cron(expression, timezone), timezone=timezone, end=end)
 
 
-async def _found(call: Call, wanted: CountBody) -> list[Json]:
+async def _matching(call: Call, filters: CountBody) -> list[Json]:
     services = call.services
-    by_name = services.assistants.find(wanted.assistant_id or "")
-    assistant = by_name.id if by_name else wanted.assistant_id
+    by_name = services.assistants.find(filters.assistant_id or "")
+    assistant = by_name.id if by_name else filters.assistant_id
     schedules = (await services.launch.all_of(call.user)).values()
-    found = [_object(call.user, one) for one in schedules if one.plan.timing.cron is not None]
+    crons = [_object(call.user, each) for each in schedules if each.plan.timing.cron is not None]
     return [
-        one
-        for one in found
-        if assistant in (None, one["assistant_id"])
-        and wanted.thread_id in (None, one["thread_id"])
-        and wanted.enabled in (None, one["enabled"])
-        and has_all(one["metadata"], wanted.metadata)
+        cron
+        for cron in crons
+        if assistant in (None, cron["assistant_id"])
+        and filters.thread_id in (None, cron["thread_id"])
+        and filters.enabled in (None, cron["enabled"])
+        and has_all(cron["metadata"], filters.metadata)
     ]
 
 
-def _object(user: str, one: Schedule) -> Json:
-    plan, due = one.plan, one.next
+def _object(user: str, schedule: Schedule) -> Json:
+    plan, due = schedule.plan, schedule.next
     payload: Json = {**plan.asked, "assistant_id": shown_assistant(plan), "input": plan.job.input}
     if plan.job.webhook is not None:
         payload["webhook"] = urlsplit(plan.job.webhook)._replace(query="").geturl()
     return {
-        "cron_id": one.id,
+        "cron_id": schedule.id,
         "assistant_id": shown_assistant(plan),
         "thread_id": plan.thread,
         "on_run_completed": plan.job.on_completion if plan.thread is None else None,
         "end_time": plan.timing.end,
         "schedule": plan.timing.cron,
         "timezone": plan.timing.timezone,
-        "created_at": one.created_at,
-        "updated_at": one.updated_at,
+        "created_at": schedule.created_at,
+        "updated_at": schedule.updated_at,
         "payload": payload,
         "user_id": user,
         "next_run_date": stamp(due) if due is not None else None,
         "metadata": plan.job.metadata,
-        "enabled": one.enabled,
+        "enabled": schedule.enabled,
     }

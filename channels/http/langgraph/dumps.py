@@ -13,6 +13,7 @@ import msgspec
 
 from channels.http.messages import full
 from core.events import Json, Message
+from core.thread import goals
 from core.thread.messages import last_answers, timed
 from core.thread.state import Run, ThreadState
 
@@ -35,14 +36,14 @@ def raw(message: Message, run: Run | None = None) -> msgspec.Raw:
     if kept is not None and kept[0] is message:
         return kept[1]
     data = encode(full(timed(message, run)))
-    made = msgspec.Raw(data)
+    encoded = msgspec.Raw(data)
     if kept is not None:
         _size -= kept[2]
-    _kept[key] = (message, made, len(data))
+    _kept[key] = (message, encoded, len(data))
     _size += len(data)
     while _size > KEPT_BYTES:
         _size -= _kept.pop(next(iter(_kept)))[2]
-    return made
+    return encoded
 
 
 def forget() -> None:
@@ -61,7 +62,9 @@ def values(state_values: Mapping[str, Any]) -> Json:
 
 
 def timed_values(state_values: Mapping[str, Any], state: ThreadState) -> Json:
-    """The same, with the life of each run at its last answer."""
+    """The same, with the life of each run at its last answer; at the head, with the thread's goal."""
+    if state_values is state.values and (goal := goals.shown(state.goal)):
+        state_values = {**state_values, goals.KEY: goal}
     messages: Sequence[Message] | None = state_values.get("messages")
     if messages is None:
         return dict(state_values)

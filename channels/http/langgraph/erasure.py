@@ -1,4 +1,4 @@
-"""What was erased, here or by another process, does not stay in this one's memory."""
+"""Erasure from memory: of what this or another process erased."""
 
 from __future__ import annotations
 

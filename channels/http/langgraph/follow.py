@@ -56,7 +56,7 @@ class ThreadFrames:
         self._modes = frozenset(modes)
         self._after = after or Cursor(0)
         self._run: Frames | None = None
-        """Of the run at work."""
+        """The frames of the run at work."""
         self.ended = state.erased
         if state.active is not None:
             self._run = self._frames(state.active.id)
@@ -113,7 +113,7 @@ class ThreadFrames:
         return self.run_preview(RunPreview(run_id, preview))
 
     def _speaker(self, record: Record) -> Frames | None:
-        """Who has to say something about a fact: the run at work, or another one whose fact it is."""
+        """Returns the frames that show a fact: of the run at work, or of another run whose fact it is."""
         run_id = record.run
         if run_id is None or (self._run is not None and self._run.run_id == run_id):
             return self._run
@@ -128,7 +128,7 @@ class ThreadFrames:
         return Frames(self._folding, self._thread, run_id, modes, after=self._after)
 
     def _chosen(self, run: Frames, frames: Sequence[Frame]) -> Iterator[Frame]:
-        """Those that are asked for."""
+        """Yields the requested frames."""
         every, some = "run_modes" in self._modes, "lifecycle" in self._modes
         for frame in frames:
             if frame.event == "end":

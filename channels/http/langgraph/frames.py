@@ -70,11 +70,11 @@ LAST_SLOT = 9999
 _TURNS = (RunStarted, ModelCompleted, ModelFailed)
 """After these another message is made."""
 _OUTSIDE = (StatePatched, MessageAdded, ContextCompacted)
-"""What can change the state under a run and is not the run's own."""
+"""Events that change the state under a run and are not the run's own."""
 
 
 class Cursor(NamedTuple):
-    """How far a client has seen the stream."""
+    """A client's position in the stream."""
 
     seq: int
     offset: int = 0
@@ -98,7 +98,7 @@ class Cursor(NamedTuple):
         return f"{self.seq}-{self.offset}-{self.slot}" + (f"-{self.message}" if self.message else "") + inner
 
     def is_before(self, seq: int, slot: int) -> bool:
-        """Whether a frame of a fact comes after this position."""
+        """Tells whether a frame of a fact comes after this position."""
         if seq != self.seq:
             return seq > self.seq
         return slot > self.slot and (self.slot > 0 or not (self.offset or self.inner))
@@ -123,7 +123,7 @@ class Frames:
         run = self.state.runs.get(run_id)
         self.run_id = run_id
         self.ended = run is not None and not run.open
-        """Whether the last frame has been made."""
+        """True if the last frame has been made."""
         self.modes = Modes(thread_id, run_id, modes, run)
         self._wants_previews = wants_previews(modes)
         self._subgraphs = Subgraphs(thread_id, run_id, modes)
@@ -145,12 +145,12 @@ class Frames:
 
     @property
     def running(self) -> bool:
-        """Whether the run is being worked on."""
+        """Tells whether the run is being worked on."""
         active = self.state.active
         return active is not None and active.id == self.run_id
 
     def is_open(self, call_id: str) -> bool:
-        """Whether a tool call is being worked on."""
+        """Tells whether a tool call is being worked on."""
         run = self.state.runs.get(self.run_id)
         return run is not None and call_id in run.intents
 
@@ -209,7 +209,9 @@ class Frames:
         return frames
 
     def run_preview(self, item: RunPreview) -> list[Frame]:
-        """Of a tool's progress that was stored, only what a client that does not resume has missed."""
+        """Returns the frames of a preview. Of a tool's stored progress, only what a client that does not resume has
+        missed.
+        """
         preview = item.preview
         if item.run != self.run_id:
             return [] if item.stored and isinstance(preview, Progress) else self._of_subagent(item.run, preview)
@@ -251,7 +253,7 @@ class Frames:
         return [*frames, Frame(*piece, self.place(self._seq, 0))] if piece else frames
 
     def _is_current(self, preview: Preview) -> bool:
-        """Whether a preview is of the answer that is being made, and is to be shown."""
+        """Tells whether a preview is of the answer that is being made, and is to be shown."""
         run = self.state.runs.get(self.run_id)
         return run is not None and run.awaits(preview.after) and self.modes.shows_text
 

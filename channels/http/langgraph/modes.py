@@ -1,4 +1,4 @@
-"""What each `stream_mode` says about a fact, and about a piece of a message. Pure; the ids are `frames`' business."""
+"""The frames of each `stream_mode` for a fact, and for a piece of a message. Pure; the ids are `frames`' business."""
 
 from __future__ import annotations
 
@@ -77,11 +77,11 @@ class Modes:
         """Id of the model's task: that of the fact that led to it."""
         self._place: tuple[str, int, bytes] = ("", 0, b"")
         self.announced = False
-        """Whether `messages/metadata` of the message that is being made was sent."""
+        """True if `messages/metadata` of the message that is being made was sent."""
 
     @property
     def shows_text(self) -> bool:
-        """Whether any of them shows a message while it is being made."""
+        """Tells whether any of them shows a message while it is being made."""
         return self._tuple or self._legacy is not None or self._events is not None
 
     def opened(self) -> None:
@@ -340,11 +340,11 @@ class Modes:
     # ── metadata ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _of_answer(self, message: str, state: ThreadState | Before) -> bytes:
-        """What goes with the model's answer to `state`, wherever it is sent."""
+        """Returns the metadata of the model's answer to `state`, wherever it is sent."""
         return self._metadata(message, _answer_step(state, self._run))
 
     def _metadata(self, message: str, step: int, node: str = "model") -> bytes:
-        """What goes with a message."""
+        """Returns the metadata of a message."""
         if self._place[:2] != (f"{node}:{message}", step):
             data = {
                 "run_id": self._run,
@@ -363,7 +363,7 @@ class Modes:
 
 
 def wants_previews(modes: Collection[str]) -> bool:
-    """Whether any of these modes shows a message, or a tool's progress, before it is a fact."""
+    """Tells whether any of these modes shows a message, or a tool's progress, before it is a fact."""
     return not {"messages", "messages-tuple", "events", "custom"}.isdisjoint(modes)
 
 

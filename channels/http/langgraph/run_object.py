@@ -39,7 +39,7 @@ def run_object(thread_id: str, run: Run, state: ThreadState) -> Json:
 
 
 def _used(usage: RunUsage) -> Json:
-    tokens = usage.agent.plus(usage.summaries).plus(usage.subagents)
+    tokens = usage.total
     return {
         "total_input_tokens": tokens.input,
         "total_output_tokens": tokens.output,

@@ -10,7 +10,6 @@ import msgspec
 from aiohttp import web
 
 from channels.http import access, inputs, shapes
-from channels.http.asked import Asked, RunBody, check_options, checked, model_names, modes
 from channels.http.call import Call, OwnedRun, OwnedThread
 from channels.http.endpoint import Accepted, LastEventId, Limit, Offset, Reply, Routes
 from channels.http.errors import BadRequest
@@ -21,6 +20,7 @@ from channels.http.langgraph.modes import wants_previews
 from channels.http.langgraph.run_object import run_object
 from channels.http.listings import selected
 from channels.http.routes import LOCATION, LOCATIONS, SSE
+from channels.http.run_request import RunBody, RunSpec, check_options, model_names, modes, run_spec
 from core.egress import check_url
 from core.errors import Invalid, NotFound, Refused, SikaError
 from core.events import Json, Record
@@ -131,14 +131,14 @@ async def join_stream(
     if action is not None or cancel_on_disconnect:
         access.demand(call.principal, _CANCEL)
     thread_id, run = of.thread_id, of.run
-    wanted = modes(list(stream_mode) or list(run.request.stream_modes))
+    chosen = modes(list(stream_mode) or list(run.request.stream_modes))
     async with call.live.follow(thread_id) as follower:
         if action is not None and run.open:
             await call.services.intake.cancel(thread_id, run.id, action)
             if wait:
                 await waiting.ended(call.live, follower, thread_id, run.id)
                 return web.Response(status=204)
-        frames, missed = await stream.late(call.live, thread_id, of.state, run, wanted, last_event_id)
+        frames, missed = await stream.late(call.live, thread_id, of.state, run, chosen, last_event_id)
         return await stream.play(call, follower, thread_id, frames, missed, cancel=cancel_on_disconnect)
 
 
@@ -220,16 +220,16 @@ async def create_waitalone(call: Call, body: RunBody) -> Values:
 @ROUTES("POST", "/runs/batch", **_STARTED)
 async def create_batch(call: Call, body: Batch) -> Annotated[list[Json], list[shapes.Run]]:
     """Start several runs, each on a thread of its own. If one of them is wrong, none is started."""
-    asked = []
-    for index, one in enumerate(body):
+    specs = []
+    for index, fields in enumerate(body):
         try:
-            asked.append(_alone(await permitted(call, one)))
+            specs.append(_alone(await permitted(call, fields)))
         except SikaError as error:
             raise type(error)(f"[{index}]: {error}") from error
     started = []
-    for thread_id, wanted in asked:
+    for thread_id, spec in specs:
         run_id = uuid7()
-        state, _ = await admit(call, thread_id, run_id, wanted)
+        state, _ = await admit(call, thread_id, run_id, spec)
         started.append(run_object(thread_id, state.runs[run_id], state))
     return started
 
@@ -237,57 +237,56 @@ async def create_batch(call: Call, body: Batch) -> Annotated[list[Json], list[sh
 # ── how ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def _create(call: Call, thread_id: str, asked: Asked) -> Reply[Json]:
+async def _create(call: Call, thread_id: str, spec: RunSpec) -> Reply[Json]:
     run_id = uuid7()
-    state, _ = await admit(call, thread_id, run_id, asked)
+    state, _ = await admit(call, thread_id, run_id, spec)
     location = {"Content-Location": f"/threads/{thread_id}/runs/{run_id}"}
     return Reply(run_object(thread_id, state.runs[run_id], state), headers=location)
 
 
-async def _create_stream(call: Call, thread_id: str, asked: Asked) -> web.StreamResponse:
+async def _create_stream(call: Call, thread_id: str, spec: RunSpec) -> web.StreamResponse:
     run_id = uuid7()
     async with call.live.follow(thread_id) as follower:
-        if wants_previews(asked.modes):
+        if wants_previews(spec.modes):
             await follower.hear(run_id)
-        state, record = await admit(call, thread_id, run_id, asked)
-        frames = Frames(state, thread_id, run_id, asked.modes)
-        return await stream.play(call, follower, thread_id, frames, [record], cancel=asked.cancel)
+        state, record = await admit(call, thread_id, run_id, spec)
+        frames = Frames(state, thread_id, run_id, spec.modes)
+        return await stream.play(call, follower, thread_id, frames, [record], cancel=spec.cancel)
 
 
-async def _create_wait(call: Call, thread_id: str, asked: Asked) -> web.StreamResponse:
+async def _create_wait(call: Call, thread_id: str, spec: RunSpec) -> web.StreamResponse:
     run_id = uuid7()
     async with call.live.follow(thread_id) as follower:
-        _, record = await admit(call, thread_id, run_id, asked)
-        return await waiting.result(call, follower, thread_id, run_id, cancel=asked.cancel, heard_after=record.seq)
+        _, record = await admit(call, thread_id, run_id, spec)
+        return await waiting.result(call, follower, thread_id, run_id, cancel=spec.cancel, heard_after=record.seq)
 
 
-async def admit(call: Call, thread_id: str, run_id: str, asked: Asked) -> tuple[ThreadState, Record]:
+async def admit(call: Call, thread_id: str, run_id: str, spec: RunSpec) -> tuple[ThreadState, Record]:
     """Ask for the run. Call it while following the thread: nothing of the run can be missed then."""
-    services, user = call.services, call.user
-    if asked.create and not (await services.commands.state_or_empty(user, thread_id, at_least=0)).exists:
-        await services.intake.create_thread(thread_id, user=user, metadata=asked.metadata)
-    replaces = asked.request.multitask in ("interrupt", "rollback")
-    return await access.request_run(call, thread_id, run_id, asked.request, replaces=replaces)
+    if spec.create:
+        await call.services.commands.ensure(call.user, thread_id, spec.metadata)
+    replaces = spec.request.multitask in ("interrupt", "rollback")
+    return await access.request_run(call, thread_id, run_id, spec.request, replaces=replaces)
 
 
-async def permitted(call: Call, wanted: RunBody) -> Asked:
+async def permitted(call: Call, body: RunBody) -> RunSpec:
     """The run as it is wanted, of an assistant that the user has, and as far as the configuration allows it."""
     config = call.config
-    assistant = await call.services.assistants.resolve(call.user, wanted.assistant_id)
-    check_options(wanted.config, wanted.context, model_names(config))
-    asked = checked(wanted, assistant, call.user)
-    if asked.request.webhook is not None:
-        check_url(asked.request.webhook, "webhook", private=config.webhooks.allow_private)
-    return asked
+    assistant = await call.services.assistants.resolve(call.user, body.assistant_id)
+    check_options(body.config, body.context, model_names(config))
+    spec = run_spec(body, assistant, call.user)
+    if spec.request.webhook is not None:
+        check_url(spec.request.webhook, "webhook", private=config.webhooks.allow_private)
+    return spec
 
 
-def _alone(asked: Asked) -> tuple[str, Asked]:
+def _alone(spec: RunSpec) -> tuple[str, RunSpec]:
     """The thread of a run that came without one: the one it names, or one that is made for it and goes with it."""
-    if asked.request.resume is not None:
+    if spec.request.resume is not None:
         raise BadRequest("command.resume: a run without a thread has nothing to resume")
-    if asked.thread_id is not None:
-        return safe_id(asked.thread_id, "config.configurable.thread_id"), asked._replace(create=True)
-    request = asked.request
-    if not asked.keep:
+    if spec.thread_id is not None:
+        return safe_id(spec.thread_id, "config.configurable.thread_id"), spec._replace(create=True)
+    request = spec.request
+    if not spec.keep:
         request = msgspec.structs.replace(request, on_completion="delete")
-    return uuid7(), asked._replace(create=True, request=request)
+    return uuid7(), spec._replace(create=True, request=request)

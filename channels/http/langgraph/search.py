@@ -74,7 +74,7 @@ class Broken(NamedTuple):
 
 
 class Path(NamedTuple):
-    """What `extract` asks for under a name: steps from the thread on."""
+    """A path of `extract`: steps from the thread on."""
 
     alias: str
     steps: tuple[str | int, ...]
@@ -145,7 +145,7 @@ async def _states(
     services: Services, rows: Iterable[ThreadRow], chosen: Callable[[ThreadState], bool] = lambda _: True
 ) -> dict[str, ThreadState | Broken]:
     """The folded states of threads that still exist, as far as they are `chosen`; those that cannot be made out are."""
-    found: dict[str, ThreadState | Broken] = {}
+    states: dict[str, ThreadState | Broken] = {}
     waiting = iter(rows)
 
     async def load() -> None:
@@ -157,16 +157,16 @@ async def _states(
             except Unavailable:
                 raise
             except Exception as error:
-                found[row.thread_id] = _broken(row, error)
+                states[row.thread_id] = _broken(row, error)
                 continue
             if chosen(state):
-                found[row.thread_id] = state
+                states[row.thread_id] = state
 
     with ungrouped():
         async with asyncio.TaskGroup() as tasks:
             for _ in range(AT_ONCE):
                 tasks.create_task(load())
-    return found
+    return states
 
 
 def _that_need_it(rows: Sequence[ThreadRow], select: list[str] | None, paths: Sequence[Path]) -> Sequence[ThreadRow]:
@@ -237,31 +237,31 @@ def _shown(
 # ── filters ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _metadata(given: Json) -> Json:
-    for key, value in given.items():
+def _metadata(filters: Json) -> Json:
+    for key, value in filters.items():
         if not _KEY.fullmatch(key):
             raise Invalid(f"metadata: keys are of A-Z a-z 0-9 _ -, got {key[:40]!r}")
         if not isinstance(value, str | int | float | None):
             raise Invalid(f"metadata.{key}: expected null, a boolean, a number or a string")
-    return given
+    return filters
 
 
-def _values(given: Json) -> Json:
-    if "messages" in given:
+def _values(filters: Json) -> Json:
+    if "messages" in filters:
         raise Invalid("values.messages: messages are searched by `query`")
-    return given
+    return filters
 
 
-def _contains(value: Any, wanted: Any) -> bool:
-    """Whether a JSON value contains another, as PostgreSQL's `@>` has it."""
-    match wanted:
+def _contains(value: Any, part: Any) -> bool:
+    """Tells whether a JSON value contains another, as PostgreSQL's `@>` has it."""
+    match part:
         case dict():
-            return isinstance(value, dict) and all(k in value and _contains(value[k], v) for k, v in wanted.items())
+            return isinstance(value, dict) and all(k in value and _contains(value[k], v) for k, v in part.items())
         case list():
-            return isinstance(value, list) and all(any(_contains(one, part) for one in value) for part in wanted)
+            return isinstance(value, list) and all(any(_contains(item, each) for item in value) for each in part)
         case bool() | None:
-            return value is wanted
-    return not isinstance(value, bool) and bool(value == wanted)
+            return value is part
+    return not isinstance(value, bool) and bool(value == part)
 
 
 # ── paths ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -270,16 +270,16 @@ def _contains(value: Any, wanted: Any) -> bool:
 def _path(alias: str, text: str) -> Path:
     steps: list[str | int] = []
     position = 0
-    while found := _STEP.match(text, position):
-        steps.append(found[1] if found[2] is None else int(found[2]))
-        position = found.end()
+    while step := _STEP.match(text, position):
+        steps.append(step[1] if step[2] is None else int(step[2]))
+        position = step.end()
     if position != len(text) or not steps or not isinstance(steps[0], str) or text.startswith("."):
         raise Invalid(f"extract.{alias[:40]}: not a path like values.messages[-1].content: {text[:80]!r}")
     return Path(alias, tuple(steps))
 
 
 def _at(value: Any, steps: Sequence[str | int]) -> Any:
-    """What is there; None if nothing is."""
+    """Returns the value at a path; None if there is none."""
     for step in steps:
         match value, step:
             case (dict(), str()) if step in value:

@@ -95,8 +95,8 @@ def timeline(state: ThreadState, indices: Iterable[int]) -> Iterator[tuple[int, 
     """The values at many commits, in ascending order of the commits. Each commit is applied once: what several of them
     come from is kept, and messages are shared between all.
     """
-    wanted = sorted(set(indices))
-    kept = _junctions(state, wanted)
+    commits = sorted(set(indices))
+    kept = _junctions(state, commits)
     known: dict[int, tuple[Json, dict[str, int]]] = {}
     for index in sorted(kept):
         path: list[int] = []
@@ -114,15 +114,17 @@ def timeline(state: ThreadState, indices: Iterable[int]) -> Iterator[tuple[int, 
             apply(values, places, state.commits[step].patch)
         entitle(values, state.title)
         known[index] = values, places
-        if index in wanted:
+        if index in commits:
             yield index, values
 
 
-def _junctions(state: ThreadState, wanted: Iterable[int]) -> set[int]:
-    """Those commits, and those at which their ways part: from the root, or the nearest commit whose values are kept."""
+def _junctions(state: ThreadState, commits: Iterable[int]) -> set[int]:
+    """Returns the commits, and those at which their ways part: from the root, or the nearest commit whose values are
+    kept.
+    """
     seen: set[int] = set()
-    kept = set(wanted)
-    for index in wanted:
+    kept = set(commits)
+    for index in commits:
         while index >= 0 and index not in seen:
             seen.add(index)
             index = -1 if state.commits.has_values(index) else state.commits[index].parent
@@ -144,11 +146,11 @@ def metadata(thread_id: str, state: ThreadState, index: int) -> Json:
         assert first is not None
         return {**metadata(thread_id, state, first), "source": "input", "step": state.commits[first].step - 1}
     commit = state.commits[index]
-    found: Json = {"source": commit.source, "step": commit.step, "parents": {}, "thread_id": thread_id}
+    about: Json = {"source": commit.source, "step": commit.step, "parents": {}, "thread_id": thread_id}
     if commit.run is None:
-        return found
+        return about
     run = state.runs.get(commit.run)
-    return {**(run.request.metadata if run else {}), **found, "run_id": commit.run}
+    return {**(run.request.metadata if run else {}), **about, "run_id": commit.run}
 
 
 def history(state: ThreadState, upto: int | None = None) -> Iterator[int]:
@@ -197,7 +199,7 @@ def _nothing(state: ThreadState) -> Json:
 
 
 def _tasks(thread_id: str, state: ThreadState, index: int, values: Json) -> list[Json]:
-    """What would run next at this checkpoint; with the questions of the run that paused there, or its error.
+    """Returns what would run next at this checkpoint, with the questions of the run that paused there, or its error.
 
     Clients learn the namespace of a subagent from the place of its call among those that are open.
     """
@@ -215,11 +217,11 @@ def _tasks(thread_id: str, state: ThreadState, index: int, values: Json) -> list
     names = names or [(f"{commit.seq}-{node}", node) for node in nodes]
     if failed and not names:
         names = [(f"{commit.seq}-model", "model")]
-    asked = state.interrupts if here else {}
+    questions = state.interrupts if here else {}
     if paused:
-        names += [(task, (nodes or ["model"])[0]) for task in asked if all(task != known for known, _ in names)]
+        names += [(task, (nodes or ["model"])[0]) for task in questions if all(task != known for known, _ in names)]
     error = f"{failed.error}: {failed.text}" if failed else None
-    tasks = [_task(identity, name, error, asked.get(identity, [])) for identity, name in names]
+    tasks = [_task(identity, name, error, questions.get(identity, [])) for identity, name in names]
     for number, (task, call) in enumerate(zip(tasks, calls, strict=False)):
         task["path"] = ["__pregel_push", number]
         if call["name"] == DELEGATION:
@@ -227,10 +229,10 @@ def _tasks(thread_id: str, state: ThreadState, index: int, values: Json) -> list
     return tasks
 
 
-def _task(identity: str, name: str, error: str | None, asked: Sequence[Json]) -> Json:
+def _task(identity: str, name: str, error: str | None, questions: Sequence[Json]) -> Json:
     empty = {"checkpoint": None, "state": None, "result": None}
     shown = {"id": identity, "name": name, "path": ["__pregel_pull", name], "error": error}
-    return {**shown, "interrupts": list(asked), **empty}
+    return {**shown, "interrupts": list(questions), **empty}
 
 
 def _last_run(state: ThreadState) -> Run | None:

@@ -12,7 +12,6 @@ import structlog
 from aiohttp import web
 
 from channels.http import inputs
-from channels.http.asked import checkpoint_seq
 from channels.http.call import Call, OwnedThread, ReadableThread
 from channels.http.endpoint import Limit, Routes
 from channels.http.langgraph import dumps
@@ -20,6 +19,7 @@ from channels.http.langgraph.namespaces import called, in_namespace
 from channels.http.langgraph.snapshots import history, metadata, snapshot, timeline, within
 from channels.http.langgraph.threads import NodeName
 from channels.http.live import Outlet
+from channels.http.run_request import checkpoint_seq
 from channels.http.shapes import State, Updated, part_of
 from core.errors import Invalid, NotFound
 from core.events import Json
@@ -104,8 +104,8 @@ async def update(call: Call, body: UpdateBody) -> Annotated[Json, Updated]:
     writes = [inputs.with_messages(values, "values") for values in updates] or [{}]
     commands = call.services.commands
     state, seq = await commands.write_state(call.user, call.thread_id, writes, node=body.as_node, base=base)
-    made = snapshot(call.thread_id, state, state.commit_at(seq))
-    return {**made, "configurable": made["checkpoint"]}
+    written = snapshot(call.thread_id, state, state.commit_at(seq))
+    return {**written, "configurable": written["checkpoint"]}
 
 
 @ROUTES("GET", f"{THREAD}/history", _READ, errors=(404,))
@@ -124,26 +124,24 @@ async def post_history(call: Call, body: HistoryBody) -> Annotated[web.StreamRes
     return await _history(call, body)
 
 
-async def _history(call: Call, wanted: HistoryBody) -> web.StreamResponse:
-    before, newest = _before(wanted.before), _before(wanted.checkpoint)
+async def _history(call: Call, body: HistoryBody) -> web.StreamResponse:
+    before, newest = _before(body.before), _before(body.checkpoint)
     kind = ReadableThread if call.request.path.startswith(DEERFLOW) else OwnedThread
-    namespace = _namespace(wanted.checkpoint)
+    namespace = _namespace(body.checkpoint)
     thread = await _in_namespace(call, await kind.of_call(call), namespace)
     thread_id, state = thread.id, thread.state
 
     def is_wanted(index: int) -> bool:
-        found = metadata(thread_id, state, index) if wanted.metadata else {}
-        return all(key in found and found[key] == value for key, value in (wanted.metadata or {}).items())
+        about = metadata(thread_id, state, index) if body.metadata else {}
+        return all(key in about and about[key] == value for key, value in (body.metadata or {}).items())
 
     last = min((seq for seq in (newest, None if before is None else before - 1) if seq is not None), default=None)
-    indices = list(islice(filter(is_wanted, history(state, last)), wanted.limit or 10))
+    indices = list(islice(filter(is_wanted, history(state, last)), body.limit or 10))
     values: dict[int, Json] = {}
-    for index, found in () if _is_small(wanted.select) else timeline(state, (index for index in indices if index >= 0)):
-        values[index] = found
+    for index, values_ in () if _is_small(body.select) else timeline(state, (index for index in indices if index >= 0)):
+        values[index] = values_
         await asyncio.sleep(0)  # a long history of a long thread is work: let others in between
-    shown = (
-        _selected(within(namespace, _shown(thread_id, state, i, values.get(i, {}))), wanted.select) for i in indices
-    )
+    shown = (_selected(within(namespace, _shown(thread_id, state, i, values.get(i, {}))), body.select) for i in indices)
     return await _array(call, shown)
 
 
@@ -153,8 +151,8 @@ def _shown(thread_id: str, state: ThreadState, index: int, values: Json) -> Json
         return snapshot(thread_id, state, index, values)
     except Exception as error:
         log.warning("a checkpoint that cannot be shown", thread=thread_id, error=str(error))
-        found = snapshot(thread_id, state, index, {})
-        return {**found, "metadata": {**found["metadata"], "problem": f"unreadable: {type(error).__name__}"}}
+        shown = snapshot(thread_id, state, index, {})
+        return {**shown, "metadata": {**shown["metadata"], "problem": f"unreadable: {type(error).__name__}"}}
 
 
 async def _array(call: Call, items: Iterator[Json]) -> web.StreamResponse:
@@ -176,7 +174,7 @@ async def _array(call: Call, items: Iterator[Json]) -> web.StreamResponse:
 
 
 def _is_small(select: Sequence[str] | None) -> bool:
-    """Whether what is selected can be told without the values."""
+    """Tells whether what is selected can be told without the values."""
     return bool(select) and not any(
         field.split(".")[0] in ("values", "next", "tasks", "interrupts") for field in select or ()
     )
@@ -186,11 +184,11 @@ def _selected(shown: Json, select: Sequence[str] | None) -> Json:
     """The fields that are named; `values.<key>` is one field of the values."""
     if not select:
         return shown
-    found = {field: shown[field] for field in select if field in shown}
+    fields = {field: shown[field] for field in select if field in shown}
     keys = [field.removeprefix("values.") for field in select if field.startswith("values.")]
-    if keys and "values" not in found:
-        found["values"] = {key: shown["values"][key] for key in keys if key in shown["values"]}
-    return found
+    if keys and "values" not in fields:
+        fields["values"] = {key: shown["values"][key] for key in keys if key in shown["values"]}
+    return fields
 
 
 async def _inside(call: Call, thread: OwnedThread, index: int, subgraphs: bool) -> Json:
@@ -220,12 +218,12 @@ def _named(checkpoint: Json | None) -> Any:
     return (checkpoint or {}).get("checkpoint_id")
 
 
-def _before(given: str | Json | None) -> int | None:
+def _before(checkpoint: str | Json | None) -> int | None:
     """A checkpoint id; clients send the id, a checkpoint, or a config with one."""
-    if isinstance(given, dict):
-        inner = given.get("configurable")
-        given = (inner if isinstance(inner, dict) else given).get("checkpoint_id")
-    return checkpoint_seq(given, "before")
+    if isinstance(checkpoint, dict):
+        inner = checkpoint.get("configurable")
+        checkpoint = (inner if isinstance(inner, dict) else checkpoint).get("checkpoint_id")
+    return checkpoint_seq(checkpoint, "before")
 
 
 def _found(state: ThreadState, named: Any) -> int:

@@ -10,7 +10,7 @@ import msgspec
 
 from channels.http.call import Call
 from channels.http.endpoint import Limit, Offset, Routes
-from channels.http.kept import storable
+from channels.http.json_limits import storable
 from core import ids
 from core.events import Json
 from core.user import store as items
@@ -127,10 +127,10 @@ async def search(call: Call, body: SearchBody) -> FoundItems:
 async def namespaces(call: Call, body: NamespacesBody) -> Namespaces:
     """The namespaces that have items, in order."""
     store = await call.services.stores.of(call.user)
-    found = await anyio.to_thread.run_sync(
+    spaces = await anyio.to_thread.run_sync(
         items.namespaces, store, body.prefix or (), body.suffix or (), body.max_depth, ids.now()
     )
-    return Namespaces([list(labels) for labels in found[body.offset : body.offset + body.limit]])
+    return Namespaces([list(labels) for labels in spaces[body.offset : body.offset + body.limit]])
 
 
 def _item(item: items.Item) -> Item:

@@ -86,11 +86,12 @@ async def late(
         if not delegates(run):
             return Frames(state, thread_id, run.id, modes), []
         cursor = Cursor(state.seq, slot=LAST_SLOT)
-    records = [record async for record in log.read(thread(thread_id), after=first, upto=run.ended_seq)]
-    if cursor is not None and all(record.seq != cursor.seq for record in records):
-        cursor = None  # not an id of this run: from the beginning
-    before = await state_before(log, thread_id, state, run, first)
-    return Frames(before, thread_id, run.id, modes, after=cursor), records
+    async with live.catching_up:
+        records = [record async for record in log.read(thread(thread_id), after=first, upto=run.ended_seq)]
+        if cursor is not None and all(record.seq != cursor.seq for record in records):
+            cursor = None  # not an id of this run: from the beginning
+        before = await state_before(log, thread_id, state, run, first)
+        return Frames(before, thread_id, run.id, modes, after=cursor), records
 
 
 def delegates(run: Run) -> bool:

@@ -30,7 +30,7 @@ Minutes = Annotated[float, msgspec.Meta(gt=0, le=10 * 366 * 24 * 60)]
 
 
 class Ttl(msgspec.Struct):
-    """How long a thread lives after anything last happened in it, in minutes; and what goes then."""
+    """The lifetime of a thread after its last event, in minutes; and what is deleted then."""
 
     ttl: Minutes
     strategy: Literal["delete", "keep_latest"] = "delete"
@@ -168,27 +168,27 @@ def thread_object(thread_id: str, state: ThreadState) -> Json:
     }
 
 
-def _supersteps(given: Sequence[Superstep]) -> list[Step]:
+def _supersteps(supersteps: Sequence[Superstep]) -> list[Step]:
     steps: list[Step] = []
-    for update in (update for step in given for update in step.updates):
+    for update in (update for step in supersteps for update in step.updates):
         written = update.values or (update.command.update if update.command else None) or {}
         values = inputs.with_messages(written, "supersteps.values")
         steps.append(Step(values, update.as_node, "update", len(steps) - 1))
     return steps
 
 
-def _metadata(given: Json | None) -> Json:
-    found = {key: value for key, value in (given or {}).items() if key not in RESERVED}
-    if len(msgspec.json.encode(found)) > MOST_METADATA:
+def _metadata(metadata: Json | None) -> Json:
+    kept = {key: value for key, value in (metadata or {}).items() if key not in RESERVED}
+    if len(msgspec.json.encode(kept)) > MOST_METADATA:
         raise Invalid(f"metadata: at most {MOST_METADATA} bytes")
-    return found
+    return kept
 
 
-def _expiry(given: float | Ttl | None) -> ThreadExpirySet:
-    if given is None:
+def _expiry(ttl: float | Ttl | None) -> ThreadExpirySet:
+    if ttl is None:
         return ThreadExpirySet(minutes=None)
-    wanted = given if isinstance(given, Ttl) else Ttl(given)
-    return ThreadExpirySet(minutes=wanted.ttl, strategy=wanted.strategy)
+    expiry = ttl if isinstance(ttl, Ttl) else Ttl(ttl)
+    return ThreadExpirySet(minutes=expiry.ttl, strategy=expiry.strategy)
 
 
 def _ttl(state: ThreadState, expiry: Expiry) -> Json:

@@ -73,7 +73,7 @@ def outcome(state: ThreadState, run_id: str) -> Json:
     if run is not None and run.status == "error":
         error = run.error
         return {"__error__": {"error": error.error if error else "Error", "message": error.text if error else ""}}
-    found = dumps.timed_values(state.values, state)
+    values = dumps.timed_values(state.values, state)
     if state.paused is not None and run is not None and run.status == "success":
-        found["__interrupt__"] = [one for asked in state.interrupts.values() for one in asked]
-    return found
+        values["__interrupt__"] = [question for questions in state.interrupts.values() for question in questions]
+    return values

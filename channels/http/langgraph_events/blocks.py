@@ -1,4 +1,4 @@
-"""What a message says, in content blocks and deltas that are the same wherever and however often they are told.
+"""Messages as content blocks and deltas, which are the same wherever and however often they are sent.
 
 Theory of operation
 -------------------

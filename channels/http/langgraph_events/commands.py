@@ -7,19 +7,19 @@ from typing import Any, Literal
 
 import msgspec
 
-from channels.http.asked import Asked, RunBody
-from channels.http.bodies import convert, decode
 from channels.http.call import Call, OwnedThread, ReadableThread
 from channels.http.errors import BadRequest
 from channels.http.langgraph import runs
 from channels.http.langgraph_events.wire import failure, place
+from channels.http.parsing import convert, decode
+from channels.http.run_request import RunBody, RunSpec
 from core.errors import Invalid, NotFound, Refused
 from core.events import Json
 from core.ids import uuid7
 from core.thread.state import Run, ThreadState
 
 STRATEGY = "interrupt"
-"""What becomes of an open run if `run.start` does not say: clients that know of none do not."""
+"""The fate of an open run if `run.start` names none: clients that know of no other run do not."""
 
 Code = Literal[
     "invalid_argument",
@@ -130,42 +130,44 @@ async def _start(call: Call, identity: int, params: Mapping[str, Any]) -> Json:
     body["multitask_strategy"] = params.get("multitask_strategy") or params.get("multitaskStrategy") or STRATEGY
     if _questions(state) and body.get("input") is not None and "command" not in body:
         body["command"] = {"resume": body.pop("input")}
-    return await _requested(call, identity, await _asked(call, body))
+    return await _requested(call, identity, await _spec(call, body))
 
 
 async def _respond(call: Call, identity: int, params: Mapping[str, Any]) -> Json:
     """Answer questions; the run goes on as it was asked for, but from where the thread is."""
     state = (await OwnedThread.of_call(call)).state
-    given = convert(params, _Respond)
-    responses = given.responses if given.responses is not None else [given]
+    input = convert(params, _Respond)
+    responses = input.responses if input.responses is not None else [input]
     questions = _questions(state)
-    if not responses or any(one.interrupt_id is None for one in responses):
+    if not responses or any(response.interrupt_id is None for response in responses):
         raise Failed("invalid_argument", "input.respond requires an interrupt_id.")
-    for one in responses:
-        if one.interrupt_id not in questions:
-            raise Failed("no_such_interrupt", f"Unknown or already-consumed interrupt: {str(one.interrupt_id)[:80]}")
+    for response in responses:
+        if response.interrupt_id not in questions:
+            raise Failed(
+                "no_such_interrupt", f"Unknown or already-consumed interrupt: {str(response.interrupt_id)[:80]}"
+            )
     paused = _last(state).request
-    command = {"resume": {one.interrupt_id: one.response for one in responses}}
-    command |= {name: value for name, value in (("update", given.update), ("goto", given.goto)) if value is not None}
+    command = {"resume": {response.interrupt_id: response.response for response in responses}}
+    command |= {name: value for name, value in (("update", input.update), ("goto", input.goto)) if value is not None}
     config = {name: value for name, value in paused.config.items() if name != "configurable"}
     body = {
         "assistant_id": paused.assistant,
         "command": command,
-        "config": given.config if given.config is not None else config,
+        "config": input.config if input.config is not None else config,
         "context": paused.context,
-        "metadata": given.metadata if given.metadata is not None else paused.metadata,
+        "metadata": input.metadata if input.metadata is not None else paused.metadata,
         "multitask_strategy": "reject",
     }
     try:
-        return await _requested(call, identity, await _asked(call, body), with_run=False)
+        return await _requested(call, identity, await _spec(call, body), with_run=False)
     except Refused:  # somebody else was first
-        names = ", ".join(str(one.interrupt_id) for one in responses)
+        names = ", ".join(str(response.interrupt_id) for response in responses)
         raise Failed("no_such_interrupt", f"Unknown or already-consumed interrupt: {names[:200]}") from None
 
 
-async def _requested(call: Call, identity: int, asked: Asked, *, with_run: bool = True) -> Json:
+async def _requested(call: Call, identity: int, spec: RunSpec, *, with_run: bool = True) -> Json:
     run_id = uuid7()
-    _, record = await runs.admit(call, call.thread_id, run_id, asked)
+    _, record = await runs.admit(call, call.thread_id, run_id, spec)
     return success(identity, {"run_id": run_id} if with_run else {}, place(record.seq))
 
 
@@ -191,7 +193,7 @@ _STATUS: Mapping[str, str] = {
 }
 
 
-async def _asked(call: Call, body: Json) -> Asked:
+async def _spec(call: Call, body: Json) -> RunSpec:
     try:
         return await runs.permitted(call, convert(body, RunBody))
     except NotFound as error:  # the assistant; that a thread is not there is said by the status
@@ -199,10 +201,10 @@ async def _asked(call: Call, body: Json) -> Asked:
 
 
 def _questions(state: ThreadState) -> frozenset[str]:
-    """What the thread waits on."""
+    """Returns the interrupts that the thread waits on."""
     if state.paused is None or any(state.runs.open()):
         return frozenset()
-    return frozenset(one.id for one in state.paused.interrupts)
+    return frozenset(interrupt.id for interrupt in state.paused.interrupts)
 
 
 def _last(state: ThreadState) -> Run:

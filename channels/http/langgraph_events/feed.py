@@ -72,7 +72,7 @@ class Feed:
 
     @property
     def ended(self) -> bool:
-        """Whether the thread is gone."""
+        """Tells whether the thread is gone."""
         return self._tape.state.erased
 
     def position(self) -> int:
@@ -112,11 +112,11 @@ class Feed:
         return self._filters.pop(name, None) is not None
 
     def batches(self) -> AsyncGenerator[Batch]:
-        """What comes, to be told. Raises `Stopping` when the process goes down."""
+        """Returns the next items to send. Raises `Stopping` when the process goes down."""
         return self._follower.since(self._tape.seq, self._audible, heard=True)
 
     async def tell(self, batch: Batch) -> AsyncIterator[Item]:
-        """What came, as events."""
+        """Returns the received items as events."""
         for item in batch:
             if not isinstance(item, Beat):
                 await self._learn(item, self._tape.state)
@@ -172,7 +172,7 @@ class Feed:
     async def _replayed(
         self, records: Sequence[Record], wanted: Filter, after: int, snapshots_from: int = 0
     ) -> AsyncIterator[WireEvent]:
-        """What the facts tell after a number."""
+        """Returns the events of the facts after a number."""
         first = next((i for i, record in enumerate(records) if place(record.seq, Slot.ENDED) > after), len(records))
         state, clock = await asyncio.to_thread(_folded, records[:first])
         tape = Tape(
@@ -236,7 +236,7 @@ class Feed:
 
 
 def _waiting(state: ThreadState) -> bool:
-    """Whether a run is open, or waits for an answer."""
+    """Tells whether a run is open, or waits for an answer."""
     return state.paused is not None or _first_open(state) is not None
 
 

@@ -1,4 +1,4 @@
-"""What a client wants to hear of a thread: channels, namespaces, depth, and from where on."""
+"""A client's subscription to a thread: channels, namespaces, depth, and the position to begin at."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Wanted(msgspec.Struct, kw_only=True):
     namespaces: list[list[str]] | None = None
     """Prefixes; a segment without `:` matches whatever comes after one. Default: everything."""
     depth: int | None = None
-    """How many segments below a prefix are wanted; default: all."""
+    """Limit of the segments below a prefix; default: none."""
     since: int | None = None
     """The greatest `seq` that was seen; default: from the beginning."""
 
@@ -50,7 +50,7 @@ class Filter:
 
     @property
     def present(self) -> bool:
-        """Whether it asks how the thread stands and not what happened: see `feed`."""
+        """Tells whether it asks how the thread stands and not what happened: see `feed`."""
         return self.since is None and self.channels == PRESENT
 
     def wants(self, channel: str, namespace: Namespace) -> bool:

@@ -101,7 +101,7 @@ class Tape:
         return told
 
     def preview(self, run_id: str, preview: Preview | Progress) -> list[WireEvent]:
-        """What is new in a preview; [] if nothing is, or if something before it is missing."""
+        """Returns the events of a preview's new part; [] if nothing is new, or if something before it is missing."""
         run = self.state.runs.get(run_id)
         if run is None and isinstance(preview, Preview) and (part := working(self.state).get(run_id)) is not None:
             return self._said(self._inner.preview(part, run_id, preview), namespace_of(part))

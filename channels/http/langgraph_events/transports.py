@@ -13,7 +13,6 @@ from contextlib import aclosing
 import structlog
 from aiohttp import WSCloseCode, WSMsgType, web
 
-from channels.http.bodies import convert
 from channels.http.call import Call
 from channels.http.errors import BadRequest
 from channels.http.langgraph_events.commands import Command, envelope, execute, success
@@ -21,6 +20,7 @@ from channels.http.langgraph_events.feed import Feed, Item
 from channels.http.langgraph_events.filters import Filter, Wanted
 from channels.http.langgraph_events.wire import WireEvent, encode, failure
 from channels.http.live import STALLED_SECONDS, Outlet
+from channels.http.parsing import convert
 from channels.http.sse import CONTENT_TYPE, HEARTBEAT, gathered, sending
 from core.errors import Invalid, NotFound, SikaError
 from core.ids import uuid7
@@ -71,7 +71,7 @@ class Socket:
         self._thread = thread_id
         self._names: set[str] = set()
         self._turn = asyncio.Lock()
-        """Whose turn with the feed it is: that of who tells what comes, or of who subscribes."""
+        """Serialises access to the feed between the sender and subscribe commands."""
         most = call.config.http.max_body_bytes
         self.ws = web.WebSocketResponse(compress=False, max_msg_size=most)
 

@@ -124,7 +124,10 @@ def test_in_any_order_clarification_is_the_last(random: Random, places: list[str
 @pytest.mark.parametrize(
     ("entry", "complaint"),
     [
-        ({"use": "nowhere:Class"}, r"middlewares\[0\].use: nowhere:Class: No module named 'nowhere'"),
+        (
+            {"use": "nowhere:Class"},
+            r"middlewares\[0\].use: nowhere:Class: there is no module nowhere; .* pip install nowhere",
+        ),
         ({"use": f"{HERE}:Missing"}, r"middlewares\[0\].use: .*has no attribute 'Missing'"),
         ({"use": f"{HERE}:names"}, r"middlewares\[0\].use: .* is neither a core.policy.Policy nor a LangChain"),
         ({"use": f"{HERE}:Shout", "config": {"volume": 11}}, r"middlewares\[0\].config: TypeError: .*volume"),

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from langchain.agents import create_agent
 
 from actors.lead.loop.chain import middlewares
-from actors.lead.loop.graph import Agent
+from actors.lead.loop.graph import Graph
 from actors.lead.loop.turn import Candidate, Turn
 from core.events import Json, Message
 from tests.actors.lead import chains
@@ -59,13 +59,13 @@ async def _measured(calls: int) -> tuple[float, float, float]:
     return ours, alone, bare
 
 
-async def _cpu_ms(agent: Agent, first: Turn, calls: int) -> float:
+async def _cpu_ms(graph: Graph, first: Turn, calls: int) -> float:
     """Of one call."""
     state = first.journal.state
     started = time.process_time()
     for _ in range(calls):
         first.journal = Kept(state)
-        await agent.ainvoke({"messages": first.conversation()}, context=first)
+        await graph.ainvoke({"messages": first.conversation()}, context=first)
     return (time.process_time() - started) / calls * 1000
 
 

@@ -20,6 +20,7 @@ from tests.support.model_server import run
 
 _SIZES = (100_000, 1_000_000)
 _QUICK = (2000,)
+_FOLDED_SECONDS = 600.0
 _SNAPSHOT_SECONDS = 120.0
 _CLIENTS = 50
 _TURNS = 10
@@ -35,7 +36,7 @@ def giants(lab: Laboratory) -> Iterator[Row]:
         home = lab.new_home()
         run(_publish_giant(lab, home, size))
         with lab.sika(home, warm=False) as server:
-            Asker(server).ask("GET", _STATE.format(giant.NAME))
+            Asker(server, _FOLDED_SECONDS).ask("GET", _STATE.format(giant.NAME))
             _await_snapshot(home)
             server.settle()
         with lab.sika(home, warm=False) as server:
@@ -51,10 +52,12 @@ _STATE = "/threads/{}/state?select=next"
 
 
 async def _publish_giant(lab: Laboratory, home: Path, size: int) -> None:
-    async with compose.attach(compose.Options(home, lab.config)) as running:
-        log = running.log
-        await history.store(log, giant.records(size, seq=await log.last()))
-        await history.store(log, giant.records(_BESIDE, seq=await log.last(), name="beside"))
+    with history.late_to_disk():
+        async with compose.attach(compose.Options(home, lab.config)) as running:
+            log = running.log
+            await history.store(log, giant.records(size, seq=await log.last()))
+            await history.store(log, giant.records(_BESIDE, seq=await log.last(), name="beside"))
+            await history.leave(log)
 
 
 def _await_snapshot(home: Path) -> None:

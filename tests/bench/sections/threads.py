@@ -73,8 +73,8 @@ def _turn(number: int, turn: int, run_id: str) -> list[Event]:
 class Asker:
     """One connection that is kept, as a browser keeps it."""
 
-    def __init__(self, server: Sika) -> None:
-        self._connection = http.client.HTTPConnection(server.host, server.port, timeout=60)
+    def __init__(self, server: Sika, seconds: float = 60) -> None:
+        self._connection = http.client.HTTPConnection(server.host, server.port, timeout=seconds)
         self.answer: Any = None
 
     def ask(self, method: str, path: str, body: Any = None) -> float:

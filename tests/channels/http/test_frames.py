@@ -24,6 +24,7 @@ from core.events import (
     RunRolledBack,
     StatePatched,
     ThreadErased,
+    ThreadTitled,
 )
 from core.thread.previews import Preview, tag
 from core.thread.state import fold
@@ -443,3 +444,46 @@ def test_a_place_in_another_message_is_none() -> None:
     story = Story(requested(human("h", "x")), started(), HELLO, RunCompleted())
     for size in (0, 2):
         assert streamed(tell(story, ["messages-tuple"], size=size, after=cursor))["m2"]["text"] == "Hello"
+
+
+TITLED_STREAM = {"TitleMiddleware.after_model": {"title": "T"}}
+
+
+def titled_story(run: str | None = RUN) -> Story:
+    """A run whose title comes while its answer is made."""
+    story = Story(requested(human("h", "x")), started())
+    story.add(ThreadTitled(title="T"), run=run)
+    story.add(ModelCompleted(message=ai("m1", "Hello")), RunCompleted())
+    return story
+
+
+@pytest.mark.parametrize("run", [RUN, "run-0"])
+def test_a_title_is_an_update_before_the_end(run: str) -> None:
+    told = tell(titled_story(run), ["updates", "values"])
+    assert next(data(frame) for frame in told if frame.event == "updates") == TITLED_STREAM
+    values = [data(frame) for frame in told if frame.event == "values"]
+    assert [value.get("title") for value in values] == [None, "T", "T"]
+    assert told[-1].event == "end"
+
+
+def test_a_title_before_the_start_shows_no_values() -> None:
+    story = Story(requested(human("h", "x")))
+    story.add(ThreadTitled(title="T"), started(), ModelCompleted(message=ai("m1", "Hello")), RunCompleted())
+    told = tell(story, ["updates", "values"])
+    assert [frame.event for frame in told] == ["metadata", "updates", "values", "updates", "values", "end"]
+    assert data(told[1]) == TITLED_STREAM
+
+
+def test_a_stream_with_a_title_goes_on_after_any_frame() -> None:
+    story, modes = titled_story(), ["updates", "values", "messages-tuple"]
+    told = tell(story, modes)
+    for number, frame in enumerate(told):
+        resumed = Frames(fold(story.records[:1]), THREAD, RUN, modes, after=Cursor.parse(frame.id))
+        assert [later for record in story.records[1:] for later in resumed.fact(record)] == told[number + 1 :]
+
+
+def test_a_title_after_the_end_is_no_frame() -> None:
+    story = Story(requested(human("h", "x")), started(), ModelCompleted(message=ai("m1", "Hello")), RunCompleted())
+    told = tell(story, ["updates", "values"])
+    story.add(ThreadTitled(title="T"))
+    assert tell(story, ["updates", "values"]) == told

@@ -44,22 +44,11 @@ async def test_features(api: Api) -> None:
     assert await api.ask("GET", "/features") == {"agents_api": off, "browser_control": off, "mcp_tasks": off}
 
 
-SUMMARY = {"summary": "", "updatedAt": ""}
-MEMORY = {
-    "version": "1.0",
-    "lastUpdated": "",
-    "user": dict.fromkeys(("workContext", "personalContext", "topOfMind"), SUMMARY),
-    "history": dict.fromkeys(("recentMonths", "earlierContext", "longTermBackground"), SUMMARY),
-    "facts": [],
-}
 READ: dict[str, Any] = {
     "/mcp/config": {"mcp_servers": {}},
     "/threads/t/mcp-tasks": [],
     "/skills": {"skills": []},
     "/skills/custom": {"skills": []},
-    "/memory": MEMORY,
-    "/memory/export": MEMORY,
-    "/threads/t/goal": {"goal": None},
     "/channels/": {"service_running": False, "channels": {}},
     "/channels/providers": {"enabled": False, "providers": []},
     "/channels/connections": {"connections": []},
@@ -73,10 +62,6 @@ UNAVAILABLE = (
     ("mcp_tasks", "POST", "/threads/t/mcp-tasks/x/cancel"),
     ("skills", "PUT", "/skills/x"),
     ("skills", "DELETE", "/skills/custom/x"),
-    ("memory", "DELETE", "/memory"),
-    ("memory", "PATCH", "/memory/facts/x"),
-    ("goal", "PUT", "/threads/t/goal"),
-    ("goal", "DELETE", "/threads/t/goal"),
     ("browser", "POST", "/threads/t/browser/navigate"),
     ("browser", "GET", "/threads/t/browser/stream"),
     ("channels", "POST", "/channels/slack/restart"),
@@ -110,23 +95,20 @@ async def test_changes_of_what_is_not_built_say_so(api: Api, code: str, method: 
 
 
 async def test_settings_of_what_is_not_built_say_that_it_is_off(api: Api) -> None:
-    off = await api.ask("GET", "/memory/config")
-    assert (off["enabled"], off["mode"], off["injection_enabled"], off["backend_config"]) == (False, "off", False, {})
-    assert await api.ask("GET", "/memory/status") == {"config": off, "data": MEMORY}
     lark = await api.ask("GET", "/integrations/lark/status")
     assert (lark["installed"], lark["installed_skills"], lark["auth"]["status"]) == (False, [], "unavailable")
 
 
 async def test_other_peoples_threads_have_nothing_unbuilt_either(api: Api, worker: Worker) -> None:
     await worker.system.intake.create_thread("theirs", user="somebody")
-    await api.ask("GET", "/threads/theirs/goal", status=404)
-    await api.ask("PUT", "/threads/theirs/goal", {"objective": "x"}, status=404)
+    await api.ask("GET", "/threads/theirs/mcp-tasks", status=404)
+    await api.ask("POST", "/threads/theirs/mcp-tasks/x/cancel", {}, status=404)
 
 
 async def test_in_a_chat_that_has_no_thread_yet_it_is_not_the_thread_that_is_missing(api: Api) -> None:
-    assert await api.ask("GET", "/threads/never/goal") == {"goal": None}
-    refused = await api.ask("PUT", "/threads/never/goal", {"objective": "x"}, status=503)
-    assert refused["code"] == "goal_unavailable"
+    assert await api.ask("GET", "/threads/never/mcp-tasks") == []
+    refused = await api.ask("POST", "/threads/never/mcp-tasks/x/cancel", {}, status=503)
+    assert refused["code"] == "mcp_tasks_unavailable"
 
 
 def test_what_is_not_built_is_not_in_the_document() -> None:

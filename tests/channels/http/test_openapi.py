@@ -17,9 +17,9 @@ from aiohttp import web
 
 from actors.lead.setup import options
 from channels.http.app import all_routes
-from channels.http.asked import RunBody, checked
 from channels.http.openapi import DIALECT, document, operation_id
 from channels.http.routes import API, BYTES, MOUNTS, PAGING, ROOT, SSE, Form, Param, Route
+from channels.http.run_request import RunBody, run_spec
 from core.config import load as configuration
 from core.events import Json, RunRequested
 from core.user.assistants import Settings as Assistant
@@ -255,7 +255,7 @@ async def test_the_defaults_of_a_run_are_told(described: Json) -> None:
     """Those that the texts name are in force; so is every key of the context."""
     fields = described["components"]["schemas"]["RunBody"]["properties"]
     assert [name for name, field in fields.items() if not field.get("description")] == []
-    made = checked(RunBody(), built_in(Assistant(graph_id="lead_agent", name="lead_agent")), "ada").request
+    made = run_spec(RunBody(), built_in(Assistant(graph_id="lead_agent", name="lead_agent")), "ada").request
     for name, value in (
         ("multitask_strategy", made.multitask),
         ("on_disconnect", made.on_disconnect),

@@ -30,6 +30,6 @@ async def log(nats: Nats) -> AsyncIterator[EventLog]:
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     folder, stage = tmp_path_factory.mktemp("talks"), Stage()
     models = stage.enter(ModelServer({name: Script(tuple(turns), count="total") for name, turns in SCRIPTS.items()}))
-    config = written(folder / "config", models, approvals=[RULE])
+    config = written(folder / "config", models, approvals=[RULE], goals={"model_name": "judge"})
     yield Place(stage, models, config, stage.enter(serving(folder / "home", config)))
     stage.close()

@@ -33,6 +33,7 @@ DONE = Turn(text="All done.")
 SCRIPTS: Mapping[str, Sequence[Turn]] = {
     "default": [Turn(text="Hello\nand never more", gate="default", gate_after=2)] * 2,
     "hello": [Turn(text="Hello,\nworld")] * 9,
+    "judge": [Turn(text='{"verdict": "not_met", "reason": "no world was seen"}')],
     "failing": [Turn(error=Failure(status=400, message="slow\x1b[2J down"))],
     "clarifying": [CLARIFIES, CLARIFIES, DONE],
     "one": [bash("echo A1"), DONE],

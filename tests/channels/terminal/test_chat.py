@@ -210,6 +210,14 @@ async def test_the_latest_thread_is_gone_on_with(place: Place) -> None:
         assert (again.thread, again.notices[0]) == (talk.thread, f"thread {talk.thread}: Old")
 
 
+async def test_a_goal_is_pursued(place: Place) -> None:
+    async with talking(place, "hello", new=True) as talk:
+        shown = await talk.converse("/goal See the world", "/goal clear", "/goal")
+    assert shown.count("Hello,") == 3
+    paused = "goal, paused: 2 continuations in a row made no progress (2 of 8 continuations): See the world"
+    assert [notice for notice in talk.notices if "goal" in notice] == [paused, "no goal", "no goal, or it is reached"]
+
+
 async def test_a_new_server_has_no_latest_thread(place: Place, tmp_path: Path) -> None:
     async with serving(tmp_path / "home", place.config) as url, talking(place, "hello", url=url, latest=True) as talk:
         with pytest.raises(NotFound, match="--continue"):

@@ -179,6 +179,8 @@ async def test_batches_are_sound(log: EventLog) -> None:
 async def test_an_erased_thread_is_sound(log: EventLog) -> None:
     last = await fill(log)
     await log.append(thread(T), [ThreadErased(by="me")], expected=last, actor="http")
+    assert not await log.erase(thread(T), seconds=0)
+    assert (await verify(log, T)).problems == []
     await log.erase(thread(T))
     assert (await verify(log, T)).lines() == ["ok: 1 events, 0 runs"]
 
@@ -186,6 +188,8 @@ async def test_an_erased_thread_is_sound(log: EventLog) -> None:
 async def test_a_pruned_thread_is_sound(log: EventLog) -> None:
     await fill(log)
     assert await prune(Threads(log), T, actor="http")
+    assert (await verify(log, T)).problems == []
+    await log.erase(thread(T))
     assert (await verify(log, T)).lines() == ["ok: 1 events, 0 runs"]
 
 

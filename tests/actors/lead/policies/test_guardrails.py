@@ -92,6 +92,13 @@ async def test_what_a_provider_is_asked() -> None:
     assert datetime.fromisoformat(request.timestamp).utcoffset() == timedelta(0)
 
 
+async def test_a_provider_is_asked_about_subagents() -> None:
+    provider, on = Says(YES), turn()
+    on.of_thread = "root"
+    await tool_call(made(provider), on, "bash", {"command": "ls"})
+    assert (provider.asked[0].is_subagent, provider.asked[0].thread_id) == (True, "root")
+
+
 async def test_what_is_allowed_is_not_touched() -> None:
     on, message = turn(), ToolMessage("x", tool_call_id="c1", name="bash")
     result, calls = await tool_call(made(Says(YES)), on, "bash", {"command": "ls"}, result=message)

@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal, NamedTuple
 import msgspec
 
 from channels.http import inputs
-from channels.http.bodies import check
 from channels.http.errors import BadRequest
+from channels.http.parsing import check
 from core.config.load import Config
 from core.config.redaction import redactor
 from core.errors import Invalid
@@ -19,7 +19,7 @@ from core.ids import stamp
 from core.user.assistants import NOT_FROM_CLIENTS, Assistant, applied
 
 MODES = ("values", "updates", "messages", "messages-tuple", "custom", "tasks", "checkpoints", "debug", "events")
-"""Of a stream."""
+"""The stream modes."""
 MOST_SECONDS = 366 * 86_400
 DEMO = "demo"
 """The model that answers offline when none is configured."""
@@ -38,8 +38,9 @@ OPTIONS: Mapping[str, Any] = {
     "subagent_enabled": bool | None,
     "is_bootstrap": bool | None,
     "max_concurrent_subagents": int | None,
+    "max_total_subagents": int | None,
 }
-"""What a context may say of how a run is done (contract runtime §1.1). Other keys are the client's own."""
+"""Options of a run in its context (contract runtime §1.1). Other keys are the client's own."""
 CONFIG: Mapping[str, Any] = {"recursion_limit": float | None, "tags": list[str] | None, "run_name": str | None}
 
 
@@ -48,7 +49,7 @@ def _says(text: str) -> msgspec.Meta:
 
 
 class RunFields(msgspec.Struct, kw_only=True):
-    """What a run is asked for with, now or by a schedule."""
+    """The fields of a request for a run, now or by a schedule."""
 
     assistant_id: Annotated[str | None, _says("An assistant's id, or its name; `lead_agent` by default.")] = None
     input: Annotated[
@@ -73,9 +74,9 @@ class RunFields(msgspec.Struct, kw_only=True):
         dict[str, Any] | None,
         _says(
             "Options of the agent: `model_name`, `mode` (`flash`, `thinking`, `pro`, `ultra`), `thinking_enabled`, "
-            "`reasoning_effort`, `is_plan_mode`, `subagent_enabled`, `agent_name`, `is_bootstrap`. Other keys go on to "
-            "tools; max_concurrent_subagents is only checked. What `config` says in `context`, or else in "
-            "`configurable`, counts more."
+            "`reasoning_effort`, `is_plan_mode`, `subagent_enabled`, `max_concurrent_subagents` (1 to 4), "
+            "`max_total_subagents` (1 to 50), `agent_name`, `is_bootstrap`. Other keys go on to tools. What "
+            "`config` says in `context`, or else in `configurable`, counts more."
         ),
     ] = None
     metadata: Annotated[dict[str, Any] | None, _says("What the run is annotated with.")] = None
@@ -127,7 +128,7 @@ class Command(msgspec.Struct):
     goto: Any = None
 
 
-class Asked(NamedTuple):
+class RunSpec(NamedTuple):
     """A run to be requested, and what only the channel needs to know about it."""
 
     request: RunRequested
@@ -136,7 +137,7 @@ class Asked(NamedTuple):
     thread_id: str | None
     """The thread a stateless run names."""
     metadata: Json
-    """What a thread made for this run is annotated with."""
+    """Metadata of a thread that is created for this run."""
 
     @property
     def modes(self) -> Sequence[str]:
@@ -147,14 +148,14 @@ class Asked(NamedTuple):
         return self.request.on_disconnect == "cancel"
 
 
-def checked(body: RunBody, assistant: Assistant, user: str) -> Asked:
+def run_spec(body: RunBody, assistant: Assistant, user: str) -> RunSpec:
     """A run of an assistant. Raises `Invalid`, `BadRequest`."""
     config = body.config or {}
     configurable = _mapping(config.get("configurable"), "config.configurable")
-    resume, given = _command(body)
+    resume, input = _command(body)
     request = RunRequested(
         assistant=assistant.name,
-        input=given,
+        input=input,
         base=_base(body, configurable),
         config={key: value for key, value in config.items() if key != "context"},
         context=_context(config, configurable, body.context or {}, user),
@@ -172,7 +173,7 @@ def checked(body: RunBody, assistant: Assistant, user: str) -> Asked:
         feedback_keys=body.feedback_keys or [],
     )
     named = configurable.get("thread_id")
-    return Asked(
+    return RunSpec(
         applied(assistant, request),
         create=body.if_not_exists == "create",
         keep=body.on_completion == "keep",
@@ -182,19 +183,21 @@ def checked(body: RunBody, assistant: Assistant, user: str) -> Asked:
 
 
 def check_options(config: Json | None, context: Json | None, models: Collection[str]) -> None:
-    """Whether options are of their type, and the model is one of these. Raises `Invalid`, `BadRequest`, by place."""
+    """Tells whether options are of their type, and the model is one of these. Raises `Invalid`,
+    `BadRequest`, by place.
+    """
     config = config or {}
     check(config, CONFIG, "config")
-    for said, where in (
+    for section, where in (
         (context, "context"),
         (config.get("configurable"), "config.configurable"),
         (config.get("context"), "config.context"),
     ):
-        found = _mapping(said, where)
-        check(found, OPTIONS, where)
+        options = _mapping(section, where)
+        check(options, OPTIONS, where)
         for name in ("model_name", "model"):
-            if found.get(name) and found[name] not in models:
-                raise BadRequest(f"{where}.{name}: no model {found[name][:80]!r}; there are: {', '.join(models)}")
+            if options.get(name) and options[name] not in models:
+                raise BadRequest(f"{where}.{name}: no model {options[name][:80]!r}; there are: {', '.join(models)}")
 
 
 def model_names(config: Config) -> list[str]:
@@ -202,13 +205,13 @@ def model_names(config: Config) -> list[str]:
     return [redactor.known(model.name) for model in config.models] or [DEMO]
 
 
-def modes(given: str | list[str] | None) -> list[str]:
+def modes(named: str | list[str] | None) -> list[str]:
     """The stream modes, each once; `values` if none is named."""
-    wanted = [given] if isinstance(given, str) else given or ["values"]
-    for mode in wanted:
+    chosen = [named] if isinstance(named, str) else named or ["values"]
+    for mode in chosen:
         if mode not in MODES:
             raise Invalid(f"stream_mode: one of {', '.join(MODES)}, got {mode[:40]!r}")
-    return list(dict.fromkeys(wanted))
+    return list(dict.fromkeys(chosen))
 
 
 def checkpoint_seq(value: Any, where: str) -> int | None:
@@ -222,31 +225,31 @@ def checkpoint_seq(value: Any, where: str) -> int | None:
 
 def _command(body: RunBody) -> tuple[Resume | None, Json | None]:
     """The answer to an interrupt, and the state to write first."""
-    given = None if body.input is None else inputs.with_messages(body.input, "input")
+    input = None if body.input is None else inputs.with_messages(body.input, "input")
     command = body.command
     if command is None:
-        return None, given
+        return None, input
     if command.goto:
         raise Invalid("command.goto: this agent goes where its messages lead; it cannot be sent to a node")
     if command.update:
         update = inputs.with_messages(dict(command.update), "command.update")
-        if given is not None:
+        if input is not None:
             raise Invalid("command.update: a run takes an input or an update, not both")
-        given = update
+        input = update
     if command.resume is msgspec.UNSET:
-        return None, given
-    if given is not None and given.get("messages"):
+        return None, input
+    if input is not None and input.get("messages"):
         raise Invalid("command.resume: an interrupted run goes on; it cannot be given new messages as well")
-    return Resume(value=command.resume), given
+    return Resume(value=command.resume), input
 
 
 def _nodes(named: str | list[str] | None, where: str) -> list[str]:
     """`*`, or names of nodes; what no node is called pauses nothing, so it is refused."""
-    wanted = [named] if isinstance(named, str) else named or []
-    for node in wanted:
+    nodes = [named] if isinstance(named, str) else named or []
+    for node in nodes:
         if node not in NODES:
             raise Invalid(f"{where}: one of {', '.join(NODES)}, got {node[:40]!r}")
-    return list(dict.fromkeys(wanted))
+    return list(dict.fromkeys(nodes))
 
 
 def _base(body: RunBody, configurable: Json) -> int | None:

@@ -17,8 +17,8 @@ _decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
 def decode(raw: bytes, kind: type[T]) -> T:
     """JSON as a struct; unknown fields are ignored. Raises `Invalid`."""
     try:
-        found: T = _decoder(kind).decode(raw)
-        return found
+        value: T = _decoder(kind).decode(raw)
+        return value
     except msgspec.ValidationError as error:
         raise _refusal(error) from None
     except msgspec.DecodeError as error:

@@ -1,0 +1,17 @@
+"""Tool that searches the memory."""
+
+from __future__ import annotations
+
+from core.tools import ToolContext, tool
+
+
+@tool(effect="pure", group="memory")
+async def recall(ctx: ToolContext, query: str) -> str:
+    """Search what is remembered of the person from earlier conversations.
+
+    Args:
+        query: Words that the fact may contain, with synonyms and the wider topic.
+    """
+    request = {"op": "recall", "thread": ctx.thread, "user": ctx.user, "run": ctx.run, "query": query}
+    facts = await ctx.call("memory", request)
+    return "\n".join(f"- {fact['id']} {fact['text']}" for fact in facts) or "Nothing is remembered about that."

@@ -1,0 +1,21 @@
+"""What runs where: the actors of all processes."""
+
+from __future__ import annotations
+
+from channels.http.call import Call
+from channels.http.endpoint import Routes
+from channels.http.routes import API
+from core.runtime.vitals import Overview, overview
+
+ROUTES = Routes(mounts=API)
+
+
+@ROUTES("GET", "/actors", "admin", role="admin")
+async def actors(call: Call) -> Overview:
+    """Actors by process: what each consumes, its position in the log, its work, errors and durations.
+
+    Processes have a second to report; those that do not are left out. `backlogs` lists the wake-ups that wait, also
+    those of actors that run nowhere.
+    """
+    log = call.services.log
+    return await overview(log.bus, await log.last())
