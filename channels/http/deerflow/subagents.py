@@ -100,7 +100,7 @@ async def get_list(
     thread: OwnedThread, *, run_id: Annotated[str | None, "Only those of this run"] = None
 ) -> list[Subagent]:
     """The subagents that the runs of a thread called, oldest first."""
-    return [one for run in thread.state.runs.values() if run_id in (None, run.id) for one in _called_by(run)]
+    return [called for run in thread.state.runs.values() if run_id in (None, run.id) for called in _called_by(run)]
 
 
 @ROUTES("GET", _ONE, "runs:read")
