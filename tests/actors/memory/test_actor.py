@@ -172,7 +172,7 @@ async def test_another_model_stands_in(tmp_path: Path) -> None:
         "mem": [Turn(error=Failure(status=400))],
         "other": [Turn(text=json.dumps({"newFacts": [fact("Keeps otters")]}))],
     }
-    sections = {"memory": {"debounce_seconds": 1}, "model_roles": {"memory": ["mem", "other"]}}
+    sections: dict[str, Any] = {"memory": {"debounce_seconds": 1}, "model_roles": {"memory": ["mem", "other"]}}
     async with site(tmp_path, scripts, others=[actor], **sections) as (client, _):
         await client.said(await client.thread(), "I keep otters", "m")
         memory = await until(client, None, extracted())

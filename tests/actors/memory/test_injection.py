@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from actors import compose
 from core.events import Aggregate, Event
 from core.memory.facts import (
     KIND,
@@ -82,6 +83,9 @@ async def test_what_is_told_is_recorded_by_references(tmp_path: Path) -> None:
         await client.said(thread, "And bees again?", "m")
         assert reminders(models) == [first, added]
         assert (await refs(client, thread))[1:] == [["fact_2.0"]]
+        options = compose.Options(tmp_path, tmp_path / "config.yaml")
+        report = await compose.replay(client.system, thread, None, options)
+        assert (report.divergence, report.runs) == (None, 3)
 
 
 async def test_a_forgotten_fact_is_gone_from_conversations_and_from_the_disk(tmp_path: Path) -> None:

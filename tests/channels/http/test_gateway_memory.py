@@ -25,7 +25,7 @@ EMPTY = {
     "history": dict.fromkeys(("recentMonths", "earlierContext", "longTermBackground"), SUMMARY),
     "facts": [],
 }
-THEIRS = {
+THEIRS: dict[str, Any] = {
     "version": "1.0",
     "lastUpdated": "2026-05-01T10:00:00Z",
     "user": {"workContext": {"summary": "Runs a bakery", "updatedAt": "2026-05-01T10:00:00Z"}, "personalContext": None},
