@@ -1,4 +1,4 @@
-"""What agents are told of a memory: chosen once, the same at each later call, gone when it is forgotten."""
+"""The injected part of a memory: chosen once, the same at each later call, gone when it is forgotten."""
 
 from __future__ import annotations
 
@@ -107,10 +107,10 @@ async def test_a_forgotten_fact_is_gone_from_conversations_and_from_the_disk(tmp
         assert await _holding(tmp_path, marker), "the search finds what is there"
         await memories.decide("ada", lambda memory: forgotten(memory, "fact_1"))
         await client.said(thread, "Hello again", "m")
-        [told] = reminders(models)
-        assert marker not in told
-        assert "- [forgotten]\n" in told
-        assert "Keeps bees" in told
+        [reminder] = reminders(models)
+        assert marker not in reminder
+        assert "- [forgotten]\n" in reminder
+        assert "Keeps bees" in reminder
         await client.system.views.current()
         assert await _holding(tmp_path, marker) == []
         left = [record async for record in client.system.log.read(Aggregate(KIND, "ada"))]
