@@ -21,8 +21,8 @@ from typing import Any
 import msgspec
 
 from actors.lead.actor import Lead, LoadGuardrails, Traced, unguarded, untraced
-from actors.lead.loop import turn as loop
-from actors.lead.loop.turn import Callers, Count, Turn, uncounted
+from actors.lead.loop import attempt as loop
+from actors.lead.loop.attempt import Attempt, Callers, Count, uncounted
 from actors.lead.setup.plan import Models, RunSetup, Toolset
 from actors.subagents.delegation import Call, Task
 from core.actor import Progress
@@ -110,16 +110,16 @@ class Subagents(Lead):
         limit, begun = float(run.request.context["timeout_seconds"]), started_at(run.state, run.run)
         return limit, limit - (datetime.now(UTC) - begun).total_seconds() if begun else limit
 
-    def _turn(self, setup: RunSetup, journal: Journal, call: loop.Call, today: Count = uncounted) -> Turn:
-        turn, own = super()._turn(setup, journal, call, today), setup.config.subagents.token_budget
+    def _attempt_at(self, setup: RunSetup, journal: Journal, call: loop.Call, today: Count = uncounted) -> Attempt:
+        attempt, own = super()._attempt_at(setup, journal, call, today), setup.config.subagents.token_budget
         share = TokenBudget(max_tokens=own.max_tokens, warn_threshold=own.warn_threshold)
-        turn.last_words = share if own.enabled else None
-        return turn
+        attempt.last_words = share if own.enabled else None
+        return attempt
 
-    def _live(self, setup: RunSetup, run: OwnedRun) -> Turn:
-        turn = super()._live(setup, run)
-        turn.call, turn.above = partial(self._calling_out, run), partial(self._above, run.state)
-        return turn
+    def _live(self, setup: RunSetup, run: OwnedRun) -> Attempt:
+        attempt = super()._live(setup, run)
+        attempt.call, attempt.above = partial(self._calling_out, run), partial(self._above, run.state)
+        return attempt
 
     async def _calling_out(self, run: OwnedRun, actor: str, request: Mapping[str, Any], progress: Progress) -> Any:
         """Calls an actor. A run that waits for its own subagents does not keep a slot that they need."""

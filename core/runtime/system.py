@@ -8,7 +8,7 @@ import secrets
 import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -165,7 +165,8 @@ class System:
             task_status.started()
 
     async def _serve_one(self, actor: Actor[Any], work: Work) -> None:
-        slots = anyio.CapacityLimiter(work.limit)
+        # The queue of any other actor has that many slots itself, and a run that waits for others lends its own.
+        slots = anyio.CapacityLimiter(work.limit) if actor.ordered else nullcontext()
 
         async def one(wakeup: Wakeup) -> None:
             bind_contextvars(actor=actor.name, **_about(wakeup))  # each wake-up has a task of its own

@@ -36,6 +36,12 @@ STORIES: dict[str, tuple[str | RunRequested, ...]] = {
         "Paint it",
         "Blue",
     ),
+    "delegates": (
+        RunRequested(
+            input={"messages": [{"type": "human", "id": "human-delegate", "content": "Look into both"}]},
+            context={"subagent_enabled": True, "model_name": "main"},
+        ),
+    ),
 }
 """What a person says. The demo model answers, unless there is a script."""
 
@@ -44,6 +50,11 @@ def _todos(status: str) -> ToolCall:
     return ToolCall("write_todos", {"todos": [{"content": "look around", "status": status}]})
 
 
+def _task(name: str) -> ToolCall:
+    return ToolCall("task", {"description": "look", "prompt": f"Look as {name}.", "subagent_type": name})
+
+
+WRITER = {"description": "looks", "system_prompt": "You look.", "model": "writer", "max_turns": 9}
 RELEASE = {"description": "d", "command": "echo release"}
 _DECLINED = Failure(status=401, message="Invalid API key", code="invalid_api_key")
 SCRIPTS: dict[str, dict[str, Script]] = {
@@ -75,7 +86,18 @@ SCRIPTS: dict[str, dict[str, Script]] = {
         "writer": Script((Turn(text="They planned and released."),)),
     }
 }
+SCRIPTS["delegates"] = {
+    "main": Script((Turn(text="Both at once.", tool_calls=(_task("writer"), _task("nobody"))), Turn(text="One did."))),
+    "backup": Script(()),
+    "writer": Script(
+        (
+            Turn(tool_calls=(ToolCall("bash", {"description": "d", "command": "echo found"}),)),
+            Turn(text="It is found."),
+        )
+    ),
+}
 SETTINGS: dict[str, Json] = {
+    "delegates": {"subagents": {"custom_agents": {"writer": WRITER}}},
     "policies": {
         "model_roles": {"lead": ["main", "backup"]},
         "approvals": [{"tool": "bash", "match": "release"}],
@@ -85,7 +107,7 @@ SETTINGS: dict[str, Json] = {
             "trigger": [{"type": "messages", "value": 8}],
             "keep": {"type": "messages", "value": 2},
         },
-    }
+    },
 }
 """Sections of the configuration besides the sandbox's."""
 
@@ -137,6 +159,7 @@ def shown(state: ThreadState) -> dict[str, Any]:
                 "ended": run.ended_seq,
                 "error": msgspec.to_builtins(run.error),
                 "open": sorted(run.intents),
+                **({"subagents": msgspec.to_builtins(run.subagents)} if run.subagents else {}),
             }
             for run in state.runs.values()
         },

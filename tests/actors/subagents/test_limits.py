@@ -118,8 +118,8 @@ async def test_more_calls_than_fit(tmp_path: Path) -> None:
         Turn(text="Two.", tool_calls=(task("More."), task("Too much."))),
         Turn(text="Done."),
     ]
-    more = {"subagents": {**OWN, "max_total_per_run": 4}}
-    scripts = {"lead": Script(tuple(lead), count="total"), "sub": [Turn(text="One.")]}
+    more: dict[str, Any] = {"subagents": {**OWN, "max_total_per_run": 4}}
+    scripts: dict[str, Any] = {"lead": Script(tuple(lead), count="total"), "sub": [Turn(text="One.")]}
     async with site(tmp_path, scripts, **more) as (client, models):
         thread = await client.thread()
         messages = await client.said(thread, "Go on.", context=ON)
@@ -144,7 +144,7 @@ async def test_more_calls_than_fit(tmp_path: Path) -> None:
 )
 async def test_types(tmp_path: Path, name: str, sandbox: bool, text: str) -> None:
     poet = {"description": "verses", "system_prompt": "You are a poet.", "model": "sub", "tools": ["ls", "bash"]}
-    sections = {
+    sections: dict[str, Any] = {
         "subagents": {"custom_agents": {"poet": poet}},
         "sandbox": {"provider": "host", "allow_host_bash": sandbox},
     }

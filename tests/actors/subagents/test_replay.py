@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from actors import compose
 from core.events import SubagentStarted
@@ -19,7 +20,7 @@ async def test_identical(tmp_path: Path) -> None:
         Turn(text="Done."),
     )
     sub = [Turn(tool_calls=(ls(),)), Turn(text="One.")]
-    settings = {"subagents": {**OWN, "max_total_per_run": 2}, "budgets": {"run": {"tokens": 10_000}}}
+    settings: dict[str, Any] = {"subagents": {**OWN, "max_total_per_run": 2}, "budgets": {"run": {"tokens": 10_000}}}
     context = {**ON, "max_concurrent_subagents": 2}
     async with site(tmp_path, {"lead": Script(lead, count="total"), "sub": sub}, **settings) as (client, _):
         await client.said(await client.thread(), "Go on.", context=context)
