@@ -202,8 +202,8 @@ class MemoryActor(Actor[RunEnded | MemoryKept | AgentRemoved]):
 
     async def _shown(self, identity: str, memory: Memory, unread: Part) -> list[Fact]:
         """Returns the known facts that bear on a conversation, and the most certain others."""
-        said = "\n".join(utterance.text for utterance in reversed(unread.utterances))
-        near = [hit.fact for hit in await self._searches.relevant(identity, memory, said)]
+        text = "\n".join(utterance.text for utterance in reversed(unread.utterances))
+        near = [hit.fact for hit in await self._searches.relevant(identity, memory, text)]
         rest = sorted(memory.facts.values(), key=lambda fact: -fact.confidence)
         return list({fact.id: fact for fact in (*near, *rest)}.values())[: extract.SHOWN_FACTS]
 

@@ -1,4 +1,4 @@
-"""What is remembered: how long it takes to find the facts that bear on a message."""
+"""Search in memories: how long it takes to find the facts that bear on a message."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _memory(count: int) -> Memory:
     """Facts of the test set, each made another one by words of others."""
     known, chance = facts(0), random.Random(0)
     texts = [fact.content for fact in known]
-    made = (known[number % len(known)] for number in range(count))
+    repeated = (known[number % len(known)] for number in range(count))
     return Memory(
         facts={
             f"fact_{number}": Fact(
@@ -52,6 +52,6 @@ def _memory(count: int) -> Memory:
                 keywords=fact.keywords,
                 created_at=fact.created_at,
             )
-            for number, fact in enumerate(made)
+            for number, fact in enumerate(repeated)
         }
     )
