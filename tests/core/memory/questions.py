@@ -2,7 +2,7 @@
 
 A question asks in the same words, in other forms of them, in synonyms, or only has the fact's topic. Keywords are 6 to
 8 words, as the extraction asks for them. The other 285 facts are of the same topics, share words and have their topic's
-keywords. One author wrote questions and keywords, so the figures are upper bounds of those with a real model's keywords.
+keywords. One author wrote questions and keywords, so the figures are upper bounds of what a real model reaches.
 """
 
 from __future__ import annotations
