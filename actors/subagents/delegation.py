@@ -88,7 +88,11 @@ class Call:
         await self._state(decide)
 
     async def _progressed(self, event: SubagentProgressed) -> None:
-        await self._state(lambda run, known: [event] if run.open and known and known.messages < event.index else [])
+        def decide(run: Run, known: Delegation | None) -> Sequence[Event]:
+            expected = run.open and known is not None and not known.ended and known.messages < event.index
+            return [event] if expected else []
+
+        await self._state(decide)
 
     async def completed(self, event: SubagentCompleted) -> SubagentCompleted:
         await self._state(lambda run, known: [event] if known and not known.ended else [])

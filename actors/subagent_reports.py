@@ -1,0 +1,38 @@
+"""Reports the end of each subagent to its caller's log, if nobody who waits for it has."""
+
+from __future__ import annotations
+
+from actors.subagents.delegation import Call
+from core.actor import Actor, Context
+from core.lifecycle import RunEnded
+from core.thread import subagents
+from core.thread.intake import Intake
+from core.thread.threads import SUBAGENT, Threads
+
+
+class Reports(Actor[RunEnded]):
+    """Appends `subagent.completed` where it is missing: all processes that answered the call may have died."""
+
+    kind = SUBAGENT
+
+    def __init__(self, threads: Threads, subagents: Intake) -> None:
+        self._threads = threads
+        self._intake = subagents
+
+    async def handle(self, event: RunEnded, ctx: Context) -> None:
+        state = await ctx.load(self._intake.threads)
+        subagent, about = ctx.record.aggregate.id, state.metadata
+        if subagent not in state.runs:
+            return
+        nested = about["caller"] is not None
+        call = Call(
+            callers=self._intake.threads if nested else self._threads,
+            caller=about["caller"] or about["thread"],
+            thread=about["thread"],
+            user=state.user,
+            run=about["run"],
+            id=about["call"],
+            subagent=subagent,
+            intake=self._intake,
+        )
+        await call.completed(subagents.outcome(state, subagent, call.id))
