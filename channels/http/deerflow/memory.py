@@ -23,7 +23,9 @@ from core.thread.turns import conversation, index_of
 from core.user import agents
 
 AgentName = Annotated[
-    str | None, msgspec.Meta(pattern="^[A-Za-z0-9-]{1,64}$"), "Of this custom agent; without it, of the default agent"
+    str | None,
+    msgspec.Meta(pattern="^[A-Za-z0-9-]{0,64}$"),
+    "Of this custom agent; without a name, of the default agent",
 ]
 Text = Annotated[str, msgspec.Meta(max_length=10_000)]
 Category = Annotated[str, msgspec.Meta(max_length=100)]
