@@ -9,9 +9,10 @@ import pytest
 import structlog
 
 from core.config.redaction import redactor
-from tests.support import certificates, memory
+from tests.support import certificates, laws, memory
 
 certificates.leave_out()
+laws.use()
 memory.use()
 pytest_plugins = ["tests.support.budget"]
 

@@ -21,6 +21,7 @@ READY_SECONDS = 60.0
 TOKENS = ("tokens-50", "tokens-2000-delay-0.1")
 SECTIONS: Mapping[str, Any] = {
     "title": {"enabled": False},
+    "memory": {"enabled": False},
     "subagents": {"agents": {"general-purpose": {"model": "looks"}}},
     "webhooks": {"allow_private": True},
     "http": {"heartbeat_seconds": 1, "cors_origins": ["http://page.example"]},

@@ -106,6 +106,7 @@ def settings(models: ModelServer, hooks: Outside, nats: embedded.Server) -> dict
         "more_models": [{**proxied, "api_key": KEY, "max_retries": 0}],
         "runs": {"lease_seconds": 2, "max_model_attempts": 1},
         "title": {"enabled": False},
+        "memory": {"enabled": False},
         "sandbox": {"allow_host_bash": True, "environment": {"DEPLOY_TOKEN": VARIABLE}},
         "webhooks": {"secret": PHRASE, "allow_private": True},
         "guardrails": {"enabled": True, "provider": {"use": "tests.e2e.test_secrets:Talkative"}},

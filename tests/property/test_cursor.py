@@ -52,7 +52,7 @@ from tests.channels.http.story import (
     tell,
 )
 from tests.conformance.site import Site, site
-from tests.property.conftest import EXAMPLES
+from tests.support.laws import EXAMPLES
 
 TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), max_size=9)
 ENDS: Sequence[Event] = (

@@ -53,14 +53,15 @@ STEPS = 20
 
 
 def configure(path: Path, models: ModelServer, *, more_models: Sequence[Any] = (), **sections: Any) -> Path:
-    """A configuration with the server's scripts as models, and `more_models`. Titles are off: they ask a model, too.
-    JSON is YAML.
+    """A configuration with the server's scripts as models, and `more_models`. Titles and memory are off: they
+    ask models, too. JSON is YAML.
     """
     entries = [{"name": name, "model": name, "base_url": models.url, "api_key": "none"} for name in models.scripts]
     settings = {
         "models": [*entries, *more_models],
         "sandbox": {"allow_host_bash": True},
         "title": {"enabled": False},
+        "memory": {"enabled": False},
         **sections,
     }
     path.write_text(json.dumps(settings))
@@ -262,12 +263,17 @@ class Client:
         return [record for record in found if kind is None or isinstance(record.event, kind)]
 
     async def idle(self) -> None:
-        """Return when no wake-up is left."""
+        """Return when the actors of this process have their wake-ups for all events so far, and none is left."""
+        last = await self.system.log.last()
+
+        async def dispatched() -> bool:
+            return all(a.position is None or a.position >= last for a in self.system.vitals.report().actors)
 
         async def empty() -> bool:
             info = await self.system.bus.api(f"STREAM.INFO.{self.system.bus.names.stream('cmd')}")
             return int(info["state"]["messages"]) == 0
 
+        await wait_for(dispatched)
         await wait_for(empty)
 
 

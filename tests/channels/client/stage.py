@@ -111,7 +111,8 @@ def written(folder: Path, models: ModelServer, **sections: Any) -> Path:
         {"name": "switch", "model": "switched", "supports_thinking": True, "when_thinking_enabled": thinking, **at},
     ]
     uploads = {"auto_convert_documents": True, "max_file_size": MOST_BYTES}
-    given = {"sandbox": {"allow_host_bash": True}, "uploads": uploads, "title": {"enabled": False}, **sections}
+    off = {"title": {"enabled": False}, "memory": {"enabled": False}}
+    given = {"sandbox": {"allow_host_bash": True}, "uploads": uploads, **off, **sections}
     path = folder / "config.yaml"
     path.write_text(json.dumps({"models": entries, **given}))
     return path

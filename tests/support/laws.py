@@ -1,0 +1,16 @@
+"""Hypothesis: laws take as long as they take, and a busy machine must not fail them."""
+
+from __future__ import annotations
+
+import os
+
+from hypothesis import settings
+
+EXAMPLES = int(os.environ.get("SIKA_EXAMPLES", "25"))
+"""Of each law; a thorough run sets 100 and more."""
+
+
+def use() -> None:
+    """Sets the number of examples, and no deadline, for all tests by hypothesis."""
+    settings.register_profile("laws", deadline=None, max_examples=EXAMPLES)
+    settings.load_profile("laws")
