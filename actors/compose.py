@@ -95,7 +95,7 @@ class Parts(TypedDict):
     threads: Threads
     intake: Intake
     subagents: Intake
-    """Those of the conversations of subagents."""
+    """The commands on the conversations of subagents."""
     views: Views
     home: Path
     poster: Poster
@@ -337,7 +337,7 @@ def _loads(config: Config) -> Iterator[Callable[[], object]]:
     yield partial(actor_classes, config.actors)
     yield partial(guardrails.load, config.guardrails)
     for number, middleware in enumerate(config.middlewares):
-        yield partial(chain.made, middleware, f"middlewares[{number}]")
+        yield partial(chain.of_entry, middleware, f"middlewares[{number}]")
     for model in config.models:
         yield partial(configured.build, model)
     yield partial(callbacks.check, config.tracing)

@@ -16,11 +16,11 @@ from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import BaseTool
 from langgraph.errors import GraphRecursionError
 
+from actors.lead.loop.attempt import Attempt, Call, Candidate, Count, VisibleFailure, no_progress, uncounted
 from actors.lead.loop.breakpoints import Breakpoints
 from actors.lead.loop.chain import Policy, Ports, arranged, middlewares, policies
 from actors.lead.loop.graph import Agent, CompiledAgents, as_langchain, untracked
 from actors.lead.loop.recorder import Ended, adopt
-from actors.lead.loop.turn import Call, Candidate, Count, Turn, VisibleFailure, no_progress, uncounted
 from actors.lead.messages.convert import MessageCache
 from actors.lead.model.failures import Breaker
 from actors.lead.policies.budgets import counts_days, limited
@@ -138,9 +138,9 @@ class Lead(RunActor):
         setup = prepared.setup
         await self._work(self._live(setup, run), setup)
 
-    def _live(self, setup: RunSetup, run: OwnedRun) -> Turn:
-        """Returns the turn of a run whose usage counts."""
-        return self._turn(setup, run, self._call, partial(self._post, run, setup.config))
+    def _live(self, setup: RunSetup, run: OwnedRun) -> Attempt:
+        """Returns the attempt of a run whose usage counts."""
+        return self._attempt_at(setup, run, self._call, partial(self._post, run, setup.config))
 
     async def before_end(self, run: OwnedRun) -> None:
         config = self._config.current()
@@ -154,7 +154,7 @@ class Lead(RunActor):
     async def execute(self, journal: Journal, call: Call) -> None:
         """Executes a run on any journal with the current configuration: for replays, whose usage is not counted."""
         setup = await self._setup(journal)
-        await self._work(self._turn(setup, journal, call), setup)
+        await self._work(self._attempt_at(setup, journal, call), setup)
 
     async def _setup(self, journal: Journal) -> RunSetup:
         run = journal.state.runs[journal.id]
@@ -164,23 +164,23 @@ class Lead(RunActor):
         """Returns the thread that a subagent works for; empty for a run of a thread."""
         return ""
 
-    async def _work(self, turn: Turn, setup: RunSetup) -> None:
-        state = turn.state
-        if not next_nodes(state.messages) and not state.runs[turn.run].again and not await turn.journal.steered():
+    async def _work(self, attempt: Attempt, setup: RunSetup) -> None:
+        state = attempt.state
+        if not next_nodes(state.messages) and not state.runs[attempt.run].again and not await attempt.journal.steered():
             return  # nothing to answer, or answered already
         try:
-            await self._loop(setup, turn)
+            await self._loop(setup, attempt)
         except Ended:
             return
         except VisibleFailure as failure:
             raise Failed(failure.error, str(failure), failure.message()) from failure
         finally:
-            await turn.end()
-        if turn.questions:
-            raise Paused(["tools"], turn.questions)
+            await attempt.end()
+        if attempt.questions:
+            raise Paused(["tools"], attempt.questions)
 
-    def _turn(self, setup: RunSetup, journal: Journal, call: Call, today: Count = uncounted) -> Turn:
-        return Turn(
+    def _attempt_at(self, setup: RunSetup, journal: Journal, call: Call, today: Count = uncounted) -> Attempt:
+        return Attempt(
             journal=journal,
             call=call,
             config=setup.config,
@@ -194,37 +194,37 @@ class Lead(RunActor):
             of_thread=self.works_for(journal.state),
         )
 
-    async def _loop(self, setup: RunSetup, turn: Turn) -> None:
+    async def _loop(self, setup: RunSetup, attempt: Attempt) -> None:
         """Runs LangChain's loop from the folded state, if there is more to do than one model call."""
-        request = turn.state.runs[turn.run].request
-        agent = await self._agent(setup, turn)
+        request = attempt.state.runs[attempt.run].request
+        agent = await self._agent(setup, attempt)
         limits = setup.config.runs
         steps = min(setup.options.steps or limits.recursion_limit, limits.max_recursion_limit)
         traced = self._traced(
-            thread=turn.thread,
-            run=turn.run,
-            user=turn.user,
+            thread=attempt.thread,
+            run=attempt.run,
+            user=attempt.user,
             assistant=request.assistant,
             model=setup.model,
             extra=request.metadata,
             options=_traced_options(setup),
         )
-        if steps > 1 and not traced and await agent.answers(turn):
+        if steps > 1 and not traced and await agent.answers(attempt):
             return
         graph = agent.graph
-        turn.untracked = untracked(graph)
-        seed = {name: value for name, value in turn.state.values.items() if name in graph.channels}
-        seed["messages"] = self._seed(turn.journal)
+        attempt.untracked = untracked(graph)
+        seed = {name: value for name, value in attempt.state.values.items() if name in graph.channels}
+        seed["messages"] = self._seed(attempt.journal)
         try:
-            final = await graph.ainvoke(seed, config={"recursion_limit": steps, **traced}, context=turn)
-            if setup.config.middlewares and not turn.questions:
-                await adopt(turn, final)
+            final = await graph.ainvoke(seed, config={"recursion_limit": steps, **traced}, context=attempt)
+            if setup.config.middlewares and not attempt.questions:
+                await adopt(attempt, final)
         except GraphRecursionError as error:
             raise TooManySteps(f"The agent had not finished at its recursion limit of {steps} steps.") from error
 
-    async def _agent(self, setup: RunSetup, turn: Turn) -> Agent:
+    async def _agent(self, setup: RunSetup, attempt: Attempt) -> Agent:
         """Returns the compiled agent of a setup; equal setups share it."""
-        chat, tools = turn.candidates[0].model, [self._langchain(tool) for tool in setup.tools]
+        chat, tools = attempt.candidates[0].model, [self._langchain(tool) for tool in setup.tools]
         names = {tool.name for tool in setup.deferred}
         key = (id(chat), id(setup.config), setup.prompt, setup.todos, setup.vision, setup.role is None, *map(id, tools))
 

@@ -7,7 +7,6 @@ model's answer and its record costs a second answer, never a second fact.
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -16,8 +15,8 @@ from typing import Any
 
 import msgspec
 import structlog
-from langchain_core.messages import AIMessage, HumanMessage, SystemMessage
 
+from actors.completion import NoCompletion, Prompt, candidates, complete
 from actors.lead.setup.options import options
 from actors.lead.setup.plan import Models
 from actors.memory import extract
@@ -25,7 +24,7 @@ from actors.memory.decide import Reading, events
 from actors.memory.extract import Extraction, New, Verdict
 from core.actor import Actor, Context, Progress
 from core.config.load import Config, ConfigSource
-from core.errors import Invalid, Unavailable
+from core.errors import Invalid
 from core.events import Aggregate, Event, RunRequested
 from core.ids import now, stamp
 from core.lifecycle import RunEnded
@@ -45,10 +44,10 @@ from core.memory.facts import (
     memory_id,
 )
 from core.memory.search import Hit, Searches
-from core.thread.previews import text_of
 from core.thread.state import Run, ThreadState
 from core.thread.threads import Threads
 from core.user import agents
+from core.user.agents import AgentRemoved
 
 log = structlog.get_logger("sika.memory")
 
@@ -61,7 +60,6 @@ PAUSES = (60, 600, 3600, 21_600)
 NEIGHBOURS = 5
 MOST_RECALLED = 20
 REMEMBERED_CONFIDENCE = 0.95
-TAG = "memory"
 
 
 class Remember(msgspec.Struct, frozen=True, tag_field="op", tag="remember"):
@@ -85,7 +83,7 @@ class Recall(msgspec.Struct, frozen=True, tag_field="op", tag="recall"):
     query: str
 
 
-class MemoryActor(Actor[RunEnded | MemoryKept]):
+class MemoryActor(Actor[RunEnded | MemoryKept | AgentRemoved]):
     """Keeps the memories of users, one for each of their agents."""
 
     name = "memory"
@@ -99,10 +97,18 @@ class MemoryActor(Actor[RunEnded | MemoryKept]):
 
     # ── timers ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def handle(self, event: RunEnded | MemoryKept, ctx: Context) -> None:
-        if isinstance(event, MemoryKept):
-            await self._memories.repository.erase(ctx.record.aggregate.id, before=ctx.record.seq)
-            return
+    async def handle(self, event: RunEnded | MemoryKept | AgentRemoved, ctx: Context) -> None:
+        match event:
+            case MemoryKept():
+                await self._memories.repository.erase(ctx.record.aggregate.id, before=ctx.record.seq)
+            case AgentRemoved(name=name):
+                identity = memory_id(ctx.record.aggregate.id, name)
+                await self._memories.decide(identity, lambda memory: [] if memory.empty else facts.cleared(memory))
+            case _:
+                await self._schedule(ctx)
+
+    async def _schedule(self, ctx: Context) -> None:
+        """Sets the timer of a thread that has something to be read."""
         config = self._config.current()
         if not config.memory.enabled or not config.models:
             return
@@ -151,7 +157,7 @@ class MemoryActor(Actor[RunEnded | MemoryKept]):
             return
         try:
             reading = await self._read(identity, memory, unread, thread, config)
-        except Unavailable as error:
+        except NoCompletion as error:
             await self._fail(identity, unread, thread, 1 + (failed.attempt if failed else 0), str(error), ctx)
             return
         at = ctx.now()
@@ -180,24 +186,24 @@ class MemoryActor(Actor[RunEnded | MemoryKept]):
     async def _read(self, identity: str, memory: Memory, unread: Part, thread: str, config: Config) -> Reading:
         """Asks models what a conversation says of its person. Raises `Unavailable`."""
         shown = await self._shown(identity, memory, unread)
+        prompt = Prompt(extract.EXTRACT, extract.question(memory, shown, unread))
         usage: Counter[str] = Counter()
         reason = "no model is configured"
-        for name in _candidates(config):
+        for name in candidates(config, "memory", config.memory.model_name):
             try:
-                text = await self._ask(name, extract.EXTRACT, extract.question(memory, shown, unread), config, usage)
+                text = await self._ask(name, prompt, config, usage)
                 if (extraction := extract.extraction(text, unread, shown)) is not None:
                     verdicts = await self._compared(identity, memory, extraction, name, config, usage)
                     return Reading(thread, unread.upto, extraction, verdicts, name, usage)
                 reason = f"{name}: the answer is no JSON object"
-            except Exception as error:  # each provider has errors of its own
-                reason = f"{name}: {str(error)[:500] or type(error).__name__}"
-            log.info("no usable answer", model=name, reason=reason)
-        raise Unavailable(reason)
+            except NoCompletion as error:
+                reason = str(error)
+        raise NoCompletion(reason)
 
     async def _shown(self, identity: str, memory: Memory, unread: Part) -> list[Fact]:
         """Returns the known facts that bear on a conversation, and the most certain others."""
-        said = "\n".join(utterance.text for utterance in reversed(unread.utterances))
-        near = [hit.fact for hit in await self._searches.relevant(identity, memory, said)]
+        text = "\n".join(utterance.text for utterance in reversed(unread.utterances))
+        near = [hit.fact for hit in await self._searches.relevant(identity, memory, text)]
         rest = sorted(memory.facts.values(), key=lambda fact: -fact.confidence)
         return list({fact.id: fact for fact in (*near, *rest)}.values())[: extract.SHOWN_FACTS]
 
@@ -215,17 +221,16 @@ class MemoryActor(Actor[RunEnded | MemoryKept]):
         if not near:
             return {}
         pairs = list(near.values())
-        text = await self._ask(model, extract.JUDGE, extract.comparison(pairs), config, usage)
+        text = await self._ask(model, Prompt(extract.JUDGE, extract.comparison(pairs)), config, usage)
         return dict(zip(near, extract.verdicts(text, pairs), strict=True))
 
-    async def _ask(self, name: str, system: str, human: str, config: Config, usage: Counter[str]) -> str:
-        chat = self._models.get(name, thinking=False, reasoning_effort=None)
-        async with asyncio.timeout(config.memory.timeout_seconds):
-            request = [SystemMessage(system), HumanMessage(human)]
-            answer = await chat.ainvoke(request, config={"tags": [TAG], "run_name": TAG})
-        if isinstance(answer, AIMessage) and answer.usage_metadata:
-            usage.update({name: answer.usage_metadata[name] for name in ("input_tokens", "output_tokens")})  # type: ignore[literal-required]
-        return text_of(answer.content)
+    async def _ask(self, name: str, prompt: Prompt, config: Config, usage: Counter[str]) -> str:
+        """Returns a model's answer, and adds its usage. Raises `NoCompletion`."""
+        seconds = config.memory.timeout_seconds
+        answer = await complete(self._models, [name], prompt, seconds=seconds, purpose=self.name)
+        for kind in ("input_tokens", "output_tokens"):
+            usage[kind] += (answer.usage or {}).get(kind, 0)
+        return answer.text
 
     # ── tools ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -299,10 +304,3 @@ def _agent_of(request: RunRequested) -> Iterator[str | None]:
         yield None if requested.agent is None else agents.checked(requested.agent)
     except Invalid:
         return
-
-
-def _candidates(config: Config) -> list[str]:
-    """Returns the models to ask, in order."""
-    names = [model.name for model in config.models]
-    preferred = (config.memory.model_name, *config.model_roles.get("memory", ()))
-    return list(dict.fromkeys(name for name in preferred if name in names)) or names[:1]

@@ -1,4 +1,4 @@
-"""Makes events of what a model found in a conversation. Pure."""
+"""Makes events of a model's reading of a conversation. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a model is asked about a conversation, and what is taken of its answer (contract runtime §9)."""
+"""Requests to a model about a conversation, and the usable part of its answers (contract runtime §9)."""
 
 from __future__ import annotations
 
@@ -102,9 +102,9 @@ def question(memory: Memory, shown: Sequence[Fact], part: Part) -> str:
     ]
     facts = [f"{fact.id} {line(fact)}" for fact in shown]
     remembered = neutralised("\n".join([*sections, *facts]))
-    said = neutralised("\n".join(_lines(part)))
+    conversation = neutralised("\n".join(_lines(part)))
     hints = "".join(f"\n{hint}" for hint in hints_of(part))
-    return f"<remembered>\n{remembered}\n</remembered>\n\n<conversation>\n{said}\n</conversation>{hints}"
+    return f"<remembered>\n{remembered}\n</remembered>\n\n<conversation>\n{conversation}\n</conversation>{hints}"
 
 
 def _lines(part: Part) -> Iterator[str]:
@@ -116,10 +116,10 @@ def _lines(part: Part) -> Iterator[str]:
 
 def hints_of(part: Part) -> list[str]:
     """Returns the hints about corrections and reinforcements; a correction suppresses the other."""
-    said = "\n".join(u.text for u in part.utterances[-LAST_MESSAGES:] if u.speaker == "User")
-    if _CORRECTION.search(said):
+    questions = "\n".join(u.text for u in part.utterances[-LAST_MESSAGES:] if u.speaker == "User")
+    if _CORRECTION.search(questions):
         return ["The person corrects the assistant: note the right way, and the wrong one in sourceError."]
-    if _REINFORCEMENT.search(said):
+    if _REINFORCEMENT.search(questions):
         return ["The person approves of how the assistant works: note what was right as a preference or behavior."]
     return []
 
@@ -154,16 +154,16 @@ def _new(entry: Any, part: Part) -> New | None:
     if not (content := scrubbed(" ".join(content.split()))[:MOST_CHARACTERS]):
         return None
     category, error = entry.get("category"), entry.get("sourceError")
-    asked = [utterance for utterance in part.utterances if utterance.speaker == "User"]
+    questions = [utterance for utterance in part.utterances if utterance.speaker == "User"]
     turn = entry.get("turn")
-    place = turn - 1 if isinstance(turn, int) and 1 <= turn <= len(asked) else -1
+    place = turn - 1 if isinstance(turn, int) and 1 <= turn <= len(questions) else -1
     return New(
         content=content,
         category=" ".join(category.split())[:100] or "context" if isinstance(category, str) else "context",
         confidence=confidence(entry.get("confidence"), 0.0),
         source_error=" ".join(error.split())[:MOST_CHARACTERS] or None if isinstance(error, str) else None,
         keywords=keywords(entry.get("keywords")),
-        origin=asked[place],
+        origin=questions[place],
     )
 
 

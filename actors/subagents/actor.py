@@ -22,8 +22,8 @@ from typing import Any
 import msgspec
 
 from actors.lead.actor import Lead, LoadGuardrails, Traced, unguarded, untraced
-from actors.lead.loop import turn as loop
-from actors.lead.loop.turn import Callers, Count, Turn, uncounted
+from actors.lead.loop import attempt as loop
+from actors.lead.loop.attempt import Attempt, Callers, Count, uncounted
 from actors.lead.setup.plan import Models, RunSetup, Toolset
 from actors.subagents.batch import Batch
 from actors.subagents.delegation import Call, Task
@@ -45,7 +45,7 @@ from core.thread.threads import SUBAGENT, Threads
 from core.thread.usage import by_model, of_subagents, together, tokens_of_thread
 
 ATTEND_SECONDS = 600.0
-"""After so long a question is answered with None, and asked again: answers have a deadline."""
+"""Time after which a question is answered with None, to be repeated: answers have a deadline."""
 STOP_SECONDS = 30.0
 """Time for a subagent to end that was asked to stop."""
 
@@ -85,7 +85,7 @@ class Cancel(Question, frozen=True, kw_only=True, tag="cancel"):
 
     subagent: str
     call_id: str
-    """As the model named it."""
+    """The call's id as the model named it."""
 
 
 class Subagents(Lead):
@@ -150,16 +150,16 @@ class Subagents(Lead):
         limit, begun = float(run.request.context["timeout_seconds"]), started_at(run.state, run.run)
         return limit, limit - (datetime.now(UTC) - begun).total_seconds() if begun else limit
 
-    def _turn(self, setup: RunSetup, journal: Journal, call: loop.Call, today: Count = uncounted) -> Turn:
-        turn, own = super()._turn(setup, journal, call, today), setup.config.subagents.token_budget
+    def _attempt_at(self, setup: RunSetup, journal: Journal, call: loop.Call, today: Count = uncounted) -> Attempt:
+        attempt, own = super()._attempt_at(setup, journal, call, today), setup.config.subagents.token_budget
         share = TokenBudget(max_tokens=own.max_tokens, warn_threshold=own.warn_threshold)
-        turn.last_words = share if own.enabled else None
-        return turn
+        attempt.last_words = share if own.enabled else None
+        return attempt
 
-    def _live(self, setup: RunSetup, run: OwnedRun) -> Turn:
-        turn = super()._live(setup, run)
-        turn.call, turn.above = partial(self._calling_out, run), partial(self._above, run.state)
-        return turn
+    def _live(self, setup: RunSetup, run: OwnedRun) -> Attempt:
+        attempt = super()._live(setup, run)
+        attempt.call, attempt.above = partial(self._calling_out, run), partial(self._above, run.state)
+        return attempt
 
     async def _calling_out(self, run: OwnedRun, actor: str, request: Mapping[str, Any], progress: Progress) -> Any:
         """Calls an actor. A run that waits for its own subagents does not keep a slot that they need."""
@@ -225,9 +225,14 @@ class Subagents(Lead):
         with log.listen(aggregate) as listener:
             state, run = await call.calling()
             if call.subagent not in run.subagents or not (await self._intake.threads.load(call.subagent)).runs:
-                role = await self._planner.role(state.user, name, run.request)
-                task = await make()
                 settings = self._config.current().subagents
+                try:
+                    role = await self._planner.role(state.user, name, run.request)
+                    task = await make()
+                except (Invalid, NotFound) as error:
+                    if call.subagent not in run.subagents:
+                        raise
+                    return await call.failed(f"it was not begun in time: {error}")
                 if task.table is not None:
                     role = msgspec.structs.replace(role, seconds=settings.batch.timeout_seconds)
                 depth = 1 + int(state.metadata["depth"] if call.callers.kind == SUBAGENT else 0)

@@ -31,7 +31,7 @@ ACTOR = WORKERS[SUBAGENT]
 RECHECK_SECONDS = 15.0
 """Interval of checks that a silent subagent has a wake-up, and that its caller still waits."""
 QUEUE_SECONDS = 60.0
-"""A subagent that is not begun so long after its own time limit is given up."""
+"""Time beyond its own limit after which a subagent that nobody has begun is given up."""
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,6 +101,9 @@ class Call:
     async def completed(self, event: SubagentCompleted) -> SubagentCompleted:
         await self._state(lambda run, known: [event] if known and not known.ended else [])
         return event
+
+    async def failed(self, error: str) -> SubagentCompleted:
+        return await self.completed(SubagentCompleted(call_id=self.id, status="failed", error=error))
 
     # ── the subagent's log ──────────────────────────────────────────────────────────────────────────────────────────
 

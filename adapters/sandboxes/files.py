@@ -29,6 +29,8 @@ MAX_READ = 100 * 1024 * 1024
 """Limit of bytes of a file that is read as a whole (contract §7, download_file)."""
 MAX_ENTRIES = 10_000
 """Limit of entries of a listing; far beyond its text limit."""
+LIST_DEPTH = 2
+"""Levels of directories in a listing."""
 SEARCH_SECONDS = 10.0
 
 Paths = list[str]  # the port has a method called `list`, which hides the type within the class
@@ -90,8 +92,8 @@ class Files:
         await to_thread.run_sync(lambda: self._change(path, call_id, change, create=False))
         return places
 
-    async def list(self, path: str, *, depth: int = 2) -> Paths:
-        return await to_thread.run_sync(self._list, path, depth)
+    async def list(self, path: str) -> Paths:
+        return await to_thread.run_sync(self._list, path)
 
     async def glob(self, path: str, pattern: str, *, dirs: bool, limit: int) -> Matches:
         if pattern.startswith("/") or ".." in pattern.split("/"):
@@ -194,10 +196,10 @@ class Files:
         yield
         quota.record(root, usage, counted)
 
-    def _list(self, path: str, depth: int) -> Paths:
+    def _list(self, path: str) -> Paths:
         paths: Paths = []
         with refusals(path), self.tree.walk(path) as place:
-            self._collect(place.parts, depth, paths)
+            self._collect(place.parts, LIST_DEPTH, paths)
         return sorted(paths)
 
     def _collect(self, parts: Parts, depth: int, paths: Paths) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from core.tools import ToolContext, tool
 
 
-@tool(effect="pure", group="memory")
+@tool(effect="pure")
 async def recall(ctx: ToolContext, query: str) -> str:
     """Search what is remembered of the person from earlier conversations.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from core.tools import ToolContext, tool
 
 
-@tool(effect="idempotent", group="memory")
+@tool(effect="idempotent")
 async def remember(ctx: ToolContext, content: str, category: str = "context", keywords: list[str] | None = None) -> str:
     """Remember a fact about the person in later conversations, because the person wants it.
 

@@ -1,4 +1,4 @@
-"""What runs where: the actors of all processes."""
+"""The actors of all processes, at work."""
 
 from __future__ import annotations
 

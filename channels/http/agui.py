@@ -20,6 +20,7 @@ from channels.http.errors import BadRequest
 from channels.http.live import Outlet
 from channels.http.routes import API, SSE
 from channels.http.sse import Frame
+from channels.http.tasks import task_event
 from core.errors import Invalid
 from core.events import (
     ContextCompacted,
@@ -39,6 +40,9 @@ from core.events import (
     RunRolledBack,
     RunStarted,
     StatePatched,
+    SubagentCompleted,
+    SubagentProgressed,
+    SubagentStarted,
     ThreadErased,
     ThreadTitled,
     ToolCompleted,
@@ -283,6 +287,9 @@ class Events:
                 yield from self._model_completed(event)
             case ToolCompleted():
                 yield from self._tool_completed(event)
+            case SubagentStarted() | SubagentProgressed() | SubagentCompleted():
+                if (value := task_event(event, self._folding.state.runs[self._run_id])) is not None:
+                    yield _event("CUSTOM", name=value["type"], value=value)
             case RunCompleted() | RunPaused() | RunFailed() | RunCancelled() | RunRolledBack():
                 yield from self._end(event)
 

@@ -126,7 +126,7 @@ class Meter:
         """Returns the work of this process's actors."""
         report, position = self._services.report, self._services.log.position
         actors = report().actors if report else ()
-        return {
+        families: dict[Family, Values] = {
             IN_FLIGHT: {(actor.name,): actor.in_flight for actor in actors},
             HANDLED: {(actor.name,): actor.handled for actor in actors},
             FAILED: {(actor.name,): actor.failed for actor in actors},
@@ -139,6 +139,7 @@ class Meter:
                 if ms is not None
             },
         }
+        return {family: values for family, values in families.items() if values}
 
     async def _open(self) -> Values:
         return {(status,): runs for status, runs in (await self._services.views.open_counts()).items()}

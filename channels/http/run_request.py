@@ -38,6 +38,7 @@ OPTIONS: Mapping[str, Any] = {
     "subagent_enabled": bool | None,
     "is_bootstrap": bool | None,
     "max_concurrent_subagents": int | None,
+    "max_total_subagents": int | None,
 }
 """Options of a run in its context (contract runtime §1.1). Other keys are the client's own."""
 CONFIG: Mapping[str, Any] = {"recursion_limit": float | None, "tags": list[str] | None, "run_name": str | None}
@@ -73,9 +74,9 @@ class RunFields(msgspec.Struct, kw_only=True):
         dict[str, Any] | None,
         _says(
             "Options of the agent: `model_name`, `mode` (`flash`, `thinking`, `pro`, `ultra`), `thinking_enabled`, "
-            "`reasoning_effort`, `is_plan_mode`, `subagent_enabled`, `agent_name`, `is_bootstrap`. Other keys go on to "
-            "tools; max_concurrent_subagents is only checked. What `config` says in `context`, or else in "
-            "`configurable`, counts more."
+            "`reasoning_effort`, `is_plan_mode`, `subagent_enabled`, `max_concurrent_subagents` (1 to 4), "
+            "`max_total_subagents` (1 to 50), `agent_name`, `is_bootstrap`. Other keys go on to tools. What "
+            "`config` says in `context`, or else in `configurable`, counts more."
         ),
     ] = None
     metadata: Annotated[dict[str, Any] | None, _says("What the run is annotated with.")] = None

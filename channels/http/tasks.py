@@ -13,7 +13,7 @@ Fact = SubagentStarted | SubagentProgressed | SubagentCompleted
 
 def delegation(run: Run, call_id: str) -> tuple[str, Delegation] | None:
     """Returns the newest subagent that was given a call: its id, and its part of the run."""
-    known = [(subagent, one) for subagent, one in run.subagents.items() if one.call_id == call_id]
+    known = [(subagent, part) for subagent, part in run.subagents.items() if part.call_id == call_id]
     return known[-1] if known else None
 
 

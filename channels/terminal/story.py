@@ -65,6 +65,7 @@ from core.events import (
 from core.identity import accounts as people
 from core.identity.limits import RunAdmitted, RunRefused
 from core.identity.lockout import SigninFailed, SigninLocked, SigninSucceeded
+from core.memory import facts as memories
 from core.thread.ledger import TokensSpent
 from core.thread.previews import text_of
 from core.thread.workspace import WorkspaceForgotten, WorkspaceScanned
@@ -242,6 +243,10 @@ def _state_patched(event: StatePatched) -> str:
     return f"{_keys(event.values)}{f' as {event.as_node}' if event.as_node else ''}{base}"
 
 
+def _fact(fact: memories.Fact) -> str:
+    return f"{fact.id} “{one_line(fact.content, WORDS)}”"
+
+
 def _plan(plan: Plan) -> str:
     timing = plan.timing
     when = f"once at {timing.at}" if timing.at else f"{timing.cron} {timing.timezone}"
@@ -299,6 +304,18 @@ _LINES: Mapping[type[Event], Callable[[Any], str]] = {
     ModelFailed: _model_failed,
     ToolRequested: lambda e: f"{e.name} [{e.effect}] {about(e.args or {}, WORDS)}",
     ToolCompleted: _tool_completed,
+    memories.FactRemembered: lambda e: _fact(e.fact),
+    memories.FactReplaced: lambda e: f"{e.replaced} by {_fact(e.fact)}",
+    memories.FactReinforced: lambda e: f"{e.fact}, confidence {e.confidence:g}",
+    memories.FactRevised: lambda e: _fact(e.fact),
+    memories.FactRetired: lambda e: f"{e.fact}: {e.reason}",
+    memories.FactForgotten: lambda e: e.fact,
+    memories.SummaryWritten: lambda e: f"{e.section}: “{one_line(e.text, WORDS)}”",
+    memories.MemoryExtracted: lambda e: f"thread {e.thread} up to {e.upto}" + (f", by {e.model}" if e.model else ""),
+    memories.MemoryFailed: lambda e: f"thread {e.thread}, attempt {e.attempt}: {e.reason}",
+    memories.MemoryCleared: lambda e: "",
+    memories.MemoryImported: lambda e: f"{e.facts} facts",
+    memories.MemoryKept: lambda e: f"{len(e.facts)} facts, {len(e.summaries)} summaries",
     people.AccountCreated: lambda e: f"{e.user}: {e.email}, {e.role}",
     people.AccountRenamed: lambda e: f"{e.user}: {e.email}",
     people.AccountAppointed: lambda e: f"{e.user}: {e.role}",

@@ -45,6 +45,7 @@ STREAM_NOT_FOUND = 10059
 STREAM_NAME_IN_USE = 10058
 MESSAGE_NOT_FOUND = 10037
 SEQUENCE_NOT_FOUND = 10043
+DELETION_FAILED = 10057
 WRONG_LAST_SEQUENCE = frozenset({10071, 10164})
 PREVIEW_SECONDS = 900
 """Time that previews stay in their stream, in memory."""
@@ -205,14 +206,14 @@ class Bus:
             raise self.unavailable(f"{subject}: nobody answers: no JetStream there, or it has no leader at the moment")
         return reply
 
-    async def echo(self, timeout: float = ASK_SECONDS) -> None:
+    async def echo(self) -> None:
         """Sends a message to this connection. On return, all messages that the server had for it before have arrived.
         Raises `Unavailable`.
         """
         future: asyncio.Future[Msg] = asyncio.get_running_loop().create_future()
         with self._inbox_of(future) as inbox:
             await self._send(inbox, b"", "", None)
-            await self._within(timeout, future, "the server does not send back")
+            await self._within(ASK_SECONDS, future, "the server does not send back")
 
     @asynccontextmanager
     async def ask_many(self, subject: str, payload: bytes) -> AsyncIterator[asyncio.Queue[Msg]]:

@@ -14,6 +14,7 @@ from nats.aio.msg import Msg
 
 from core.bus.connection import (
     ASK_SECONDS,
+    DELETION_FAILED,
     MESSAGE_NOT_FOUND,
     SEQUENCE_NOT_FOUND,
     STREAM_NOT_FOUND,
@@ -93,8 +94,13 @@ async def erase(bus: Bus, plane: str, seq: int) -> None:
     try:
         await bus.api(f"STREAM.MSG.DELETE.{bus.names.stream(plane)}", {"seq": seq})
     except ApiError as error:
-        if error.err_code not in (MESSAGE_NOT_FOUND, SEQUENCE_NOT_FOUND):
+        if error.err_code not in (MESSAGE_NOT_FOUND, SEQUENCE_NOT_FOUND) and not _is_gone(error):
             raise
+
+
+def _is_gone(error: ApiError) -> bool:
+    """True if a deletion failed because another one was first."""
+    return error.err_code == DELETION_FAILED and "no message found" in str(error)
 
 
 async def erase_all(bus: Bus, plane: str, subject: str) -> None:

@@ -121,7 +121,7 @@ class Goals(Section, frozen=True, kw_only=True):
     """Goals of conversations: after each run a model judges whether the goal is reached, and if not, a run follows."""
 
     enabled: bool = True
-    """Whether goals can be set, and runs follow."""
+    """True if goals can be set, and runs follow."""
     max_continuations: Annotated[int, msgspec.Meta(ge=1, le=100)] = 8
     """Runs that follow by themselves: the number where the client names none, and the highest that it can name."""
     max_no_progress_continuations: Annotated[int, msgspec.Meta(ge=1, le=100)] = 2

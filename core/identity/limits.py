@@ -40,6 +40,8 @@ KEPT = 50
 """Admissions of a user after which the older ones, which are obsolete, are purged."""
 USERS = 10_000
 """Limit of users whose requests of the last minute are remembered."""
+ACTOR = "http"
+"""The actor of admissions in the log: requests come over HTTP."""
 
 
 class Admission(msgspec.Struct, frozen=True):
@@ -110,9 +112,7 @@ class Limits:
             raise TooMany("too_many_requests", text, times[0] + MINUTE - clock)
         times.append(clock)
 
-    async def admit_run(
-        self, principal: Principal, thread_id: str, run_id: str, *, replaces: bool = False, actor: str = "http"
-    ) -> None:
+    async def admit_run(self, principal: Principal, thread_id: str, run_id: str, *, replaces: bool = False) -> None:
         """Admits a run; call it right before the run is requested. `replaces`: the run cancels those of its thread, so
         they do not count. Raises `TooMany`.
         """
@@ -123,29 +123,29 @@ class Limits:
             await self._within_budget(principal.user, limits.tokens_per_day)
         if limits.max_concurrent_runs is not None:
             admission = Admission(thread_id, run_id, now())
-            await self._take_place(principal.user, admission, limits.max_concurrent_runs, replaces, actor)
+            await self._take_place(principal.user, admission, limits.max_concurrent_runs, replaces)
 
     @asynccontextmanager
     async def admitted(
-        self, principal: Principal, thread_id: str, run_id: str, *, replaces: bool = False, actor: str = "http"
+        self, principal: Principal, thread_id: str, run_id: str, *, replaces: bool = False
     ) -> AsyncIterator[None]:
         """Like `admit_run`, for a block that requests the run: if the run is refused, its slot is released at once."""
-        await self.admit_run(principal, thread_id, run_id, replaces=replaces, actor=actor)
+        await self.admit_run(principal, thread_id, run_id, replaces=replaces)
         try:
             yield
         except Unavailable:
             raise  # perhaps it is in the log all the same
         except SikaError:
-            await self._release(principal.user, run_id, actor)
+            await self._release(principal.user, run_id)
             raise
 
-    async def _release(self, user: str, run_id: str, actor: str) -> None:
+    async def _release(self, user: str, run_id: str) -> None:
         def decide(state: Admitted) -> Sequence[Event]:
             others = [admission for admission in state.open if admission.run != run_id]
             return [RunRefused(open=others)] if len(others) < len(state.open) else []
 
         try:
-            await self._admitted.decide(user, decide, actor=actor)
+            await self._admitted.decide(user, decide, actor=ACTOR)
         except SikaError as error:
             log.info("place of a refused run not given back yet", error=str(error))
 
@@ -157,7 +157,7 @@ class Limits:
             text = f"The runs of today used {limit} tokens or more (limits.tokens_per_day); the day ends at 0:00 UTC"
             raise TooMany("token_budget", text, (today + timedelta(days=1) - instant).total_seconds())
 
-    async def _take_place(self, user: str, admission: Admission, limit: int, replaces: bool, actor: str) -> None:
+    async def _take_place(self, user: str, admission: Admission, limit: int, replaces: bool) -> None:
         ended: set[str] = set()
 
         def decide(state: Admitted) -> Sequence[Event]:
@@ -169,11 +169,11 @@ class Limits:
             return [RunAdmitted(open=[*open_, admission])]
 
         try:
-            state, _ = await self._admitted.decide(user, decide, actor=actor)
+            state, _ = await self._admitted.decide(user, decide, actor=ACTOR)
         except TooMany:
             before = await self._admitted.load(user)
             ended |= {other.run for other in before.open if await self._has_ended(other)}
-            state, _ = await self._admitted.decide(user, decide, actor=actor)
+            state, _ = await self._admitted.decide(user, decide, actor=ACTOR)
         if state.count % KEPT == 0:
             await self._forget(user)
 

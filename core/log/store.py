@@ -326,24 +326,14 @@ class EventLog:
         if first := await self.tip(aggregate) if before is None else before:
             await purge(self.bus, "log", self.bus.names.log(aggregate), before=first)
 
-    async def erase(
-        self,
-        aggregate: Aggregate,
-        *,
-        before: int | None = None,
-        only: Callable[[Record], bool] | None = None,
-        seconds: float = math.inf,
-    ) -> bool:
-        """Overwrites an aggregate's events on the disk and deletes them: those before a sequence (default: all but the
-        last, the tombstone), or of these the ones that `only` selects. Returns False if `seconds` passed before the
-        end: call again. Append what makes the events obsolete first. See `core.log.erasure`. Raises `Unavailable`.
+    async def erase(self, aggregate: Aggregate, *, before: int | None = None, seconds: float = math.inf) -> bool:
+        """Overwrites an aggregate's events before a sequence (default: all but the last, the tombstone) on the disk,
+        and deletes them. Returns False if `seconds` passed before the end: call again. Append what makes the events
+        obsolete first. See `core.log.erasure`. Raises `Unavailable`.
         """
         last = await self.tip(aggregate) if before is None else before
-        records = self.read(aggregate, upto=max(0, last - 1), bodies=only is not None)
-        if only is not None:
-            records = (record async for record in records if only(record))
-        done = await self._eraser.erase(records, seconds)
-        if done and before is None and only is None:
+        done = await self._eraser.erase(self.read(aggregate, upto=max(0, last - 1), bodies=False), seconds)
+        if done and before is None:
             await self._blobs.erase_rest(aggregate)
         return done
 

@@ -190,6 +190,11 @@ class Memory:
     events: int = 0
     """Events since the last `MemoryKept`."""
 
+    @property
+    def empty(self) -> bool:
+        """True if nothing is remembered."""
+        return not (self.facts or self.summaries or self.former)
+
     def upto(self, thread: str) -> int:
         """Returns the sequence up to which a thread was read."""
         return self.reads.get(thread, self.floor)

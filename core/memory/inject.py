@@ -31,11 +31,10 @@ def chosen(memory: Memory, hits: Sequence[Hit], before: Collection[str], budget:
     has already. Its first turn gets the summaries, the facts that bear on it, and others while there is room; a later
     one gets only facts that bear on it and are new.
     """
-    room = budget - tokens(text_of(memory, before))
+    room = budget - tokens(text_of(memory, before)) - tokens(LEAD_IN)
     first = not before
     refs: list[str] = []
     if first:
-        room -= tokens(LEAD_IN)
         for name in (name for name in NAMES if name in memory.summaries):
             cost = tokens(memory.summaries[name].text) + 8
             if cost <= room:

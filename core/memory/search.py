@@ -25,6 +25,7 @@ KEPT_BYTES = 32 << 20
 """Limit of all tables, in bytes of their words."""
 MOST_TERMS = 120
 """Limit of the words of a question."""
+MOST_HITS = 250
 KEYWORD_WEIGHT = 0.6
 CONFIDENCE_WEIGHT = RECENCY_WEIGHT = 0.1
 HALF_LIFE_DAYS = 90
@@ -55,7 +56,7 @@ class Searches:
     def _search(self, identity: str, memory: Memory, question: str) -> list[Hit]:
         with self._lock:
             table = self._tables.get(identity)
-            if table is None or table.facts != memory.facts:
+            if table is None or table.facts is not memory.facts:
                 table = _Table(
                     memory,
                     [(self._of(fact.content), self._of(" ".join(fact.keywords))) for fact in memory.facts.values()],
@@ -86,7 +87,8 @@ class _Table:
         if not terms:
             return []
         query = " OR ".join(f'"{term}"' for term in terms)
-        sql = f"SELECT rowid, -bm25(f, 1.0, {KEYWORD_WEIGHT}) FROM f WHERE f MATCH ?"
+        bm25 = f"bm25(f, 1.0, {KEYWORD_WEIGHT})"
+        sql = f"SELECT rowid, -{bm25} FROM f WHERE f MATCH ? ORDER BY {bm25} LIMIT {MOST_HITS}"
         with closing(self._db.execute(sql, (query,))) as cursor:
             rows = cursor.fetchall()
         best = max((score for _, score in rows), default=0) or 1
@@ -108,4 +110,5 @@ def _extra(fact: Fact, now: datetime) -> float:
         age = (now - datetime.fromisoformat(fact.seen_at or fact.created_at)).total_seconds() / 86400
     except (ValueError, TypeError):  # no time, or one without a zone
         age = math.inf
-    return CONFIDENCE_WEIGHT * fact.confidence + RECENCY_WEIGHT * 0.5 ** (max(age, 0.0) / HALF_LIFE_DAYS)
+    recency: float = 0.5 ** (max(age, 0.0) / HALF_LIFE_DAYS)
+    return CONFIDENCE_WEIGHT * fact.confidence + RECENCY_WEIGHT * recency

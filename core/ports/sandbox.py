@@ -73,8 +73,8 @@ class Sandbox(Protocol):
         """Replace the first place, or every one. Returns how many there were, 0 if that is not known (any more)."""
         ...
 
-    async def list(self, path: str, *, depth: int = 2) -> Names:
-        """Raises `Invalid` if there is no such directory."""
+    async def list(self, path: str) -> Names:
+        """Returns the files and directories of two levels. Raises `Invalid` if there is no such directory."""
         ...
 
     async def glob(self, path: str, pattern: str, *, dirs: bool, limit: int) -> tuple[Names, bool]: ...

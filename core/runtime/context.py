@@ -1,4 +1,4 @@
-"""What a handler is given: the event, and the services of the runtime. See `core.actor.Context`."""
+"""The context of a handler: the event, and the services of the runtime. See `core.actor.Context`."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class HandlerContext:
         raise Unavailable(f"{target}: too many writers at once")
 
     async def _answered(self, target: Aggregate) -> bool:
-        """Whether the event being handled was answered in an aggregate by now."""
+        """Tells whether the event being handled was answered in an aggregate by now."""
         if self._record is None:
             return False
         return (await self._system.answers.after(target, self._record.seq)).by(self._actor, self._record.id)

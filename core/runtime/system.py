@@ -86,7 +86,7 @@ class System:
             KIND: self.worker,
             SUBAGENT: Worker(self.subagents.threads, self.queue, self.pump, self.name),
         }
-        """By the kind of the aggregates whose runs they work on."""
+        """Workers by the kind of the aggregates whose runs they work on."""
         self.slots = slots
         self.vitals = Vitals(self.name)
         self.states: dict[str, Repository[Any]] = {}

@@ -1,4 +1,4 @@
-"""What runs where: each process measures the work of its actors, and reports it to whoever asks over the bus.
+"""Vitals of the processes: each measures the work of its actors, and reports it to requests over the bus.
 
 Nothing is stored: a report costs what runs now, however long the history. A process that does not answer within
 `WINDOW_SECONDS` is not listed; its actors' wake-ups still are, with those of actors that run nowhere.
@@ -50,7 +50,7 @@ class ActorReport(msgspec.Struct, frozen=True):
     only: Sequence[str]
     """Labels and types by which it selects from them."""
     answers: bool
-    """Whether it answers requests."""
+    """True if it answers requests."""
     position: int | None
     """Sequence of the log up to which its events were sent to it; null if it consumes none."""
     in_flight: int
@@ -87,7 +87,7 @@ class Backlog(msgspec.Struct, frozen=True):
 
 
 class Overview(msgspec.Struct, frozen=True):
-    """What runs where."""
+    """The actors at work, by process."""
 
     position: int
     """Last sequence of the log. An actor's lag is the difference to its own position."""
@@ -197,7 +197,7 @@ async def _reports(bus: Bus) -> list[ProcessReport]:
 
 
 def _nobody(msg: Msg) -> bool:
-    """Whether the server says that there is no process."""
+    """Tells whether the server says that there is no process."""
     return msg.headers is not None and msg.headers.get("Status") == "503"
 
 

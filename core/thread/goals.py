@@ -55,7 +55,7 @@ class Goal(msgspec.Struct, frozen=True):
 
     @property
     def listens(self) -> bool:
-        """Whether the end of a run is evaluated."""
+        """Tells whether the end of a run is evaluated."""
         return self.paused is None or self.paused.blocker == WAITS
 
     def limit(self, tokens: int, *, progressed: bool) -> str | None:

@@ -161,7 +161,7 @@ class Run(msgspec.Struct, kw_only=True):
     intents: Mapping[str, Intent] = {}
     """Tool calls that were started and have no outcome yet, by call id."""
     subagents: Mapping[str, Delegation] = {}
-    """By the id of the subagent, oldest first. Of a batch: those at work only."""
+    """Calls that subagents answer, by the id of the subagent, oldest first. Of a batch: those at work only."""
     items: Items = Items()
     """What has become of the items of a batch."""
     steers: tuple[Message, ...] = ()

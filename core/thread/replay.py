@@ -36,6 +36,7 @@ from core.events import (
     ToolCompleted,
     ToolRequested,
 )
+from core.lifecycle import ENDS
 from core.log.store import EventLog
 from core.thread.intake import RUNS_BY
 from core.thread.ownership import missing
@@ -242,7 +243,8 @@ async def _replay_run(
     run: str, state: ThreadState, mine: list[Record], execute: Execute, thread_id: str, report: Report
 ) -> None:
     journal = ReplayJournal(thread_id, run, state, mine)
-    ended = mine[-1].type if mine else ""
+    end = next((record for record in reversed(mine) if type(record.event) in ENDS), None)
+    ended = end.type if end else ""
     divergence: str | None = None
     try:
         steps = -1
@@ -257,7 +259,7 @@ async def _replay_run(
         if ended != "run.paused":
             divergence = f"the loop pauses before {', '.join(paused.event.next)}; the run did not"
     except Exception as error:
-        if not (mine and isinstance(mine[-1].event, RunFailed)):
+        if not (end and isinstance(end.event, RunFailed)):
             divergence = f"the loop failed: {type(error).__name__}: {error}"
     report.runs += 1
     report.steps += journal.steps

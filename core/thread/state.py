@@ -548,8 +548,8 @@ def _subagent_completed(state: ThreadState, record: Record, event: SubagentCompl
 def _delegated(state: ThreadState, record: Record, call_id: str) -> tuple[Run | None, str]:
     """Returns the run, and the newest subagent that was given the call: some models repeat ids of calls."""
     run = state.runs.get(record.run or "")
-    given = [name for name, known in run.subagents.items() if known.call_id == call_id] if run else []
-    return (run, given[-1]) if given else (None, "")
+    names = [name for name, known in run.subagents.items() if known.call_id == call_id] if run else []
+    return (run, names[-1]) if names else (None, "")
 
 
 def _delegate(state: ThreadState, run: Run, subagent: str, delegation: Delegation) -> None:
@@ -656,7 +656,7 @@ def _model_completed(state: ThreadState, record: Record, run: Run, event: ModelC
     run.stalled, run.suspensions, run.turn_seq = 0, 0, record.seq
     run.said, run.answer = record.id, str(event.message.get("id"))
     run.notes = _notes(event.decisions)
-    run.stopped_by = next((one.policy for one in event.decisions if one.action == STOPPED), "")
+    run.stopped_by = next((decision.policy for decision in event.decisions if decision.action == STOPPED), "")
     run.again = any(decision.again for decision in event.decisions)
     _commit_patch(state, record, state.head)
 

@@ -42,11 +42,11 @@ def answers(state: ThreadState, subagent: str) -> list[Message]:
 
 def outcome(state: ThreadState, subagent: str, call_id: str) -> SubagentCompleted:
     """Returns the end of a subagent whose run has ended. At a limit it answers with what it had."""
-    run, made = state.runs[subagent], answers(state, subagent)
+    run, messages = state.runs[subagent], answers(state, subagent)
     if run.batch is not None:
         return _of_batch(state, run, call_id)
     capped = _FAILED.get(run.error.error) if run.error else _STOPPED.get(run.stopped_by)
-    text = next((text for answer in reversed(made) if (text := text_of(answer.get("content")))), "")
+    text = next((text for answer in reversed(messages) if (text := text_of(answer.get("content")))), "")
     status, error = _ended(state, run)
     if status == "failed" and capped and text:
         status, error = "completed", None
@@ -57,7 +57,7 @@ def outcome(state: ThreadState, subagent: str, call_id: str) -> SubagentComplete
         error=error,
         stop_reason=capped if status == "completed" else None,
         model=run.model,
-        usage=usage_of(_used(state, run)) if made else None,
+        usage=usage_of(_used(state, run)) if messages else None,
         failure=None if status == "completed" else batches.failure(run.error, status),
     )
 

@@ -128,7 +128,7 @@ class Launch:
         return (await self.schedules.decide(user, decide, actor=ACTOR))[0]
 
     async def cut(self, user: str, state: Schedules) -> None:
-        """Purges obsolete events of a user's schedules, if there are many. The events after the last but one
+        """Erases obsolete events of a user's schedules, if there are many. The events after the last but one
         `SchedulesKept` stay: the runs of their firings may not have been requested yet.
         """
         if not state.wants_cut():
@@ -140,7 +140,7 @@ class Launch:
 
         await self.schedules.decide(user, decide, actor=ACTOR)
         if before and datetime.now(UTC) - datetime.fromisoformat(old) > PATIENCE:
-            await self.schedules.log.purge(Aggregate(schedules.KIND, user), before=before)
+            await self.schedules.log.erase(Aggregate(schedules.KIND, user), before=before)
 
     async def trigger(self, user: str, identity: str, *, actor: str) -> Firing:
         """Fires a schedule now, whether or not it is due or paused, and requests the run.

@@ -221,7 +221,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SchedulesKept(Event, frozen=True):
-    """Snapshot of the user's schedules, oldest first: the events before it may be purged."""
+    """Snapshot of the user's schedules, oldest first: the events before it may be erased."""
 
     schedules: list[Schedule]
 

@@ -1,7 +1,6 @@
 """The store: items of a user's agents and programs beside the threads, in namespaces, as a fold over its events.
 
-A replaced value stays in the log until the whole aggregate is purged: erasing a user purges it (`EventLog.purge`), with
-all values it ever had.
+A replaced value stays in the log until the whole aggregate is erased (`EventLog.erase`), with all values it ever had.
 """
 
 from __future__ import annotations

@@ -29,7 +29,8 @@ pytestmark = pytest.mark.anyio
 
 HERE = __name__
 FILES = ["bash", "glob", "grep", "ls", "read_file", "str_replace", "write_file"]
-ALWAYS = {"ask_clarification", "present_files", "setup_agent", "update_agent", "view_image"}
+MEMORY = {"recall", "remember"}
+ALWAYS = {"ask_clarification", "present_files", "setup_agent", "task", "update_agent", "view_image", *MEMORY}
 """Tools without a group."""
 
 

@@ -22,7 +22,7 @@ from typing import Any
 from tests.bench.laboratory import Laboratory
 from tests.bench.measure import Row
 from tests.bench.processes import ROOT, Broken
-from tests.bench.sections import chain, cold, giants, growth, long, memory, runs, streams, subagents, threads
+from tests.bench.sections import chain, cold, giants, growth, long, memory, recall, runs, streams, subagents, threads
 
 Section = Callable[[Laboratory], Iterator[Row]]
 
@@ -33,6 +33,7 @@ SECTIONS: Mapping[str, tuple[str, Section]] = {
     "turns": ("One long conversation", long.turns),
     "cold": ("Cold start", cold.cold),
     "memory": ("Memory", memory.memory),
+    "recall": ("What is remembered", recall.recall),
     "streams": ("A hundred streams of 50 tokens a second", streams.streams),
     "threads": ("Ten thousand threads", threads.threads),
     "growth": ("Years of use", growth.growth),

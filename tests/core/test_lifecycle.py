@@ -148,8 +148,8 @@ def test_an_end_carries_what_is_true_of_the_run(
 def test_a_request_says_whether_the_thread_has_a_title() -> None:
     untitled, titled = fold(log(RunRequested())), fold(log(ThreadTitled(title="T")))
     assert (labels_of(untitled, "r", [RunRequested()]), labels_of(titled, "r", [RunRequested()])) == (
-        {"untitled"},
-        set(),
+        frozenset({"untitled"}),
+        frozenset(),
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from core.actor import Actor, Context
 from core.errors import Invalid, Unavailable
 from core.events import ThreadAnnotated, ThreadCreated
-from core.runtime.vitals import Backlog, overview
+from core.runtime.vitals import Backlog, Overview, overview
 from core.testing import Stage, acting
 from tests.support.nats import eventually
 
@@ -52,7 +52,7 @@ async def test_the_work_of_an_actor(tmp_path: Path) -> None:
         assert report.position == last.seq == actor.position
 
 
-async def seen(stage: Stage) -> Any:
+async def seen(stage: Stage) -> Overview:
     return await overview(stage.system.bus, await stage.system.log.last())
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 from pathlib import Path
 
@@ -53,9 +54,10 @@ SCRIPTS: dict[str, Script | list[Turn]] = {
 def left(home: Path) -> dict[str, list[str]]:
     """The marks that are in files, or in their names."""
     places: dict[str, list[str]] = {}
-    for path in (path for path in home.rglob("*") if path.is_file()):
+    files = (Path(folder) / name for folder, _, names in os.walk(home) for name in names)
+    for path in files:
         try:
-            content = path.read_bytes() + str(path).encode()
+            content = (path.read_bytes() if path.is_file() else b"") + str(path).encode()
         except FileNotFoundError:
             continue
         for kind, mark in MARKS.items():

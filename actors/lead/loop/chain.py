@@ -22,10 +22,10 @@ from langchain_core.messages import AIMessage
 from langchain_core.tools import BaseTool
 from langgraph.prebuilt.tool_node import ToolCallRequest
 
+from actors.lead.loop.attempt import Answer, Attempt, ModelHandler, ToolHandler, ToolResult
 from actors.lead.loop.effects import Effects
 from actors.lead.loop.ported import Ported
 from actors.lead.loop.recorder import Recorder, patched
-from actors.lead.loop.turn import Answer, ModelHandler, ToolHandler, ToolResult, Turn
 from actors.lead.policies.approvals import Approvals
 from actors.lead.policies.asides import Asides
 from actors.lead.policies.budgets import Budgets, counts_days
@@ -60,7 +60,7 @@ from core.ports.guardrails import Provider
 from core.ports.images import Images
 from core.thread.subagents import TOOLS
 
-Policy = AgentMiddleware[Any, Turn, Any]
+Policy = AgentMiddleware[Any, Attempt, Any]
 
 LAST = "clarification"
 REPAIR = "dangling_calls"
@@ -123,12 +123,12 @@ def _installed(plugin: Plugin, config: Config) -> Policy:
     return _ported(cls, config.installed.get(cls.name, {}), f"installed.{cls.name}")
 
 
-def _ported(cls: type[port.Policy], given: settings.Open, where: str) -> Policy:
-    revealed = reveal(given)
+def _ported(cls: type[port.Policy], options: settings.Open, where: str) -> Policy:
+    revealed = reveal(options)
     try:
         return Ported(with_settings(cls, revealed))
     except Exception as error:
-        shown = f": {error}" if revealed == given else ""  # else it might show a secret
+        shown = f": {error}" if revealed == options else ""  # else it might show a secret
         raise Invalid(f"{where}: {cls.__module__}:{cls.__qualname__}: {type(error).__name__}{shown}") from None
 
 
@@ -140,7 +140,7 @@ def _has_budgets(config: Config) -> bool:
     return config.token_budget.enabled or config.budgets != settings.Budgets() or counts_days(config)
 
 
-class Chain(AgentMiddleware[Any, Turn, Any]):
+class Chain(AgentMiddleware[Any, Attempt, Any]):
     """Policies as one middleware.
 
     LangChain's own composition traces every layer of every call, which costs more than most policies do.
@@ -156,7 +156,7 @@ class Chain(AgentMiddleware[Any, Turn, Any]):
         self._model = [_normal(policy) for policy in inner_first if _wraps(policy, "awrap_model_call")]
         self._tool = [policy.awrap_tool_call for policy in inner_first if _wraps(policy, "awrap_tool_call")]
 
-    async def awrap_model_call(self, request: ModelRequest[Turn], handler: ModelHandler) -> ModelResponse[Any]:
+    async def awrap_model_call(self, request: ModelRequest[Attempt], handler: ModelHandler) -> ModelResponse[Any]:
         for wrap in self._model:
             handler = partial(_call, wrap, handler)
         return await handler(request)
@@ -181,10 +181,10 @@ def _normal(policy: Policy) -> Any:
     if type(policy).__module__.startswith("actors.lead."):
         return policy.awrap_model_call
 
-    async def wrap(request: ModelRequest[Turn], handler: ModelHandler) -> ModelResponse[Any]:
+    async def wrap(request: ModelRequest[Attempt], handler: ModelHandler) -> ModelResponse[Any]:
         newest: ModelCompleted | None = None
 
-        async def inner(request: ModelRequest[Turn]) -> ModelResponse[Any]:
+        async def inner(request: ModelRequest[Attempt]) -> ModelResponse[Any]:
             nonlocal newest
             response = await handler(request)
             newest = response.event if isinstance(response, Answer) else None
@@ -221,7 +221,7 @@ def arranged(policies: Sequence[Policy], entries: Sequence[MiddlewareEntry]) -> 
     chain = list(policies)
     for place, entry in enumerate(entries):
         where = f"middlewares[{place}]"
-        chain.insert(_position(chain, entry, where), made(entry, where))
+        chain.insert(_position(chain, entry, where), of_entry(entry, where))
     chain.sort(key=lambda policy: policy.name == LAST)
     owners: dict[str, Policy] = {}
     for policy in chain:
@@ -231,7 +231,7 @@ def arranged(policies: Sequence[Policy], entries: Sequence[MiddlewareEntry]) -> 
     return [Recorder(watched=any(map(has_hooks, chain))), *chain, Effects()]
 
 
-def made(entry: MiddlewareEntry, where: str) -> Policy:
+def of_entry(entry: MiddlewareEntry, where: str) -> Policy:
     """Builds a middleware of the configuration. Raises `Invalid`."""
     cls = load(entry.use, f"{where}.use: {entry.use}")
     if isinstance(cls, type) and issubclass(cls, port.Policy):

@@ -19,7 +19,7 @@ from langgraph.config import get_config
 from langgraph.errors import GraphBubbleUp, GraphInterrupt
 from langgraph.prebuilt.tool_node import ToolCallRequest
 
-from actors.lead.loop.turn import Answer, Candidate, ModelHandler, ToolHandler, ToolResult, Turn, error_result
+from actors.lead.loop.attempt import Answer, Attempt, Candidate, ModelHandler, ToolHandler, ToolResult, error_result
 from actors.lead.messages.convert import load
 from actors.lead.model.ask import Ask, answered
 from core.bus.rpc import Silent
@@ -73,7 +73,7 @@ tool_context: ContextVar[CallContext] = ContextVar("tool_context")
 """The context of the tool call being made in this task."""
 
 
-class Effects(AgentMiddleware[Any, Turn, Any]):
+class Effects(AgentMiddleware[Any, Attempt, Any]):
     """Executes requests as the policies around it left them."""
 
     name = "effects"
@@ -84,15 +84,15 @@ class Effects(AgentMiddleware[Any, Turn, Any]):
 
     # ── models ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def awrap_model_call(self, request: ModelRequest[Turn], handler: ModelHandler) -> ModelResponse[Any]:
-        turn = request.runtime.context
+    async def awrap_model_call(self, request: ModelRequest[Attempt], handler: ModelHandler) -> ModelResponse[Any]:
+        attempt = request.runtime.context
         messages: Sequence[BaseMessage] = request.messages
         if request.system_message:
             messages = [request.system_message, *messages]
-        event = await answered(turn, _candidates(turn, request), partial(self._bind, request), messages)
+        event = await answered(attempt, _candidates(attempt, request), partial(self._bind, request), messages)
         return Answer([load(event.message)], event=event)
 
-    def _bind(self, request: ModelRequest[Turn], model: BaseChatModel) -> Ask:
+    def _bind(self, request: ModelRequest[Attempt], model: BaseChatModel) -> Ask:
         """Returns the model bound to the request's tools. Cached, because converting schemas is slow."""
         key = (id(model), *(id(tool) for tool in request.tools), hash(str(request.model_settings)))
         if request.tool_choice is not None:
@@ -111,22 +111,22 @@ class Effects(AgentMiddleware[Any, Turn, Any]):
     # ── tools ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def awrap_tool_call(self, request: ToolCallRequest, handler: ToolHandler) -> ToolResult:
-        turn = cast(Turn, request.runtime.context)
+        attempt = cast(Attempt, request.runtime.context)
         call_id, name = str(request.tool_call["id"]), request.tool_call["name"]
-        effect = turn.effects.get(name, "once") if request.tool is not None else "pure"
-        outcome = await turn.journal.tool_requested(call_id, name, effect, request.tool_call["args"])
+        effect = attempt.effects.get(name, "once") if request.tool is not None else "pure"
+        outcome = await attempt.journal.tool_requested(call_id, name, effect, request.tool_call["args"])
         if outcome is not None:
             raise Settled(outcome)
-        tool_context.set(_context(turn, call_id, name))
-        return await _asking_people(turn, request, handler)
+        tool_context.set(_context(attempt, call_id, name))
+        return await _asking_people(attempt, request, handler)
 
 
-def _candidates(turn: Turn, request: ModelRequest[Turn]) -> Sequence[Candidate]:
+def _candidates(attempt: Attempt, request: ModelRequest[Attempt]) -> Sequence[Candidate]:
     """Returns the run's candidates, unless a policy chose another model."""
-    if request.model is turn.candidates[0].model:
-        return turn.candidates
-    first = turn.candidates[0]
-    configured = next((candidate for candidate in turn.candidates if candidate.model is request.model), None)
+    if request.model is attempt.candidates[0].model:
+        return attempt.candidates
+    first = attempt.candidates[0]
+    configured = next((candidate for candidate in attempt.candidates if candidate.model is request.model), None)
     return [configured or Candidate(first.name, request.model, first.breaker)]
 
 
@@ -138,38 +138,38 @@ def _asking(bound: Any) -> Ask:
     return stream
 
 
-def _context(turn: Turn, call_id: str, name: str) -> CallContext:
+def _context(attempt: Attempt, call_id: str, name: str) -> CallContext:
     stream = Stream(redactor)
 
     async def progress(text: str) -> None:
         if text := stream.feed(text):
-            await turn.journal.progress(call_id, name, text)
+            await attempt.journal.progress(call_id, name, text)
 
     async def ask(actor: str, request: Mapping[str, Any]) -> Any:
-        return await turn.call(actor, request, progress)
+        return await attempt.call(actor, request, progress)
 
-    return CallContext(turn.thread, turn.user, turn.subagent, turn.call_ref(call_id), ask)
+    return CallContext(attempt.thread, attempt.user, attempt.subagent, attempt.call_ref(call_id), ask)
 
 
-async def _asking_people(turn: Turn, request: ToolCallRequest, handler: ToolHandler) -> ToolResult:
+async def _asking_people(attempt: Attempt, request: ToolCallRequest, handler: ToolHandler) -> ToolResult:
     """Makes the call of a tool that may ask people (LangGraph's `interrupt()`).
 
     It is repeated for each answer with all answers so far. An open question pauses the run.
     """
-    call = turn.call_ref(str(request.tool_call["id"]))
-    answers = turn.journal.answers(call.id)
-    if own := answers[taken(turn.state, turn.run, call.id) :]:
+    call = attempt.call_ref(str(request.tool_call["id"]))
+    answers = attempt.journal.answers(call.id)
+    if own := answers[taken(attempt.state, attempt.run, call.id) :]:
         get_config()["configurable"][SCRATCHPAD].resume.extend(own)
     try:
         return await _outcome(request, handler)
     except GraphInterrupt as pause:
-        if turn.subagent is not None:
+        if attempt.subagent is not None:
             text = "the tool has a question to a person, which a subagent cannot ask. Say in your answer what is open."
             return error_result(request.tool_call, text)
         for number, interrupt in enumerate(pause.args[0] if pause.args else ()):
             identity = hashlib.blake2b(f"{call.key}-{len(answers) + number}".encode(), digest_size=16).hexdigest()
             value = msgspec.to_builtins(interrupt.value, str_keys=True, enc_hook=str)
-            turn.questions.append(Interrupt(id=identity, value=value, call_id=call.id))
+            attempt.questions.append(Interrupt(id=identity, value=value, call_id=call.id))
         raise
 
 

@@ -26,8 +26,8 @@ from langgraph.runtime import Runtime
 from langgraph.types import Command
 from langsmith.utils import tracing_is_enabled
 
+from actors.lead.loop.attempt import Attempt
 from actors.lead.loop.effects import tool_context
-from actors.lead.loop.turn import Turn
 from core.errors import contained
 from core.tools import Result, Tool
 
@@ -46,8 +46,8 @@ async def _trace(
 
 langsmith.set_runtime_overrides(aio_to_thread=_trace)
 
-Graph = CompiledStateGraph[Any, Turn, Any, Any]
-Middlewares = Sequence[AgentMiddleware[Any, Turn, Any]]
+Graph = CompiledStateGraph[Any, Attempt, Any, Any]
+Middlewares = Sequence[AgentMiddleware[Any, Attempt, Any]]
 Chain = Callable[[], Middlewares]
 KEPT = 32
 
@@ -103,33 +103,33 @@ class Agent:
     def compile(cls, model: BaseChatModel, tools: Sequence[BaseTool], prompt: str, middlewares: Middlewares) -> Agent:
         """Compiles the graph. Its tools are those of the middlewares, then the others."""
         graph = create_agent(
-            model, tools=list(tools), system_prompt=prompt, middleware=middlewares, context_schema=Turn
+            model, tools=list(tools), system_prompt=prompt, middleware=middlewares, context_schema=Attempt
         )
         offered = {
             tool.name: tool for tool in (*chained.from_iterable(getattr(m, "tools", ()) for m in middlewares), *tools)
         }
         return cls(graph, model, list(offered.values()), SystemMessage(prompt), middlewares)
 
-    async def answers(self, turn: Turn) -> bool:
+    async def answers(self, attempt: Attempt) -> bool:
         """Makes the first model call without the graph, if nothing but our policies is concerned.
 
         Returns whether that was all: the answer calls no tools. Else the graph's first call repeats it, as recorded.
         """
-        if len(self.middlewares) != 1 or turn.config.middlewares or tracing_is_enabled():
+        if len(self.middlewares) != 1 or attempt.config.middlewares or tracing_is_enabled():
             return False
         request = ModelRequest(
             model=self.model,
             tools=[*self.tools],
             system_message=self.prompt,
-            messages=cast(Any, turn.conversation()),
-            runtime=Runtime(context=turn),
+            messages=cast(Any, attempt.conversation()),
+            runtime=Runtime(context=attempt),
         )
         response = cast(ModelResponse[Any], await self.middlewares[0].awrap_model_call(request, _no_model))
         answer = response.result[-1]
         return isinstance(answer, AIMessage) and not answer.tool_calls
 
 
-async def _no_model(request: ModelRequest[Turn]) -> ModelResponse[Any]:
+async def _no_model(request: ModelRequest[Attempt]) -> ModelResponse[Any]:
     raise AssertionError("the innermost policy asks the model")
 
 

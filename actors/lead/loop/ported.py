@@ -12,7 +12,7 @@ from langchain_core.messages import AIMessage, AnyMessage, ToolMessage
 from langgraph.errors import GraphBubbleUp
 from langgraph.prebuilt.tool_node import ToolCallRequest
 
-from actors.lead.loop.turn import Answer, ModelHandler, ToolHandler, ToolResult, Turn, hidden, revised
+from actors.lead.loop.attempt import Answer, Attempt, ModelHandler, ToolHandler, ToolResult, hidden, revised
 from actors.lead.messages.content import messages_of, with_messages, with_text
 from actors.lead.messages.convert import dump
 from actors.lead.model.answer import without_calls
@@ -31,7 +31,7 @@ class PolicyFailed(SikaError):
     code = "policy_failed"
 
 
-class Ported(AgentMiddleware[Any, Turn, Any]):
+class Ported(AgentMiddleware[Any, Attempt, Any]):
     """Calls the hooks of a policy around each call."""
 
     def __init__(self, policy: Policy) -> None:
@@ -42,7 +42,7 @@ class Ported(AgentMiddleware[Any, Turn, Any]):
     def name(self) -> str:
         return self.policy.name
 
-    async def awrap_model_call(self, request: ModelRequest[Turn], handler: ModelHandler) -> ModelResponse[Any]:
+    async def awrap_model_call(self, request: ModelRequest[Attempt], handler: ModelHandler) -> ModelResponse[Any]:
         view = _View(request.runtime.context, self.policy, "")
         end = await self._hook("before_model", self.policy.before_model(view))
         if end is not None:
@@ -54,11 +54,11 @@ class Ported(AgentMiddleware[Any, Turn, Any]):
         response = await handler(request)
         return await self._judged(request.runtime.context, response)
 
-    async def _judged(self, turn: Turn, response: ModelResponse[Any]) -> ModelResponse[Any]:
+    async def _judged(self, attempt: Attempt, response: ModelResponse[Any]) -> ModelResponse[Any]:
         answer = response.result[-1]
         if not isinstance(answer, AIMessage):
             return response
-        view = _View(turn, self.policy, "", later=True)
+        view = _View(attempt, self.policy, "", later=True)
         end = await self._hook("after_model", self.policy.after_model(view, dump(answer)))
         if end is None:
             return response
@@ -66,12 +66,12 @@ class Ported(AgentMiddleware[Any, Turn, Any]):
         return revised(response, without_calls(answer, end.text))
 
     async def awrap_tool_call(self, request: ToolCallRequest, handler: ToolHandler) -> ToolResult:
-        turn = cast(Turn, request.runtime.context)
-        made = request.tool_call
-        call = ToolCall(str(made["id"]), made["name"], copy.deepcopy(made["args"]))
-        view = _View(turn, self.policy, call.id, later=True)
+        attempt = cast(Attempt, request.runtime.context)
+        requested = request.tool_call
+        call = ToolCall(str(requested["id"]), requested["name"], copy.deepcopy(requested["args"]))
+        view = _View(attempt, self.policy, call.id, later=True)
         refusal = None
-        if not turn.begun(call.id):
+        if not attempt.begun(call.id):
             refusal = await self._hook("before_tool", self.policy.before_tool(view, call))
         if refusal is not None:
             view.decided(refusal.action, refusal.reason or refusal.text)
@@ -105,8 +105,8 @@ class Ported(AgentMiddleware[Any, Turn, Any]):
 class _View:
     """See `core.policy.View`. `later`: notes are for the next model call."""
 
-    def __init__(self, turn: Turn, policy: Policy, call_id: str, *, later: bool = False) -> None:
-        self._turn = turn
+    def __init__(self, attempt: Attempt, policy: Policy, call_id: str, *, later: bool = False) -> None:
+        self._attempt = attempt
         self._policy = policy
         self._call_id = call_id
         self._later = later
@@ -115,34 +115,34 @@ class _View:
 
     @property
     def thread(self) -> str:
-        return self._turn.thread
+        return self._attempt.thread
 
     @property
     def user(self) -> str:
-        return self._turn.user
+        return self._attempt.user
 
     @property
     def run(self) -> str:
-        return self._turn.run
+        return self._attempt.run
 
     @property
     def subagent(self) -> str | None:
-        return self._turn.subagent
+        return self._attempt.subagent
 
     @property
     def state(self) -> ThreadState:
-        return self._turn.state
+        return self._attempt.state
 
     def note(self, text: str) -> None:
         if not self._later:
             self.notes.append(text)
-        self._turn.decide(self._policy.name, "noted", text, call_id=self._call_id, note=text if self._later else "")
+        self._attempt.decide(self._policy.name, "noted", text, call_id=self._call_id, note=text if self._later else "")
 
     def decided(self, action: str, text: str = "") -> None:
-        self._turn.decide(self._policy.name, action, text, call_id=self._call_id)
+        self._attempt.decide(self._policy.name, action, text, call_id=self._call_id)
 
     async def record(self, event: Event) -> None:
         async def make() -> Event:
             return event
 
-        await self._turn.journal.fact(type(event), "", make)
+        await self._attempt.journal.fact(type(event), "", make)

@@ -17,8 +17,8 @@ from langchain_core.messages import AIMessage, BaseMessage, RemoveMessage, ToolM
 from langgraph.prebuilt.tool_node import ToolCallRequest
 from langgraph.types import Command
 
+from actors.lead.loop.attempt import Answer, Attempt, ModelHandler, ToolHandler, ToolResult
 from actors.lead.loop.effects import Settled
-from actors.lead.loop.turn import Answer, ModelHandler, ToolHandler, ToolResult, Turn
 from actors.lead.messages.convert import dump, load
 from actors.lead.model.answer import redacted
 from core.config.redaction import redactor
@@ -37,7 +37,7 @@ class Ended(Exception):
     """The agent asked the person a question: the run ends, and the next message continues the thread."""
 
 
-class Recorder(AgentMiddleware[Any, Turn, Any]):
+class Recorder(AgentMiddleware[Any, Attempt, Any]):
     """Records into the journal of the run in the graph's context.
 
     With `watched`, it also records the changes that hooks of middlewares make to the graph's state.
@@ -51,73 +51,75 @@ class Recorder(AgentMiddleware[Any, Turn, Any]):
 
     # ── model ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def awrap_model_call(self, request: ModelRequest[Turn], handler: ModelHandler) -> ModelResponse[Any]:
-        turn = request.runtime.context
-        with turn.at_work():
+    async def awrap_model_call(self, request: ModelRequest[Attempt], handler: ModelHandler) -> ModelResponse[Any]:
+        attempt = request.runtime.context
+        with attempt.at_work():
             if self._watched:
-                await adopt(turn, cast(Mapping[str, Any], request.state))
-            begun, messages = len(turn.state.commits), list[BaseMessage]()
-            while not messages or turn.state.runs[turn.run].again:
-                messages += await self._step(turn, request, handler)
-            if _compacted_since(turn, begun):
-                return ModelResponse(result=[RemoveMessage(id=REMOVE_ALL), *turn.conversation()])
+                await adopt(attempt, cast(Mapping[str, Any], request.state))
+            begun, messages = len(attempt.state.commits), list[BaseMessage]()
+            while not messages or attempt.state.runs[attempt.run].again:
+                messages += await self._step(attempt, request, handler)
+            if _compacted_since(attempt, begun):
+                return ModelResponse(result=[RemoveMessage(id=REMOVE_ALL), *attempt.conversation()])
             return ModelResponse(result=messages)
 
-    async def _step(self, turn: Turn, request: ModelRequest[Turn], handler: ModelHandler) -> list[BaseMessage]:
+    async def _step(self, attempt: Attempt, request: ModelRequest[Attempt], handler: ModelHandler) -> list[BaseMessage]:
         """Returns one answer, recorded or new, after the messages that steered the agent meanwhile."""
-        messages = turn.state.messages
+        messages = attempt.state.messages
         if asks_person(messages):
             raise Ended
         opened = bool(unanswered(messages))
         if opened:
-            turn.breakpoints.resumed()
+            attempt.breakpoints.resumed()
         else:
-            turn.breakpoints.before_model(after_tools=bool(messages) and messages[-1]["type"] == "tool")
-        steered = [load(message) for message in await turn.journal.steered()]
-        answer = await self._answer(turn, request, handler)
+            attempt.breakpoints.before_model(after_tools=bool(messages) and messages[-1]["type"] == "tool")
+        steered = [load(message) for message in await attempt.journal.steered()]
+        answer = await self._answer(attempt, request, handler)
         if answer.get("tool_calls") and not opened:
-            turn.breakpoints.after_model()
+            attempt.breakpoints.after_model()
         return [*steered, load(answer)]
 
-    async def _answer(self, turn: Turn, request: ModelRequest[Turn], handler: ModelHandler) -> Message:
-        turn.request = self._key(turn)
-        recorded = await turn.journal.model_recorded(turn.request)
+    async def _answer(self, attempt: Attempt, request: ModelRequest[Attempt], handler: ModelHandler) -> Message:
+        attempt.request = self._key(attempt)
+        recorded = await attempt.journal.model_recorded(attempt.request)
         if recorded is not None:
             return recorded.message
-        begun = len(turn.state.commits)
-        response = await handler(request.override(messages=cast(Any, turn.conversation())))
-        if _compacted_since(turn, begun):
-            turn.request = self._key(turn)
-        event = redacted(_completed(turn, response))
-        await turn.journal.model_completed(event)
+        begun = len(attempt.state.commits)
+        response = await handler(request.override(messages=cast(Any, attempt.conversation())))
+        if _compacted_since(attempt, begun):
+            attempt.request = self._key(attempt)
+        event = redacted(_completed(attempt, response))
+        await attempt.journal.model_completed(event)
         return event.message
 
-    def _key(self, turn: Turn) -> str:
+    def _key(self, attempt: Attempt) -> str:
         """Returns the key of the next model call."""
-        conversation, notes = turn.conversation(), turn.notes()
-        return turn.cache.hashes.of(turn.journal.thread_id, [*conversation, *notes] if notes else conversation)
+        conversation, notes = attempt.conversation(), attempt.notes()
+        return attempt.cache.hashes.of(attempt.journal.thread_id, [*conversation, *notes] if notes else conversation)
 
     # ── tools ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def awrap_tool_call(self, request: ToolCallRequest, handler: ToolHandler) -> ToolResult:
-        turn = cast(Turn, request.runtime.context)
-        with turn.at_work():
-            outcome = outcome_of(turn.state, str(request.tool_call["id"])) or await _called(turn, request, handler)
+        attempt = cast(Attempt, request.runtime.context)
+        with attempt.at_work():
+            outcome = outcome_of(attempt.state, str(request.tool_call["id"])) or await _called(
+                attempt, request, handler
+            )
         result = load(outcome.message)
         assert isinstance(result, ToolMessage)
         state = {name: value for name, value in outcome.update.items() if name in request.state}
         return Command(update={**state, "messages": [result]}) if state else result
 
 
-def _compacted_since(turn: Turn, begun: int) -> bool:
-    return any(commit.node == COMPACTED for commit in turn.state.commits[begun:])
+def _compacted_since(attempt: Attempt, begun: int) -> bool:
+    return any(commit.node == COMPACTED for commit in attempt.state.commits[begun:])
 
 
-async def _called(turn: Turn, request: ToolCallRequest, handler: ToolHandler) -> ToolCompleted:
+async def _called(attempt: Attempt, request: ToolCallRequest, handler: ToolHandler) -> ToolCompleted:
     """Makes a call, and records its outcome."""
-    call, name, started = turn.call_ref(str(request.tool_call["id"])), request.tool_call["name"], time.monotonic()
+    call, name, started = attempt.call_ref(str(request.tool_call["id"])), request.tool_call["name"], time.monotonic()
     try:
-        message, update = await _result(turn, await _as_begun(turn, request), handler)
+        message, update = await _result(attempt, await _as_begun(attempt, request), handler)
     except Settled as settled:
         return settled.outcome
     message["id"] = message.get("id") or call.message_id
@@ -128,34 +130,34 @@ async def _called(turn: Turn, request: ToolCallRequest, handler: ToolHandler) ->
             message=message,
             update=update,
             duration_ms=int((time.monotonic() - started) * 1000),
-            decisions=turn.decided(call.id),
+            decisions=attempt.decided(call.id),
         )
     )
-    await turn.journal.tool_completed(outcome)
+    await attempt.journal.tool_completed(outcome)
     return outcome
 
 
-async def _as_begun(turn: Turn, request: ToolCallRequest) -> ToolCallRequest:
+async def _as_begun(attempt: Attempt, request: ToolCallRequest) -> ToolCallRequest:
     """Returns the request with the arguments of the recorded intent, if the call was begun before a crash.
 
     Raises `Settled` if the call must not be repeated, before any policy can refuse what may have happened.
     """
     call = request.tool_call
-    intent = turn.begun(str(call["id"]))
+    intent = attempt.begun(str(call["id"]))
     if intent is None:
         return request
     event = intent.event
     if event.effect == "once":
-        outcome = await turn.journal.tool_requested(event.call_id, event.name, event.effect, call["args"])
+        outcome = await attempt.journal.tool_requested(event.call_id, event.name, event.effect, call["args"])
         if outcome is not None:
             raise Settled(outcome)
     return request if event.args is None else request.override(tool_call={**call, "args": event.args})
 
 
-async def _result(turn: Turn, request: ToolCallRequest, handler: ToolHandler) -> tuple[Message, Json]:
+async def _result(attempt: Attempt, request: ToolCallRequest, handler: ToolHandler) -> tuple[Message, Json]:
     """Returns the tool message to record, and the other changes of the call to the state."""
-    call, name = turn.call_ref(str(request.tool_call["id"])), request.tool_call["name"]
-    broken = next((other.get("error") for other in unanswered(turn.state.messages) if other["id"] == call.id), None)
+    call, name = attempt.call_ref(str(request.tool_call["id"])), request.tool_call["name"]
+    broken = next((other.get("error") for other in unanswered(attempt.state.messages) if other["id"] == call.id), None)
     if broken:
         return tool_message(call, name, f"Error: {broken}", "error"), {}
     result = await handler(request)
@@ -167,16 +169,16 @@ async def _result(turn: Turn, request: ToolCallRequest, handler: ToolHandler) ->
     return message, update
 
 
-def _completed(turn: Turn, response: ModelResponse[Any]) -> ModelCompleted:
+def _completed(attempt: Attempt, response: ModelResponse[Any]) -> ModelCompleted:
     """Returns the event of an answer, as the policies left it."""
     event, message = response.event if isinstance(response, Answer) else None, response.result[-1]
     assert isinstance(message, AIMessage)
-    decisions = turn.decided()
+    decisions = attempt.decided()
     if event is None:
-        return ModelCompleted(message=dump(message), request=turn.request, decisions=decisions)
+        return ModelCompleted(message=dump(message), request=attempt.request, decisions=decisions)
     if message != load(event.message):
         event = _revised(event, dump(message))
-    return msgspec.structs.replace(event, request=turn.request, decisions=decisions)
+    return msgspec.structs.replace(event, request=attempt.request, decisions=decisions)
 
 
 def _revised(event: ModelCompleted, message: Message) -> ModelCompleted:
@@ -193,27 +195,27 @@ def _revised(event: ModelCompleted, message: Message) -> ModelCompleted:
     return msgspec.structs.replace(event, message=message, call_texts=texts, order=order)
 
 
-async def adopt(turn: Turn, state: Mapping[str, Any]) -> None:
+async def adopt(attempt: Attempt, state: Mapping[str, Any]) -> None:
     """Records the changes that hooks of middlewares made to the graph's state since the last step."""
-    values = turn.state.values
+    values = attempt.state.values
     patch: Json = {
         name: value
         for name, value in state.items()
-        if name not in GRAPH_ONLY and name not in turn.untracked and value != values.get(name)
+        if name not in GRAPH_ONLY and name not in attempt.untracked and value != values.get(name)
     }
-    if not unanswered(turn.state.messages) and (messages := _changed(turn.conversation(), state["messages"])):
+    if not unanswered(attempt.state.messages) and (messages := _changed(attempt.conversation(), state["messages"])):
         patch["messages"] = messages
     if patch:
-        await patched(turn, patch)
+        await patched(attempt, patch)
 
 
-async def patched(turn: Turn, patch: Json) -> None:
+async def patched(attempt: Attempt, patch: Json) -> None:
     """Records the changes that a middleware made to the state."""
 
     async def make() -> StatePatched:
         return StatePatched(values=msgspec.to_builtins(patch, enc_hook=str), as_node=HOOKS, source="loop")
 
-    await turn.journal.fact(StatePatched, "", make)
+    await attempt.journal.fact(StatePatched, "", make)
 
 
 def _changed(before: Sequence[BaseMessage], after: Sequence[BaseMessage]) -> list[Message]:

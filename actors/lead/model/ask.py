@@ -12,7 +12,7 @@ from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
 from langgraph.errors import GraphBubbleUp
 
-from actors.lead.loop.turn import Candidate, Turn, VisibleFailure
+from actors.lead.loop.attempt import Attempt, Candidate, VisibleFailure
 from actors.lead.messages.content import without_images
 from actors.lead.model.answer import completed, merge, redacted
 from actors.lead.model.failures import Breaker, address, classify, pause_ms
@@ -50,19 +50,19 @@ class ModelGaveUp(VisibleFailure):
 
 
 async def answered(
-    turn: Turn, candidates: Sequence[Candidate], bind: Bind, messages: Sequence[BaseMessage]
+    attempt: Attempt, candidates: Sequence[Candidate], bind: Bind, messages: Sequence[BaseMessage]
 ) -> ModelCompleted:
     """Returns the answer of the first candidate that gives one. Raises `ModelGaveUp` if none does."""
     for place, candidate in enumerate(candidates):
         rest = candidates[place + 1 :]
         try:
             visible = [without_images(message) for message in messages] if candidate.blind else messages
-            answer = await _with_retries(turn, candidate, bind(candidate.model), visible, last=not rest)
+            answer = await _with_retries(attempt, candidate, bind(candidate.model), visible, last=not rest)
         except ModelGaveUp as failure:
             if not rest:
                 raise
             why = f"{candidate.name} → {rest[0].name}: {failure}"[:500]
-            turn.decide("failover", "switched", why)
+            attempt.decide("failover", "switched", why)
             continue
         if place:
             answer.message.setdefault("response_metadata", {})[ANSWERED_BY] = candidate.name
@@ -71,28 +71,28 @@ async def answered(
 
 
 async def _with_retries(
-    turn: Turn, candidate: Candidate, ask: Ask, messages: Sequence[BaseMessage], *, last: bool
+    attempt: Attempt, candidate: Candidate, ask: Ask, messages: Sequence[BaseMessage], *, last: bool
 ) -> ModelCompleted:
     """Returns one model's answer, after retries. Raises `ModelGaveUp`; at once while its circuit is open."""
-    breaker, attempts = candidate.breaker, turn.config.runs.max_model_attempts
+    breaker, attempts = candidate.breaker, attempt.config.runs.max_model_attempts
     admitted = breaker.admit(time.monotonic())
     if admitted is None:
-        raise await _given_up(turn, candidate, _down(breaker), last=last)
+        raise await _given_up(attempt, candidate, _down(breaker), last=last)
     try:
-        for attempt in range(1, attempts + 1):
+        for number in range(1, attempts + 1):
             try:
-                answer = await _ask(turn, ask, messages)
+                answer = await _ask(attempt, ask, messages)
             except (SikaError, GraphBubbleUp):
                 raise
             except Exception as error:
                 if refused := _refused(error):
                     raise refused from None
                 reason, retriable = classify(error)
-                failed = _failure(candidate, error, reason, attempt, attempts, again=retriable and attempt < attempts)
+                failed = _failure(candidate, error, reason, number, attempts, again=retriable and number < attempts)
                 if failed.wait_ms is None:
                     breaker.failed(admitted, time.monotonic(), retriable=retriable)
-                    raise await _given_up(turn, candidate, failed, last=last) from error
-                await _record(turn, candidate, failed)
+                    raise await _given_up(attempt, candidate, failed, last=last) from error
+                await _record(attempt, candidate, failed)
                 await asyncio.sleep(failed.wait_ms / 1000)
             else:
                 breaker.succeeded(admitted)
@@ -139,38 +139,38 @@ def _down(breaker: Breaker) -> ModelFailed:
     return ModelFailed(error="ModelDown", text=text, attempt=1, max_attempts=1, reason="circuit_open")
 
 
-async def _given_up(turn: Turn, candidate: Candidate, failed: ModelFailed, *, last: bool) -> ModelGaveUp:
+async def _given_up(attempt: Attempt, candidate: Candidate, failed: ModelFailed, *, last: bool) -> ModelGaveUp:
     """Records the failure of a candidate. Unless it was the last, the next one follows without a pause."""
-    await _record(turn, candidate, failed if last else msgspec.structs.replace(failed, wait_ms=0))
+    await _record(attempt, candidate, failed if last else msgspec.structs.replace(failed, wait_ms=0))
     return ModelGaveUp(failed.error, failed.text, failed.reason)
 
 
-async def _record(turn: Turn, candidate: Candidate, failed: ModelFailed) -> None:
-    model = None if candidate is turn.candidates[0] else candidate.name
-    await turn.journal.model_failed(msgspec.structs.replace(failed, model=model))
+async def _record(attempt: Attempt, candidate: Candidate, failed: ModelFailed) -> None:
+    model = None if candidate is attempt.candidates[0] else candidate.name
+    await attempt.journal.model_failed(msgspec.structs.replace(failed, model=model))
 
 
-async def _ask(turn: Turn, ask: Ask, messages: Sequence[BaseMessage]) -> ModelCompleted:
+async def _ask(attempt: Attempt, ask: Ask, messages: Sequence[BaseMessage]) -> ModelCompleted:
     """Sends one request, and previews the answer. If a person stops the run, records the partial answer."""
-    await turn.journal.confirm()  # for adapters that do not call `BEFORE_REQUEST`
-    BEFORE_REQUEST.set(turn.journal.confirm)
+    await attempt.journal.confirm()  # for adapters that do not call `BEFORE_REQUEST`
+    BEFORE_REQUEST.set(attempt.journal.confirm)
     started = time.monotonic()
     identity = f"lc_run--{uuid7()}"
-    previewer = turn.journal.preview(identity)
+    previewer = attempt.journal.preview(identity)
     chunks: list[AIMessageChunk] = []
     try:
         await _collect(ask(messages), previewer, chunks)
     except asyncio.CancelledError:
-        if turn.journal.stopping and chunks:
+        if attempt.journal.stopping and chunks:
             with anyio.CancelScope(shield=True):
-                event = completed(merge(chunks), identity, turn.request, started, previewer, stopped=True)
+                event = completed(merge(chunks), identity, attempt.request, started, previewer, stopped=True)
                 event = redacted(event)
                 if text_of(event.message["content"]):
-                    await turn.journal.model_completed(event)
+                    await attempt.journal.model_completed(event)
         raise
     if not chunks:
         raise ValueError("the model sent an empty answer")
-    return redacted(completed(merge(chunks), identity, turn.request, started, previewer))
+    return redacted(completed(merge(chunks), identity, attempt.request, started, previewer))
 
 
 async def _collect(stream: AsyncIterator[AIMessage], previewer: Previewer | None, chunks: list[AIMessageChunk]) -> None:

@@ -13,7 +13,7 @@ from langchain.agents.middleware import AgentMiddleware
 from langchain_core.messages import ToolCall
 from langgraph.prebuilt.tool_node import ToolCallRequest
 
-from actors.lead.loop.turn import ToolHandler, ToolResult, Turn, error_result
+from actors.lead.loop.attempt import Attempt, ToolHandler, ToolResult, error_result
 from core.config.settings import ApprovalRule
 from core.errors import Invalid
 from core.events import ApprovalRequested, ApprovalResolved, Json
@@ -23,7 +23,7 @@ from core.thread.approvals import Verdict
 from core.thread.state import Approval, ThreadState
 
 
-class Approvals(AgentMiddleware[Any, Turn, Any]):
+class Approvals(AgentMiddleware[Any, Attempt, Any]):
     """Parks calls that match a rule. A parked call waits for its decision even if the rules change.
 
     An unreadable or forbidden answer decides nothing: the question is repeated with the error.
@@ -36,18 +36,18 @@ class Approvals(AgentMiddleware[Any, Turn, Any]):
         self._rules = tuple(rules)
 
     async def awrap_tool_call(self, request: ToolCallRequest, handler: ToolHandler) -> ToolResult:
-        turn = cast(Turn, request.runtime.context)
+        attempt = cast(Attempt, request.runtime.context)
         call = request.tool_call
-        if (not self._rules and not turn.state.approvals) or turn.begun(str(call["id"])):
+        if (not self._rules and not attempt.state.approvals) or attempt.begun(str(call["id"])):
             return await handler(request)
-        if turn.subagent is not None:
-            return await self._of_subagent(turn, request, handler)
-        approval = await self._approval(turn, call)
+        if attempt.subagent is not None:
+            return await self._of_subagent(attempt, request, handler)
+        approval = await self._approval(attempt, call)
         if approval is None:
             return await handler(request)
-        resolved = await _resolved(turn, approval)
+        resolved = await _resolved(attempt, approval)
         text = _outcome(approval, resolved)
-        turn.decide(self.name, approvals.STATUS[resolved.decision], text, **_noted(approval, resolved))
+        attempt.decide(self.name, approvals.STATUS[resolved.decision], text, **_noted(approval, resolved))
         match resolved.decision:
             case "approve":
                 return await handler(request)
@@ -55,22 +55,22 @@ class Approvals(AgentMiddleware[Any, Turn, Any]):
                 return await handler(request.override(tool_call={**call, "args": resolved.args or {}}))
         return error_result(call, text)
 
-    async def _of_subagent(self, turn: Turn, request: ToolCallRequest, handler: ToolHandler) -> ToolResult:
+    async def _of_subagent(self, attempt: Attempt, request: ToolCallRequest, handler: ToolHandler) -> ToolResult:
         """Refuses a call that would have to wait: a subagent has nobody to ask, and its caller can make the call."""
         call = request.tool_call
         if not any(applies(rule, call["name"], call["args"]) for rule in self._rules):
             return await handler(request)
         text = f"this call of {call['name']} needs the approval of a person, which a subagent cannot ask for."
-        turn.decide(self.name, "refused", text, call_id=str(call["id"]))
+        attempt.decide(self.name, "refused", text, call_id=str(call["id"]))
         return error_result(call, f"{text} Do without it, and say in your answer that the call is left to your caller.")
 
-    async def _approval(self, turn: Turn, call: ToolCall) -> ApprovalRequested | None:
+    async def _approval(self, attempt: Attempt, call: ToolCall) -> ApprovalRequested | None:
         """Returns the approval of a call, requesting it if a rule demands one. None: the call needs none."""
         digest, call_id = approvals.digest(call["name"], call["args"]), str(call["id"])
-        identity = approvals.approval_id(turn.call_ref(call_id).key, digest)
-        if (approval := turn.state.approvals.get(identity)) is not None:
+        identity = approvals.approval_id(attempt.call_ref(call_id).key, digest)
+        if (approval := attempt.state.approvals.get(identity)) is not None:
             return approval.request
-        rule = next((rule for rule in self._rules if wants(rule, call["name"], call["args"], turn)), None)
+        rule = next((rule for rule in self._rules if wants(rule, call["name"], call["args"], attempt)), None)
         if rule is None:
             return None
 
@@ -86,27 +86,27 @@ class Approvals(AgentMiddleware[Any, Turn, Any]):
                 deadline=_deadline(rule),
             )
 
-        return await turn.journal.fact(ApprovalRequested, call_id, make)
+        return await attempt.journal.fact(ApprovalRequested, call_id, make)
 
 
-async def _resolved(turn: Turn, request: ApprovalRequested) -> ApprovalResolved:
+async def _resolved(attempt: Attempt, request: ApprovalRequested) -> ApprovalResolved:
     """Returns the decision about a call. Raises the pause of the run if there is none."""
-    state, identity = turn.state, request.approval
-    run, approval = state.runs[turn.run], state.approvals[identity]
+    state, identity = attempt.state, request.approval
+    run, approval = state.runs[attempt.run], state.approvals[identity]
     answer = approvals.answer_in(run, identity, state)
     if answer is approvals.NO_ANSWER:
         if (settled := approvals.settled(state, approval)) is not None:
             return settled
-        raise turn.ask(approvals.question(request))
+        raise attempt.ask(approvals.question(request))
     try:
         late = approvals.over(request, run.created_at)
         verdict = Verdict("expire") if late else approvals.read(answer, request)
     except Invalid as error:
-        raise turn.ask(approvals.question(request, str(error))) from None
-    return await _recorded(turn, approval, verdict)
+        raise attempt.ask(approvals.question(request, str(error))) from None
+    return await _recorded(attempt, approval, verdict)
 
 
-async def _recorded(turn: Turn, approval: Approval, verdict: Verdict) -> ApprovalResolved:
+async def _recorded(attempt: Attempt, approval: Approval, verdict: Verdict) -> ApprovalResolved:
     """Records the decision once, also if a crash came between the fact and its consequence."""
     request, before = approval.request, approval.resolved
     if before is not None and Verdict(before.decision, before.args, before.message) == verdict:
@@ -117,18 +117,18 @@ async def _recorded(turn: Turn, approval: Approval, verdict: Verdict) -> Approva
             approval=request.approval,
             call_id=request.call_id,
             decision=verdict.decision,
-            by=None if verdict.decision == "expire" else _decider(turn),
+            by=None if verdict.decision == "expire" else _decider(attempt),
             args=verdict.args,
             message=verdict.message,
         )
 
-    return await turn.journal.fact(ApprovalResolved, request.call_id, make)
+    return await attempt.journal.fact(ApprovalResolved, request.call_id, make)
 
 
-def _decider(turn: Turn) -> str:
+def _decider(attempt: Attempt) -> str:
     """Returns the authenticated user that requested this run, regardless of the answer's claims."""
-    user = turn.state.runs[turn.run].request.context.get("user_id")
-    return user if isinstance(user, str) and user else turn.user
+    user = attempt.state.runs[attempt.run].request.context.get("user_id")
+    return user if isinstance(user, str) and user else attempt.user
 
 
 def _deadline(rule: ApprovalRule) -> str | None:
@@ -140,9 +140,9 @@ def _deadline(rule: ApprovalRule) -> str | None:
 # ── rules ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def wants(rule: ApprovalRule, tool: str, args: Json, turn: Turn) -> bool:
+def wants(rule: ApprovalRule, tool: str, args: Json, attempt: Attempt) -> bool:
     """Tells whether a rule makes a call wait for a person."""
-    return applies(rule, tool, args) and not _approved_before(rule, tool, turn)
+    return applies(rule, tool, args) and not _approved_before(rule, tool, attempt)
 
 
 def applies(rule: ApprovalRule, tool: str, args: Json) -> bool:
@@ -176,12 +176,12 @@ def _texts(value: Any) -> Iterator[str]:
             yield msgspec.json.encode(value).decode()
 
 
-def _approved_before(rule: ApprovalRule, tool: str, turn: Turn) -> bool:
+def _approved_before(rule: ApprovalRule, tool: str, attempt: Attempt) -> bool:
     """Tells whether an earlier approval suffices: of a call of the same tool that matches the rule too."""
     if rule.when == "always":
         return False
-    state = turn.state
-    runs = {run.id for run in approvals.chain(state, turn.run)} if rule.when == "once_per_run" else state.runs.keys()
+    state = attempt.state
+    runs = {run.id for run in approvals.chain(state, attempt.run)} if rule.when == "once_per_run" else state.runs.keys()
     return any(
         past.run in runs
         and past.request.tool == tool

@@ -7,16 +7,16 @@ from typing import Any
 from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
 from langchain_core.messages import AIMessage, AnyMessage
 
-from actors.lead.loop.turn import ModelHandler, Turn
+from actors.lead.loop.attempt import Attempt, ModelHandler
 from core.thread.usage import APOLOGY
 
 
-class Asides(AgentMiddleware[Any, Turn, Any]):
+class Asides(AgentMiddleware[Any, Attempt, Any]):
     """Places notes last: they are about the newest answer."""
 
     name = "asides"
 
-    async def awrap_model_call(self, request: ModelRequest[Turn], handler: ModelHandler) -> ModelResponse[Any]:
+    async def awrap_model_call(self, request: ModelRequest[Attempt], handler: ModelHandler) -> ModelResponse[Any]:
         notes = request.runtime.context.notes()
         if notes or any(map(_is_apology, request.messages)):
             messages = [message for message in request.messages if not _is_apology(message)]

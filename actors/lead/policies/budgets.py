@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
 from langchain_core.messages import AIMessage
 
-from actors.lead.loop.turn import Answer, Callers, ModelHandler, Turn, VisibleFailure, revised
+from actors.lead.loop.attempt import Answer, Attempt, Callers, ModelHandler, VisibleFailure, revised
 from actors.lead.model.answer import without_calls
 from core.config.settings import Budget, Config, Pricing, TokenBudget
 from core.thread.ledger import Today
@@ -32,7 +32,7 @@ class BudgetSpent(VisibleFailure):
         super().__init__(text, error="BudgetSpent", apology=text, reason=self.code)
 
 
-class Budgets(AgentMiddleware[Any, Turn, Any]):
+class Budgets(AgentMiddleware[Any, Attempt, Any]):
     """Checks the budgets of the run, the thread, the user's day and everybody's day. Usage is read from facts."""
 
     name = "budgets"
@@ -43,44 +43,44 @@ class Budgets(AgentMiddleware[Any, Turn, Any]):
         self._budgets = config.budgets
         self._prices = {model.name: model.pricing for model in config.models if model.pricing is not None}
 
-    async def awrap_model_call(self, request: ModelRequest[Turn], handler: ModelHandler) -> ModelResponse[Any]:
-        turn = request.runtime.context
-        await self._check(turn)
-        return self._judged(turn, await handler(request))
+    async def awrap_model_call(self, request: ModelRequest[Attempt], handler: ModelHandler) -> ModelResponse[Any]:
+        attempt = request.runtime.context
+        await self._check(attempt)
+        return self._judged(attempt, await handler(request))
 
-    async def _check(self, turn: Turn) -> None:
+    async def _check(self, attempt: Attempt) -> None:
         """Raises `BudgetSpent` if a budget is used up."""
-        budgets, state = self._budgets, turn.state
-        above = await turn.above() if limited(budgets.run) or limited(budgets.thread) else Callers()
+        budgets, state = self._budgets, attempt.state
+        above = await attempt.above() if limited(budgets.run) or limited(budgets.thread) else Callers()
         if limited(budgets.run):
-            used = together(used_by_run(state, turn.run), above.run)
+            used = together(used_by_run(state, attempt.run), above.run)
             _spend(budgets.run, _spent(used, self._prices), "this run", "budgets.run")
         if limited(budgets.thread):
             used = together(tokens_of_thread(state), above.thread)
             _spend(budgets.thread, _spent(used, self._prices), "this thread", "budgets.thread")
-        today = await turn.today() if self._counts_days else Today()
+        today = await attempt.today() if self._counts_days else Today()
         if limited(budgets.user_per_day):
             spent = _spent(today.user, self._prices)
             _spend(budgets.user_per_day, spent, "your runs of today", "budgets.user_per_day")
         if limited(budgets.day):
             _spend(budgets.day, _spent(today.everybody, self._prices), "everybody's runs of today", "budgets.day")
 
-    def _judged(self, turn: Turn, response: ModelResponse[Any]) -> ModelResponse[Any]:
+    def _judged(self, attempt: Attempt, response: ModelResponse[Any]) -> ModelResponse[Any]:
         """Warns if the answer crosses a threshold; at the end of a token budget it becomes the final answer."""
         event, answer = response.event if isinstance(response, Answer) else None, response.result[-1]
-        if event is None or not isinstance(answer, AIMessage) or not (turn.last_words or limited(self._budgets.run)):
+        if event is None or not isinstance(answer, AIMessage) or not (attempt.last_words or limited(self._budgets.run)):
             return response
-        before = _spent(used_by_run(turn.state, turn.run), self._prices).tokens
+        before = _spent(used_by_run(attempt.state, attempt.run), self._prices).tokens
         after = before + tokens_of(event.message).total
-        last = turn.last_words
+        last = attempt.last_words
         if last and after >= last.hard_stop_threshold * last.max_tokens and answer.tool_calls:
             text = f"The budget of this run ({last.max_tokens} tokens) is used up: the agent had to stop here."
-            turn.decide(self.name, STOPPED, text)
+            attempt.decide(self.name, STOPPED, text)
             return revised(response, without_calls(answer, text))
         for most, share in self._thresholds(last):
             if before < share * most <= after:
                 text = f"{after} of the {most} tokens of this run are used. Come to an end with what you have."
-                turn.decide(self.name, "warned", text, note=text)
+                attempt.decide(self.name, "warned", text, note=text)
         return response
 
     def _thresholds(self, last: TokenBudget | None) -> list[tuple[int, float]]:

@@ -9,13 +9,13 @@ from langchain.agents.middleware import AgentMiddleware
 from langchain_core.messages import ToolMessage
 from langgraph.prebuilt.tool_node import ToolCallRequest
 
-from actors.lead.loop.turn import ToolHandler, ToolResult, Turn, error_result
+from actors.lead.loop.attempt import Attempt, ToolHandler, ToolResult, error_result
 from actors.lead.policies.question_form import SOURCE, card, options_of, question_text, type_of
 from core.thread.run import CallRef
 from core.thread.state import CLARIFICATION, ThreadState
 
 
-class Clarification(AgentMiddleware[Any, Turn, Any]):
+class Clarification(AgentMiddleware[Any, Attempt, Any]):
     """Contract runtime §5.19. The recorder recognises a question by its id, and ends the run before the next call."""
 
     name = "clarification"
@@ -24,12 +24,12 @@ class Clarification(AgentMiddleware[Any, Turn, Any]):
         call = request.tool_call
         if call["name"] != SOURCE:
             return await handler(request)
-        turn, call_id = cast(Turn, request.runtime.context), str(call["id"] or "")
+        attempt, call_id = cast(Attempt, request.runtime.context), str(call["id"] or "")
         question = _text(call["args"].get("question"))
         if not question:
             return error_result(call, "there is no question.")
-        turn.decide(self.name, "asked", question, call_id=call_id)
-        return _question(question, call["args"], turn.call_ref(call_id), turn.state)
+        attempt.decide(self.name, "asked", question, call_id=call_id)
+        return _question(question, call["args"], attempt.call_ref(call_id), attempt.state)
 
 
 def _question(question: str, args: dict[str, Any], call: CallRef, state: ThreadState) -> ToolMessage:

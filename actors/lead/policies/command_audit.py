@@ -12,7 +12,7 @@ from langchain.agents.middleware import AgentMiddleware
 from langchain_core.messages import BaseMessage
 from langgraph.prebuilt.tool_node import ToolCallRequest
 
-from actors.lead.loop.turn import ToolHandler, ToolResult, Turn, error_result
+from actors.lead.loop.attempt import Attempt, ToolHandler, ToolResult, error_result
 from actors.lead.messages.content import messages_of, with_messages
 
 log = structlog.get_logger("sika.command_audit")
@@ -185,7 +185,7 @@ def _after(command: str, position: int, marks: Sequence[str]) -> int:
 # ── the policy ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class CommandAudit(AgentMiddleware[Any, Turn, Any]):
+class CommandAudit(AgentMiddleware[Any, Attempt, Any]):
     """Judges commands of the tool `bash` before they run (contract runtime §5.7)."""
 
     name = "command_audit"
@@ -195,23 +195,25 @@ class CommandAudit(AgentMiddleware[Any, Turn, Any]):
         command = call["args"].get("command") if call["name"] == TOOL else None
         if not isinstance(command, str):
             return await handler(request)
-        turn, call_id = cast(Turn, request.runtime.context), str(call["id"])
+        attempt, call_id = cast(Attempt, request.runtime.context), str(call["id"])
         verdict = judge(command)
-        _log(turn, command, verdict)
-        if verdict.level == "pass" or (verdict.level == "block" and turn.begun(call_id)):
+        _log(attempt, command, verdict)
+        if verdict.level == "pass" or (verdict.level == "block" and attempt.begun(call_id)):
             return await handler(request)
         reasons = "; ".join(verdict.reasons)
         if verdict.level == "block":
-            turn.decide(self.name, "blocked", reasons, call_id=call_id)
+            attempt.decide(self.name, "blocked", reasons, call_id=call_id)
             return error_result(call, f"the command was not run: {reasons}. Find a safer way to do it.")
-        turn.decide(self.name, "warned", reasons, call_id=call_id)
+        attempt.decide(self.name, "warned", reasons, call_id=call_id)
         return _warned(await handler(request), reasons)
 
 
-def _log(turn: Turn, command: str, verdict: Verdict) -> None:
+def _log(attempt: Attempt, command: str, verdict: Verdict) -> None:
     text = command[:LOGGED_CHARACTERS] if verdict.rejected else command
     write = log.info if verdict.level == "pass" else log.warning
-    write("command", thread=turn.thread, run=turn.run, command=text, verdict=verdict.level, reasons=verdict.reasons)
+    write(
+        "command", thread=attempt.thread, run=attempt.run, command=text, verdict=verdict.level, reasons=verdict.reasons
+    )
 
 
 def _warned(result: ToolResult, reasons: str) -> ToolResult:

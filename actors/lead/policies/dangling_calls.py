@@ -17,7 +17,7 @@ import msgspec
 from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 
-from actors.lead.loop.turn import ModelHandler, Turn
+from actors.lead.loop.attempt import Attempt, ModelHandler
 from actors.lead.policies.terminal_response import speaks
 from core.thread.previews import text_of
 
@@ -28,12 +28,12 @@ _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 """OpenAI's pattern of function names."""
 
 
-class DanglingCalls(AgentMiddleware[Any, Turn, Any]):
+class DanglingCalls(AgentMiddleware[Any, Attempt, Any]):
     """Repairs the request, and records that with the answer."""
 
     name = "dangling_calls"
 
-    async def awrap_model_call(self, request: ModelRequest[Turn], handler: ModelHandler) -> ModelResponse[Any]:
+    async def awrap_model_call(self, request: ModelRequest[Attempt], handler: ModelHandler) -> ModelResponse[Any]:
         if is_valid(request.messages):
             return await handler(request)
         messages, defects = _mended(request.messages)

@@ -14,7 +14,7 @@ from langchain_core.utils.function_calling import convert_to_openai_function
 from langgraph.prebuilt.tool_node import ToolCallRequest
 from langgraph.types import Command
 
-from actors.lead.loop.turn import ModelHandler, ToolHandler, ToolResult, Turn, error_result, message_of
+from actors.lead.loop.attempt import Attempt, ModelHandler, ToolHandler, ToolResult, error_result, message_of
 from core.errors import Invalid
 from core.events import Json
 from core.patterns import Pattern
@@ -37,7 +37,7 @@ class Deferred(NamedTuple):
     """The function in OpenAI's format."""
 
 
-class DeferredTools(AgentMiddleware[Any, Turn, Any]):
+class DeferredTools(AgentMiddleware[Any, Attempt, Any]):
     """Hides deferred tools until they are promoted. They must be among the agent's tools, to be called then."""
 
     name = "deferred_tools"
@@ -50,7 +50,7 @@ class DeferredTools(AgentMiddleware[Any, Turn, Any]):
         self.catalog_hash = hash_of(self._catalogue)
         self.tools = [_search_tool(self._catalogue)]
 
-    async def awrap_model_call(self, request: ModelRequest[Turn], handler: ModelHandler) -> ModelResponse[Any]:
+    async def awrap_model_call(self, request: ModelRequest[Attempt], handler: ModelHandler) -> ModelResponse[Any]:
         hidden = self._names - self._promoted(request.runtime.context.state.values)
         visible = [tool for tool in request.tools if not isinstance(tool, BaseTool) or tool.name not in hidden]
         if len(visible) < len(request.tools):
@@ -58,17 +58,17 @@ class DeferredTools(AgentMiddleware[Any, Turn, Any]):
         return await handler(request)
 
     async def awrap_tool_call(self, request: ToolCallRequest, handler: ToolHandler) -> ToolResult:
-        turn, call = cast(Turn, request.runtime.context), request.tool_call
+        attempt, call = cast(Attempt, request.runtime.context), request.tool_call
         name, call_id = call["name"], str(call["id"])
         if name == SEARCH:
-            return self._search(turn, call)
-        if name in self._names and name not in self._promoted_at(turn, call_id) and not turn.begun(call_id):
+            return self._search(attempt, call)
+        if name in self._names and name not in self._promoted_at(attempt, call_id) and not attempt.begun(call_id):
             text = f"you do not know the arguments of {name} yet. Call {SEARCH} with the query select:{name} first."
-            turn.decide(self.name, "denied", text, call_id=call_id)
+            attempt.decide(self.name, "denied", text, call_id=call_id)
             return error_result(call, text)
         return await handler(request)
 
-    def _search(self, turn: Turn, call: ToolCall) -> ToolResult:
+    def _search(self, attempt: Attempt, call: ToolCall) -> ToolResult:
         query, call_id = call["args"].get("query"), str(call["id"])
         if not isinstance(query, str) or not query.strip() or len(query) > QUERY_CHARACTERS:
             return error_result(call, f"query: 1 to {QUERY_CHARACTERS} characters")
@@ -77,8 +77,8 @@ class DeferredTools(AgentMiddleware[Any, Turn, Any]):
         if not hits:
             return message
         names = [tool.name for tool in hits]
-        turn.decide(self.name, "promoted", ", ".join(names), call_id=call_id)
-        before = self._promoted(turn.state.values)
+        attempt.decide(self.name, "promoted", ", ".join(names), call_id=call_id)
+        before = self._promoted(attempt.state.values)
         promoted = {"catalog_hash": self.catalog_hash, "names": sorted(before.union(names))}
         return Command(update={"promoted": promoted, "messages": [message]})
 
@@ -90,9 +90,9 @@ class DeferredTools(AgentMiddleware[Any, Turn, Any]):
         names = promoted.get("names")
         return self._names.intersection(name for name in names if isinstance(name, str)) if names else frozenset()
 
-    def _promoted_at(self, turn: Turn, call_id: str) -> frozenset[str]:
+    def _promoted_at(self, attempt: Attempt, call_id: str) -> frozenset[str]:
         """Returns the names promoted before the answer with this call; searches of the same answer do not count."""
-        state, message = turn.state, message_of(turn, call_id) or {}
+        state, message = attempt.state, message_of(attempt, call_id) or {}
         if any(call["name"] == SEARCH for call in message.get("tool_calls", ())):
             return self._promoted(state.values_at(state.commit_at(state.answer_seq())))
         return self._promoted(state.values)

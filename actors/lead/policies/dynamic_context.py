@@ -9,7 +9,7 @@ from typing import Any
 from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
 from langchain_core.messages import AnyMessage, HumanMessage
 
-from actors.lead.loop.turn import ModelHandler, Turn
+from actors.lead.loop.attempt import Attempt, ModelHandler
 from core.memory.facts import Memory
 from core.memory.inject import block, refs_of
 from core.thread.messages import MEMORY, REMINDER
@@ -24,7 +24,7 @@ Memories = Mapping[str | None, Memory]
 """By agent."""
 
 
-class DynamicContext(AgentMiddleware[Any, Turn, Any]):
+class DynamicContext(AgentMiddleware[Any, Attempt, Any]):
     """Expands reminders, which are fields of the thread's messages, into messages for the model (decision 11).
 
     The messages hold references into the memory; its text is read at each call, so what was forgotten is gone.
@@ -36,16 +36,16 @@ class DynamicContext(AgentMiddleware[Any, Turn, Any]):
         super().__init__()
         self._recall = recall
 
-    async def awrap_model_call(self, request: ModelRequest[Turn], handler: ModelHandler) -> ModelResponse[Any]:
+    async def awrap_model_call(self, request: ModelRequest[Attempt], handler: ModelHandler) -> ModelResponse[Any]:
         messages = expanded(request.messages, await self._memories(request))
         return await handler(request if messages is request.messages else request.override(messages=messages))
 
-    async def _memories(self, request: ModelRequest[Turn]) -> Memories:
-        turn = request.runtime.context
-        if self._recall is None or not turn.config.memory.injection_enabled:
+    async def _memories(self, request: ModelRequest[Attempt]) -> Memories:
+        attempt = request.runtime.context
+        if self._recall is None or not attempt.config.memory.injection_enabled:
             return {}
         agents = {_agent(message) for message in request.messages if refs_of(message.additional_kwargs)}
-        return {agent: await self._recall(turn.user, agent) for agent in agents}
+        return {agent: await self._recall(attempt.user, agent) for agent in agents}
 
 
 def expanded(messages: list[AnyMessage], memories: Memories | None = None) -> list[AnyMessage]:

@@ -7,7 +7,7 @@ from typing import Any
 from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
 from langchain_core.messages import AIMessage
 
-from actors.lead.loop.turn import ModelHandler, Turn, revised
+from actors.lead.loop.attempt import Attempt, ModelHandler, revised
 from actors.lead.model.answer import noted, without_calls
 
 LENGTH = frozenset(
@@ -27,12 +27,12 @@ CUT_SHORT = "The answer was cut off at the model's length limit."
 REFUSED = "The model or its provider declined to answer this ({reason}). No tools were used."
 
 
-class LengthFinish(AgentMiddleware[Any, Turn, Any]):
+class LengthFinish(AgentMiddleware[Any, Attempt, Any]):
     """Drops the calls of a truncated answer, which may be truncated too, and adds a note (contract runtime §23.1)."""
 
     name = "length_finish"
 
-    async def awrap_model_call(self, request: ModelRequest[Turn], handler: ModelHandler) -> ModelResponse[Any]:
+    async def awrap_model_call(self, request: ModelRequest[Attempt], handler: ModelHandler) -> ModelResponse[Any]:
         response = await handler(request)
         answer = response.result[-1]
         if not isinstance(answer, AIMessage) or (reason := finish_reason(answer)) not in LENGTH:
@@ -47,12 +47,12 @@ class LengthFinish(AgentMiddleware[Any, Turn, Any]):
         return revised(response, last_word)
 
 
-class SafetyFinish(AgentMiddleware[Any, Turn, Any]):
+class SafetyFinish(AgentMiddleware[Any, Attempt, Any]):
     """Drops the calls of a refused answer, and adds a note (contract runtime §23.1)."""
 
     name = "safety_finish"
 
-    async def awrap_model_call(self, request: ModelRequest[Turn], handler: ModelHandler) -> ModelResponse[Any]:
+    async def awrap_model_call(self, request: ModelRequest[Attempt], handler: ModelHandler) -> ModelResponse[Any]:
         response = await handler(request)
         answer = response.result[-1]
         if not isinstance(answer, AIMessage) or (reason := finish_reason(answer)) not in SAFETY:

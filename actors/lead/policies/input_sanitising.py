@@ -22,7 +22,7 @@ from typing import Any, Generic, TypeVar
 from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
 from langchain_core.messages import AnyMessage, BaseMessage, HumanMessage, ToolMessage
 
-from actors.lead.loop.turn import ModelHandler, Turn
+from actors.lead.loop.attempt import Attempt, ModelHandler
 from actors.lead.messages.content import rewritten, text_by_line
 from actors.lead.policies.question_form import chosen
 from core.control import neutralised, suspect
@@ -32,7 +32,7 @@ from core.thread.state import CLARIFICATION, COMPACTED, ThreadState
 T = TypeVar("T")
 
 
-class InputSanitising(AgentMiddleware[Any, Turn, Any]):
+class InputSanitising(AgentMiddleware[Any, Attempt, Any]):
     """Sanitises messages of people, and tool messages, which a client can send too; with a cache.
 
     Real results of tools were sanitised before they were recorded.
@@ -44,48 +44,48 @@ class InputSanitising(AgentMiddleware[Any, Turn, Any]):
         super().__init__()
         self._harmless = Remembered[BaseMessage | None]()
 
-    async def awrap_model_call(self, request: ModelRequest[Turn], handler: ModelHandler) -> ModelResponse[Any]:
+    async def awrap_model_call(self, request: ModelRequest[Attempt], handler: ModelHandler) -> ModelResponse[Any]:
         changed = self._changed(request.runtime.context, request.messages)
         if changed:
             messages = [changed.get(place, message) for place, message in enumerate(request.messages)]
             request = request.override(messages=messages)
         return await handler(request)
 
-    def _changed(self, turn: Turn, messages: Sequence[AnyMessage]) -> dict[int, Any]:
+    def _changed(self, attempt: Attempt, messages: Sequence[AnyMessage]) -> dict[int, Any]:
         changed: dict[int, Any] = {}
         for place, message in enumerate(messages):
             plain = isinstance(message.content, str) and not suspect(message.content)
             if plain or not isinstance(message, HumanMessage | ToolMessage):
                 continue
             harmless = self._harmless.of(message, partial(_harmless, message))
-            if harmless is not None and not _exempt(turn, messages, place):
+            if harmless is not None and not _exempt(attempt, messages, place):
                 changed[place] = harmless
         return changed
 
 
-def _exempt(turn: Turn, messages: Sequence[AnyMessage], place: int) -> bool:
+def _exempt(attempt: Attempt, messages: Sequence[AnyMessage], place: int) -> bool:
     message = messages[place]
     if not isinstance(message, HumanMessage):
         return False
     if response := message.additional_kwargs.get("human_input_response"):
-        return _is_option(turn, messages, place, response)
-    return is_note(turn, message)
+        return _is_option(attempt, messages, place, response)
+    return is_note(attempt, message)
 
 
-def is_note(turn: Turn, message: BaseMessage) -> bool:
+def is_note(attempt: Attempt, message: BaseMessage) -> bool:
     """Tells whether a message is a current note of a policy; notes are never part of the conversation."""
-    notes = turn.state.runs[turn.run].notes
-    return message.id not in turn.state.places and any(note.get("id") == message.id for note in notes)
+    notes = attempt.state.runs[attempt.run].notes
+    return message.id not in attempt.state.places and any(note.get("id") == message.id for note in notes)
 
 
-def _is_option(turn: Turn, messages: Sequence[AnyMessage], place: int, response: Any) -> bool:
+def _is_option(attempt: Attempt, messages: Sequence[AnyMessage], place: int, response: Any) -> bool:
     """Tells whether a message is an option of the question that was open before it."""
     for earlier in reversed(messages[:place]):
         if not isinstance(earlier, ToolMessage):
             return False
         card = earlier.artifact.get("human_input") if isinstance(earlier.artifact, dict) else None
         if str(earlier.id).startswith(CLARIFICATION) and chosen(card, response, text_by_line(messages[place].content)):
-            return from_call(turn.state, str(earlier.id))
+            return from_call(attempt.state, str(earlier.id))
     return False
 
 

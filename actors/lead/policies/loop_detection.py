@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
 from langchain_core.messages import AIMessage
 
-from actors.lead.loop.turn import ModelHandler, Turn, revised
+from actors.lead.loop.attempt import Attempt, ModelHandler, revised
 from actors.lead.model.answer import without_calls
 from core.config import settings
 from core.thread.state import STOPPED
@@ -36,7 +36,7 @@ SALIENT = ("path", "url", "query", "command", "pattern", "glob", "cmd")
 """Arguments that count for other tools, if they have any of them."""
 
 
-class LoopDetection(AgentMiddleware[Any, Turn, Any]):
+class LoopDetection(AgentMiddleware[Any, Attempt, Any]):
     """Judges every answer with tool calls (contract runtime §5.18, §23.1)."""
 
     name = "loop_detection"
@@ -45,19 +45,19 @@ class LoopDetection(AgentMiddleware[Any, Turn, Any]):
         super().__init__()
         self._limits = limits
 
-    async def awrap_model_call(self, request: ModelRequest[Turn], handler: ModelHandler) -> ModelResponse[Any]:
+    async def awrap_model_call(self, request: ModelRequest[Attempt], handler: ModelHandler) -> ModelResponse[Any]:
         response = await handler(request)
         answer = response.result[-1]
         if not isinstance(answer, AIMessage) or not answer.tool_calls:
             return response
-        turn = request.runtime.context
-        verdict = judged(_history(turn, answer, self._limits.window_size), self._limits)
+        attempt = request.runtime.context
+        verdict = judged(_history(attempt, answer, self._limits.window_size), self._limits)
         if verdict is None:
             return response
         if not verdict.stop:
-            turn.decide(self.name, "warned", verdict.text, note=verdict.text, name=NOTE)
+            attempt.decide(self.name, "warned", verdict.text, note=verdict.text, name=NOTE)
             return response
-        turn.decide(self.name, STOPPED, verdict.text)
+        attempt.decide(self.name, STOPPED, verdict.text)
         return revised(response, without_calls(answer, verdict.text))
 
 
@@ -99,16 +99,16 @@ def key_of(name: str, args: Any) -> str:
     return _text(args)
 
 
-def _history(turn: Turn, answer: AIMessage, window: int) -> list[Step]:
+def _history(attempt: Attempt, answer: AIMessage, window: int) -> list[Step]:
     """Returns the answers with calls, newest first: those of the run, and `window` before it."""
     steps, before = [Step(answer.tool_calls)], 0
-    state = turn.state
+    state = attempt.state
     index = state.head
     while index >= 0 and before < window:
         commit = state.commits[index]
         index = commit.parent
         if commit.node == "model" and (past := answer_in(commit)) and (calls := past.get("tool_calls")):
-            own = commit.run == turn.run
+            own = commit.run == attempt.run
             before += not own
             steps.append(Step(calls, own))
     return steps

@@ -8,7 +8,7 @@ from langchain.agents.middleware import AgentMiddleware
 from langchain_core.messages import BaseMessage, ToolMessage
 from langgraph.prebuilt.tool_node import ToolCallRequest
 
-from actors.lead.loop.turn import ToolHandler, ToolResult, Turn, no_progress
+from actors.lead.loop.attempt import Attempt, ToolHandler, ToolResult, no_progress
 from actors.lead.messages.content import messages_of, text_by_line, with_messages, with_text
 from actors.lead.messages.excerpt import Ends, how_to_read, kind_of, shortened, size_of
 from core.config.settings import ToolOutput
@@ -22,7 +22,7 @@ AROUND = 1500
 """Upper bound of the characters between head and tail."""
 
 
-class OutputBudget(AgentMiddleware[Any, Turn, Any]):
+class OutputBudget(AgentMiddleware[Any, Attempt, Any]):
     """Contract runtime §23.1 (ToolOutputBudget). A result that names the call's own file is in that file already."""
 
     name = "output_budget"
@@ -40,8 +40,8 @@ class OutputBudget(AgentMiddleware[Any, Turn, Any]):
         messages = messages_of(result) if least else []
         if not any(_is_long(message, least) for message in messages):
             return result
-        turn = cast(Turn, request.runtime.context)
-        fit = [await self._fit(turn, request, message, least) for message in messages]
+        attempt = cast(Attempt, request.runtime.context)
+        fit = [await self._fit(attempt, request, message, least) for message in messages]
         return with_messages(result, messages, fit)
 
     def _least(self, tool: str) -> int:
@@ -51,9 +51,9 @@ class OutputBudget(AgentMiddleware[Any, Turn, Any]):
             return 0
         return settings.overrides.get(tool, settings.externalize_min_chars)
 
-    async def _fit(self, turn: Turn, request: ToolCallRequest, message: BaseMessage, least: int) -> BaseMessage:
+    async def _fit(self, attempt: Attempt, request: ToolCallRequest, message: BaseMessage, least: int) -> BaseMessage:
         call_id, text = str(request.tool_call["id"]), text_by_line(message.content)
-        call = turn.call_ref(call_id)
+        call = attempt.call_ref(call_id)
         path = result_path(request.tool_call["name"], call.key)
         if not _is_long(message, least):
             return message
@@ -65,28 +65,28 @@ class OutputBudget(AgentMiddleware[Any, Turn, Any]):
                 message, shortened(text, ends, f"The rest is left out. All of it is in {path}. {how_to_read(text)}")
             )
         try:
-            await _write(turn, call, path, text)
+            await _write(attempt, call, path, text)
         except (Internal, Invalid, Unavailable) as error:
-            return self._cut(turn, call_id, message, path, str(error))
-        turn.decide(self.name, "externalised", path, call_id=call_id)
+            return self._cut(attempt, call_id, message, path, str(error))
+        attempt.decide(self.name, "externalised", path, call_id=call_id)
         return _with(message, shortened(text, ends, _about(text, ends, path)))
 
-    def _cut(self, turn: Turn, call_id: str, message: BaseMessage, path: str, why: str) -> BaseMessage:
+    def _cut(self, attempt: Attempt, call_id: str, message: BaseMessage, path: str, why: str) -> BaseMessage:
         text = text_by_line(message.content)
         if len(text) <= self._settings.fallback_max_chars:
             return message
-        turn.decide(self.name, "cut", why, call_id=call_id)
+        attempt.decide(self.name, "cut", why, call_id=call_id)
         return _with(message, shortened(text, self._fallback, f"{_left(text, self._fallback)}; {path} was not written"))
 
 
-async def _write(turn: Turn, call: CallRef, path: str, text: str) -> None:
+async def _write(attempt: Attempt, call: CallRef, path: str, text: str) -> None:
     """Writes a text of any length. Repeating it changes nothing."""
     whole = text.encode("utf-8", "replace").decode()
     pieces = [whole[start : start + PIECE] for start in range(0, len(whole), PIECE)]
-    common = {"op": "write", "user": turn.user, "thread": turn.thread, "run": call.run, "path": path}
+    common = {"op": "write", "user": attempt.user, "thread": attempt.thread, "run": call.run, "path": path}
     for number, piece in enumerate(pieces):
         request = {"call_id": f"{call.key}-result-{number}", "content": piece, "append": len(pieces) > 1}
-        await turn.call("sandbox", common | request, no_progress)
+        await attempt.call("sandbox", common | request, no_progress)
 
 
 def _about(text: str, ends: Ends, path: str) -> str:

@@ -8,7 +8,7 @@ from langchain.agents.middleware import AgentMiddleware
 from langchain_core.messages import BaseMessage, ToolMessage
 from langgraph.prebuilt.tool_node import ToolCallRequest
 
-from actors.lead.loop.turn import ToolHandler, ToolResult, Turn, error_result, no_progress
+from actors.lead.loop.attempt import Attempt, ToolHandler, ToolResult, error_result, no_progress
 from actors.lead.messages.content import messages_of, with_messages
 from core.errors import Internal, Invalid, Unavailable
 from core.paths import join, parse
@@ -19,7 +19,7 @@ FILE = "file"
 """Key in a result's artifact: `{path, sha256}` of the version that the model knows from then on."""
 
 
-class ReadBeforeWrite(AgentMiddleware[Any, Turn, Any]):
+class ReadBeforeWrite(AgentMiddleware[Any, Attempt, Any]):
     """Contract runtime §23.1. Takes the version before a read and after a write.
 
     So a change in between costs one more read, and is never overwritten.
@@ -32,25 +32,25 @@ class ReadBeforeWrite(AgentMiddleware[Any, Turn, Any]):
         path = _path(call["args"].get("path")) if call["name"] in (*READS, *WRITES) else None
         if path is None:
             return await handler(request)
-        turn, call_id = cast(Turn, request.runtime.context), str(call["id"])
+        attempt, call_id = cast(Attempt, request.runtime.context), str(call["id"])
         if call["name"] in READS:
-            version = await _version(turn, path)
+            version = await _version(attempt, path)
             return _stamped(await handler(request), path, version)
-        if problem := await _problem(turn, call_id, path):
-            turn.decide(self.name, "blocked", problem, call_id=call_id)
+        if problem := await _problem(attempt, call_id, path):
+            attempt.decide(self.name, "blocked", problem, call_id=call_id)
             return error_result(call, f"{problem}, then change it.")
         result = await handler(request)
         if not any(map(_is_success, messages_of(result))):
             return result
-        return _stamped(result, path, await _version(turn, path))
+        return _stamped(result, path, await _version(attempt, path))
 
 
-async def _problem(turn: Turn, call_id: str, path: str) -> str | None:
+async def _problem(attempt: Attempt, call_id: str, path: str) -> str | None:
     """Returns the reason to refuse a write, or None. A call begun before a crash may have written already."""
-    if turn.begun(call_id):
+    if attempt.begun(call_id):
         return None
-    current = await _version(turn, path)
-    expected = known_version(turn, path) if current else None
+    current = await _version(attempt, path)
+    expected = known_version(attempt, path) if current else None
     if current == expected:
         return None
     if expected is None:
@@ -58,9 +58,9 @@ async def _problem(turn: Turn, call_id: str, path: str) -> str | None:
     return f"{path} has changed since it was last read or written here; read it again with read_file"
 
 
-def known_version(turn: Turn, path: str) -> str | None:
+def known_version(attempt: Attempt, path: str) -> str | None:
     """Returns the version of a file in the newest result about it."""
-    for message in reversed(turn.state.messages):
+    for message in reversed(attempt.state.messages):
         if message["type"] == "tool" and isinstance(artifact := message.get("artifact"), dict):
             file = artifact.get(FILE)
             if isinstance(file, dict) and file.get("path") == path and message.get("name") in (*READS, *WRITES):
@@ -68,11 +68,11 @@ def known_version(turn: Turn, path: str) -> str | None:
     return None
 
 
-async def _version(turn: Turn, path: str) -> str | None:
+async def _version(attempt: Attempt, path: str) -> str | None:
     """Returns the current version; None if there is no file, or on an error, which the tool itself will report."""
-    request = {"op": "version", "user": turn.user, "thread": turn.thread, "path": path}
+    request = {"op": "version", "user": attempt.user, "thread": attempt.thread, "path": path}
     try:
-        return cast(str | None, await turn.call("sandbox", request, no_progress))
+        return cast(str | None, await attempt.call("sandbox", request, no_progress))
     except (Internal, Invalid, Unavailable):
         return None
 

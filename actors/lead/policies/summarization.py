@@ -9,7 +9,7 @@ import structlog
 from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
 from langchain_core.messages import BaseMessage
 
-from actors.lead.loop.turn import ModelHandler, Turn
+from actors.lead.loop.attempt import Attempt, ModelHandler
 from actors.lead.summary.cut import Cut, compacted, due, plan, window_of
 from actors.lead.summary.write import Models, NoSummary, summarise
 from core.config.settings import Summarization as Settings
@@ -19,7 +19,7 @@ from core.thread.usage import Size, in_context, last_asked
 log = structlog.get_logger("sika.lead")
 
 
-class Summarization(AgentMiddleware[Any, Turn, Any]):
+class Summarization(AgentMiddleware[Any, Attempt, Any]):
     """Lies outside of all policies that change the model's messages. If no model writes the summary, the run goes on
     with the whole conversation.
 
@@ -35,47 +35,47 @@ class Summarization(AgentMiddleware[Any, Turn, Any]):
         self._settings = settings
         self._models = models
 
-    async def awrap_model_call(self, request: ModelRequest[Turn], handler: ModelHandler) -> ModelResponse[Any]:
-        turn = request.runtime.context
-        if not self._settings.trigger or not (reason := self._reason(turn)):
+    async def awrap_model_call(self, request: ModelRequest[Attempt], handler: ModelHandler) -> ModelResponse[Any]:
+        attempt = request.runtime.context
+        if not self._settings.trigger or not (reason := self._reason(attempt)):
             return await handler(request)
-        cut = plan(turn.state.messages, self._settings, _window(turn), turn.config.skills.container_path)
-        if cut is None or not await self._compacted(turn, cut, reason):
+        cut = plan(attempt.state.messages, self._settings, _window(attempt), attempt.config.skills.container_path)
+        if cut is None or not await self._compacted(attempt, cut, reason):
             return await handler(request)
-        return await handler(request.override(messages=cast(Any, _replaced(turn, cut, request.messages))))
+        return await handler(request.override(messages=cast(Any, _replaced(attempt, cut, request.messages))))
 
-    def _reason(self, turn: Turn) -> str:
-        state = turn.state
+    def _reason(self, attempt: Attempt) -> str:
+        state = attempt.state
         counted = any(trigger.type != "messages" for trigger in self._settings.trigger)
         now = Size(len(state.messages), in_context(state) if counted else 0)
-        return due(self._settings, _window(turn), now, last_asked(state))
+        return due(self._settings, _window(attempt), now, last_asked(state))
 
-    async def _compacted(self, turn: Turn, cut: Cut, reason: str) -> bool:
+    async def _compacted(self, attempt: Attempt, cut: Cut, reason: str) -> bool:
         """Records the summary. Returns whether there is one."""
-        before = in_context(turn.state)
+        before = in_context(attempt.state)
 
         async def make() -> ContextCompacted:
             summary = await summarise(cut.summarised, cut.reminder, self._settings, self._models)
-            event = compacted(cut, summary, turn.state.messages, reason=reason, before=before)
+            event = compacted(cut, summary, attempt.state.messages, reason=reason, before=before)
             if event is None:
                 raise NoSummary("the conversation was changed meanwhile")
             return event
 
         try:
-            await turn.journal.fact(ContextCompacted, "", make)
+            await attempt.journal.fact(ContextCompacted, "", make)
         except NoSummary as error:
-            log.warning("not summarised", run=turn.run, reason=reason, error=str(error))
-            turn.decide(self.name, "failed", str(error))
+            log.warning("not summarised", run=attempt.run, reason=reason, error=str(error))
+            attempt.decide(self.name, "failed", str(error))
             return False
         return True
 
 
-def _window(turn: Turn) -> int | None:
-    return window_of(turn.config, turn.candidates[0].name)
+def _window(attempt: Attempt) -> int | None:
+    return window_of(attempt.config, attempt.candidates[0].name)
 
 
-def _replaced(turn: Turn, cut: Cut, messages: list[Any]) -> list[BaseMessage]:
+def _replaced(attempt: Attempt, cut: Cut, messages: list[Any]) -> list[BaseMessage]:
     """Returns the current conversation, followed by the messages that outer policies added."""
     ids = {str(message.get("id")) for message in cut.messages}
     added = takewhile(lambda message: message.id not in ids, reversed(messages))
-    return [*turn.conversation(), *reversed(list(added))]
+    return [*attempt.conversation(), *reversed(list(added))]

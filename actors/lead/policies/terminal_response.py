@@ -7,7 +7,7 @@ from typing import Any
 from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
 from langchain_core.messages import AIMessage
 
-from actors.lead.loop.turn import ModelHandler, Turn, VisibleFailure
+from actors.lead.loop.attempt import Attempt, ModelHandler, VisibleFailure
 from actors.lead.messages.content import without_thoughts
 from actors.lead.messages.convert import load
 from actors.lead.policies.finish_reasons import has_calls
@@ -22,19 +22,19 @@ _SILENT = ("thinking", "redacted_thinking", "reasoning", "reasoning_content", "t
 """Types of content blocks that are not part of the visible answer."""
 
 
-class TerminalResponse(AgentMiddleware[Any, Turn, Any]):
+class TerminalResponse(AgentMiddleware[Any, Attempt, Any]):
     """Allows one retry for each run (contract runtime §23.1): a recorded empty answer means that it is used."""
 
     name = "terminal_response"
 
-    async def awrap_model_call(self, request: ModelRequest[Turn], handler: ModelHandler) -> ModelResponse[Any]:
+    async def awrap_model_call(self, request: ModelRequest[Attempt], handler: ModelHandler) -> ModelResponse[Any]:
         response = await handler(request)
         answer = response.result[-1]
         if not isinstance(answer, AIMessage) or not is_empty(answer):
             return response
-        turn = request.runtime.context
-        if not _retried(turn):
-            turn.decide(self.name, "continued", "the answer was empty", note=AGAIN, again=True)
+        attempt = request.runtime.context
+        if not _retried(attempt):
+            attempt.decide(self.name, "continued", "the answer was empty", note=AGAIN, again=True)
             return response
         raise VisibleFailure(
             "the model's answer was empty, twice", error="EmptyAnswer", apology=EXPLANATION, reason="empty"
@@ -63,7 +63,7 @@ def _block_speaks(block: Any) -> bool:
     return block.get("type") not in _SILENT
 
 
-def _retried(turn: Turn) -> bool:
-    recorded = (answer_in(commit) for commit in steps_of(turn.state, turn.state.runs[turn.run]))
+def _retried(attempt: Attempt) -> bool:
+    recorded = (answer_in(commit) for commit in steps_of(attempt.state, attempt.state.runs[attempt.run]))
     answers = (load(message) for message in recorded if message is not None)
     return any(isinstance(answer, AIMessage) and is_empty(answer) for answer in answers)

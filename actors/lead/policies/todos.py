@@ -10,7 +10,7 @@ from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResp
 from langchain_core.messages import AIMessage, AnyMessage, SystemMessage
 from langgraph.prebuilt.tool_node import ToolCallRequest
 
-from actors.lead.loop.turn import ModelHandler, ToolHandler, ToolResult, Turn, error_result, hidden, message_of
+from actors.lead.loop.attempt import Attempt, ModelHandler, ToolHandler, ToolResult, error_result, hidden, message_of
 from actors.lead.messages.convert import dump
 from core.events import Json, Message
 from core.thread.state import ThreadState
@@ -26,44 +26,44 @@ _TOOL_REASONS = ("tool_calls", "function_call", "tool_use")
 _PARALLEL = "write_todos replaces the whole list: call it once per response. Nothing was written."
 
 
-class Todos(TodoListMiddleware[Any, Turn]):
+class Todos(TodoListMiddleware[Any, Attempt]):
     """Adds LangChain's tool and prompt. Works in wrappers of calls instead of hooks, so that it costs no step."""
 
     name = "todos"
     after_model = AgentMiddleware.after_model
     aafter_model = AgentMiddleware.aafter_model
 
-    async def awrap_model_call(self, request: ModelRequest[Turn], handler: ModelHandler) -> ModelResponse[Any]:
-        turn = request.runtime.context
+    async def awrap_model_call(self, request: ModelRequest[Attempt], handler: ModelHandler) -> ModelResponse[Any]:
+        attempt = request.runtime.context
         request = request.override(system_message=prompted(request.system_message, self.system_prompt))
-        if (todos := todos_of(turn.state)) and not any(map(_shows_todos, request.messages)):
+        if (todos := todos_of(attempt.state)) and not any(map(_shows_todos, request.messages)):
             reminder = hidden(f"This is your list of todos:\n{listed(todos)}\nKeep it up to date.", name=REMINDER)
             request = request.override(messages=[*request.messages, reminder])
         response = await handler(request)
-        self._continue(turn, response.result[-1])
+        self._continue(attempt, response.result[-1])
         return response
 
-    def _continue(self, turn: Turn, answer: Any) -> None:
+    def _continue(self, attempt: Attempt, answer: Any) -> None:
         """Continues the run if the model finishes before its list."""
-        left = [todo for todo in todos_of(turn.state) if todo["status"] != "completed"]
+        left = [todo for todo in todos_of(attempt.state) if todo["status"] != "completed"]
         if not left or not isinstance(answer, AIMessage) or not is_final(dump(answer)):
             return
-        if continued(turn.state, turn.run) >= MOST_CONTINUED:
+        if continued(attempt.state, attempt.run) >= MOST_CONTINUED:
             return
         text = f"{len(left)} todos are left"
         note = (
             f"You have not completed these todos:\n{listed(left)}\n"
             "Go on with them. If one is done or not wanted any more, say so with write_todos before you answer."
         )
-        turn.decide(self.name, "continued", text, note=note, name=COMPLETION_REMINDER, again=True)
+        attempt.decide(self.name, "continued", text, note=note, name=COMPLETION_REMINDER, again=True)
 
     async def awrap_tool_call(self, request: ToolCallRequest, handler: ToolHandler) -> ToolResult:
         call = request.tool_call
         if call["name"] == WRITE:
-            turn, call_id = cast(Turn, request.runtime.context), str(call["id"])
-            message = message_of(turn, call_id) or {}
+            attempt, call_id = cast(Attempt, request.runtime.context), str(call["id"])
+            message = message_of(attempt, call_id) or {}
             if sum(other["name"] == WRITE for other in message.get("tool_calls", ())) > 1:
-                turn.decide(self.name, "denied", _PARALLEL, call_id=call_id)
+                attempt.decide(self.name, "denied", _PARALLEL, call_id=call_id)
                 return error_result(call, _PARALLEL)
         return await handler(request)
 

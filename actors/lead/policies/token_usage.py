@@ -8,7 +8,7 @@ from typing import Any
 from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
 from langchain_core.messages import AIMessage, ToolCall
 
-from actors.lead.loop.turn import ModelHandler, Turn, revised
+from actors.lead.loop.attempt import Attempt, ModelHandler, revised
 from actors.lead.policies.todos import todos_of
 from core.events import Json
 
@@ -19,12 +19,12 @@ _SEARCHES = ("web_search", "image_search")
 _STEPS = {"in_progress": "todo_start", "completed": "todo_complete"}
 
 
-class TokenUsage(AgentMiddleware[Any, Turn, Any]):
+class TokenUsage(AgentMiddleware[Any, Attempt, Any]):
     """Attributes the answer as it is recorded: outside of the policies that remove calls."""
 
     name = "token_usage"
 
-    async def awrap_model_call(self, request: ModelRequest[Turn], handler: ModelHandler) -> ModelResponse[Any]:
+    async def awrap_model_call(self, request: ModelRequest[Attempt], handler: ModelHandler) -> ModelResponse[Any]:
         response = await handler(request)
         answer = response.result[-1]
         if not isinstance(answer, AIMessage):

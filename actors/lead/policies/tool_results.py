@@ -8,12 +8,12 @@ from langchain.agents.middleware import AgentMiddleware
 from langchain_core.messages import BaseMessage
 from langgraph.prebuilt.tool_node import ToolCallRequest
 
-from actors.lead.loop.turn import ToolHandler, ToolResult, Turn
+from actors.lead.loop.attempt import Attempt, ToolHandler, ToolResult
 from actors.lead.messages.content import messages_of, rewritten, with_messages
 from core.control import neutralised
 
 
-class ToolResults(AgentMiddleware[Any, Turn, Any]):
+class ToolResults(AgentMiddleware[Any, Attempt, Any]):
     """Sanitises the results and errors of every tool. Idempotent."""
 
     name = "tool_results"
@@ -23,8 +23,8 @@ class ToolResults(AgentMiddleware[Any, Turn, Any]):
         messages = messages_of(raw)
         result = with_messages(raw, messages, [_harmless(message) for message in messages])
         if result is not raw:
-            turn, call_id = cast(Turn, request.runtime.context), str(request.tool_call["id"])
-            turn.decide(self.name, "sanitised", "control tags in the result", call_id=call_id)
+            attempt, call_id = cast(Attempt, request.runtime.context), str(request.tool_call["id"])
+            attempt.decide(self.name, "sanitised", "control tags in the result", call_id=call_id)
         return result
 
 

@@ -11,7 +11,7 @@ from anyio import to_thread
 from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 
-from actors.lead.loop.turn import ModelHandler, Turn
+from actors.lead.loop.attempt import Attempt, ModelHandler
 from core.errors import Invalid
 from core.events import Json
 from core.ports.images import MAX_BYTES, Image, Images, image_of, place_of
@@ -21,7 +21,7 @@ NAME = "viewed_images"
 """Name of the hidden message, and of the field in the thread's state (contract runtime §4)."""
 
 
-class Vision(AgentMiddleware[Any, Turn, Any]):
+class Vision(AgentMiddleware[Any, Attempt, Any]):
     """Serves models with vision. Images are read from disk at the request; changed images are marked."""
 
     name = "vision"
@@ -30,13 +30,13 @@ class Vision(AgentMiddleware[Any, Turn, Any]):
         super().__init__()
         self._images = images
 
-    async def awrap_model_call(self, request: ModelRequest[Turn], handler: ModelHandler) -> ModelResponse[Any]:
-        turn = request.runtime.context
-        if viewed := viewed_last(request.messages, turn.state.values.get(NAME)):
-            request = request.override(messages=[*request.messages, await self._message(turn, viewed)])
+    async def awrap_model_call(self, request: ModelRequest[Attempt], handler: ModelHandler) -> ModelResponse[Any]:
+        attempt = request.runtime.context
+        if viewed := viewed_last(request.messages, attempt.state.values.get(NAME)):
+            request = request.override(messages=[*request.messages, await self._message(attempt, viewed)])
         return await handler(request)
 
-    async def _message(self, turn: Turn, viewed: Sequence[Image]) -> HumanMessage:
+    async def _message(self, attempt: Attempt, viewed: Sequence[Image]) -> HumanMessage:
         content: list[str | Json] = [_text("Here are the images that you asked to look at:")]
         left = MAX_BYTES
         for image in viewed:
@@ -44,12 +44,12 @@ class Vision(AgentMiddleware[Any, Turn, Any]):
                 content.append(_text(f"- {image.path}: too much for one answer; look at it again, alone"))
                 continue
             try:
-                data = await self._images.load(turn.user, turn.thread, image.path)
+                data = await self._images.load(attempt.user, attempt.thread, image.path)
                 content += await to_thread.run_sync(_parts, image, data)
                 left -= len(data)
             except Invalid as error:
                 content.append(_text(f"- {image.path}: cannot be shown any more ({error})"))
-        identity = f"images-{turn.state.answer_seq()}"
+        identity = f"images-{attempt.state.answer_seq()}"
         return HumanMessage(content, id=identity, name=NAME, additional_kwargs={"hide_from_ui": True})
 
 

@@ -18,7 +18,7 @@ from core.errors import Invalid
 from core.user import agents
 from core.user.agents import Definition, Rosters
 
-GROUPS = ("bash", "file:read", "file:write", "memory", "web")
+GROUPS = ("bash", "file:read", "file:write", "web")
 """Groups of the built-in tools."""
 BUILT_IN = "adapters.tools."
 

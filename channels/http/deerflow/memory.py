@@ -192,7 +192,7 @@ async def forget(call: Call, fact_id: str, *, agent: AgentName = None) -> Memory
 
 @ROUTES("GET", "/memory/facts/{fact_id}/source", _READ, errors=(404,))
 async def source(call: Call, fact_id: str, *, agent: AgentName = None) -> MemorySource:
-    """Why it is thought so: the message that a fact is from. `message` is null if the conversation has gone."""
+    """The message that a fact is from. `message` is null if the conversation has gone."""
     fact = _known(await _memory(call, agent), fact_id)
     if fact.run is None or fact.message is None:
         return MemorySource(fact.id, fact.source)

@@ -100,7 +100,7 @@ async def get_list(
     thread: OwnedThread, *, run_id: Annotated[str | None, "Only those of this run"] = None
 ) -> list[Subagent]:
     """The subagents that the runs of a thread called, oldest first."""
-    return [one for run in thread.state.runs.values() if run_id in (None, run.id) for one in _called_by(run)]
+    return [called for run in thread.state.runs.values() if run_id in (None, run.id) for called in _called_by(run)]
 
 
 @ROUTES("GET", _ONE, "runs:read")
@@ -111,7 +111,7 @@ async def get(subagent: OwnedSubagent) -> SubagentState:
     ended = outcome(state, subagent.id, subagent.of.tool_call_id) if run and not run.open else None
     return SubagentState(
         **msgspec.structs.asdict(subagent.of),
-        prompt=str(state.messages[0]["content"]) if state.messages else "",
+        prompt=str(run.request.input["messages"][0]["content"]) if run and run.request.input else "",
         result=ended.result if ended and ended.status == "completed" else None,
         error=ended.error if ended else None,
         stop_reason=ended.stop_reason if ended else None,

@@ -165,8 +165,9 @@ class Frames:
 
     def behind(self, item: Item) -> str | None:
         """Returns the subagent of which `learn` has to be told before the item is fed, if there is any."""
-        shows = self._shows_subgraphs and not self.ended and isinstance(item, Record | RunPreview)
-        return self._subgraphs.behind(item) if shows else None
+        if not self._shows_subgraphs or self.ended or not isinstance(item, Record | RunPreview):
+            return None
+        return self._subgraphs.behind(item)
 
     def learn(self, subagent: str, messages: Sequence[Message]) -> None:
         """Takes the messages of a subagent's own log, as it is by now."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from channels.http.tasks import delegation
 from core.errors import NotFound
 from core.thread.state import ThreadState
 from core.thread.threads import Threads
@@ -10,9 +11,8 @@ from core.thread.threads import Threads
 def called(state: ThreadState, call_id: str) -> str | None:
     """Returns the id of the newest subagent that was given a call. Some models repeat the ids of calls."""
     for run in reversed(state.runs.values()):
-        for subagent, known in reversed(run.subagents.items()):
-            if known.call_id == call_id:
-                return subagent
+        if (known := delegation(run, call_id)) is not None:
+            return known[0]
     return None
 
 

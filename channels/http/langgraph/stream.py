@@ -96,4 +96,4 @@ async def late(
 
 def delegates(run: Run) -> bool:
     """Tells if subagents of a run are at work, and are to be shown in namespaces."""
-    return run.open and run.request.subgraphs and any(not one.ended for one in run.subagents.values())
+    return run.open and run.request.subgraphs and any(not part.ended for part in run.subagents.values())

@@ -67,7 +67,7 @@ class _Subagent:
 
 
 class Subgraphs:
-    """The subagents of one run. Feed it their facts in order, and their previews as they come."""
+    """The subagents of a run. Feed it their facts in order, and their previews as they come."""
 
     def __init__(self, thread_id: str, run_id: str, modes: Collection[str]) -> None:
         self._ids = {"run_id": run_id, "thread_id": thread_id}
@@ -76,92 +76,94 @@ class Subgraphs:
         self._open: dict[str, _Subagent] = {}
         """By the id of the call."""
         self._resumed: dict[str, int] = {}
-        """Positions in messages that are not being read: the client has them from before, or another one came first."""
+        """Positions in messages that are not being read: the client has them, or another message came first."""
 
     def speakers(self) -> Iterator[Voice]:
         """Yields the runs whose previews are shown."""
         if self._tuple or "custom" in self._modes:
-            yield from (Voice(one.id) for one in self._open.values())
+            yield from (Voice(child.id) for child in self._open.values())
 
     def places(self) -> tuple[Place, ...]:
         """Returns the positions in all messages that are being made."""
-        begun = [(one.reader.tag, one.reader.offset) for one in self._open.values() if one.reader.offset]
+        begun = [(child.reader.tag, child.reader.offset) for child in self._open.values() if child.reader.offset]
         return tuple(sorted([*begun, *self._resumed.items()]))
 
     def resume(self, places: Iterable[Place]) -> None:
         """Goes on where the client was."""
         self._resumed = dict(places)
-        for one in self._open.values():
-            one.reader = Reader()
+        for child in self._open.values():
+            child.reader = Reader()
 
     def behind(self, item: Record | RunPreview) -> str | None:
         """Returns the subagent whose log has to be read before the item: its next answer begins."""
         event = item.event if isinstance(item, Record) else None
         if isinstance(item, RunPreview) and isinstance(item.preview, Preview):
-            one, message = self._of_run(item.run), item.preview.message
+            child, message = self._of_run(item.run), item.preview.message
+            if child is not None and child.reader.message is not None:
+                return None
         elif isinstance(event, SubagentProgressed):
-            one, message = self._open.get(event.call_id), str(event.message.get("id"))
+            child, message = self._open.get(event.call_id), str(event.message.get("id"))
         else:
             return None
-        return None if one is None or one.reader.message == message or one.is_finished(message) else one.id
+        return None if child is None or child.reader.message == message or child.is_finished(message) else child.id
 
     def learn(self, subagent: str, messages: Sequence[Message]) -> None:
         """Takes the messages of a subagent's own log."""
-        if (one := self._of_run(subagent)) is not None:
-            one.log = messages
+        if (child := self._of_run(subagent)) is not None:
+            child.log = messages
 
     def preview(self, run_id: str, preview: Preview) -> tuple[list[Sent], Sent | None]:
         """Returns the frames of what is new in a preview of a subagent's run: of what came before it, and its own."""
-        one = self._of_run(run_id)
-        if one is None or not self._tuple or one.is_finished(preview.message):
+        child = self._of_run(run_id)
+        if child is None or not self._tuple or child.is_finished(preview.message):
             return [], None
-        if one.reader.message not in (None, preview.message):
-            if preview.after > one.after:
-                one.ahead.put(preview)  # the open message comes first, in full; or it was given up, which a fact says
+        if child.reader.message not in (None, preview.message):
+            if preview.after > child.after:
+                child.ahead.put(preview)  # the open message comes first, in full; or it was given up, which a fact says
             return [], None
-        before = self._open_message(one, preview.message)
-        one.after = preview.after
-        piece = one.reader.take(preview)
+        before = self._open_message(child, preview.message)
+        child.after = preview.after
+        piece = child.reader.take(preview)
         if piece is None:
             return before, None
         part = Piece(piece.part, piece.text, piece.index, piece.call_id, piece.name)
-        made = chunk(preview.message, part, self._metadata(one, preview.message))
-        return before, (f"messages|{one.namespace}", made)
+        frame = chunk(preview.message, part, self._metadata(child, preview.message))
+        return before, (f"messages|{child.namespace}", frame)
 
     def progress(self, run_id: str, progress: Progress) -> list[Sent]:
         """Returns the frames of the output of a subagent's tool."""
-        one = self._of_run(run_id)
-        shown = Modes.shown(progress, self._modes) if one else []
-        return [(f"{event}|{one.namespace}", data) for event, data in shown if one]
+        child = self._of_run(run_id)
+        shown = Modes.shown(progress, self._modes) if child else []
+        return [(f"{event}|{child.namespace}", data) for event, data in shown if child]
 
     def waiting(self) -> list[tuple[str, Preview]]:
         """Returns the previews that waited for a fact, each with its run. None is left."""
-        return [(one.id, preview) for one in self._open.values() for preview in one.ahead.take()]
+        return [(child.id, preview) for child in self._open.values() for preview in child.ahead.take()]
 
     def rest(self, event: SubagentProgressed) -> Iterator[tuple[Sent, bool]]:
         """Yields the text of an answer that previews did not bring, and before it what it follows. The position moves
-        with each; the second value tells if there is one.
+        with each; the second value tells if there is child.
         """
-        one, identity = self._open.get(event.call_id), str(event.message.get("id"))
-        if one is None or one.is_finished(identity):
+        child, identity = self._open.get(event.call_id), str(event.message.get("id"))
+        if child is None or child.is_finished(identity):
             return
-        if one.reader.message not in (None, identity):
-            self._resumed |= {one.reader.tag: one.reader.offset}
-            one.reader = Reader()
-        yield from ((sent, False) for sent in self._open_message(one, identity))
-        metadata = self._metadata(one, identity)
-        for end, piece in rest_of(line_of(event.message, {}), one.reader.offset) if self._tuple else ():
-            one.reader.offset = end
-            yield (f"messages|{one.namespace}", chunk(identity, piece, metadata)), True
+        if child.reader.message not in (None, identity):
+            self._resumed |= {child.reader.tag: child.reader.offset}
+            child.reader = Reader()
+        yield from ((sent, False) for sent in self._open_message(child, identity))
+        metadata = self._metadata(child, identity)
+        for end, piece in rest_of(line_of(event.message, {}), child.reader.offset) if self._tuple else ():
+            child.reader.offset = end
+            yield (f"messages|{child.namespace}", chunk(identity, piece, metadata)), True
 
     def fact(self, event: SubagentStarted | SubagentProgressed | SubagentCompleted) -> list[Emit]:
         """Returns the frames of a fact."""
         match event:
             case SubagentStarted():
                 prompt = {"type": "human", "id": f"human-{event.subagent}", "content": event.prompt}
-                one = _Subagent(event.subagent, event.call_id, event.name, [prompt])
-                self._open[event.call_id] = one
-                return list(self._values(one))
+                child = _Subagent(event.subagent, event.call_id, event.name, [prompt])
+                self._open[event.call_id] = child
+                return list(self._values(child))
             case SubagentProgressed():
                 known = self._open.get(event.call_id)
                 return list(self._progressed(known, event.message)) if known else []
@@ -171,14 +173,14 @@ class Subgraphs:
                     self._resumed = {}
                 return []
 
-    def _progressed(self, one: _Subagent, message: Message) -> Iterator[Emit]:
-        identity, namespace = str(message.get("id")), one.namespace
-        if one.is_finished(identity):
+    def _progressed(self, child: _Subagent, message: Message) -> Iterator[Emit]:
+        identity, namespace = str(message.get("id")), child.namespace
+        if child.is_finished(identity):
             return
-        one.due()
-        metadata = self._metadata(one, identity)
-        one.messages.append(message)
-        one.reader = Reader()
+        child.due()
+        metadata = self._metadata(child, identity)
+        child.messages.append(message)
+        child.reader = Reader()
         self._resumed.pop(tag(identity), None)
         if self._tuple:
             yield Slot.MESSAGE, f"messages|{namespace}", last_chunk(message, metadata)
@@ -188,41 +190,41 @@ class Subgraphs:
         if "updates" in self._modes:
             update = {"model": {"messages": [dumps.raw(message)]}}
             yield Slot.UPDATES, f"updates|{namespace}", dumps.encode(update)
-        yield from self._values(one)
+        yield from self._values(child)
 
-    def _values(self, one: _Subagent) -> Iterator[Emit]:
+    def _values(self, child: _Subagent) -> Iterator[Emit]:
         if "values" in self._modes:
-            yield Slot.VALUES, f"values|{one.namespace}", dumps.encode(dumps.values({"messages": one.messages}))
+            yield Slot.VALUES, f"values|{child.namespace}", dumps.encode(dumps.values({"messages": child.messages}))
 
     def _of_run(self, run_id: str) -> _Subagent | None:
-        return next((one for one in self._open.values() if one.id == run_id), None)
+        return next((child for child in self._open.values() if child.id == run_id), None)
 
-    def _open_message(self, one: _Subagent, message: str) -> list[Sent]:
+    def _open_message(self, child: _Subagent, message: str) -> list[Sent]:
         """Begins to read a message, where the client was. Returns the frames of what comes before it."""
-        if one.reader.message is not None:
+        if child.reader.message is not None:
             return []
-        one.reader = Reader(message, self._resumed.pop(tag(message), 0))
-        due = one.due()
-        return [] if one.reader.offset else [sent for known in due for sent in self._whole(one, known)]
+        child.reader = Reader(message, self._resumed.pop(tag(message), 0))
+        due = child.due()
+        return [] if child.reader.offset else [sent for known in due for sent in self._whole(child, known)]
 
-    def _whole(self, one: _Subagent, message: Message) -> Iterator[Sent]:
+    def _whole(self, child: _Subagent, message: Message) -> Iterator[Sent]:
         if self._tuple:
-            metadata = self._metadata(one, str(message.get("id")), "tools")
-            yield f"messages|{one.namespace}", place(dumps.encode(dumps.raw(message)), metadata)
+            metadata = self._metadata(child, str(message.get("id")), "tools")
+            yield f"messages|{child.namespace}", place(dumps.encode(dumps.raw(message)), metadata)
         if "updates" in self._modes and message.get("type") == "tool":
-            yield f"updates|{one.namespace}", dumps.encode({"tools": {"messages": [dumps.raw(message)]}})
+            yield f"updates|{child.namespace}", dumps.encode({"tools": {"messages": [dumps.raw(message)]}})
 
-    def _metadata(self, one: _Subagent, message: str, node: str = "model") -> bytes:
-        checkpoint = f"{one.namespace}|{node}:{message}"
+    def _metadata(self, child: _Subagent, message: str, node: str = "model") -> bytes:
+        checkpoint = f"{child.namespace}|{node}:{message}"
         return dumps.encode(
             {
                 **self._ids,
                 "langgraph_node": node,
-                "langgraph_step": len(one.messages),
+                "langgraph_step": len(child.messages),
                 "langgraph_triggers": [f"branch:to:{node}"],
                 "langgraph_path": ["__pregel_pull", node],
                 "langgraph_checkpoint_ns": checkpoint,
                 "checkpoint_ns": checkpoint,
-                "lc_agent_name": one.name,
+                "lc_agent_name": child.name,
             }
         )

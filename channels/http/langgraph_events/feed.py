@@ -196,7 +196,7 @@ class Feed:
     async def _learn(self, item: Record | RunPreview, state: ThreadState) -> None:
         """Reads the log of the subagent that the item is about, if it has to be known."""
         subagent, event = "", item.event if isinstance(item, Record) else None
-        if isinstance(item, RunPreview) and item.run in working(state) and item.run not in self._logs:
+        if isinstance(item, RunPreview) and self._tape.begins(item.run):
             subagent = item.run
         elif isinstance(event, SubagentCompleted) and (known := self._subagent(item, state)):
             self._logs.pop(known, None)

@@ -29,48 +29,66 @@ class Speaker(NamedTuple):
     status: str = "running"
 
 
+class _Open(NamedTuple):
+    """A message that is being made. `before`: what was said of the results of tools that it follows."""
+
+    body: Body
+    reader: Reader
+    before: list[Said]
+
+
 class Inner:
     """The messages that subagents are making."""
 
     def __init__(self, log_of: LogOf) -> None:
         self._log_of = log_of
-        self._open: dict[str, tuple[Body, Reader]] = {}
+        self._open: dict[str, _Open] = {}
+
+    def is_open(self, subagent: str) -> bool:
+        """Tells if a message is being made."""
+        return subagent in self._open
 
     def preview(self, part: Delegation, subagent: str, preview: Preview) -> list[Said]:
         """Returns what is new in a preview of a subagent's run."""
-        body, reader = self._open.get(subagent) or (Body(preview.message), Reader())
+        known = self._open.get(subagent)
+        body, reader, _ = known or (Body(preview.message), Reader(), [])
         finished = answers(self._log_of(subagent))[: part.messages]
-        if body.message != preview.message or any(known.get("id") == preview.message for known in finished):
+        if body.message != preview.message or any(answer.get("id") == preview.message for answer in finished):
             return []
         piece = reader.take(preview) if preview.offset <= reader.offset else None
         if piece is None:
             return []
-        self._open[subagent] = body, reader
-        return body.feed(Piece(piece.part, piece.text, piece.index, piece.call_id, piece.name))
+        before = [] if known else self._before(subagent, preview.message)
+        if known is None:
+            self._open[subagent] = _Open(body, reader, before)
+        return before + body.feed(Piece(piece.part, piece.text, piece.index, piece.call_id, piece.name))
 
     def finish(self, subagent: str, message: Message) -> tuple[list[Said], list[Said]]:
         """Returns what comes before the end of an answer, and what was not said of it yet."""
         identity = str(message.get("id"))
-        body, _ = self._open.pop(subagent, (Body(identity), None))
-        before = [said for known in between(self._log_of(subagent), identity) for said in tool_message(known)]
-        if body.message != identity:
-            before += body.abandon()
-            body = Body(identity)
-        return before, body.finish(ModelCompleted(message=message))
+        known = self._open.pop(subagent, None)
+        whole = ModelCompleted(message=message)
+        if known is not None and known.body.message == identity:
+            return [], known.body.finish(whole)
+        void = known.body.abandon() if known else []
+        return void + self._before(subagent, identity), Body(identity).finish(whole)
 
     def drop(self, subagent: str) -> list[Said]:
         """Returns the end of a message that is not going to be finished."""
-        body, _ = self._open.pop(subagent, (None, None))
-        return body.abandon() if body else []
+        known = self._open.pop(subagent, None)
+        return known.body.abandon() if known else []
 
     def unfinished(self) -> Iterable[tuple[str, list[Said]]]:
         """Yields everything that was said of the messages that are being made, by subagent."""
-        return ((subagent, body.said) for subagent, (body, _) in self._open.items())
+        return ((subagent, known.before + known.body.said) for subagent, known in self._open.items())
 
     def messages(self, subagent: str, event: SubagentProgressed) -> list[Message]:
         """Returns the conversation of a subagent up to an answer."""
         identity = event.message.get("id")
         return [*takewhile(lambda known: known.get("id") != identity, self._log_of(subagent)), event.message]
+
+    def _before(self, subagent: str, answer: str) -> list[Said]:
+        return [event for known in between(self._log_of(subagent), answer) for event in tool_message(known)]
 
 
 def namespace_of(part: Delegation) -> Namespace:
@@ -88,10 +106,8 @@ def answers(log: Iterable[Message]) -> list[Message]:
 
 
 def between(log: Sequence[Message], answer: str) -> list[Message]:
-    """Returns the results of tools right before an answer."""
+    """Returns the results of tools right before an answer, which may not be in the log yet."""
     before = list(takewhile(lambda message: message.get("id") != answer, log))
-    if len(before) == len(log):
-        return []
     return list(takewhile(lambda message: message.get("type") == "tool", reversed(before)))[::-1]
 
 

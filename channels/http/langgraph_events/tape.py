@@ -46,6 +46,7 @@ from core.events import (
 from core.ids import checkpoint_id
 from core.thread.previews import Ahead, Piece, Preview, Progress, Reader
 from core.thread.state import COMPACTED, TITLED, Before, Folding, Run, ThreadState, answered, next_nodes, unanswered
+from core.thread.subagents import TOOL as DELEGATION
 
 Wants = Callable[[str, Namespace], bool]
 
@@ -123,6 +124,10 @@ class Tape:
         self._body = self._body or Body(preview.message)
         piece = Piece(new.part, new.text, new.index, new.call_id, new.name)
         return self._said(self._body.feed(piece))
+
+    def begins(self, run_id: str) -> bool:
+        """Tells if the next preview of a run is the first of a subagent's message."""
+        return run_id in working(self.state) and not self._inner.is_open(run_id)
 
     def unfinished(self) -> list[WireEvent]:
         """Everything that was told of the message that is being made."""
@@ -233,7 +238,7 @@ class Tape:
         asked = next((call for call in unanswered(self.state.messages) if call["id"] == event.call_id), None)
         args = event.args if event.args is not None else (asked or {}).get("args", {})
         data = {"event": "tool-started", "tool_call_id": event.call_id, "tool_name": event.name, "input": args}
-        yield from self._event(record, Slot.TOOL, "tools", data)
+        yield from self._event(record, Slot.TOOL, "tools", data, namespace=_of_tool(event.call_id, event.name))
         if self._wants("tasks", ROOT):
             call = {"type": "tool_call", "id": event.call_id, "name": event.name, "args": args}
             yield from self._task_start(record, record.id, "tools", call)
@@ -246,7 +251,8 @@ class Tape:
             if error is None
             else {"event": "tool-error", "tool_call_id": event.call_id, "message": error}
         )
-        yield from self._event(record, Slot.TOOL, "tools", outcome)
+        namespace = _of_tool(event.call_id, str(message.get("name")))
+        yield from self._event(record, Slot.TOOL, "tools", outcome, namespace=namespace)
         inside = (f"tools:{event.call_id}",)
         if subagent_of(run, event.call_id) is None and self._wants("messages", inside):
             yield from self._finished(record, tool_message(message), inside)
@@ -384,6 +390,11 @@ def milliseconds(record: Record, newest: int = 0) -> int:
         return max(newest, int(datetime.fromisoformat(record.at).timestamp() * 1000))
     except ValueError:
         return newest
+
+
+def _of_tool(call_id: str, name: str) -> Namespace:
+    """Returns the namespace of a tool's own events. Clients look for a subagent where its call is."""
+    return (f"tools:{call_id}",) if name == DELEGATION else ROOT
 
 
 def _model_task(state: ThreadState | Before) -> str:

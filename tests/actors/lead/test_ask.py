@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from langchain_core.messages import HumanMessage
 
-from actors.lead.loop.turn import Candidate
+from actors.lead.loop.attempt import Candidate
 from actors.lead.model import ask
 from actors.lead.model.failures import Breaker
 from adapters.models import factory

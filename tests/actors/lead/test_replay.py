@@ -14,7 +14,16 @@ from actors import compose
 from actors.lead.actor import Lead
 from adapters.models.configured import Silent
 from core.config.load import ConfigSource
-from core.events import Aggregate, Event, ModelCompleted, Record, ToolCompleted, ToolRequested
+from core.events import (
+    Aggregate,
+    Event,
+    ModelCompleted,
+    Record,
+    RunRequested,
+    ThreadTitled,
+    ToolCompleted,
+    ToolRequested,
+)
 from core.log.store import EventLog
 from core.thread.replay import Report, replay
 from core.tools import Tool, ToolContext, tool
@@ -120,6 +129,20 @@ async def test_up_to_any_event(tmp_path: Path) -> None:
             steps.append(report.steps)
     assert steps == sorted(steps)
     assert steps[-1] == 8
+
+
+async def test_a_title_after_the_end_hides_no_divergence(tmp_path: Path) -> None:
+    def change(event: Event) -> Event:
+        if isinstance(event, ModelCompleted) and event.message["content"] == "Yes?":
+            call = {"name": "sign", "args": {"note": "z"}, "id": "c9", "type": "tool_call"}
+            return msgspec.structs.replace(event, message={**event.message, "tool_calls": [call]})
+        return event
+
+    async with worked(tmp_path) as client:
+        run = (await client.records("t1", RunRequested))[-1].run
+        await client.system.threads.decide("t1", lambda _: [ThreadTitled(title="T")], actor="title", run=run)
+        assert (await again(client, lambda event: event)).divergence is None
+        assert (await again(client, change)).divergence is not None
 
 
 async def test_an_argument_that_was_another(tmp_path: Path) -> None:

@@ -13,8 +13,8 @@ from langgraph.prebuilt.tool_node import ToolCallRequest
 from langgraph.runtime import Runtime
 from langgraph.types import Command
 
+from actors.lead.loop.attempt import Attempt, Candidate
 from actors.lead.loop.breakpoints import Breakpoints
-from actors.lead.loop.turn import Candidate, Turn
 from actors.lead.messages.convert import MessageCache
 from actors.lead.model.failures import Breaker
 from actors.lead.setup.options import options
@@ -102,13 +102,13 @@ def turn(
     call: Callable[..., Awaitable[Any]] = nobody,
     context: Json | None = None,
     config: Json | None = None,
-) -> Turn:
+) -> Attempt:
     """`messages` and `values`: the thread's. `context`: the run's options. `config`: sections of the configuration."""
     request = RunRequested(context=context or {}, input={"messages": []})
     patched = StatePatched(values={**(values or {}), "messages": list(messages)})
     started = RunStarted(attempt=1, worker="w", lease=1, model="m")
     state = fold(log_of(ThreadCreated(user="u"), patched, (request, RUN), (started, RUN)))
-    return Turn(
+    return Attempt(
         journal=Kept(state),
         call=call,
         config=configuration.parse(msgspec.json.encode(config or {}).decode()),
@@ -124,10 +124,10 @@ class Asked:
     """The handler of a model call: keeps what it was sent, and answers with `answers` in turn."""
 
     def __init__(self, *answers: AIMessage) -> None:
-        self.requests: list[ModelRequest[Turn]] = []
+        self.requests: list[ModelRequest[Attempt]] = []
         self._answers = list(answers) or [AIMessage("ok", id="a")]
 
-    async def __call__(self, request: ModelRequest[Turn]) -> ModelResponse[Any]:
+    async def __call__(self, request: ModelRequest[Attempt]) -> ModelResponse[Any]:
         self.requests.append(request)
         answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
         return ModelResponse(result=[answer])
@@ -138,10 +138,15 @@ class Asked:
 
 
 async def model_call(
-    policy: AgentMiddleware[Any, Turn, Any], on: Turn, handler: Asked, *, tools: Sequence[Any] = (), prompt: str = "p"
+    policy: AgentMiddleware[Any, Attempt, Any],
+    on: Attempt,
+    handler: Asked,
+    *,
+    tools: Sequence[Any] = (),
+    prompt: str = "p",
 ) -> AIMessage:
     """Put one model call through a policy, on the conversation of the turn: its answer."""
-    request: ModelRequest[Turn] = ModelRequest(
+    request: ModelRequest[Attempt] = ModelRequest(
         model=on.candidates[0].model,
         messages=on.conversation(),  # type: ignore[arg-type]
         system_message=SystemMessage(prompt),
@@ -157,8 +162,8 @@ async def model_call(
 
 
 async def tool_call(
-    policy: AgentMiddleware[Any, Turn, Any],
-    on: Turn,
+    policy: AgentMiddleware[Any, Attempt, Any],
+    on: Attempt,
     name: str,
     args: Json | None = None,
     *,

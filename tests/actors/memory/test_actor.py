@@ -25,6 +25,7 @@ from core.memory.facts import (
     FactRemembered,
     FactReplaced,
     Memory,
+    MemoryCleared,
     MemoryExtracted,
     MemoryFailed,
     MemoryKept,
@@ -48,7 +49,7 @@ def fact(content: str, confidence: float = 0.9, **more: Any) -> dict[str, Any]:
 
 
 def answers(models: ModelServer, *texts: Any, name: str = "mem") -> None:
-    """What the model says of the next conversations; a text may name the next with `step-<n>`."""
+    """Sets the answers about the next conversations; a text may name the next with `step-<n>`."""
     turns = tuple(Turn(text=text if isinstance(text, str) else json.dumps(text)) for text in texts)
     models.scripts[name] = Script(turns, count="marker")
 
@@ -93,8 +94,8 @@ async def test_from_a_conversation_to_a_fact(tmp_path: Path) -> None:
         assert memory.summaries["workContext"].text == "Keeps animals"
         assert memory.upto(thread) == run.ended_seq
         [request] = [r for r in models.requests if r.model == "mem"]
-        asked = request.body["messages"][1]["content"]
-        assert "[1] User: I keep otters\nAssistant: Noted." in asked
+        prompt = request.body["messages"][1]["content"]
+        assert "[1] User: I keep otters\nAssistant: Noted." in prompt
         # The same timer again reads nothing: there is nothing new.
         await client.system.queue.wake_at(datetime.now(UTC), "memory", Aggregate("thread", thread), key=KEY)
         answers(models, {"newFacts": [fact("Keeps bees")]})
@@ -129,7 +130,8 @@ async def test_a_contradiction_replaces_and_a_repetition_reinforces(tmp_path: Pa
 
 async def test_users_and_agents_have_memories_of_their_own(tmp_path: Path) -> None:
     async with place(tmp_path) as (client, models):
-        await Rosters(client.system.log, actor="test").create("ada", Definition("nurse"))
+        rosters = Rosters(client.system.log, actor="test")
+        await rosters.create("ada", Definition("nurse"))
         answers(models, {"newFacts": [fact("Is tired")]})
         thread, own = await client.thread("t1"), await client.thread("t2")
         await client.said(thread, "I am tired", "m", context={"agent_name": "Nurse"})
@@ -139,6 +141,9 @@ async def test_users_and_agents_have_memories_of_their_own(tmp_path: Path) -> No
         of_default = await until(client, None, extracted())
         assert (contents(of_nurse), contents(of_default)) == (["Is tired"], ["Keeps bees"])
         assert await client.system.log.tip(Aggregate(KIND, "bob")) == 0
+        await rosters.remove("ada", "nurse")
+        assert (await until(client, "nurse", lambda record: isinstance(record.event, MemoryCleared))).empty
+        assert contents(await aggregates(client.system.log).load("ada")) == ["Keeps bees"]
 
 
 async def test_no_usable_answer_is_a_failure_with_another_attempt(tmp_path: Path) -> None:
@@ -156,9 +161,9 @@ async def test_no_usable_answer_is_a_failure_with_another_attempt(tmp_path: Path
         memory = await until(client, None, extracted())
         assert contents(memory) == ["Keeps otters"]
         assert memory.failed == {}
-        asked = [r for r in models.requests if r.model == "mem"][-1].body["messages"][1]["content"]
-        assert "[1] User: I keep otters" in asked
-        assert "[2] User: Otters, I said" in asked
+        prompt = [r for r in models.requests if r.model == "mem"][-1].body["messages"][1]["content"]
+        assert "[1] User: I keep otters" in prompt
+        assert "[2] User: Otters, I said" in prompt
 
 
 async def test_another_model_stands_in(tmp_path: Path) -> None:
@@ -167,7 +172,7 @@ async def test_another_model_stands_in(tmp_path: Path) -> None:
         "mem": [Turn(error=Failure(status=400))],
         "other": [Turn(text=json.dumps({"newFacts": [fact("Keeps otters")]}))],
     }
-    sections = {"memory": {"debounce_seconds": 1}, "model_roles": {"memory": ["mem", "other"]}}
+    sections: dict[str, Any] = {"memory": {"debounce_seconds": 1}, "model_roles": {"memory": ["mem", "other"]}}
     async with site(tmp_path, scripts, others=[actor], **sections) as (client, _):
         await client.said(await client.thread(), "I keep otters", "m")
         memory = await until(client, None, extracted())
@@ -196,17 +201,17 @@ async def test_tools_of_the_memory(tmp_path: Path) -> None:
             await client.thread("t2"),
             await client.thread("t3", user="bob"),
         )
-        said = await result(thread, content="Keeps otters", keywords=["animals"])
+        answer = await result(thread, content="Keeps otters", keywords=["animals"])
         memory = await aggregates(client.system.log).load("ada")
         [known] = memory.facts.values()
-        assert said == f"Remembered as {known.id}."
+        assert answer == f"Remembered as {known.id}."
         assert (known.content, known.source, known.keywords, known.confidence) == (
             "Keeps otters",
             "t1",
             ["animals"],
             0.95,
         )
-        assert await result(thread, content="keeps OTTERS") == said
+        assert await result(thread, content="keeps OTTERS") == answer
         assert await result(thread, query="animal") == f"- {known.id} [context | 0.95] Keeps otters"
         for other in (await result(nurse, "nurse", query="otters animals"), await result(bobs, query="otters animals")):
             assert other == "Nothing is remembered about that."

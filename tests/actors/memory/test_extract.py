@@ -1,4 +1,4 @@
-"""What is taken of a model's answer about a conversation, and what becomes of it."""
+"""The usable part of a model's answer about a conversation, and its events."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ def test_fences_and_thoughts_are_tolerated(wrap: str) -> None:
     ],
 )
 def test_confidence(raw: str, confidence: float) -> None:
-    [found] = taken(f'{{"newFacts": [{{"content": "x", "confidence": {raw}}}]}}').new
-    assert found.confidence == confidence
+    [new_fact] = taken(f'{{"newFacts": [{{"content": "x", "confidence": {raw}}}]}}').new
+    assert new_fact.confidence == confidence
 
 
 def test_parts_that_are_not_as_asked_for_are_left_out() -> None:
@@ -76,12 +76,12 @@ def test_parts_that_are_not_as_asked_for_are_left_out() -> None:
         "turn": 99,
         "confidence": 1,
     }
-    found = taken(
+    usable = taken(
         answer(
             newFacts=[*odd, good], factsToRemove=["fact_1", "fact_2", 5, "fact_1"], user=5, history={"recentMonths": 5}
         )
     )
-    assert found == Extraction({}, [New("Keeps bees", "context", 1, None, ["a"], AGAIN)], ["fact_1"])
+    assert usable == Extraction({}, [New("Keeps bees", "context", 1, None, ["a"], AGAIN)], ["fact_1"])
 
 
 def test_summaries() -> None:
@@ -152,9 +152,9 @@ def test_verdicts_name_only_what_was_offered(text: str, verdict: Verdict) -> Non
 def decided(memory: Memory, *found: New, verdict: Verdict | None = None, **more: Any) -> list[Any]:
     result = Extraction({}, list(found), more.pop("removed", ()))
     reading = Reading("t1", 10, result, {0: verdict} if verdict else {}, "m", {})
-    *made, last = events(memory, reading, Settings(**more), AT)
+    *changes, last = events(memory, reading, Settings(**more), AT)
     assert last == MemoryExtracted(thread="t1", upto=10, model="m")
-    return made
+    return changes
 
 
 KNOWN = Memory(facts={"fact_1": OTTERS})

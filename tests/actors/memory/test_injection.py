@@ -1,4 +1,4 @@
-"""What agents are told of a memory: chosen once, the same at each later call, gone when it is forgotten."""
+"""The injected part of a memory: chosen once, the same at each later call, gone when it is forgotten."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from actors import compose
 from core.events import Aggregate, Event
 from core.memory.facts import (
     KIND,
@@ -82,6 +83,9 @@ async def test_what_is_told_is_recorded_by_references(tmp_path: Path) -> None:
         await client.said(thread, "And bees again?", "m")
         assert reminders(models) == [first, added]
         assert (await refs(client, thread))[1:] == [["fact_2.0"]]
+        options = compose.Options(tmp_path, tmp_path / "config.yaml")
+        report = await compose.replay(client.system, thread, None, options)
+        assert (report.divergence, report.runs) == (None, 3)
 
 
 async def test_a_forgotten_fact_is_gone_from_conversations_and_from_the_disk(tmp_path: Path) -> None:
@@ -103,10 +107,10 @@ async def test_a_forgotten_fact_is_gone_from_conversations_and_from_the_disk(tmp
         assert await _holding(tmp_path, marker), "the search finds what is there"
         await memories.decide("ada", lambda memory: forgotten(memory, "fact_1"))
         await client.said(thread, "Hello again", "m")
-        [told] = reminders(models)
-        assert marker not in told
-        assert "- [forgotten]\n" in told
-        assert "Keeps bees" in told
+        [reminder] = reminders(models)
+        assert marker not in reminder
+        assert "- [forgotten]\n" in reminder
+        assert "Keeps bees" in reminder
         await client.system.views.current()
         assert await _holding(tmp_path, marker) == []
         left = [record async for record in client.system.log.read(Aggregate(KIND, "ada"))]

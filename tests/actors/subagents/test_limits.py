@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from actors.lead.actor import Lead
 from core.config import load as configuration
 from core.errors import Invalid
 from core.events import Message, SubagentCompleted, SubagentStarted
@@ -283,3 +284,35 @@ async def test_a_thread_takes_its_subagents_with_it(tmp_path: Path, way: str) ->
         assert await system.threads.erase(thread, before=last.seq)
         left = [r async for r in system.log.between(0, await system.log.last()) if r.aggregate.kind == SUBAGENT]
     assert [record.type for record in left] == ["thread.erased"] * 2
+
+
+@pytest.mark.parametrize("why", ["a person", "its deadline"])
+async def test_subagents_of_subagents_stop_with_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, why: str
+) -> None:
+    """The caller's run also stops them when it fails: here, at the deadline of an attempt."""
+    role = {"description": "d", "system_prompt": "p", "model": "outer"}
+    scripts: dict[str, Any] = {
+        "lead": [Turn(tool_calls=(task(name="outer"),))],
+        "outer": [Turn(tool_calls=(task(),))],
+        "sub": [Turn(text="One.", gate="g")],
+    }
+    settings = {**OWN, "max_depth": 2, "custom_agents": {"outer": role}}
+    if why == "its deadline":
+        monkeypatch.setattr(Lead, "run_seconds", 3.0)
+    async with site(tmp_path, scripts, subagents=settings) as (client, models):
+        system, thread = client.system, await client.thread()
+        run_id = await client.ask(thread, "Go on.", context=ON)
+        await models.reached("g")
+        if why == "a person":
+            await system.intake.cancel(thread, run_id)
+        run = await client.ended(thread, run_id)
+        [outer] = [await system.subagents.threads.load(name) for name in run.subagents]
+        [inner] = [await system.subagents.threads.load(name) for run in outer.runs.values() for name in run.subagents]
+        [completed] = await events(client, SubagentCompleted)
+        [result] = results((await client.state(thread)).messages)
+        await client.idle()
+    assert run.status == ("interrupted" if why == "a person" else "error")
+    assert (ended(outer), ended(inner), completed.status) == (["interrupted"], ["interrupted"], "cancelled")
+    assert result["content"] == "Task cancelled by user."
+    assert results(outer.messages)[0]["content"] == "Task cancelled by user."

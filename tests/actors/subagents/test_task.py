@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from channels.terminal.log import records_of
+from core.errors import Invalid
 from core.events import SubagentCompleted, SubagentProgressed, SubagentStarted
 from core.thread.usage import of_run
 from tests.support.model_server import ToolCall, Turn
@@ -40,6 +42,10 @@ async def test_a_subagent_does_the_work(tmp_path: Path) -> None:
         state = await client.state(thread)
         subagent = await client.system.subagents.threads.load(started.subagent)
         await client.idle()
+        log = client.system.log
+        assert len(await records_of(log, f"subagent/{started.subagent}")) == 8
+        with pytest.raises(Invalid):
+            await records_of(log, "subagent/../t1")
     assert [m["content"] for m in messages if m["type"] != "tool"] == ["Go on.", "I delegate.", "It says one."]
     [result] = [m for m in messages if m["type"] == "tool"]
     assert result["content"] == "Task Succeeded. Result: One."

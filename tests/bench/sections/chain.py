@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 from langchain.agents import create_agent
 
+from actors.lead.loop.attempt import Attempt, Candidate
 from actors.lead.loop.chain import middlewares
 from actors.lead.loop.graph import Graph
-from actors.lead.loop.turn import Candidate, Turn
 from core.events import Json, Message
 from tests.actors.lead import chains
 from tests.actors.lead.fakes import Instant
@@ -47,9 +47,9 @@ async def _measured(calls: int) -> tuple[float, float, float]:
     first.candidates = [Candidate("m", model, first.candidates[0].breaker)]
     every = chains.everything(first.config)
     agents = [
-        create_agent(model, system_prompt="p", middleware=middlewares(every), context_schema=Turn),
-        create_agent(model, system_prompt="p", middleware=middlewares([every[0], every[-1]]), context_schema=Turn),
-        create_agent(model, system_prompt="p", context_schema=Turn),
+        create_agent(model, system_prompt="p", middleware=middlewares(every), context_schema=Attempt),
+        create_agent(model, system_prompt="p", middleware=middlewares([every[0], every[-1]]), context_schema=Attempt),
+        create_agent(model, system_prompt="p", context_schema=Attempt),
     ]
     found: list[list[float]] = [[], [], []]
     for _ in range(_ROUNDS + 1):  # alternating, and the first round warms up
@@ -59,7 +59,7 @@ async def _measured(calls: int) -> tuple[float, float, float]:
     return ours, alone, bare
 
 
-async def _cpu_ms(graph: Graph, first: Turn, calls: int) -> float:
+async def _cpu_ms(graph: Graph, first: Attempt, calls: int) -> float:
     """Of one call."""
     state = first.journal.state
     started = time.process_time()

@@ -7,10 +7,12 @@ import json
 import os
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from langchain.agents import create_agent
+from langchain_core.messages import HumanMessage
 from langchain_openai import ChatOpenAI
 from pydantic import SecretStr
 
@@ -23,8 +25,8 @@ from tests.support.workers import Client, worker
 
 _TOKENS = 50
 _CALLS = 3
-_RUNS = 40
-_ROUNDS = 5
+_RUNS = 20
+_ROUNDS = 4
 _LIMIT = 2.5
 _ARGUMENTS = {
     "task": {"description": "d", "prompt": "Go on.", "subagent_type": "general-purpose"},
@@ -61,7 +63,8 @@ async def _measured(runs: int) -> tuple[list[float], list[float]]:
             url = (await models.stdout.readline()).decode().strip()
             return await _alternating(home, url, models.pid, runs)
         finally:
-            models.terminate()
+            with suppress(ProcessLookupError):
+                models.terminate()
             await models.wait()
 
 
@@ -99,7 +102,7 @@ def _tools(url: str) -> list[Tool]:
     @tool(effect="pure")
     async def nested(ctx: ToolContext, prompt: str) -> str:
         """Ask another agent."""
-        answer = await agent.ainvoke({"messages": [("human", prompt)]})
+        answer = await agent.ainvoke({"messages": [HumanMessage(prompt)]})
         return str(answer["messages"][-1].content)
 
     @tool(effect="pure")

@@ -44,6 +44,7 @@ from core.thread.previews import Preview, Progress, RunPreview
 from core.thread.state import ThreadState
 from tests.channels.http.conftest import Api, Worker
 from tests.channels.http.story import RUN, THREAD, Story, ai, answer, call, human, requested, started, tools_story
+from tests.channels.http.test_subgraphs import delegating
 
 EVENTS: TypeAdapter[AgUiEvent] = TypeAdapter(AgUiEvent)
 ENDS = {
@@ -171,6 +172,13 @@ def test_the_progress_of_a_tool() -> None:
     assert [event.value["text"] for event in events if event.type.value == "CUSTOM"] == ["half"]
     snapshots = [event.snapshot for event in events if isinstance(event, StateSnapshotEvent)]
     assert snapshots == [{}, {"title": "T"}, {"title": "T"}]
+
+
+def test_subagents() -> None:
+    told = [event for event in events_of(delegating()) if event.type.value == "CUSTOM"]
+    assert [event.name.removeprefix("task_") + event.value["task_id"] for event in told] == [
+        *("startedc1", "startedc2", "runningc1", "runningc2", "failedc2", "runningc1", "completedc1"),
+    ]
 
 
 @pytest.mark.parametrize("end", [RunCancelled(), RunRolledBack()])

@@ -25,7 +25,7 @@ EMPTY = {
     "history": dict.fromkeys(("recentMonths", "earlierContext", "longTermBackground"), SUMMARY),
     "facts": [],
 }
-THEIRS = {
+THEIRS: dict[str, Any] = {
     "version": "1.0",
     "lastUpdated": "2026-05-01T10:00:00Z",
     "user": {"workContext": {"summary": "Runs a bakery", "updatedAt": "2026-05-01T10:00:00Z"}, "personalContext": None},
@@ -53,8 +53,8 @@ async def contents(api: Api, query: str = "") -> list[str]:
 
 async def test_a_memory_begins_empty(api: Api) -> None:
     for method, path in (("GET", ""), ("POST", "/reload"), ("GET", "/export"), ("DELETE", "")):
-        found = await api.ask(method, f"/memory{path}")
-        assert {**found, "lastUpdated": ""} == EMPTY
+        answer = await api.ask(method, f"/memory{path}")
+        assert {**answer, "lastUpdated": ""} == EMPTY
 
 
 async def test_facts_of_a_person(api: Api) -> None:
@@ -145,8 +145,8 @@ async def test_settings_and_status(api: Api) -> None:
         "manager_class": "deermem",
         "backend_config": {},
     }
-    found = await api.ask("GET", "/memory/status")
-    assert found == {"config": settings, "data": EMPTY, "former": {}, "failed": {}}
+    answer = await api.ask("GET", "/memory/status")
+    assert answer == {"config": settings, "data": EMPTY, "former": {}, "failed": {}}
 
 
 async def test_why_something_is_thought(api: Api, system: System, worker: Worker) -> None:

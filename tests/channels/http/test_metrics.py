@@ -12,6 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from channels.http import exposition, metrics
 from channels.http.live import LIVE, Live, Services
+from core.actor import Actor
 from core.config.redaction import redactor
 from core.config.settings import Metrics
 from core.events import FileUploaded, RunRequested, ToolCompleted, thread
@@ -138,6 +139,22 @@ async def test_counts_from_the_start_if_it_runs_with_the_application(services: S
         assert await eventually(counted)
     finally:
         await runner.cleanup()
+
+
+class Noted(Actor[FileUploaded]):
+    name = "noted"
+
+
+async def test_the_work_of_actors(system: System, url: str) -> None:
+    work = system.vitals.watch(Noted(), 4, lambda: 0)
+    with work.measured():
+        assert values(await scrape(url), "sika_actor_in_flight") == {"noted": 1}
+    work.fail("no")
+    told = await scrape(url)
+    for name, value in (("in_flight", 0), ("handled", 1), ("failed", 1), ("restarts", 0)):
+        assert values(told, f"sika_actor_{name}") == {"noted": value}
+    assert values(told, "sika_actor_lag_events") == {"noted": system.log.position}
+    assert values(told, "sika_actor_duration_seconds").keys() == {"noted 0.5", "noted 0.95"}
 
 
 async def test_parts_that_do_not_answer_are_left_out(

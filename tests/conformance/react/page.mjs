@@ -105,6 +105,19 @@ test("tools", async (lab) => {
   page.check();
 });
 
+test("subagents", async (lab) => {
+  const page = await new Page(lab).ready();
+  const config = { configurable: { model_name: "delegates", subagent_enabled: true } };
+  await page.submit("Go", "delegates", { config });
+  const done = "Task Succeeded. Result: All is well.";
+  await page.shows("Go", "I delegate.", done, done, "Both are back.");
+  const cards = () => [...page.now.subagents.values()];
+  await until(() => cards().length === 2 && cards().every(({ status }) => status === "complete"), "the cards");
+  assert.deepEqual(cards().map(({ name }) => name), ["general-purpose", "general-purpose"]);
+  assert.deepEqual(cards().map(({ id, namespace }) => namespace[0] === `tools:${id}`), [true, true]);
+  page.check();
+});
+
 test("a question", async (lab) => {
   const page = await new Page(lab).ready();
   await page.submit("Hi", "asks");

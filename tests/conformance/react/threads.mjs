@@ -74,6 +74,29 @@ test("tools and reasoning", async (lab) => {
   await thinking.close();
 });
 
+test("subagents", async (lab) => {
+  const stream = open(lab);
+  const subagents = [];
+  const listen = async (texts, messages) => {
+    for await (const { text } of messages) texts.push(await text);
+  };
+  (async () => {
+    for await (const { name, messages } of stream.subagents) {
+      const texts = [];
+      subagents.push({ name, texts });
+      listen(texts, messages);
+    }
+  })();
+  const configurable = { model_name: "delegates", subagent_enabled: true };
+  await stream.run.start({ input: lab.input("Go"), config: { configurable } });
+  await stream.output;
+  await until(() => subagents.length === 2 && subagents.every(({ texts }) => texts.length === 3), "all was heard");
+  for (const { name, texts } of subagents) {
+    assert.deepEqual([name, ...texts], ["general-purpose", "I take a note.", "noted a", "All is well."]);
+  }
+  await stream.close();
+});
+
 test("runs one after another on one stream", async (lab) => {
   const stream = open(lab);
   await stream.run.start(asked(lab, "gated"));

@@ -1,4 +1,4 @@
-"""What a memory reads of a thread."""
+"""The part of a thread that a memory reads."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HIDDEN = {**human("x", "hidden"), "additional_kwargs": {"hide_from_ui": True}}
 
 
 def run(
-    name: str, *messages: dict[str, object], said: str = "Yes.", end: Event | None = None
+    name: str, *messages: dict[str, object], answer: str = "Yes.", end: Event | None = None
 ) -> list[tuple[Event, str]]:
     events = [
         RunRequested(input={"messages": list(messages)}),
@@ -29,7 +29,7 @@ def run(
         ToolCompleted(
             call_id="c", message={"type": "tool", "id": f"r-{name}", "tool_call_id": "c", "content": "secret"}
         ),
-        ModelCompleted(message=ai(f"ai-{name}", said)),
+        ModelCompleted(message=ai(f"ai-{name}", answer)),
         end or RunCompleted(),
     ]
     return [(event, name) for event in events]
@@ -40,19 +40,19 @@ def read(state: ThreadState, after: int = 0) -> Part | None:
 
 
 def lines(state: ThreadState, after: int = 0) -> list[str]:
-    found = read(state, after)
-    return [f"{u.speaker} {u.text}" for u in found.utterances] if found else []
+    unread = read(state, after)
+    return [f"{u.speaker} {u.text}" for u in unread.utterances] if unread else []
 
 
 def test_what_people_and_the_agent_say() -> None:
     state = fold(log_of(*run("r1", human("h1", "I keep otters"), HIDDEN)))
-    found = read(state)
-    assert found is not None
-    assert found.complete
+    unread = read(state)
+    assert unread is not None
+    assert unread.complete
     assert lines(state) == ["User I keep otters", "Assistant Yes."]
-    assert (found.utterances[0].message, found.utterances[0].run, found.utterances[0].event) == ("h1", "r1", 20)
-    assert found.upto == 60
-    assert read(state, found.upto) is None
+    assert (unread.utterances[0].message, unread.utterances[0].run, unread.utterances[0].event) == ("h1", "r1", 20)
+    assert unread.upto == 60
+    assert read(state, unread.upto) is None
 
 
 def test_a_client_that_sends_the_conversation_again() -> None:
@@ -72,7 +72,7 @@ def test_uploads_are_left_out_with_the_answers_to_them() -> None:
     block = "<uploaded_files>\nx\n</uploaded_files>\n\n"
     extra = {"additional_kwargs": {UPLOADS_BLOCK: len(block)}}
     only, more = {**human("h1", block), **extra}, {**human("h2", f"{block}Read it"), **extra}
-    state = fold(log_of(*run("r1", only, said="A file."), *run("r2", more)))
+    state = fold(log_of(*run("r1", only, answer="A file."), *run("r2", more)))
     assert lines(state) == ["User Read it", "Assistant Yes."]
     listed = {
         **human("h", ""),
@@ -83,7 +83,7 @@ def test_uploads_are_left_out_with_the_answers_to_them() -> None:
 
 
 def test_one_alone_is_no_conversation() -> None:
-    state = fold(log_of(*run("r1", human("h1", "one"), said="")))
-    found = read(state)
-    assert found is not None
-    assert not found.complete
+    state = fold(log_of(*run("r1", human("h1", "one"), answer="")))
+    unread = read(state)
+    assert unread is not None
+    assert not unread.complete

@@ -1,4 +1,4 @@
-"""What events make of a memory: the fold, its laws, and what is decided on it."""
+"""The fold of a memory, its laws, and decisions on it."""
 
 from __future__ import annotations
 
@@ -118,8 +118,8 @@ def test_former_versions_stay_for_replays() -> None:
         SummaryWritten(section="topOfMind", text="a"),
         SummaryWritten(section="topOfMind", text="b"),
     )
-    told = {ref: memory.text(ref) for ref in ("fact_1.0", "fact_2.0", "fact_2.1", "fact_3.0", "fact_3.1", "fact_9.0")}
-    assert told == {
+    texts = {ref: memory.text(ref) for ref in ("fact_1.0", "fact_2.0", "fact_2.1", "fact_3.0", "fact_3.1", "fact_9.0")}
+    assert texts == {
         "fact_1.0": "[context | 0.50] Keeps otters",
         "fact_2.0": "[context | 0.50] Keeps bees",
         "fact_2.1": "[context | 0.90] Keeps bees",

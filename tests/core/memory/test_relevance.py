@@ -28,10 +28,10 @@ async def recall(order: Order, budget: int = BUDGET, *, keywords: bool = True) -
         memory, searches = Memory(facts={fact.id: fact for fact in known}), Searches()
         by_text = {fact.content: fact.ref for fact in known}
         for language, kind, question, needed in questions():
-            found = await searches.relevant("m", memory, question)
-            told = chosen(memory, found, (), budget, order)
+            hits_of = await searches.relevant("m", memory, question)
+            refs = chosen(memory, hits_of, (), budget, order)
             for key in (None, language, kind, (language, kind)):
-                hits[key].append(by_text[needed] in told)
+                hits[key].append(by_text[needed] in refs)
     return {key: sum(values) / len(values) for key, values in hits.items()}
 
 

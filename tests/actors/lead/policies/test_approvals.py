@@ -8,7 +8,7 @@ import pytest
 from langchain_core.messages import ToolMessage
 from langgraph.errors import GraphInterrupt
 
-from actors.lead.loop.turn import Turn
+from actors.lead.loop.attempt import Attempt
 from actors.lead.policies.approvals import Approvals, applies
 from core.config.settings import ApprovalRule
 from core.events import (
@@ -44,7 +44,7 @@ def rule(**more: Any) -> ApprovalRule:
     return ApprovalRule(tool=more.pop("tool", "bash"), **more)
 
 
-def on(*events: tuple[Event, str | None] | Event) -> Turn:
+def on(*events: tuple[Event, str | None] | Event) -> Attempt:
     """A turn after these: the last run is the one that is worked on."""
     attempt = turn()
     attempt.journal = Kept(
@@ -53,12 +53,12 @@ def on(*events: tuple[Event, str | None] | Event) -> Turn:
     return attempt
 
 
-def facts(of: Turn) -> list[Event]:
+def facts(of: Attempt) -> list[Event]:
     assert isinstance(of.journal, Kept)
     return of.journal.events
 
 
-async def parked(policy: Approvals = POLICY, call_id: str = "c1", args: Json = ARGS) -> Turn:
+async def parked(policy: Approvals = POLICY, call_id: str = "c1", args: Json = ARGS) -> Attempt:
     """A turn whose call waits now."""
     attempt = on(*((event, RUN) for event in ASKED_FOR))
     with pytest.raises(GraphInterrupt):
@@ -73,7 +73,7 @@ def story(*facts: Event, questions: list[Interrupt], answer: Any, context: Json 
     return [*((event, "r0") for event in paused), (request, RUN), (RunStarted(attempt=1, worker="w", lease=1), RUN)]
 
 
-async def answered(answer: Any, policy: Approvals = POLICY, **more: Any) -> Turn:
+async def answered(answer: Any, policy: Approvals = POLICY, **more: Any) -> Attempt:
     """A turn that goes on with an answer to the call that waits."""
     before = await parked(policy)
     return on(*story(*facts(before), questions=before.questions, answer=answer, **more))
@@ -272,7 +272,7 @@ async def test_the_tools_own_questions_get_their_own_answers() -> None:
     assert facts(attempt) == []
 
 
-async def resolution(of: Turn) -> Event:
+async def resolution(of: Attempt) -> Event:
     await tool_call(POLICY, of, "bash", ARGS)
     return facts(of)[-1]
 

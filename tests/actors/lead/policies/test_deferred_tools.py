@@ -12,7 +12,7 @@ from langchain_core.messages import ToolMessage
 from langchain_core.tools import BaseTool, StructuredTool
 from langgraph.types import Command
 
-from actors.lead.loop.turn import Turn
+from actors.lead.loop.attempt import Attempt
 from actors.lead.policies.deferred_tools import Deferred, DeferredTools, block, matching
 from core.events import Json, Message, ModelCompleted, ToolCompleted
 from tests.actors.lead.turns import Asked, model_call, tool_call, turn
@@ -42,7 +42,7 @@ def promoted(policy: DeferredTools, *names: str, catalog_hash: str = "") -> Json
     return {"promoted": {"catalog_hash": catalog_hash or policy.catalog_hash, "names": list(names)}}
 
 
-async def shown(policy: DeferredTools, on: Turn, tools: list[Any]) -> list[str]:
+async def shown(policy: DeferredTools, on: Attempt, tools: list[Any]) -> list[str]:
     handler = Asked()
     await model_call(policy, on, handler, tools=tools)
     return [tool["type"] if isinstance(tool, dict) else tool.name for tool in handler.requests[-1].tools]

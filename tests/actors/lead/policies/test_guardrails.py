@@ -13,8 +13,8 @@ from langchain_core.messages import ToolMessage
 from langgraph.errors import GraphInterrupt
 from langgraph.types import Command
 
+from actors.lead.loop.attempt import Attempt
 from actors.lead.loop.ported import Ported
-from actors.lead.loop.turn import Turn
 from actors.lead.policies import guardrails as policy
 from actors.lead.policies.guardrails import Guardrails
 from core.config import settings
@@ -70,7 +70,7 @@ def made(provider: Any, *, fail_closed: bool = True, passport: str | None = None
     return Ported(Guardrails(config, cast(Provider, provider)))
 
 
-async def denied(provider: Any, on: Turn, name: str = "bash", **options: Any) -> tuple[str, str]:
+async def denied(provider: Any, on: Attempt, name: str = "bash", **options: Any) -> tuple[str, str]:
     """The text of the refusal of a call, and of the decision; the call was not made."""
     result, calls = await tool_call(made(provider, **options), on, name, {"command": "ls"})
     assert calls == []
@@ -90,6 +90,13 @@ async def test_what_a_provider_is_asked() -> None:
     assert (request.thread_id, request.run_id, request.user_id, request.tool_call_id) == ("t", "r", "u", "c1")
     assert request.user_role is None
     assert datetime.fromisoformat(request.timestamp).utcoffset() == timedelta(0)
+
+
+async def test_a_provider_is_asked_about_subagents() -> None:
+    provider, on = Says(YES), turn()
+    on.of_thread = "root"
+    await tool_call(made(provider), on, "bash", {"command": "ls"})
+    assert (provider.asked[0].is_subagent, provider.asked[0].thread_id) == (True, "root")
 
 
 async def test_what_is_allowed_is_not_touched() -> None:

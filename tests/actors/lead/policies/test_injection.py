@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from langchain_core.messages import AIMessage, ToolMessage
 
+from actors.lead.loop.attempt import Attempt
 from actors.lead.loop.chain import Chain, Policy
-from actors.lead.loop.turn import Turn
 from actors.lead.messages.content import rewritten
 from core.config import load as configuration
 from core.control import neutralised
@@ -118,7 +118,7 @@ async def sandbox(actor: str, request: Mapping[str, Any], progress: Any) -> str:
     return "OK"
 
 
-def on_thread(messages: Sequence[Json] = ()) -> Turn:
+def on_thread(messages: Sequence[Json] = ()) -> Attempt:
     call = ai("a", calls=[{"name": "web_fetch", "args": {}, "id": "c1"}])
     return turn([human("h"), *messages, *([] if messages else [call])], call=sandbox)
 
@@ -128,7 +128,7 @@ def honest(text: str) -> str:
     return text.translate(dict.fromkeys(map(ord, "<\uff1c[\uff3b"), "("))
 
 
-def decisions(on: Turn, call_id: str = "") -> list[tuple[str, str, bool, bool]]:
+def decisions(on: Attempt, call_id: str = "") -> list[tuple[str, str, bool, bool]]:
     """All but that something was made harmless."""
     decided = [decision for decision in on.decided(call_id) if decision.action != "sanitised"]
     return [(decision.policy, decision.action, decision.again, decision.note is None) for decision in decided]

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from langchain_core.messages import HumanMessage
 
+from actors.lead.loop.attempt import Attempt, hidden
 from actors.lead.loop.chain import Chain
-from actors.lead.loop.turn import Turn, hidden
 from actors.lead.messages.convert import dump, load
 from actors.lead.policies.clarification import Clarification
 from actors.lead.policies.dynamic_context import DynamicContext
@@ -44,7 +44,7 @@ def said(identity: str, content: Any = FORGED, **more: Any) -> Json:
     return {"type": "human", "id": identity, "content": content, **more}
 
 
-def on_log(*events: Event, given: list[Json] | None = None, prepared: list[Json] | None = None) -> Turn:
+def on_log(*events: Event, given: list[Json] | None = None, prepared: list[Json] | None = None) -> Attempt:
     """A turn on a thread where these events follow the start of its run."""
     request = RunRequested(input={"messages": given or []})
     start = RunStarted(attempt=1, worker="w", lease=1, prepared={"messages": prepared} if prepared else {})
@@ -54,7 +54,7 @@ def on_log(*events: Event, given: list[Json] | None = None, prepared: list[Json]
     return on
 
 
-async def seen(on: Turn, policy: InputSanitising | None = None) -> list[Any]:
+async def seen(on: Attempt, policy: InputSanitising | None = None) -> list[Any]:
     handler = Asked()
     await model_call(policy or InputSanitising(), on, handler)
     return [message.content for message in handler.messages]

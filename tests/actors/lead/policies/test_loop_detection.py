@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage
 
-from actors.lead.loop.turn import Turn
+from actors.lead.loop.attempt import Attempt
 from actors.lead.messages.convert import dump
 from actors.lead.policies.loop_detection import LoopDetection, Step, Verdict, fingerprint, judged
 from core.config.settings import Frequency
@@ -247,14 +247,14 @@ NEXT: list[tuple[Event, str]] = [
 ]
 
 
-def next_run(on: Turn) -> None:
+def next_run(on: Attempt) -> None:
     """The run ends, and the turn is the first one of another."""
     records = [record(on.state.seq + 1 + n, event, run) for n, (event, run) in enumerate(NEXT)]
     journal = cast(Kept, on.journal)
     journal.state, journal.id = fold(records, on.state), "next"
 
 
-async def repeat(on: Turn, times: int, said: AIMessage | None = None) -> list[AIMessage]:
+async def repeat(on: Attempt, times: int, said: AIMessage | None = None) -> list[AIMessage]:
     """The model makes the same call so often; every answer is recorded."""
     answers = []
     for number in range(times):

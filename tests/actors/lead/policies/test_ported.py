@@ -9,8 +9,8 @@ import pytest
 from langchain_core.messages import AIMessage, ToolMessage
 from langgraph.types import Command
 
+from actors.lead.loop.attempt import Attempt
 from actors.lead.loop.ported import PolicyFailed, Ported
-from actors.lead.loop.turn import Turn
 from core.events import Event, Message, ThreadAnnotated, ToolRequested
 from core.policy import End, Policy, Refuse, ToolCall, View
 from tests.actors.lead.turns import Asked, Kept, model_call, tool_call, turn
@@ -51,7 +51,7 @@ class Sees(Policy):
         return value
 
 
-def decided(on: Turn, call_id: str = "") -> list[tuple[str, str, str]]:
+def decided(on: Attempt, call_id: str = "") -> list[tuple[str, str, str]]:
     return [(one.policy, one.action, one.text) for one in on.decided(call_id)]
 
 

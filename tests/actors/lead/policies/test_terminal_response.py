@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 from langchain_core.messages import AIMessage
 
-from actors.lead.loop.turn import Turn, VisibleFailure
+from actors.lead.loop.attempt import Attempt, VisibleFailure
 from actors.lead.messages.convert import dump
 from actors.lead.policies.terminal_response import AGAIN, EXPLANATION, TerminalResponse
 from core.events import ModelCompleted, RunCompleted, RunRequested, RunStarted
@@ -48,7 +48,7 @@ def said(content: Any, **more: Any) -> AIMessage:
     return AIMessage("", id="a").model_copy(update={"content": content, **more})
 
 
-async def answered(on: Turn, message: AIMessage) -> AIMessage:
+async def answered(on: Attempt, message: AIMessage) -> AIMessage:
     """One answer of the run, recorded as the policy leaves it."""
     answer = await model_call(TerminalResponse(), on, Asked(message))
     recorded = {**dump(answer), "id": f"{on.state.seq}", "content": answer.content or ""}

@@ -9,7 +9,7 @@ from langchain.agents import create_agent
 from langchain_core.language_models import FakeListChatModel
 from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
 
-from actors.lead.loop.turn import Turn
+from actors.lead.loop.attempt import Attempt
 from actors.lead.messages.convert import dump
 from actors.lead.policies.todos import Todos, is_final, prompted, todos_of
 from core.events import ContextCompacted, Json, Message, MessageAdded, ModelCompleted, ToolCompleted
@@ -36,7 +36,7 @@ def test_it_costs_no_step() -> None:
     assert [tool.name for tool in Todos().tools] == ["write_todos"]
 
 
-async def prompt_after(policy: Todos, on: Turn) -> Any:
+async def prompt_after(policy: Todos, on: Attempt) -> Any:
     handler = Asked()
     await model_call(policy, on, handler, prompt="Be good.")
     assert handler.requests[-1].system_message is not None
@@ -141,7 +141,7 @@ def test_other_reasons_are_an_end(reason: str | None) -> None:
     assert is_final({"type": "ai", "content": "x", "response_metadata": {"finish_reason": reason}})
 
 
-async def answer(on: Turn, number: int) -> bool:
+async def answer(on: Attempt, number: int) -> bool:
     """One final answer, recorded: whether the run goes on after it."""
     message = await model_call(Todos(), on, Asked(AIMessage("Finished!", id=f"a{number}")))
     decisions = on.decided()
@@ -149,7 +149,7 @@ async def answer(on: Turn, number: int) -> bool:
     return any(decision.again for decision in decisions)
 
 
-async def work(on: Turn, number: int) -> None:
+async def work(on: Attempt, number: int) -> None:
     call = {"name": "ls", "args": {}, "id": f"c{number}"}
     await on.journal.model_completed(
         ModelCompleted(message={"type": "ai", "id": f"w{number}", "content": "", "tool_calls": [call]})

@@ -32,7 +32,7 @@ from core.thread.tokens import Tokens
 from core.thread.usage import APOLOGY
 from core.tools import Effect
 
-ModelHandler = Callable[[ModelRequest["Turn"]], Awaitable[ModelResponse[Any]]]
+ModelHandler = Callable[[ModelRequest["Attempt"]], Awaitable[ModelResponse[Any]]]
 ToolResult = ToolMessage | Command[Any]
 ToolHandler = Callable[[ToolCallRequest], Awaitable[ToolResult]]
 Call = Callable[[str, Mapping[str, Any], Callable[[str], Awaitable[None]]], Awaitable[Any]]
@@ -103,7 +103,7 @@ class Candidate(NamedTuple):
 
 
 @dataclass(slots=True, kw_only=True)
-class Turn:
+class Attempt:
     """One attempt at a run. It does not outlast a crash: read `state`, and record decisions."""
 
     journal: Journal
@@ -245,9 +245,9 @@ def error_result(call: ToolCall, text: str) -> ToolMessage:
     return ToolMessage(f"Error: {text}", tool_call_id=str(call["id"] or ""), name=call["name"], status="error")
 
 
-def message_of(turn: Turn, call_id: str) -> Message | None:
+def message_of(attempt: Attempt, call_id: str) -> Message | None:
     """Returns the newest assistant message if it made the call."""
-    for message in reversed(turn.state.messages):
+    for message in reversed(attempt.state.messages):
         if message["type"] == "ai":
             return message if any(call["id"] == call_id for call in message.get("tool_calls", ())) else None
     return None
