@@ -521,6 +521,7 @@ def _subagent_started(state: ThreadState, record: Record, event: SubagentStarted
         new = Delegation(
             call_id=event.call_id, name=event.name, description=event.description, model=event.model, item=event.item
         )
+        state.size -= 0 if event.item is None else len(record.raw)  # what is kept of items does not grow
         _delegate(state, run, event.subagent, run.subagents.get(event.subagent, new))
 
 
@@ -538,7 +539,7 @@ def _subagent_completed(state: ThreadState, record: Record, event: SubagentCompl
         if known.item is None:
             _delegate(state, run, subagent, msgspec.structs.replace(known, ended=event.status, tokens=tokens))
         else:
-            state.size -= len(record.raw)  # its result is not kept
+            state.size -= len(record.raw)
             changed = copy.copy(run)
             changed.subagents, changed.stalled = _without(run.subagents, subagent), 0
             changed.items = batches.after(run.items, known, event, tokens)

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from core.events import Aggregate, Json, Message, SubagentCompleted
 from core.thread import batches
+from core.thread.past import Delegation
 from core.thread.state import Run, ThreadState
 from core.thread.tokens import Tokens, tokens_of, usage_of
 from core.thread.usage import answer_in, of_subagents, steps_of, summary_in
@@ -73,6 +74,19 @@ def _of_batch(state: ThreadState, run: Run, call_id: str) -> SubagentCompleted:
         error="\n".join(part for part in (error, text) if part) if status != "completed" else None,
         model=run.model,
         usage=usage_of(_used(state, run)),
+    )
+
+
+def of_item(state: ThreadState, subagent: str) -> Delegation:
+    """Returns what became of an attempt at an item of a batch, as its own log has it: the batch forgets those."""
+    run = state.runs.get(subagent)
+    return Delegation(
+        call_id=str(state.metadata["call"]),
+        name=str(state.metadata["name"]),
+        model=run.model if run else None,
+        messages=len(answers(state, subagent)) if run else 0,
+        tokens=_used(state, run) if run else Tokens(),
+        ended="" if run is None or run.open else outcome(state, subagent, "").status,
     )
 
 

@@ -104,7 +104,7 @@ def tokens_of_thread(state: ThreadState, *, but: str = "") -> dict[str, Tokens]:
     """Returns the usage of all runs of a thread and of their subagents, `but` one of these, by model. Rolled-back runs
     are included: they were paid for.
     """
-    delegated = (of_subagents(run, but=but) for run in state.runs.values() if run.subagents or run.items.ended)
+    delegated = (of_subagents(run, but=but) for run in state.runs.values() if run.subagents or run.items.tokens)
     return together(_by_model(state, state.commits), *delegated)
 
 

@@ -22,7 +22,20 @@ from typing import Any
 from tests.bench.laboratory import Laboratory
 from tests.bench.measure import Row
 from tests.bench.processes import ROOT, Broken
-from tests.bench.sections import chain, cold, fanout, giants, growth, long, memory, recall, runs, streams, subagents, threads
+from tests.bench.sections import (
+    chain,
+    cold,
+    fanout,
+    giants,
+    growth,
+    long,
+    memory,
+    recall,
+    runs,
+    streams,
+    subagents,
+    threads,
+)
 
 Section = Callable[[Laboratory], Iterator[Row]]
 

@@ -16,6 +16,7 @@ from core.errors import Invalid, Refused
 from core.events import SubagentCompleted, SubagentProgressed, SubagentStarted
 from core.paths import thread_root
 from core.thread.folder import Folder
+from core.thread.state import fold
 from tests.support.model_server import Failure, Script, ToolCall, Turn
 from tests.support.workers import Client, site
 
@@ -51,7 +52,9 @@ async def test_a_batch(tmp_path: Path) -> None:
         messages = await client.said(await client.thread(), "Go on.", context=ON)
         [started], progressed = await events(client, SubagentStarted), await events(client, SubagentProgressed)
         [completed] = await events(client, SubagentCompleted)
-        batch = await client.system.subagents.threads.load(started.subagent)
+        subagents = client.system.subagents.threads
+        batch = await subagents.load(started.subagent)
+        records = [record async for record in subagents.log.read(subagents.aggregate(started.subagent))]
         await client.idle()
     rows = table(tmp_path)
     assert [row["index"] for row in rows] == list(range(40))
@@ -65,6 +68,7 @@ async def test_a_batch(tmp_path: Path) -> None:
     assert [e.index for e in progressed][-1] == 100
     assert progressed[-1].message["content"] == "40/40 done"
     assert completed.usage["total_tokens"] == sum(row["tokens"] for row in rows) > 0
+    assert fold(records[30:], fold(records[:30])) == fold(records) == batch
     run = batch.runs[started.subagent]
     assert (run.subagents, run.items.done) == ({}, 40)
 
