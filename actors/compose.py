@@ -211,8 +211,8 @@ async def replay(running: System, thread_id: str, until: int | None, options: Op
 
     source, home = ConfigSource(options.config), options.home
     parts = source, Silent(), Toolset(source.current()), running.call, running.log, home
-    own = {"threads": running.threads, "subagents": running.subagents, "batches": LocalBatchFiles(home)}
-    subagents = Subagents(*parts, **own)
+    files = LocalBatchFiles(home)
+    subagents = Subagents(*parts, threads=running.threads, subagents=running.subagents, batches=files)
     return await execute(running.log, thread_id, until, Lead(*parts).execute, subagents.execute)
 
 

@@ -71,7 +71,7 @@ class Batches(Section, frozen=True, kw_only=True):
     """The part of the prompts that may fail; beyond it the batch stops."""
     min_ended: Positive = 20
     """The number of prompts that must have ended before failures can stop the batch."""
-    timeout_seconds: WorkSeconds = 6000
+    timeout_seconds: Annotated[float, msgspec.Meta(gt=0, le=82_800)] = 21_600
     """Seconds after which a batch is stopped. What was done until then stays."""
 
 

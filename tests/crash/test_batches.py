@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,7 @@ CALL = {
     "subagent_type": "general-purpose",
     "prompts": [f"Do step-{n}." for n in range(ITEMS)],
 }
-SCRIPTS = {
+SCRIPTS: dict[str, Script | Sequence[Turn]] = {
     "lead": [Turn(text="I delegate.", tool_calls=(ToolCall("tasks", CALL),)), Turn(text="All is done.")],
     "sub": Script((Turn(text=""), *(Turn(text=f"Did {n}.") for n in range(ITEMS))), count="marker"),
 }

@@ -26,14 +26,11 @@ ON = {"subagent_enabled": True, "model_name": "lead"}
 OWN = {"agents": {"general-purpose": {"model": "sub"}}}
 
 
-def tasks(**arguments: Any) -> list[Turn]:
-    given = {"description": "Count all.", "subagent_type": "general-purpose", **arguments}
-    return [Turn(text="I delegate.", tool_calls=(ToolCall("tasks", given),)), Turn(text="Done.")]
-
-
-def script(turns: Sequence[Turn]) -> Script:
-    """Answers the prompt `step-<n>` with turn n."""
-    return Script((Turn(text="No marker."), *turns), count="marker")
+def scripts(prompts: list[str], turns: Sequence[Turn]) -> dict[str, Script | Sequence[Turn]]:
+    """Returns those of an agent that calls `tasks`, and of its subagents: the prompt `step-<n>` gets turn n."""
+    call = {"description": "Count all.", "subagent_type": "general-purpose", "prompts": prompts}
+    lead = [Turn(text="I delegate.", tool_calls=(ToolCall("tasks", call),)), Turn(text="Done.")]
+    return {"lead": lead, "sub": Script((Turn(text="No marker."), *turns), count="marker")}
 
 
 def table(home: Path) -> list[dict[str, Any]]:
@@ -47,8 +44,10 @@ async def events(client: Client, kind: Any) -> list[Any]:
 
 async def test_a_batch(tmp_path: Path) -> None:
     prompts = [f"Do step-{n}." for n in range(40)]
-    scripts = {"lead": tasks(prompts=prompts), "sub": script([Turn(text=f"Did {n}.") for n in range(40)])}
-    async with site(tmp_path, scripts, subagents=OWN) as (client, _):
+    async with site(tmp_path, scripts(prompts, [Turn(text=f"Did {n}.") for n in range(40)]), subagents=OWN) as (
+        client,
+        _,
+    ):
         messages = await client.said(await client.thread(), "Go on.", context=ON)
         [started], progressed = await events(client, SubagentStarted), await events(client, SubagentProgressed)
         [completed] = await events(client, SubagentCompleted)
@@ -79,8 +78,7 @@ AUTH = Failure(status=401, message="invalid api key")
 
 async def test_a_failed_item_is_tried_again(tmp_path: Path) -> None:
     turns = [Turn(text="Did 0."), Turn(text="Did 1.", error=BAD, times=1), Turn(text="Did 2.", error=BAD)]
-    scripts = {"lead": tasks(prompts=[f"Do step-{n}." for n in range(3)]), "sub": script(turns)}
-    async with site(tmp_path, scripts, subagents=OWN) as (client, models):
+    async with site(tmp_path, scripts([f"Do step-{n}." for n in range(3)], turns), subagents=OWN) as (client, models):
         messages = await client.said(await client.thread(), "Go on.", context=ON)
         await client.idle()
     rows = table(tmp_path)
@@ -105,8 +103,9 @@ async def test_a_failed_item_is_tried_again(tmp_path: Path) -> None:
 )
 async def test_an_early_stop(tmp_path: Path, error: Failure, batch: Any, reason: str, ended: int) -> None:
     turns = [Turn(error=error) for _ in range(30)]
-    scripts = {"lead": tasks(prompts=[f"Do step-{n}." for n in range(30)]), "sub": script(turns)}
-    async with site(tmp_path, scripts, subagents={**OWN, "batch": batch}) as (client, models):
+    async with site(
+        tmp_path, scripts([f"Do step-{n}." for n in range(30)], turns), subagents={**OWN, "batch": batch}
+    ) as (client, models):
         messages = await client.said(await client.thread(), "Go on.", context=ON)
         await client.idle()
     [result] = [m for m in messages if m["type"] == "tool"]
@@ -121,8 +120,9 @@ async def test_an_early_stop(tmp_path: Path, error: Failure, batch: Any, reason:
 
 async def test_a_cancel_reaches_the_items(tmp_path: Path) -> None:
     turns = [Turn(text="Did 0."), *(Turn(text="Never.", gate="held") for _ in range(9))]
-    scripts = {"lead": tasks(prompts=[f"Do step-{n}." for n in range(10)]), "sub": script(turns)}
-    async with site(tmp_path, scripts, subagents={**OWN, "batch": {"pool": 3}}) as (client, _):
+    async with site(
+        tmp_path, scripts([f"Do step-{n}." for n in range(10)], turns), subagents={**OWN, "batch": {"pool": 3}}
+    ) as (client, _):
         thread = await client.thread()
         run = await client.ask(thread, "Go on.", context=ON)
         await client.until(thread, lambda _, record: isinstance(record.event, SubagentProgressed))
@@ -143,8 +143,7 @@ async def test_a_cancel_reaches_the_items(tmp_path: Path) -> None:
 
 async def test_a_batch_is_replayed_and_erased(tmp_path: Path) -> None:
     turns = [Turn(text=f"Did {n}.") for n in range(3)]
-    scripts = {"lead": tasks(prompts=[f"Do step-{n}." for n in range(3)]), "sub": script(turns)}
-    async with site(tmp_path, scripts, subagents=OWN) as (client, _):
+    async with site(tmp_path, scripts([f"Do step-{n}." for n in range(3)], turns), subagents=OWN) as (client, _):
         await client.said(await client.thread(), "Go on.", context=ON)
         await client.idle()
         options = compose.Options(config=tmp_path / "config.yaml", home=tmp_path)

@@ -11,6 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from langchain.agents import create_agent
+from langchain_core.messages import HumanMessage
 from langchain_openai import ChatOpenAI
 from pydantic import SecretStr
 
@@ -89,6 +90,6 @@ async def _bare(url: str, prompts: list[str]) -> None:
 
     async def ask(prompt: str) -> None:
         async with slots:
-            await agent.ainvoke({"messages": [("human", prompt)]})
+            await agent.ainvoke({"messages": [HumanMessage(prompt)]})
 
     await asyncio.gather(*map(ask, prompts))
