@@ -23,7 +23,7 @@ import structlog
 from actors.lead.setup.delegates import Role
 from actors.subagents.delegation import Call, Task
 from core.config.subagents import Batches
-from core.errors import NotFound, SikaError, ungrouped
+from core.errors import Invalid, NotFound, SikaError, ungrouped
 from core.events import Event, SubagentCompleted
 from core.log.store import Listener
 from core.ports.batches import BatchFiles
@@ -130,7 +130,10 @@ class Batch:
         while (event := await self._attempt(index, attempt)).retried:
             attempt += 1
         row = batches.row(index, self._prompts[index], attempt, self._call(index, attempt).subagent, event)
-        await self._files.append(self._run.state.user, self._thread, self._table, row.line())
+        try:
+            await self._files.append(self._run.state.user, self._thread, self._table, row.line())
+        except Invalid as error:  # somebody took the table away: at the end all of it is written
+            log.warning("row not added", run=self._run.id, error=str(error))
         if event.failure in FATAL:
             raise BatchStopped(f"The batch was stopped, because item {index} failed ({event.failure}): {event.error}")
 

@@ -16,7 +16,7 @@ from anyio import to_thread
 from core.errors import Invalid
 from core.ports.batches import BatchFiles
 
-MAX_BYTES = 4 << 20
+MAX_BYTES = 8_000_000
 """Limit of bytes of all prompts of a batch."""
 _PLACEHOLDER = re.compile(r"\{(\w[\w .-]*)\}")
 Over = Literal["lines", "rows", "files"]

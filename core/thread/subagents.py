@@ -144,7 +144,7 @@ def shown(event: SubagentCompleted) -> tuple[str, Json]:
         "completed": f"Task Succeeded. Result: {event.result}",
         "failed": f"Task failed. Error: {event.error}",
         "timed_out": f"Task timed out. Error: {event.error}",
-        "cancelled": "Task cancelled by user.",
+        "cancelled": f"Task cancelled by user. {event.error or ''}".rstrip(),
     }
     fields = {
         "subagent_status": event.status,

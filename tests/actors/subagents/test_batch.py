@@ -183,7 +183,7 @@ PLACE = "/mnt/user-data/workspace"
         ({"prompts": ["a", " "]}, r"prompts\[1\]: is empty"),
         ({"prompts": ["a"], "template": "{item}"}, "goes without template"),
         ({"prompts": ["a"] * 6}, "more than 5 items"),
-        ({"prompts": ["a" * (5 << 20)]}, "bytes in all"),
+        ({"prompts": ["a" * (9 << 20)]}, "bytes in all"),
         (
             {"template": "Say {line}", "input": "a.txt", "over": "lines"},
             "unknown placeholder {line}; there are: {item}",
@@ -211,3 +211,20 @@ async def test_prompts(tmp_path: Path, source: dict[str, Any], prompts: list[str
     else:
         with pytest.raises(Invalid, match=prompts):
             await rendering
+
+
+async def test_the_table_is_whole_although_somebody_removes_it(tmp_path: Path) -> None:
+    turns = [Turn(text="Did 0."), Turn(text="Did 1.", gate="held")]
+    async with site(
+        tmp_path, scripts(["Do step-0.", "Do step-1."], turns), subagents={**OWN, "batch": {"pool": 1}}
+    ) as (client, models):
+        thread = await client.thread()
+        run = await client.ask(thread, "Go on.", context=ON)
+        await models.reached("held")
+        [path] = (thread_root(tmp_path, "ada", "t1") / "user-data" / "outputs").iterdir()
+        assert [row["result"] for row in table(tmp_path)] == ["Did 0."]
+        path.unlink()
+        models.release("held")
+        assert (await client.ended(thread, run)).status == "success"
+        await client.idle()
+    assert [row["result"] for row in table(tmp_path)] == ["Did 0.", "Did 1."]
