@@ -3,10 +3,10 @@
 Theory of operation
 -------------------
 The run of a batch is owned like any other, and is the only writer of what its log says of the items: the start and the
-end of each attempt. An item's subagent follows from its index and its attempt. So whoever takes the run over reads the
-log, joins in where attempts are open, and goes on with the items that have not ended. The table is made of the log: a
-row is added when the end of an item is a fact, and all rows are written anew, in order, when the work is taken up and
-when it ends.
+end of each attempt. An item's subagent follows from its index and its attempt. So a worker that takes the run over
+reads the log, joins in where attempts are open, and goes on with the items that have not ended. The table is made of
+the log: a row is added when the end of an item is a fact, and all rows are written anew, in order, when the work is
+taken up and when it ends.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ class Batch:
         call, threads = self._call(index, attempt), self._intake.threads
         with threads.log.listen(threads.aggregate(call.subagent)) as listener:
             if self._run.stopping:
-                await anyio.sleep_forever()  # whoever watches the run cancels this
+                await anyio.sleep_forever()  # the watcher of the run cancels this
             task = Task(description=f"item {index}", prompt=self._prompts[index], name=self._role.name)
             await call.begin(task, self._role, self._depth, item=index)
             while (event := await call.attend(listener, ITEM_SECONDS)) is None:

@@ -228,3 +228,35 @@ async def test_the_table_is_whole_although_somebody_removes_it(tmp_path: Path) -
         assert (await client.ended(thread, run)).status == "success"
         await client.idle()
     assert [row["result"] for row in table(tmp_path)] == ["Did 0.", "Did 1."]
+
+
+async def test_a_batch_that_takes_too_long(tmp_path: Path) -> None:
+    turns = [Turn(text="Never.", gate="held")] * 2
+    batch = {"pool": 1, "timeout_seconds": 1}
+    async with site(tmp_path, scripts(["Do step-0.", "Do step-1."], turns), subagents={**OWN, "batch": batch}) as (
+        client,
+        _,
+    ):
+        messages = await client.said(await client.thread(), "Go on.", context=ON)
+        [completed] = await events(client, SubagentCompleted)
+        await client.idle()
+    [result] = [m["content"] for m in messages if m["type"] == "tool"]
+    assert completed.status == "timed_out"
+    assert result.startswith("Task timed out. Error: the run had not ended after 1 s\n")
+    assert "/mnt/user-data/outputs/" in result
+    assert {row["status"] for row in table(tmp_path)} <= {"cancelled"}
+
+
+async def test_a_batch_counts_as_one_subagent(tmp_path: Path) -> None:
+    both = scripts(["Do step-0.", "Do step-1."], [Turn(text="Did 0."), Turn(text="Did 1.")])
+    lead = list(both["lead"])  # type: ignore[arg-type]
+    async with site(tmp_path, {**both, "lead": [lead[0], *lead]}, subagents={**OWN, "max_total_per_run": 1}) as (
+        client,
+        models,
+    ):
+        messages = await client.said(await client.thread(), "Go on.", context=ON)
+        await client.idle()
+    first, second = [m["content"] for m in messages if m["type"] == "tool"]
+    assert "2/2 done" in first
+    assert "this run has had its 1 subagents" in second
+    assert models.counts["sub"] == 2

@@ -31,16 +31,16 @@ async def test_progress_and_routes(tmp_path: Path) -> None:
                 frames = [*await stream.until("custom"), *await stream.until("custom")]  # the start, the first item
                 await models.reached("end")
                 [batch] = await api.ask("GET", f"/threads/{thread}/subagents")
-                one = f"/threads/{thread}/subagents/{batch['subagent_id']}"
-                items = (await api.ask("GET", one))["subagents"]
+                route = f"/threads/{thread}/subagents/{batch['subagent_id']}"
+                items = (await api.ask("GET", route))["subagents"]
                 models.release("end")
                 frames += await stream.rest()
-            shown = await api.ask("GET", one)
+            shown = await api.ask("GET", route)
             item = f"/threads/{thread}/subagents/{items[-1]['subagent_id']}"
             ended = await api.ask("GET", item)
             rows = (await api.ask("GET", f"{item}/messages"))["data"]
             await api.ask("POST", f"{item}/cancel", status=409)
-            await api.ask("POST", f"{one}/message", {"message": "more"}, status=409)
+            await api.ask("POST", f"{route}/message", {"message": "more"}, status=409)
             usage = await api.ask("GET", f"/threads/{thread}/token-usage")
         await client.idle()
     custom = [data for event, data, _ in frames if event == "custom"]
