@@ -475,9 +475,9 @@ class SubagentCompleted(Event, frozen=True):
     usage: Json | None = None
     """`input_tokens`, `output_tokens`, `total_tokens` of all its model calls; None if nothing is known of them."""
     failure: str | None = None
-    """The kind of the failure of an item of a batch: a model's, such as `auth`, or the name of an error."""
+    """The kind of the failure: a model's, such as `auth`, or the name of an error."""
     retried: bool = False
-    """True if the item of the batch is given to another subagent."""
+    """True if the item of a batch is given to another subagent."""
 
 
 # ── about the conversation ───────────────────────────────────────────────────────────────────────────────────────────

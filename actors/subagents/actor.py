@@ -48,8 +48,6 @@ ATTEND_SECONDS = 600.0
 """Time after which a question is answered with None, to be repeated: answers have a deadline."""
 STOP_SECONDS = 30.0
 """Time for a subagent to end that was asked to stop."""
-
-
 _NOT_PLAIN = re.compile(r"[^A-Za-z0-9]+")
 
 
