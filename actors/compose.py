@@ -46,6 +46,7 @@ from core.views.projections import own_file
 if TYPE_CHECKING:
     from actors.lead.setup.plan import RunSetup
     from actors.webhooks import Outcome
+    from adapters.batches import LocalBatchFiles
     from adapters.documents.local import LocalDocuments
     from adapters.egress import Poster
     from adapters.images import LocalImages
@@ -104,6 +105,7 @@ class Parts(TypedDict):
     limits: Limits
     uploads: LocalUploads
     images: LocalImages
+    batches: LocalBatchFiles
     guardrails: Callable[[Guardrails], Provider | None]
     traced: Callable[..., Any]
     outcome: Outcome
@@ -203,12 +205,14 @@ async def replay(running: System, thread_id: str, until: int | None, options: Op
     """Executes a thread's recorded runs again on their recorded outcomes, without network."""
     from actors.lead.actor import Lead
     from actors.subagents.actor import Subagents
+    from adapters.batches import LocalBatchFiles
     from adapters.models.configured import Silent
     from core.thread.replay import replay as execute
 
     source, home = ConfigSource(options.config), options.home
     parts = source, Silent(), Toolset(source.current()), running.call, running.log, home
-    subagents = Subagents(*parts, threads=running.threads, subagents=running.subagents)
+    files = LocalBatchFiles(home)
+    subagents = Subagents(*parts, threads=running.threads, subagents=running.subagents, batches=files)
     return await execute(running.log, thread_id, until, Lead(*parts).execute, subagents.execute)
 
 
@@ -341,6 +345,7 @@ def _loads(config: Config) -> Iterator[Callable[[], object]]:
 
 def _load(running: System, source: ConfigSource, options: Options, provider: SandboxProvider) -> list[Actor[Any]]:
     from adapters import guardrails
+    from adapters.batches import LocalBatchFiles
     from adapters.documents.local import LocalDocuments
     from adapters.egress import Poster
     from adapters.images import LocalImages
@@ -368,6 +373,7 @@ def _load(running: System, source: ConfigSource, options: Options, provider: San
         "limits": _limits(source.current()),
         "uploads": LocalUploads(options.home),
         "images": LocalImages(options.home),
+        "batches": LocalBatchFiles(options.home),
         "guardrails": guardrails.load,
         "traced": lambda **about: callbacks.invocation(source.current(), **about),
         "outcome": run_object.outcome,

@@ -178,6 +178,8 @@ class RunRequested(Event, frozen=True):
     """State to write before the first step, `messages` normalised (dicts with `type` and `id`). None: go on from
     `base`.
     """
+    batch_table: str | None = None
+    """The path of a batch's table. Each of `input.prompts` is for a subagent of its own."""
     base: int | None = None
     """Checkpoint to start from (default: the head when the run starts)."""
     config: Json = {}
@@ -446,10 +448,14 @@ class SubagentStarted(Event, frozen=True):
     description: str = ""
     prompt: str = ""
     model: str | None = None
+    item: int | None = None
+    """The index of the prompt of a batch that it works on, from 0."""
 
 
 class SubagentProgressed(Event, frozen=True):
-    """The subagent's model has answered: `message` is its message number `index`, from 1."""
+    """The subagent's model has answered: `message` is its message number `index`, from 1. Of a batch, `index` is the
+    percentage of its items that have ended, and `message` says how many have.
+    """
 
     call_id: str
     index: int
@@ -468,6 +474,10 @@ class SubagentCompleted(Event, frozen=True):
     model: str | None = None
     usage: Json | None = None
     """`input_tokens`, `output_tokens`, `total_tokens` of all its model calls; None if nothing is known of them."""
+    failure: str | None = None
+    """The kind of the failure: a model's, such as `auth`, or the name of an error."""
+    retried: bool = False
+    """True if the item of a batch is given to another subagent."""
 
 
 # ── about the conversation ───────────────────────────────────────────────────────────────────────────────────────────

@@ -24,6 +24,7 @@ log = structlog.get_logger("sika.paths")
 
 USER_DATA = "/mnt/user-data"
 WORKSPACE = f"{USER_DATA}/workspace"
+OUTPUTS = f"{USER_DATA}/outputs"
 ROOTS = ("workspace", "uploads", "outputs")
 SKILLS = "/mnt/skills"
 ACP = "/mnt/acp-workspace"

@@ -41,8 +41,7 @@ from core.ports.images import Images
 from core.thread.ledger import Ledgers, Today
 from core.thread.run import CallRef, Failed, Journal, OwnedRun, Paused, Prepared, RunActor, tool_message
 from core.thread.state import ThreadState, next_nodes, unanswered
-from core.thread.subagents import TOOL as TASK
-from core.thread.subagents import shown
+from core.thread.subagents import TOOLS, shown
 from core.thread.uploads import Uploads
 from core.tools import Effect, Tool
 from core.user import agents
@@ -277,7 +276,7 @@ class Lead(RunActor):
         await self._stop_subagents(run, open_calls)
         thread = self.works_for(run.state) or run.thread_id
         for call in open_calls:
-            if call["name"] == TASK:
+            if call["name"] in TOOLS:
                 continue
             request = {
                 "op": "kill",
@@ -301,9 +300,9 @@ class Lead(RunActor):
         except* (SikaError, TimeoutError) as errors:
             log.warning("subagents not stopped", run=run.id, error=str(errors.exceptions[0]) or "no answer in time")
         for call in open_calls:
-            if call["name"] == TASK and call["id"] in working.values():
+            if call["name"] in TOOLS and call["id"] in working.values():
                 text, fields = shown(SubagentCompleted(call_id=call["id"], status="cancelled"))
-                message = tool_message(CallRef.of(run, call["id"]), TASK, text, "error")
+                message = tool_message(CallRef.of(run, call["id"]), call["name"], text, "error")
                 message["additional_kwargs"] = fields
                 await run.tool_completed(ToolCompleted(call_id=call["id"], message=message))
 

@@ -11,7 +11,8 @@ caller, answerer or subagent is replaced by another, which begins from the logs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import nullcontext
 from datetime import UTC, datetime
 from functools import partial
@@ -24,16 +25,20 @@ from actors.lead.actor import Lead, LoadGuardrails, Traced, unguarded, untraced
 from actors.lead.loop import attempt as loop
 from actors.lead.loop.attempt import Attempt, Callers, Count, uncounted
 from actors.lead.setup.plan import Models, RunSetup, Toolset
+from actors.subagents.batch import Batch
 from actors.subagents.delegation import Call, Task
+from actors.subagents.prompts import Source, rendered
 from core.actor import Progress
 from core.config.load import ConfigSource
 from core.config.settings import TokenBudget
 from core.errors import Invalid, NotFound
 from core.events import Json, SubagentCompleted
 from core.log.store import EventLog
+from core.paths import OUTPUTS
+from core.ports.batches import BatchFiles
 from core.ports.images import Images
 from core.thread.intake import Intake
-from core.thread.run import Journal, OwnedRun
+from core.thread.run import Journal, OwnedRun, Prepared
 from core.thread.state import ThreadState
 from core.thread.subagents import identity, started_at
 from core.thread.threads import SUBAGENT, Threads
@@ -43,6 +48,7 @@ ATTEND_SECONDS = 600.0
 """Time after which a question is answered with None, to be repeated: answers have a deadline."""
 STOP_SECONDS = 30.0
 """Time for a subagent to end that was asked to stop."""
+_NOT_PLAIN = re.compile(r"[^A-Za-z0-9]+")
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True, tag_field="op"):
@@ -60,6 +66,16 @@ class Delegate(Question, frozen=True, kw_only=True, tag="run"):
     call_id: str
     """The call's key in its run."""
     task: Task
+
+
+class DelegateBatch(Question, frozen=True, kw_only=True, tag="batch"):
+    """Asks for the outcome of a call of `tasks`, as `Delegate` does of `task`."""
+
+    call_id: str
+    description: str
+    name: str
+    """The type of the subagents."""
+    source: Source
 
 
 class Cancel(Question, frozen=True, kw_only=True, tag="cancel"):
@@ -87,6 +103,7 @@ class Subagents(Lead):
         *,
         threads: Threads,
         subagents: Intake,
+        batches: BatchFiles,
         traced: Traced = untraced,
         images: Images | None = None,
         guardrails: LoadGuardrails = unguarded,
@@ -94,6 +111,7 @@ class Subagents(Lead):
         super().__init__(config, models, tools, call, log, home, traced, None, images, guardrails)
         self._threads = threads
         self._intake = subagents
+        self._files = batches
 
     # ── runs ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -101,6 +119,26 @@ class Subagents(Lead):
         run, user = journal.state.runs[journal.id], journal.state.user
         role = await self._planner.role(user, str(run.request.context.get("subagent_type")))
         return await self._planner.plan(run.request, user, run.model, role)
+
+    async def perform(self, run: OwnedRun, prepared: Prepared[RunSetup]) -> None:
+        if run.run.batch is None:
+            return await super().perform(run, prepared)
+        with run.idle():
+            await (await self._batch(run)).work()
+
+    async def execute(self, journal: Journal, call: loop.Call) -> None:
+        if journal.state.runs[journal.id].batch is None:
+            await super().execute(journal, call)
+
+    async def stopped(self, run: OwnedRun, open_calls: list[Json]) -> None:
+        if run.run.batch is None:
+            return await super().stopped(run, open_calls)
+        with run.idle():
+            await (await self._batch(run)).stop()
+
+    async def _batch(self, run: OwnedRun) -> Batch:
+        role = await self._planner.role(run.state.user, str(run.request.context["subagent_type"]))
+        return Batch(run, role, self._config.current().subagents.batch, self._intake, self._files)
 
     def works_for(self, state: ThreadState) -> str:
         return str(state.metadata["thread"])
@@ -144,7 +182,7 @@ class Subagents(Lead):
 
     async def answer(self, request: Mapping[str, Any], progress: Progress) -> Json | None:
         try:
-            question = msgspec.convert(dict(request), Delegate | Cancel)
+            question = msgspec.convert(dict(request), Delegate | DelegateBatch | Cancel)
         except msgspec.ValidationError as error:
             raise Invalid(f"subagents: {error}") from error
         callers, caller = self._calling(question.thread, question.caller)
@@ -155,27 +193,48 @@ class Subagents(Lead):
                 ended = await self._cancel(Call(**about, id=call_id, subagent=subagent))
             case Delegate(call_id=key, task=task):
                 subagent = identity(callers.aggregate(caller), question.run, key)
-                ended = await self._delegate(Call(**about, id=key.partition("-")[2], subagent=subagent), task)
+                call = Call(**about, id=key.partition("-")[2], subagent=subagent)
+                ended = await self._delegate(call, task.name, partial(_ready, task))
+            case DelegateBatch(call_id=key, name=name):
+                subagent = identity(callers.aggregate(caller), question.run, key)
+                call = Call(**about, id=key.partition("-")[2], subagent=subagent)
+                ended = await self._delegate(call, name, partial(self._frozen, question, subagent))
         return None if ended is None else dict(msgspec.to_builtins(ended))
 
     def _calling(self, thread: str, caller: str | None) -> tuple[Threads, str]:
         """Returns the conversation that calls: the thread, or a subagent of it."""
         return (self._threads, thread) if caller is None else (self._intake.threads, caller)
 
-    async def _delegate(self, call: Call, task: Task) -> SubagentCompleted | None:
+    async def _frozen(self, question: DelegateBatch, subagent: str) -> Task:
+        """Returns a batch with the prompts as they are now. Raises `Invalid`."""
+        most = self._config.current().subagents.batch.max_items
+        prompts = await rendered(question.source, self._files, question.user, question.thread, most)
+        name = _NOT_PLAIN.sub("-", question.description).strip("-")[:40] or "batch"
+        return Task(
+            description=question.description,
+            prompt=f"{len(prompts)} prompts, such as: {prompts[0][:200]}",
+            name=question.name,
+            prompts=prompts,
+            table=f"{OUTPUTS}/{name}-{subagent[:8]}.jsonl",
+        )
+
+    async def _delegate(self, call: Call, name: str, make: Callable[[], Awaitable[Task]]) -> SubagentCompleted | None:
         log, aggregate = self._intake.threads.log, self._intake.threads.aggregate(call.subagent)
         with log.listen(aggregate) as listener:
             state, run = await call.calling()
             if call.subagent not in run.subagents or not (await self._intake.threads.load(call.subagent)).runs:
+                settings = self._config.current().subagents
                 try:
-                    role = await self._planner.role(state.user, task.name, run.request)
+                    role = await self._planner.role(state.user, name, run.request)
+                    task = await make()
                 except (Invalid, NotFound) as error:
                     if call.subagent not in run.subagents:
                         raise
                     return await call.failed(f"it was not begun in time: {error}")
+                if task.table is not None:
+                    role = msgspec.structs.replace(role, seconds=settings.batch.timeout_seconds)
                 depth = 1 + int(state.metadata["depth"] if call.callers.kind == SUBAGENT else 0)
-                most = self._config.current().subagents.max_depth
-                await call.begin(task, role, depth, nested=depth < most)
+                await call.begin(task, role, depth, nested=depth < settings.max_depth and task.table is None)
             return await call.attend(listener, ATTEND_SECONDS)
 
     async def _cancel(self, call: Call) -> SubagentCompleted | None:
@@ -186,3 +245,7 @@ class Subagents(Lead):
             except NotFound:  # its caller was stopped before it was created
                 return await call.completed(SubagentCompleted(call_id=call.id, status="cancelled"))
             return await call.attend(listener, STOP_SECONDS)
+
+
+async def _ready(task: Task) -> Task:
+    return task

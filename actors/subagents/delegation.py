@@ -16,10 +16,10 @@ from core import traces
 from core.bus.queue import Hint
 from core.config.subagents import INHERIT
 from core.errors import NotFound, Refused
-from core.events import Event, RunRequested, SubagentCompleted, SubagentProgressed, SubagentStarted
+from core.events import Event, Message, RunRequested, SubagentCompleted, SubagentProgressed, SubagentStarted
 from core.ids import uuid7
 from core.log.store import Listener
-from core.thread import subagents
+from core.thread import batches, subagents
 from core.thread.intake import WORKERS, Intake
 from core.thread.past import Delegation
 from core.thread.state import Run, ThreadState
@@ -35,11 +35,13 @@ QUEUE_SECONDS = 60.0
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):
-    """The arguments of a call."""
+    """The arguments of a call. Of a batch: `prompts`, and the path of the `table` of results."""
 
     description: str
     prompt: str
     name: str
+    prompts: list[str] = []
+    table: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,10 +89,12 @@ class Call:
 
         await self._state(decide)
 
-    async def _progressed(self, event: SubagentProgressed) -> None:
+    async def _progressed(self, index: int, message: Message, batch: bool) -> None:
         def decide(run: Run, known: Delegation | None) -> Sequence[Event]:
-            expected = run.open and known is not None and not known.ended and known.messages < event.index
-            return [event] if expected else []
+            if not run.open or known is None or known.ended or known.messages >= index:
+                return []
+            fresh = batches.since(message, known.tokens) if batch else message
+            return [SubagentProgressed(call_id=self.id, index=index, message=fresh)]
 
         await self._state(decide)
 
@@ -103,7 +107,7 @@ class Call:
 
     # ── the subagent's log ──────────────────────────────────────────────────────────────────────────────────────────
 
-    async def begin(self, task: Task, role: Role, depth: int, nested: bool) -> None:
+    async def begin(self, task: Task, role: Role, depth: int, *, nested: bool = False, item: int | None = None) -> None:
         """Appends the start, and the request for the subagent's run. What is there already stays."""
         _, run = await self.calling()
         model = run.model if role.model == INHERIT else role.model
@@ -113,8 +117,9 @@ class Call:
                 subagent=self.subagent,
                 name=task.name,
                 description=task.description,
-                prompt=task.prompt,
+                prompt=task.prompt if item is None else "",
                 model=model,
+                item=item,
             )
         )
         about = {
@@ -136,9 +141,11 @@ class Call:
             "subagent_type": task.name,
             "timeout_seconds": role.seconds,
         }
+        first = {"type": "human", "id": f"human-{self.subagent}", "content": task.prompt}
         request = RunRequested(
             assistant=task.name,
-            input={"messages": [{"type": "human", "id": f"human-{self.subagent}", "content": task.prompt}]},
+            input={"messages": [first]} if task.table is None else {"prompts": task.prompts},
+            batch_table=task.table,
             config={"recursion_limit": role.max_turns},
             context={key: value for key, value in context.items() if value is not None},
             traceparent=traces.header(run.request),
@@ -150,16 +157,18 @@ class Call:
 
     async def attend(self, listener: Listener, seconds: float) -> SubagentCompleted | None:
         """Follows the subagent to its end, and states what comes of it. Returns None if it is at work for longer."""
+        return await self.follow(listener, seconds, (await self.calling())[1].subagents[self.subagent].messages)
+
+    async def follow(self, listener: Listener, seconds: float, reported: int) -> SubagentCompleted | None:
+        """Does what `attend` does, beginning after what is reported."""
         until, at_least = time.monotonic() + seconds, None
-        reported = (await self.calling())[1].subagents[self.subagent].messages
         while True:
             state = await self.intake.threads.load(self.subagent, at_least=at_least)
             if (run := state.runs.get(self.subagent)) is None:
                 raise NotFound(f"subagent {self.subagent}: was erased")
-            answers = subagents.answers(state, self.subagent)
-            for index, message in enumerate(answers[reported:], reported + 1):
-                await self._progressed(SubagentProgressed(call_id=self.id, index=index, message=message))
-            reported = max(reported, len(answers))
+            for index, message in subagents.progress(state, self.subagent, reported):
+                await self._progressed(index, message, run.batch is not None)
+                reported = index
             if not run.open:
                 return await self.completed(subagents.outcome(state, self.subagent, self.id))
             if time.monotonic() >= until:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import msgspec
 
 from core.events import SubagentCompleted
@@ -23,16 +26,15 @@ async def task(ctx: ToolContext, description: str, prompt: str, subagent_type: s
         prompt: The whole task: what is to be done, what is known already, and what the report must contain.
         subagent_type: The type of the subagent.
     """
-    request = {
-        "op": "run",
-        "thread": ctx.thread,
-        "user": ctx.user,
-        "caller": ctx.subagent,
-        "run": ctx.run,
-        "call_id": ctx.call_id,
-        "task": {"description": description, "prompt": prompt, "name": subagent_type},
-    }
-    while (response := await ctx.call("subagents", request)) is None:
+    return await answered(
+        ctx, {"op": "run", "task": {"description": description, "prompt": prompt, "name": subagent_type}}
+    )
+
+
+async def answered(ctx: ToolContext, question: Mapping[str, Any]) -> Result:
+    """Asks the subagents until the call has an outcome. Returns its text, and its fields for clients."""
+    about = {"thread": ctx.thread, "user": ctx.user, "caller": ctx.subagent, "run": ctx.run, "call_id": ctx.call_id}
+    while (response := await ctx.call("subagents", {**question, **about})) is None:
         pass  # still at work: ask again
     event = msgspec.convert(response, SubagentCompleted)
     text, fields = shown(event)

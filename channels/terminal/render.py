@@ -18,8 +18,8 @@ _SILENT = ("write_todos",)
 """Tools whose effect is shown otherwise."""
 _ASKS = ("ask_clarification",)
 """Tools whose result is meant for the person."""
-_DELEGATES = "task"
-"""The tool whose calls subagents answer."""
+_DELEGATES = ("task", "tasks")
+"""The tools whose calls subagents answer."""
 
 
 @dataclass(slots=True)
@@ -126,11 +126,11 @@ class Transcript:
 
     def _announce(self, call_id: str, name: str, args: Mapping[str, Any]) -> _Call:
         call = self._calls.setdefault(call_id, _Call())
-        if name == _DELEGATES and not call.subagent:
+        if name in _DELEGATES and not call.subagent:
             named = (args.get("subagent_type"), args.get("description"))
             call.subagent = ": ".join(one_line(str(part), 60) for part in named if part) or "subagent"
             self._screen.begin(call_id, call.subagent)
-        elif not call.announced and name not in (*_SILENT, *_ASKS, _DELEGATES):
+        elif not call.announced and name not in (*_SILENT, *_ASKS, *_DELEGATES):
             subject = about(args, 100)
             text = (one_line(name, 60) or "tool") + (f": {subject}" if subject else "")
             self._screen.line(f"▸ {text}", "dim")
@@ -156,7 +156,7 @@ class Transcript:
         call = self._announce(call_id, name, {})
         self._screen.end(call_id)
         text = data["content"].strip("\n")
-        if name == _DELEGATES:
+        if name in _DELEGATES:
             outcome = one_line(text, 200) if failed else "done"
             self._screen.line(f"▸ {call.subagent}: {outcome}", "red" if failed else "dim")
             return
@@ -182,7 +182,7 @@ class Transcript:
                 self._screen.line(f"  {retry_text(data)}", "yellow")
             case "task_started" | "task_running":
                 call_id = str(data.get("task_id"))
-                call = self._announce(call_id, _DELEGATES, {"description": data.get("description")})
+                call = self._announce(call_id, _DELEGATES[0], {"description": data.get("description")})
                 doing = _doing(data.get("message") or {})
                 self._screen.update(call_id, f"{call.subagent}: {doing}" if doing else call.subagent)
 

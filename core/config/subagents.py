@@ -58,6 +58,23 @@ class CustomSubagent(Section, frozen=True, kw_only=True):
     """Seconds of work after which it is stopped."""
 
 
+class Batches(Section, frozen=True, kw_only=True):
+    """Batches of prompts, which the agent hands over with the tool `tasks`. Each prompt has a subagent of its own."""
+
+    pool: Annotated[int, msgspec.Meta(ge=1, le=64)] = 8
+    """The most subagents of a batch at the same time, on all workers together."""
+    max_items: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 10_000
+    """The most prompts of a batch."""
+    retries: Annotated[int, msgspec.Meta(ge=0, le=5)] = 1
+    """Further attempts at a prompt whose subagent failed or was timed out."""
+    max_failure_rate: Share = 0.5
+    """The part of the prompts that may fail; beyond it the batch stops."""
+    min_ended: Positive = 20
+    """The number of prompts that must have ended before failures can stop the batch."""
+    timeout_seconds: Annotated[float, msgspec.Meta(gt=0, le=82_800)] = 21_600
+    """Seconds after which a batch is stopped. What was done until then stays."""
+
+
 class Subagents(Section, frozen=True, kw_only=True):
     """Subagents, to which the agent gives work with the tool `task`. Runs have it with `subagent_enabled`."""
 
@@ -70,6 +87,7 @@ class Subagents(Section, frozen=True, kw_only=True):
     max_depth: Annotated[int, msgspec.Meta(ge=1, le=3)] = 1
     """Levels of subagents that subagents may call. 1: they may call none."""
     token_budget: SubagentBudget = SubagentBudget()
+    batch: Batches = Batches()
     agents: Mapping[str, SubagentOverride] = {}
     """Changes by type, as `{bash: {timeout_seconds: 60}}`."""
     custom_agents: Mapping[str, CustomSubagent] = {}

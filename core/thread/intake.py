@@ -138,6 +138,8 @@ class Intake:
             run = _run(thread_id, run_id, state, user)
             if any(steer.get("id") == message.get("id") for steer in run.steers) or message.get("id") in state.places:
                 return []
+            if run.batch is not None:
+                raise Refused(f"Run {run_id} is a batch, which reads no messages; cancel it, or wait for its end")
             if not run.open or run.cancel is not None:
                 raise Refused(f"Run {run_id} is not at work (status: {run.status}); send the message as a new run")
             return [RunSteered(message=message)]

@@ -97,6 +97,28 @@ class Delegation(msgspec.Struct, frozen=True, kw_only=True):
     tokens: Tokens = Tokens()
     ended: str = ""
     """The status with which it has ended."""
+    item: int | None = None
+    """The item of a batch that it works on."""
+
+
+class Items(msgspec.Struct, frozen=True, kw_only=True):
+    """The items of a batch that have ended: a summary that does not grow with their number."""
+
+    done: int = 0
+    failures: Mapping[str, int] = {}
+    """Numbers of the items that failed, by the kind of failure."""
+    tokens: Mapping[str, Tokens] = {}
+    """The usage of all attempts, by model."""
+    examples: tuple[tuple[int, str, str], ...] = ()
+    """The first results and the first failures: index, status, and the beginning of the text."""
+
+    @property
+    def failed(self) -> int:
+        return sum(self.failures.values())
+
+    @property
+    def ended(self) -> int:
+        return self.done + self.failed
 
 
 class Run(msgspec.Struct, kw_only=True):
@@ -139,7 +161,9 @@ class Run(msgspec.Struct, kw_only=True):
     intents: Mapping[str, Intent] = {}
     """Tool calls that were started and have no outcome yet, by call id."""
     subagents: Mapping[str, Delegation] = {}
-    """Calls that subagents answer, by the id of the subagent, oldest first."""
+    """Calls that subagents answer, by the id of the subagent, oldest first. Of a batch: those at work only."""
+    items: Items = Items()
+    """What has become of the items of a batch."""
     steers: tuple[Message, ...] = ()
     """Messages for the agent that it has not taken in yet."""
     answers: Mapping[str, tuple[Any, ...]] = {}
@@ -157,6 +181,12 @@ class Run(msgspec.Struct, kw_only=True):
     @property
     def open(self) -> bool:
         return self.status in lifecycle.OPEN
+
+    @property
+    def batch(self) -> list[str] | None:
+        """Returns the prompts of a batch; None for a run of an agent."""
+        prompts: list[str] = (self.request.input or {}).get("prompts", [])
+        return None if self.request.batch_table is None else prompts
 
     def awaits(self, after: int) -> bool:
         """Returns whether a preview is of the answer that is being made: one that was begun after the fact `after`."""

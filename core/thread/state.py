@@ -71,7 +71,7 @@ from core.events import (
     WebhookFailed,
 )
 from core.lifecycle import ENDS
-from core.thread import goals
+from core.thread import batches, goals
 from core.thread.past import Commit as Commit
 from core.thread.past import Commits, Delegation, Runs
 from core.thread.past import Intent as Intent
@@ -518,7 +518,10 @@ def _approval_resolved(state: ThreadState, record: Record, event: ApprovalResolv
 
 def _subagent_started(state: ThreadState, record: Record, event: SubagentStarted) -> None:
     if run := state.runs.get(record.run or ""):
-        new = Delegation(call_id=event.call_id, name=event.name, description=event.description, model=event.model)
+        new = Delegation(
+            call_id=event.call_id, name=event.name, description=event.description, model=event.model, item=event.item
+        )
+        state.size -= 0 if event.item is None else len(record.raw)  # what is kept of items does not grow
         _delegate(state, run, event.subagent, run.subagents.get(event.subagent, new))
 
 
@@ -533,7 +536,14 @@ def _subagent_completed(state: ThreadState, record: Record, event: SubagentCompl
     run, subagent = _delegated(state, record, event.call_id)
     if run is not None and not (known := run.subagents[subagent]).ended:
         tokens = known.tokens.at_least(reported(event.usage, calls=0))
-        _delegate(state, run, subagent, msgspec.structs.replace(known, ended=event.status, tokens=tokens))
+        if known.item is None:
+            _delegate(state, run, subagent, msgspec.structs.replace(known, ended=event.status, tokens=tokens))
+        else:
+            state.size -= len(record.raw)
+            changed = copy.copy(run)
+            changed.subagents, changed.stalled = _without(run.subagents, subagent), 0
+            changed.items = batches.after(run.items, known, event, tokens)
+            state.runs[run.id] = changed
 
 
 def _delegated(state: ThreadState, record: Record, call_id: str) -> tuple[Run | None, str]:

@@ -12,12 +12,15 @@ from datetime import datetime
 from typing import Any, Literal
 
 from core.events import Aggregate, Json, Message, SubagentCompleted
+from core.thread import batches
+from core.thread.past import Delegation
 from core.thread.state import Run, ThreadState
 from core.thread.tokens import Tokens, tokens_of, usage_of
-from core.thread.usage import answer_in, steps_of, summary_in
+from core.thread.usage import answer_in, of_subagents, steps_of, summary_in
 
-TOOL = "task"
-"""The tool whose calls subagents answer."""
+TOOL, BATCH = "task", "tasks"
+TOOLS = frozenset((TOOL, BATCH))
+"""The tools whose calls subagents answer."""
 MOST_CHARACTERS = 150_000
 """Limit of a result: it fits a message of the bus even if all are escaped. The caller's model sees less of it."""
 NO_ANSWER = "The subagent ended without an answer."
@@ -41,6 +44,8 @@ def answers(state: ThreadState, subagent: str) -> list[Message]:
 def outcome(state: ThreadState, subagent: str, call_id: str) -> SubagentCompleted:
     """Returns the end of a subagent whose run has ended. At a limit it answers with what it had."""
     run, messages = state.runs[subagent], answers(state, subagent)
+    if run.batch is not None:
+        return _of_batch(state, run, call_id)
     capped = _FAILED.get(run.error.error) if run.error else _STOPPED.get(run.stopped_by)
     text = next((text for answer in reversed(messages) if (text := text_of(answer.get("content")))), "")
     status, error = _ended(state, run)
@@ -54,7 +59,44 @@ def outcome(state: ThreadState, subagent: str, call_id: str) -> SubagentComplete
         stop_reason=capped if status == "completed" else None,
         model=run.model,
         usage=usage_of(_used(state, run)) if messages else None,
+        failure=None if status == "completed" else batches.failure(run.error, status),
     )
+
+
+def _of_batch(state: ThreadState, run: Run, call_id: str) -> SubagentCompleted:
+    """Returns the end of a batch: a summary, which is short however many items there are."""
+    status, error = _ended(state, run)
+    text = batches.summary(run)
+    return SubagentCompleted(
+        call_id=call_id,
+        status=status,
+        result=text if status == "completed" else "",
+        error="\n".join(part for part in (error, text) if part) if status != "completed" else None,
+        model=run.model,
+        usage=usage_of(_used(state, run)),
+    )
+
+
+def of_item(state: ThreadState, subagent: str) -> Delegation:
+    """Returns what became of an attempt at an item of a batch, as its own log has it: the batch forgets those."""
+    run = state.runs.get(subagent)
+    return Delegation(
+        call_id=str(state.metadata["call"]),
+        name=str(state.metadata["name"]),
+        model=run.model if run else None,
+        messages=len(answers(state, subagent)) if run else 0,
+        tokens=_used(state, run) if run else Tokens(),
+        ended="" if run is None or run.open else outcome(state, subagent, "").status,
+    )
+
+
+def progress(state: ThreadState, subagent: str, reported: int) -> list[tuple[int, Message]]:
+    """Returns what a subagent has said beyond the first `reported`, with numbers. A batch says how far it has come."""
+    run = state.runs[subagent]
+    if run.batch is None:
+        return list(enumerate(answers(state, subagent)[reported:], reported + 1))
+    percent = batches.percent(run)
+    return [(percent, batches.progress(run))] if percent > reported else []
 
 
 def _ended(state: ThreadState, run: Run) -> tuple[Literal["completed", "failed", "cancelled", "timed_out"], str | None]:
@@ -71,7 +113,7 @@ def _used(state: ThreadState, run: Run) -> Tokens:
     """Returns the usage of a subagent, with that of its summaries and of its own subagents."""
     messages = [answer_in(step) or summary_in(step) for step in steps_of(state, run)]
     total = Tokens()
-    for tokens in [tokens_of(message) for message in messages if message] + [d.tokens for d in run.subagents.values()]:
+    for tokens in [*(tokens_of(message) for message in messages if message), *of_subagents(run).values()]:
         total = total.plus(tokens)
     return total
 
@@ -102,7 +144,7 @@ def shown(event: SubagentCompleted) -> tuple[str, Json]:
         "completed": f"Task Succeeded. Result: {event.result}",
         "failed": f"Task failed. Error: {event.error}",
         "timed_out": f"Task timed out. Error: {event.error}",
-        "cancelled": "Task cancelled by user.",
+        "cancelled": f"Task cancelled by user. {event.error or ''}".rstrip(),
     }
     fields = {
         "subagent_status": event.status,

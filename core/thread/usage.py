@@ -76,7 +76,7 @@ def of_run(state: ThreadState, run: Run) -> RunUsage:
             agent = agent.plus(tokens_of(answer))
         elif summary := summary_in(commit):
             summaries = summaries.plus(tokens_of(summary))
-    subagents = _sum(delegation.tokens for delegation in run.subagents.values())
+    subagents = _sum(of_subagents(run).values())
     return RunUsage(agent, summaries, subagents, messages)
 
 
@@ -87,7 +87,7 @@ def by_model(state: ThreadState, run: Run) -> dict[str, Tokens]:
 
 def of_subagents(run: Run, *, but: str = "") -> dict[str, Tokens]:
     """Returns the usage of a run's subagents by model, `but` that of one of them."""
-    used: dict[str, Tokens] = {}
+    used = dict(run.items.tokens)
     for subagent, delegation in run.subagents.items():
         if subagent != but:
             model = delegation.model or run.model or UNNAMED
@@ -104,7 +104,7 @@ def tokens_of_thread(state: ThreadState, *, but: str = "") -> dict[str, Tokens]:
     """Returns the usage of all runs of a thread and of their subagents, `but` one of these, by model. Rolled-back runs
     are included: they were paid for.
     """
-    delegated = (of_subagents(run, but=but) for run in state.runs.values() if run.subagents)
+    delegated = (of_subagents(run, but=but) for run in state.runs.values() if run.subagents or run.items.tokens)
     return together(_by_model(state, state.commits), *delegated)
 
 

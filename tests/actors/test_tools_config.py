@@ -30,7 +30,7 @@ pytestmark = pytest.mark.anyio
 HERE = __name__
 FILES = ["bash", "glob", "grep", "ls", "read_file", "str_replace", "write_file"]
 MEMORY = {"recall", "remember"}
-ALWAYS = {"ask_clarification", "present_files", "setup_agent", "task", "update_agent", "view_image", *MEMORY}
+ALWAYS = {"ask_clarification", "present_files", "setup_agent", "task", "tasks", "update_agent", "view_image", *MEMORY}
 """Tools without a group."""
 
 

@@ -22,7 +22,20 @@ from typing import Any
 from tests.bench.laboratory import Laboratory
 from tests.bench.measure import Row
 from tests.bench.processes import ROOT, Broken
-from tests.bench.sections import chain, cold, giants, growth, long, memory, recall, runs, streams, subagents, threads
+from tests.bench.sections import (
+    chain,
+    cold,
+    fanout,
+    giants,
+    growth,
+    long,
+    memory,
+    recall,
+    runs,
+    streams,
+    subagents,
+    threads,
+)
 
 Section = Callable[[Laboratory], Iterator[Row]]
 
@@ -40,6 +53,7 @@ SECTIONS: Mapping[str, tuple[str, Section]] = {
     "giants": ("Threads of 100 000 and 1 000 000 events", giants.giants),
     "chain": ("The chain of policies", chain.chain),
     "subagents": ("A subagent beside a nested agent", subagents.subagents),
+    "fanout": ("A batch of prompts beside a bare loop", fanout.fanout),
     "fold": ("The log, folded and replayed", long.fold_speed),
 }
 _HEAD = ("", "value", "target", "", "ours", "bare", "sqlite", "")

@@ -25,6 +25,7 @@ from actors.lead.actor import Lead
 from actors.sandbox import Limits, Sandbox
 from actors.subagents.actor import Subagents
 from adapters import guardrails
+from adapters.batches import LocalBatchFiles
 from adapters.images import LocalImages
 from adapters.models import factory
 from adapters.models.configured import Configured
@@ -179,7 +180,9 @@ async def worker(
                 "guardrails": guardrails.load,
             }
             lead = Lead(**shared, uploads=LocalUploads(home))
-            subagents = Subagents(**shared, threads=running.threads, subagents=running.subagents)
+            subagents = Subagents(
+                **shared, threads=running.threads, subagents=running.subagents, batches=LocalBatchFiles(home)
+            )
             more = [other if isinstance(other, Actor) else other(running, source) for other in others]
             parts: list[Actor[Any]] = [lead, subagents, Sandbox(provider, Limits()), *more]
             async with anyio.create_task_group() as tasks:

@@ -58,7 +58,7 @@ from core.events import ModelCompleted
 from core.plugins import POLICIES, Plugin, load, plugins, with_settings
 from core.ports.guardrails import Provider
 from core.ports.images import Images
-from core.thread.subagents import TOOL as TASK
+from core.thread.subagents import TOOLS
 
 Policy = AgentMiddleware[Any, Attempt, Any]
 
@@ -86,7 +86,7 @@ def policies(setup: RunSetup, ports: Ports, deferred: Sequence[BaseTool] = ()) -
         TokenUsage() if config.token_usage.enabled else None,
         Budgets(config) if _has_budgets(config) or setup.role is not None else None,
         Summarization(config.summarization, ports.summaries) if config.summarization.enabled else None,
-        SubagentLimit() if any(tool.name == TASK for tool in setup.tools) else None,
+        SubagentLimit() if any(tool.name in TOOLS for tool in setup.tools) else None,
         LoopDetection(config.loop_detection) if config.loop_detection.enabled else None,
         TerminalResponse(),
         LengthFinish(),

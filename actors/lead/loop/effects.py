@@ -28,11 +28,14 @@ from core.errors import SikaError
 from core.events import Interrupt, ToolCompleted
 from core.thread.approvals import taken
 from core.thread.run import CallRef
+from core.thread.subagents import BATCH
 
 SCRATCHPAD = "__pregel_scratchpad"
 """Key of the answers for `interrupt()` in a task's configuration (langgraph's `CONFIG_KEY_SCRATCHPAD`)."""
 TOOL_SECONDS = 7200.0
 """Deadline of one tool call: longer than that of any request to an actor."""
+BATCH_SECONDS = 86_400.0
+"""Deadline of a call of `tasks`: longer than that of any batch."""
 ERROR_CHARACTERS = 500
 """Limit of an exception's text for the model (contract runtime §5.8)."""
 BOUND = 64
@@ -185,13 +188,14 @@ def _redacted(result: ToolResult) -> ToolResult:
 async def _outcome(request: ToolCallRequest, handler: ToolHandler) -> ToolResult:
     """Makes the call. Errors become results for the model (contract runtime §5.8)."""
     call_id, name = str(request.tool_call["id"]), request.tool_call["name"]
+    seconds = BATCH_SECONDS if name == BATCH else TOOL_SECONDS
     try:
-        async with asyncio.timeout(TOOL_SECONDS) as deadline:
+        async with asyncio.timeout(seconds) as deadline:
             return _redacted(await handler(request))
     except (GraphBubbleUp, Silent):  # `Silent`: the outcome of the request is unknown, so the run waits
         raise
     except TimeoutError as error:
-        late = f"Tool '{name}' had not finished after {TOOL_SECONDS:g} seconds"
+        late = f"Tool '{name}' had not finished after {seconds:g} seconds"
         text = f"Error: {late if deadline.expired() else error}"
     except SikaError as error:
         text = f"Error: {redactor.known(str(error))}"

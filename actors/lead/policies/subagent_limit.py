@@ -1,4 +1,6 @@
-"""Limits the calls of `task`: those of one answer, of which the first stay, and those of a run."""
+"""Limits the calls of `task` and `tasks`: those of one answer, of which the first stay, and those of a run. A batch
+counts as one.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from langgraph.prebuilt.tool_node import ToolCallRequest
 from actors.lead.loop.attempt import Attempt, ModelHandler, ToolHandler, ToolResult, error_result, message_of, revised
 from core.events import Aggregate
 from core.thread.run import CallRef
-from core.thread.subagents import TOOL, identity
+from core.thread.subagents import TOOLS, identity
 from core.thread.threads import KIND, SUBAGENT
 
 
@@ -26,7 +28,7 @@ class SubagentLimit(AgentMiddleware[Any, Attempt, Any]):
         most = attempt.options.concurrent_subagents
         if not isinstance(answer, AIMessage):
             return response
-        tasks = [call["id"] for call in answer.tool_calls if call["name"] == TOOL]
+        tasks = [call["id"] for call in answer.tool_calls if call["name"] in TOOLS]
         if len(tasks) <= most:
             return response
         text = f"{len(tasks) - most} calls of task were dropped: at most {most} fit into one response."
@@ -36,7 +38,7 @@ class SubagentLimit(AgentMiddleware[Any, Attempt, Any]):
 
     async def awrap_tool_call(self, request: ToolCallRequest, handler: ToolHandler) -> ToolResult:
         call, attempt = request.tool_call, cast(Attempt, request.runtime.context)
-        if call["name"] != TOOL or attempt.begun(str(call["id"])):
+        if call["name"] not in TOOLS or attempt.begun(str(call["id"])):
             return await handler(request)
         most = attempt.options.total_subagents or attempt.config.subagents.max_total_per_run
         if _number(attempt, str(call["id"])) <= most:
@@ -57,7 +59,7 @@ def _without(answer: AIMessage, dropped: set[str | None]) -> AIMessage:
 def _number(attempt: Attempt, call_id: str) -> int:
     """Returns which subagent of the run a call is, from 1: the same whichever of an answer's calls are begun."""
     message = message_of(attempt, call_id) or {}
-    ids = [str(call["id"]) for call in message.get("tool_calls", ()) if call["name"] == TOOL]
+    ids = [str(call["id"]) for call in message.get("tool_calls", ()) if call["name"] in TOOLS]
     mine = {_identity(attempt, attempt.call_ref(other)) for other in ids}
     earlier = [name for name in attempt.state.runs[attempt.run].subagents if name not in mine]
     return len(earlier) + ids.index(call_id) + 1

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from actors.lead.setup.options import Options
 from core.errors import Invalid
-from core.thread.subagents import TOOL as TASK
+from core.thread.subagents import TOOLS
 from core.tools import Tool
 from core.user import agents
 from core.user.agents import Definition, Roster
@@ -46,13 +46,13 @@ def default_soul(home: Path) -> str:
 def allowed(tools: Sequence[Tool], options: Options, agent: Definition | None, *, memory: bool = False) -> list[Tool]:
     """Returns the tools of a run: those of the agent's groups, and those without a group.
 
-    `setup_agent` is only for bootstrap, `update_agent` only for custom agents, `task` only for runs with subagents.
-    `memory` allows the tools of the memory.
+    `setup_agent` is only for bootstrap, `update_agent` only for custom agents, `task` and `tasks` only for
+    runs with subagents. `memory` allows the tools of the memory.
     """
     if options.bootstrap:
         return [tool for tool in tools if tool.name in BOOTSTRAP_TOOLS]
     tools = [tool for tool in tools if memory or tool.name not in MEMORY_TOOLS]
     groups = None if agent is None else agent.tool_groups
     grouped = [tool for tool in tools if groups is None or tool.group is None or tool.group in groups]
-    refused = {SETUP} | ({UPDATE} if agent is None else set()) | (set() if options.subagents else {TASK})
+    refused = {SETUP} | ({UPDATE} if agent is None else set()) | (set() if options.subagents else TOOLS)
     return [tool for tool in grouped if tool.name not in refused]

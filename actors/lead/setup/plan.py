@@ -18,7 +18,7 @@ from core.config.load import Config, ConfigSource
 from core.errors import Invalid
 from core.events import RunRequested
 from core.log.repository import Repository
-from core.thread.subagents import TOOL as TASK
+from core.thread.subagents import TOOLS
 from core.tools import Tool
 from core.user.agents import Definition, Roster
 
@@ -88,7 +88,7 @@ class Planner:
         permitted = allowed(self._tools(config), requested, agent, memory=config.memory.tools and role is None)
         tools = [tool for tool in permitted if vision or tool.name != VIEW_IMAGE]
         tools = tools if role is None else role.permitted(tools)
-        delegates = roles(config, roster, agent) if any(tool.name == TASK for tool in tools) else {}
+        delegates = roles(config, roster, agent) if any(tool.name in TOOLS for tool in tools) else {}
         deferred = [tool for tool in tools if tool.deferred] if config.tool_search.enabled else []
         soul, mounts = await anyio.to_thread.run_sync(self._read, config, abandon_on_cancel=True)
         parts = parts_of(

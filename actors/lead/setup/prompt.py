@@ -97,6 +97,8 @@ DELEGATES = """\
 <subagent_system>
 With `task` you give a part of the work to a subagent, which knows only the prompt and reports back to you.
 - At most {most} calls of `task` in one response: further ones are dropped. More parts than that go batch by batch.
+- For the same work on many things (the lines or rows of a file, many files, a list), call `tasks` once: it works \
+through up to 10000 prompts and puts the results into a table. It counts as one call of `task`.
 - Delegate when there are at least two parts that can be done at the same time, or one whose many steps you need not \
 see. Anything else you do yourself.
 - Put together what they report, and check what matters, before you answer.

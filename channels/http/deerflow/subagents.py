@@ -18,7 +18,7 @@ from core.errors import Invalid, NotFound
 from core.ids import safe_id
 from core.thread.past import Delegation
 from core.thread.state import Run, ThreadState
-from core.thread.subagents import outcome
+from core.thread.subagents import of_item, outcome
 from core.thread.tokens import usage_of
 
 Status = Literal["running", "completed", "failed", "cancelled", "timed_out"]
@@ -87,7 +87,7 @@ class OwnedSubagent:
             raise NotFound(f"Subagent {subagent} not found")
         caller = thread.state if about["caller"] is None else await subagents.load(about["caller"])
         run = caller.runs[about["run"]]
-        return cls(subagent, state, _shown(run, subagent, run.subagents[subagent]))
+        return cls(subagent, state, _shown(run, subagent, run.subagents.get(subagent) or of_item(state, subagent)))
 
 
 ROUTES = Routes(mounts=API)
@@ -111,7 +111,7 @@ async def get(subagent: OwnedSubagent) -> SubagentState:
     ended = outcome(state, subagent.id, subagent.of.tool_call_id) if run and not run.open else None
     return SubagentState(
         **msgspec.structs.asdict(subagent.of),
-        prompt=str(run.request.input["messages"][0]["content"]) if run and run.request.input else "",
+        prompt=_prompt(run) if run else "",
         result=ended.result if ended and ended.status == "completed" else None,
         error=ended.error if ended else None,
         stop_reason=ended.stop_reason if ended else None,
@@ -151,6 +151,12 @@ async def message(call: Call, subagent: OwnedSubagent, body: MessageBody) -> Acc
 async def cancel(call: Call, subagent: OwnedSubagent) -> Accepted[None]:
     """Cancel a subagent. Its caller goes on, and is told that it was cancelled. Sending it twice is fine."""
     await call.services.subagents.cancel(subagent.id, subagent.id, user=call.user)
+
+
+def _prompt(run: Run) -> str:
+    if run.batch is not None:
+        return f"{len(run.batch)} prompts; results: {run.request.batch_table}"
+    return str(run.request.input["messages"][0]["content"]) if run.request.input else ""
 
 
 def _called_by(run: Run) -> list[Subagent]:

@@ -276,3 +276,11 @@ def test_the_status_says_what_a_subagent_does(monkeypatch: pytest.MonkeyPatch) -
         ]
     )
     assert status == ["bash: study", "bash: study: I read", "bash: study: ls, bash"]
+    status.clear()
+    shown(
+        [
+            call({"subagent_type": "bash", "description": "count"}, identity="t", name="tasks"),
+            ("custom", {"type": "task_running", "task_id": "t", "message": {"content": "412/1000 done, 3 failed"}}),
+        ]
+    )
+    assert status == ["bash: count: 412/1000 done, 3 failed"]
