@@ -19,7 +19,7 @@ from tests.support.workers import Client
 RUNS = 2
 """Runs of each thread: one that a person requests, and one that continues for the goal."""
 FACT = "Keeps the otter number {}"
-AGENTS = {"lead": 1 + RUNS, "sub": 2, "title": 1, "judge": RUNS, "mem": 1}
+NEEDED = {"lead": 1 + RUNS, "sub": 2, "title": 1, "judge": RUNS}
 """Answers of each model that a thread needs."""
 REAL = "real output"
 
@@ -76,7 +76,7 @@ class Tally(msgspec.Struct):
         names = [name for name in self.__struct_fields__ if isinstance(getattr(self, name), int)]
         lines = [f"{name.replace('_', ' '):<28}{getattr(self, name):>6}" for name in names]
         lines += [f"died: {moment:<22}{count:>6}" for moment, count in sorted(self.deaths.items())]
-        again = {name: self.answers.get(name, 0) - times * threads for name, times in AGENTS.items()}
+        again = {name: self.answers.get(name, 0) - times * threads for name, times in NEEDED.items()}
         lines += [f"requested again: {name:<11}{count:>6}" for name, count in again.items()]
         return "\n".join([*lines, *self.stories])
 
@@ -109,8 +109,11 @@ class Judge:
         self._ended("runs_not_completed", records, state, story)
 
     def _ended(self, fault: str, records: Sequence[Record], state: ThreadState, story: str) -> None:
-        self._count(fault, any(run.status != "success" for run in state.runs.values()), story)
-        self._count(fault, _of(records, "run.completed").__len__() != len(state.runs), story)
+        errors = [
+            run.error.error if run.error else run.status for run in state.runs.values() if run.status != "success"
+        ]
+        self._count(fault, len(errors), f"{errors} {story}")
+        self._count(fault, len(_of(records, "run.completed")) != len(state.runs), story)
         for run in state.runs.values():
             workers = [record.event.worker for record in _of(records, "run.started") if record.run == run.id]
             self._tally.starts += len(workers)
@@ -139,7 +142,7 @@ class Judge:
         records = [record async for record in log.read(Aggregate(SUBAGENT, subagent))]
         story = f"{story}\n  {_story(records)}"
         self._ended("subagents_not_completed", records, fold(records), story)
-        self._count("steps_wrong", len(_of(records, "model.completed")) != AGENTS["sub"], story)
+        self._count("steps_wrong", len(_of(records, "model.completed")) != NEEDED["sub"], story)
         outcomes = {r.event.message["name"]: r.event for r in _of(records, "tool.completed")}
         self._count("steps_wrong", len(_of(records, "tool.completed")) != len(outcomes), story)
         self._count("steps_wrong", outcomes.keys() != {"sign", "bash"}, story)
@@ -176,5 +179,5 @@ def _of(records: Iterable[Record], kind: str) -> list[Any]:
     return [record for record in records if record.type == kind]
 
 
-def _story(records: Iterable[Record]) -> str:
-    return " ".join(record.type for record in records)
+def _story(records: Sequence[Record]) -> str:
+    return " ".join(f"{record.head.at[14:23]}:{record.type}" for record in records)

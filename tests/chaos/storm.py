@@ -22,7 +22,6 @@ from typing import Any, NamedTuple
 from core.bus import embedded
 from core.bus.connection import Endpoint
 from core.events import GoalSet
-from core.memory.facts import aggregates
 from core.runtime import system
 from tests.chaos.doomed import DOOM, MOMENTS, Doom
 from tests.chaos.judge import FACT, RUNS, Judge, Tally
@@ -30,10 +29,12 @@ from tests.e2e.servers import Server, serving
 from tests.support.model_server import ModelServer, Script, ToolCall, Turn
 from tests.support.workers import LEASE, Client, configure, wait_for
 
-AT_ONCE, USERS = 16, 10
+AT_ONCE, USERS = 48, 10
+IDLE_LOOKS = 10
+"""Looks, each half a second after the other, at which nothing is to be done: what has ended is heard of by then."""
 QUIET_SECONDS = 240.0
 """Time for everything to end after the storm."""
-PATIENCE = (0.5, 5.0)
+PATIENCE = (1.0, 6.0)
 """Seconds, from and to, after which a server is killed that has not met its doom."""
 COMMAND = "echo mark >> marks.txt; sleep 0.2; echo real output"
 TASK = ToolCall("task", {"description": "mark", "prompt": "Sign, and mark.", "subagent_type": "general-purpose"})
@@ -80,7 +81,7 @@ class Reaper:
             self.kills += 1
             for _ in range(self._pace):
                 self.begin.release()
-            doom = Doom(*next(self._moments).split(), str(self._dice.randint(1, 6)), str(self._deaths))
+            doom = Doom(*next(self._moments).split(), str(self._dice.randint(1, 4)), str(self._deaths))
             with suppress(AssertionError):  # it has died before it was ready
                 await server.start("tests.chaos.doomed", **{DOOM: str(doom)})
         await server.kill()
@@ -134,11 +135,12 @@ async def storm(path: Path, threads: int, kills: int, seed: int) -> Tally:
     dice = random.Random(seed)
     all_threads = [Thread(number) for number in range(threads)]
     async with two_servers(path, threads) as (servers, client, models):
-        reaper = Reaper(path, dice, kills, threads)
+        reaper, places = Reaper(path, dice, kills, threads), asyncio.Semaphore(AT_ONCE)
 
         async def one(thread: Thread) -> None:
             await reaper.begin.acquire()
-            await converse(client, thread)
+            async with places:
+                await converse(client, thread)
 
         talks = [asyncio.create_task(one(thread)) for thread in all_threads]
         async with asyncio.TaskGroup() as tasks:
@@ -146,8 +148,7 @@ async def storm(path: Path, threads: int, kills: int, seed: int) -> Tally:
                 tasks.create_task(reaper.reap(server))
         await asyncio.wait(talks, timeout=QUIET_SECONDS)
         with suppress(TimeoutError):
-            await remembered(client, all_threads)
-            await wait_for(lambda: idle(client), QUIET_SECONDS, every=0.2)
+            await quiet(client)
         for talk in talks:
             talk.cancel()
         tally = Tally(kills=reaper.kills, deaths=reaper.deaths(), answers=dict(models.counts))
@@ -169,18 +170,16 @@ async def judge(tally: Tally, client: Client, server: Server, threads: Sequence[
     tally.add("dead_letters", await left(client, "dlq"), "dead letters")
 
 
-async def remembered(client: Client, threads: Sequence[Thread]) -> None:
-    """Returns when each user has as many facts as threads."""
-    memories = aggregates(client.system.log)
+async def quiet(client: Client) -> None:
+    """Returns when there was nothing to do for some time."""
+    idle = 0
 
-    async def all_there() -> bool:
-        return all([len((await memories.load(user)).facts) >= len(numbers) for user, numbers in by_user(threads)])
+    async def still() -> bool:
+        nonlocal idle
+        idle = 0 if any([await left(client, plane) for plane in ("cmd", "timer")]) else idle + 1
+        return idle == IDLE_LOOKS
 
-    await wait_for(all_there, QUIET_SECONDS, every=0.5)
-
-
-async def idle(client: Client) -> bool:
-    return not any([await left(client, plane) for plane in ("cmd", "timer")])
+    await wait_for(still, QUIET_SECONDS, every=0.5)
 
 
 async def left(client: Client, plane: str) -> int:
