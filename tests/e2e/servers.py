@@ -6,7 +6,7 @@ import asyncio
 import json
 import os
 import re
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -18,6 +18,7 @@ from tests.support import warm
 from tests.support.workers import DEADLINE, wait_for
 
 MODES = ["values", "messages-tuple", "updates"]
+SIKA = "tests.e2e.sika"
 _URL = re.compile(rb"http://\S+")
 
 
@@ -37,8 +38,9 @@ class Server:
         assert self._process is not None
         return self._process
 
-    async def start(self) -> None:
-        self._process = await sika(*self._command, ledger=self.ledger, stderr=self._stderr)
+    async def start(self, module: str = SIKA, **environment: str) -> None:
+        about: dict[str, Any] = {"module": module, "environment": environment}
+        self._process = await sika(*self._command, ledger=self.ledger, stderr=self._stderr, **about)
         async with asyncio.timeout(DEADLINE):
             line = await self._process.line()
         found = _URL.search(line)
@@ -62,10 +64,12 @@ class Server:
         return self.ledger.read_text().splitlines() if self.ledger.exists() else []
 
 
-async def sika(*arguments: str, ledger: Path, stderr: Path) -> warm.Process:
+async def sika(
+    *arguments: str, ledger: Path, stderr: Path, module: str = SIKA, environment: Mapping[str, str] | None = None
+) -> warm.Process:
     with stderr.open("ab") as errors:
-        environment = {**os.environ, "SIKA_TEST_LEDGER": str(ledger)}
-        start = partial(warm.start, "tests.e2e.sika", *arguments, env=environment, stderr=errors.fileno())
+        variables = {**os.environ, "SIKA_TEST_LEDGER": str(ledger), **(environment or {})}
+        start = partial(warm.start, module, *arguments, env=variables, stderr=errors.fileno())
         return await asyncio.to_thread(start)
 
 

@@ -8,6 +8,12 @@ from pathlib import Path
 import adapters.tools
 from actors.cli import main
 
-if __name__ == "__main__":
+
+def serve() -> int:
+    """Runs the command of this process, and returns its exit code."""
     adapters.tools.__path__.append(str(Path(__file__).parent / "tools"))
-    sys.exit(main())
+    return main()
+
+
+if __name__ == "__main__":
+    sys.exit(serve())

@@ -1,0 +1,19 @@
+"""A small storm of deaths between effects and their acknowledgements: each effect comes once, and none is lost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.chaos.storm import storm
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_small_storm(tmp_path: Path) -> None:
+    tally = await storm(tmp_path, threads=20, kills=8, seed=3)
+    print(tally.report(20))
+    assert tally.faults() == {}
+    assert tally.kills >= 8
+    assert tally.deaths
