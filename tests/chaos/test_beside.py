@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -80,6 +81,19 @@ async def perform(client: Client, thread: str, run: str) -> None:
         await write(client, thread, event, run=run)
 
 
+async def another_request(models: ModelServer, talks: Sequence[asyncio.Task[None]]) -> bool:
+    """Returns True when a model is asked: for as long as it takes to answer, a kill loses the answer. Returns False
+    when all talks have ended.
+    """
+    count = len(models.requests)
+
+    async def came() -> bool:
+        return len(models.requests) > count or all(talk.done() for talk in talks)
+
+    await wait_for(came)
+    return len(models.requests) > count
+
+
 async def newest_run(client: Client, thread: str, count: int) -> str:
     """The id of the newest run, once there are so many."""
     state = await client.until(thread, lambda state, _: len(state.runs) >= count)
@@ -108,10 +122,11 @@ async def test_a_title_is_set_once_and_an_evaluation_continued_once(tmp_path: Pa
             client = Client(running)
             await victim.start()
             async with asyncio.TaskGroup() as tasks:
-                for number in range(THREADS):
-                    tasks.create_task(converse(client, f"t{number}"))
+                talks = [tasks.create_task(converse(client, f"t{number}")) for number in range(THREADS)]
                 for _ in range(KILLS):
-                    await asyncio.sleep(dice.uniform(0.1, 0.9))  # a random point, not a synchronisation
+                    if not await another_request(models, talks):
+                        break
+                    await asyncio.sleep(dice.uniform(0, 0.3))  # a random point, not a synchronisation
                     await victim.kill()
                     await victim.start()
             for number in range(THREADS):
