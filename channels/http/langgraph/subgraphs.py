@@ -99,8 +99,6 @@ class Subgraphs:
         event = item.event if isinstance(item, Record) else None
         if isinstance(item, RunPreview) and isinstance(item.preview, Preview):
             child, message = self._of_run(item.run), item.preview.message
-            if child is not None and child.reader.message is not None:
-                return None
         elif isinstance(event, SubagentProgressed):
             child, message = self._open.get(event.call_id), str(event.message.get("id"))
         else:

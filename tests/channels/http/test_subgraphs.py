@@ -121,10 +121,10 @@ LOGS = {
 }
 
 
-def inform(frames: Frames, item: Record | RunPreview) -> None:
-    """Tells what the subagents' own logs have besides their answers."""
+def inform(frames: Frames, item: Record | RunPreview, until: int | None = None) -> None:
+    """Tells what the subagents' own logs have besides their answers, so far."""
     if (subagent := frames.behind(item)) is not None:
-        frames.learn(subagent, LOGS.get(subagent, []))
+        frames.learn(subagent, LOGS.get(subagent, [])[:until])
 
 
 def inner(frames: Iterable[Frame]) -> list[tuple[str, Any]]:
@@ -259,6 +259,24 @@ def test_an_answer_that_was_given_up_is_followed_by_the_whole_new_one() -> None:
     told += frames.fact(story.records[8])
     every = [frame._replace(event="messages") for frame in told if frame.event == "messages|tools:c1"]
     assert streamed(every)["c1-1"]["text"] == "I look."
+
+
+@pytest.mark.parametrize("size", [3, 100])
+def test_results_of_tools_are_shown_if_the_next_answer_comes_before_the_fact_of_the_last(size: int) -> None:
+    frames = Frames(fold(delegating().records[:1]), THREAD, RUN, ["values", "messages-tuple"])
+    told: list[Frame] = []
+    for place, record in enumerate(delegating().records[1:], 1):
+        for answer_ in (8, 12) if place == 8 else ():
+            event = delegating().records[answer_].event
+            assert isinstance(event, SubagentProgressed)
+            for preview in pieces(ModelCompleted(message=event.message), size, event.index):
+                item = RunPreview(f"run-{event.call_id}", preview)
+                inform(frames, item, until=1 if answer_ == 8 else None)
+                told += frames.run_preview(item)
+        inform(frames, record)
+        told += frames.fact(record)
+    *_, last = (data(frame)["messages"] for frame in told if frame.event == "values|tools:c1")
+    assert [message["type"] for message in last] == ["human", "ai", "human", "tool", "ai"]
 
 
 def test_strangers_previews_are_not_shown() -> None:
