@@ -38,7 +38,7 @@ class Doom(NamedTuple):
     actor: str
     moment: str
     after: str
-    count: str
+    times: str
     deaths: str
 
     @classmethod
@@ -53,7 +53,7 @@ class Fate:
     """Ends the process at its doom."""
 
     def __init__(self, doom: Doom) -> None:
-        self._doom, self._left = doom, int(doom.count)
+        self._doom, self._left = doom, int(doom.times)
         self._from = time.monotonic() + float(doom.after)
 
     def passes(self, actor: str, moment: str) -> None:

@@ -75,7 +75,7 @@ class Reaper:
         self.kills = 0
         self._deaths, self._dice = folder / "deaths.txt", dice
         self._wanted, self._pace, self._places = kills, pace, math.ceil(threads / max(1, kills))
-        moments = [f"{actor} {moment}" for actor in MOMENTS for moment in MOMENTS[actor]]
+        moments = [(actor, moment) for actor in MOMENTS for moment in MOMENTS[actor]]
         self._moments = chain.from_iterable(dice.sample(moments, len(moments)) for _ in repeat(None))
 
     def deaths(self) -> Counter[str]:
@@ -91,8 +91,8 @@ class Reaper:
             self.kills += 1
             for _ in range(self._places):
                 self.begin.release()
-            after, count = self._dice.uniform(*self._pace.life), self._dice.randint(1, 4)
-            doom = Doom(*next(self._moments).split(), str(after), str(count), str(self._deaths))
+            after, times = self._dice.uniform(*self._pace.life), self._dice.randint(1, 4)
+            doom = Doom(*next(self._moments), str(after), str(times), str(self._deaths))
             with suppress(AssertionError):  # it has died before it was ready
                 await server.start("tests.chaos.doomed", **{DOOM: str(doom)})
         await server.kill()
