@@ -162,6 +162,8 @@ class MemoryActor(Actor[RunEnded | MemoryKept | AgentRemoved]):
             return
         at = ctx.now()
         memory = await self._memories.decide(identity, lambda memory: events(memory, reading, config.memory, at))
+        if memory.upto(thread) < unread.upto:  # another attempt has read a part of it meanwhile
+            await ctx.wake_at(datetime.fromisoformat(at), KEY)
         if memory.events >= CUT_AFTER:
             await self._memories.decide(identity, lambda m: [facts.kept(m)] if m.events >= CUT_AFTER else [])
 
@@ -194,7 +196,7 @@ class MemoryActor(Actor[RunEnded | MemoryKept | AgentRemoved]):
                 text = await self._ask(name, prompt, config, usage)
                 if (extraction := extract.extraction(text, unread, shown)) is not None:
                     verdicts = await self._compared(identity, memory, extraction, name, config, usage)
-                    return Reading(thread, unread.upto, extraction, verdicts, name, usage)
+                    return Reading(thread, memory.upto(thread), unread.upto, extraction, verdicts, name, usage)
                 reason = f"{name}: the answer is no JSON object"
             except NoCompletion as error:
                 reason = str(error)

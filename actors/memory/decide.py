@@ -23,9 +23,10 @@ from core.memory.facts import (
 
 
 class Reading(NamedTuple):
-    """A conversation that was read up to a sequence, and what came of it."""
+    """A conversation that was read from a sequence up to another, and what came of it."""
 
     thread: str
+    since: int
     upto: int
     extraction: Extraction
     verdicts: Mapping[int, Verdict]
@@ -35,8 +36,8 @@ class Reading(NamedTuple):
 
 
 def events(memory: Memory, reading: Reading, settings: Settings, at: str) -> list[Event]:
-    """Returns the events of a reading; none if the conversation was read up to there already."""
-    if memory.upto(reading.thread) >= reading.upto:
+    """Returns the events of a reading; none if a part of it was read meanwhile: its facts would come twice."""
+    if memory.upto(reading.thread) != reading.since:
         return []
     result: list[Event] = []
 

@@ -92,6 +92,8 @@ SUSPENDED_SECONDS = (1.0, 5.0, 15.0)
 """Pauses of a run that was given back, by how often in a row."""
 STALLED_ATTEMPTS = 6
 """A run that was started so often without getting anything done kills its workers: it is failed instead."""
+STALLED_SECONDS = (0.0, 0.0, 0.0, 2.0, 5.0, 15.0)
+"""Pauses after the last start, by the number of such starts: runs that died with another one get away from it."""
 
 
 class CallRef(NamedTuple):
@@ -521,6 +523,8 @@ class RunActor(Actor[RunRequested]):
                 )
                 await owned.append(RunFailed(error="Stalled", text=text))
                 return owned.state
+            if (pause := _pause(run)) > 0:
+                raise Suspended(f"run {run.id}: {run.stalled} starts in a row got nothing done", pause)
             begun = RunStarted(attempt=owned.attempt, worker=worker.name, lease=wakeup.seq, delivery=wakeup.order)
             prepared = await self._begin(owned, begun)
         while True:
@@ -611,6 +615,12 @@ def _failed(owned: OwnedRun, error: Exception) -> RunFailed:
     expected = isinstance(error, SikaError)
     log.warning("run failed", run=owned.id, thread=owned.thread_id, error=str(error), exc_info=not expected)
     return RunFailed(error=type(error).__name__, text=redactor.text(sendable(str(error))) or type(error).__name__)
+
+
+def _pause(run: Run) -> float:
+    """Returns the seconds until a run may be started again whose last starts got nothing done."""
+    pause = STALLED_SECONDS[run.stalled]
+    return min(pause, pause + _seconds_until(run.updated_at))
 
 
 def _seconds_until(moment: str) -> float:

@@ -556,6 +556,7 @@ def _delegated(state: ThreadState, record: Record, call_id: str) -> tuple[Run | 
 def _delegate(state: ThreadState, run: Run, subagent: str, delegation: Delegation) -> None:
     changed = copy.copy(run)
     changed.subagents = {**run.subagents, subagent: delegation}
+    changed.stalled = 0  # the work of its subagents is the run's own
     state.runs[run.id] = changed
 
 

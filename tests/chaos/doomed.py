@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -32,11 +33,12 @@ MOMENTS = {
 
 
 class Doom(NamedTuple):
-    """The moment of an actor, counted down to; `deaths`: the file that gets a line at the end."""
+    """The moment of an actor, counted down to after some seconds; `deaths`: the file that gets a line at the end."""
 
     actor: str
     moment: str
-    count: str
+    after: str
+    times: str
     deaths: str
 
     @classmethod
@@ -51,10 +53,11 @@ class Fate:
     """Ends the process at its doom."""
 
     def __init__(self, doom: Doom) -> None:
-        self._doom, self._left = doom, int(doom.count)
+        self._doom, self._left = doom, int(doom.times)
+        self._from = time.monotonic() + float(doom.after)
 
     def passes(self, actor: str, moment: str) -> None:
-        if (actor, moment) != self._doom[:2]:
+        if (actor, moment) != self._doom[:2] or time.monotonic() < self._from:
             return
         self._left -= 1
         if not self._left:

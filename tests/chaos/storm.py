@@ -34,12 +34,22 @@ IDLE_LOOKS = 10
 """Looks, each half a second after the other, at which nothing is to be done: what has ended is heard of by then."""
 QUIET_SECONDS = 240.0
 """Time for everything to end after the storm."""
-PATIENCE = (1.0, 6.0)
-"""Seconds, from and to, after which a server is killed that has not met its doom."""
 COMMAND = "echo mark >> marks.txt; sleep 0.2; echo real output"
 TASK = ToolCall("task", {"description": "mark", "prompt": "Sign, and mark.", "subagent_type": "general-purpose"})
 SIGN, BASH = ToolCall("sign", {"note": "it"}), ToolCall("bash", {"description": "mark", "command": COMMAND})
 GOAL = GoalSet(objective="Otters counted", by="ada", max_continuations=RUNS - 1, max_no_progress_continuations=9)
+
+
+class Pace(NamedTuple):
+    """Seconds, from and to: until a server may meet its doom, and until it is killed if it has not. A run whose workers
+    have less time than one of its steps takes gets nowhere, and is failed at last.
+    """
+
+    life: tuple[float, float]
+    patience: tuple[float, float]
+
+
+SHORT, LONG = Pace((0.0, 1.0), (1.0, 5.0)), Pace((1.0, 4.0), (4.0, 9.0))
 
 
 def scripts(threads: int) -> dict[str, Script]:
@@ -60,12 +70,12 @@ def scripts(threads: int) -> dict[str, Script]:
 class Reaper:
     """Restarts servers, each with the next doom, until there were enough kills. Lets threads begin at that pace."""
 
-    def __init__(self, folder: Path, dice: random.Random, kills: int, threads: int) -> None:
+    def __init__(self, folder: Path, dice: random.Random, kills: int, threads: int, pace: Pace) -> None:
         self.begin = asyncio.Semaphore(AT_ONCE)
         self.kills = 0
         self._deaths, self._dice = folder / "deaths.txt", dice
-        self._wanted, self._pace = kills, math.ceil(threads / max(1, kills))
-        moments = [f"{actor} {moment}" for actor in MOMENTS for moment in MOMENTS[actor]]
+        self._wanted, self._pace, self._places = kills, pace, math.ceil(threads / max(1, kills))
+        moments = [(actor, moment) for actor in MOMENTS for moment in MOMENTS[actor]]
         self._moments = chain.from_iterable(dice.sample(moments, len(moments)) for _ in repeat(None))
 
     def deaths(self) -> Counter[str]:
@@ -75,13 +85,14 @@ class Reaper:
     async def reap(self, server: Server) -> None:
         while self.kills < self._wanted:
             with suppress(TimeoutError):
-                async with asyncio.timeout(self._dice.uniform(*PATIENCE)):
+                async with asyncio.timeout(self._dice.uniform(*self._pace.patience)):
                     await server.process.waited()
             await server.kill()
             self.kills += 1
-            for _ in range(self._pace):
+            for _ in range(self._places):
                 self.begin.release()
-            doom = Doom(*next(self._moments).split(), str(self._dice.randint(1, 4)), str(self._deaths))
+            after, times = self._dice.uniform(*self._pace.life), self._dice.randint(1, 4)
+            doom = Doom(*next(self._moments), str(after), str(times), str(self._deaths))
             with suppress(AssertionError):  # it has died before it was ready
                 await server.start("tests.chaos.doomed", **{DOOM: str(doom)})
         await server.kill()
@@ -131,11 +142,11 @@ async def two_servers(path: Path, threads: int) -> AsyncIterator[tuple[list[Serv
             yield [a, b], Client(running), models
 
 
-async def storm(path: Path, threads: int, kills: int, seed: int) -> Tally:
+async def storm(path: Path, threads: int, kills: int, seed: int, pace: Pace = SHORT) -> Tally:
     dice = random.Random(seed)
     all_threads = [Thread(number) for number in range(threads)]
     async with two_servers(path, threads) as (servers, client, models):
-        reaper, places = Reaper(path, dice, kills, threads), asyncio.Semaphore(AT_ONCE)
+        reaper, places = Reaper(path, dice, kills, threads, pace), asyncio.Semaphore(AT_ONCE)
 
         async def one(thread: Thread) -> None:
             await reaper.begin.acquire()
@@ -199,7 +210,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=20261122)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        tally = asyncio.run(storm(Path(folder), options.threads, options.kills, options.seed))
+        tally = asyncio.run(storm(Path(folder), options.threads, options.kills, options.seed, LONG))
     print(tally.report(options.threads))
     sys.exit(bool(tally.faults()))
 

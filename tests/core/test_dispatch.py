@@ -737,6 +737,28 @@ async def test_what_a_run_waits_for_is_no_attempt_of_its(
     assert suspended[0] == RunSuspended(reason="the views are being made")
 
 
+@pytest.mark.parametrize(("starts", "status"), [(2, "success"), (5, "success"), (6, "error")])
+async def test_a_run_whose_workers_die_is_left_alone_and_then_failed(
+    endpoint: Endpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, starts: int, status: str
+) -> None:
+    monkeypatch.setattr(run_module, "STALLED_SECONDS", (0.0, 0.0, 0.0, 0.0, 0.0, 1.0))
+    worker, name = Worker(), fresh().id
+    async with system.start(endpoint, tmp_path / "dead.db", lease_seconds=2, slots=1) as dead:
+        await asked(dead, name)
+        for number in range(starts):
+            start = RunStarted(attempt=number + 1, worker="dead", lease=10**9)
+            tip = await dead.log.tip(thread(name))
+            [last] = await dead.log.append(thread(name), [start], expected=tip, actor="lead", run="r")
+    async with process(endpoint, tmp_path, worker) as running:
+        state = await ended(running, name, "r")
+        begun = [r for r in await read(running.log, thread(name)) if isinstance(r.event, RunStarted)][starts:]
+    run = state.runs["r"]
+    assert (run.status, run.error and run.error.error) == (status, "Stalled" if status == "error" else None)
+    assert len(begun) == len(worker.performed) == (status == "success")
+    pauses = [(datetime.fromisoformat(r.head.at) - datetime.fromisoformat(last.head.at)).total_seconds() for r in begun]
+    assert starts != 5 or pauses[0] >= 1.0
+
+
 async def test_a_run_that_hangs_has_a_deadline(endpoint: Endpoint, tmp_path: Path) -> None:
     class Hanging(Worker):
         name = "lead"

@@ -142,6 +142,17 @@ def test_the_caller_counts_each_answer_and_each_end_once() -> None:
     assert not state.problems
 
 
+def test_the_work_of_its_subagents_is_work_of_the_run() -> None:
+    """So a run that waits while its workers die is not the one that kills them."""
+    start = RunStarted(attempt=1, worker="w", lease=1)
+    begun = SubagentStarted(call_id="c", subagent="s", name="n")
+    events = RunRequested(), start, start, begun, start, SubagentCompleted(call_id="c", status="completed"), start
+    stalled = [
+        fold(log_of(ThreadCreated(user="u"), *((e, "r") for e in events[:n]))).runs["r"].stalled for n in (3, 5, 7)
+    ]
+    assert stalled == [2, 1, 1]
+
+
 def test_a_call_has_one_subagent() -> None:
     caller = Aggregate("thread", "t")
     assert identity(caller, "r", "1-c") == identity(caller, "r", "1-c")

@@ -151,7 +151,7 @@ def test_verdicts_name_only_what_was_offered(text: str, verdict: Verdict) -> Non
 
 def decided(memory: Memory, *found: New, verdict: Verdict | None = None, **more: Any) -> list[Any]:
     result = Extraction({}, list(found), more.pop("removed", ()))
-    reading = Reading("t1", 10, result, {0: verdict} if verdict else {}, "m", {})
+    reading = Reading("t1", memory.upto("t1"), 10, result, {0: verdict} if verdict else {}, "m", {})
     *changes, last = events(memory, reading, Settings(**more), AT)
     assert last == MemoryExtracted(thread="t1", upto=10, model="m")
     return changes
@@ -161,10 +161,10 @@ KNOWN = Memory(facts={"fact_1": OTTERS})
 
 
 def test_a_conversation_is_read_once() -> None:
-    reading = Reading("t1", 10, Extraction({}, [new()], []), {}, "m", {})
-    assert events(Memory(reads={"t1": 10}), reading, Settings(), AT) == []
-    assert events(Memory(floor=10), reading, Settings(), AT) == []
-    assert len(events(Memory(reads={"t1": 9}), reading, Settings(), AT)) == 2
+    reading = Reading("t1", 8, 10, Extraction({}, [new()], []), {}, "m", {})
+    for read in (Memory(reads={"t1": 10}), Memory(floor=10), Memory(reads={"t1": 9})):
+        assert events(read, reading, Settings(), AT) == [], "another attempt has read a part of it"
+    assert len(events(Memory(reads={"t1": 8}), reading, Settings(), AT)) == 2
 
 
 def test_a_fact_knows_where_it_is_from() -> None:
