@@ -163,7 +163,7 @@ class Run(msgspec.Struct, kw_only=True):
     subagents: Mapping[str, Delegation] = {}
     """Calls that subagents answer, by the id of the subagent, oldest first. Of a batch: those at work only."""
     items: Items = Items()
-    """What has become of the items of a batch."""
+    """The outcomes of the items of a batch so far."""
     steers: tuple[Message, ...] = ()
     """Messages for the agent that it has not taken in yet."""
     answers: Mapping[str, tuple[Any, ...]] = {}

@@ -99,17 +99,17 @@ class Modes:
 
     def delta(self, message: str, piece: Piece, end: int, state: ThreadState | Before) -> list[tuple[str, bytes]]:
         """A piece of a message that is made on `state`; `end` is the offset after it."""
-        made = []
+        emits = []
         if self._events:
-            made.append(("events", self._events.stream(self._task, message, piece, self._of_answer(message, state))))
+            emits.append(("events", self._events.stream(self._task, message, piece, self._of_answer(message, state))))
         if self._legacy and self._legacy.end == end:
             if not self.announced:
-                made.append(("messages/metadata", announced(message, self._of_answer(message, state))))
+                emits.append(("messages/metadata", announced(message, self._of_answer(message, state))))
                 self.announced = True
-            made.append(("messages/partial", dumps.encode([self._legacy.message(message)])))
+            emits.append(("messages/partial", dumps.encode([self._legacy.message(message)])))
         if self._tuple:
-            made.append(("messages", chunk(message, piece, self._of_answer(message, state))))
-        return made
+            emits.append(("messages", chunk(message, piece, self._of_answer(message, state))))
+        return emits
 
     def progress(self, progress: Progress) -> list[tuple[str, bytes]]:
         return self.shown(progress, self._wanted)
@@ -138,34 +138,34 @@ class Modes:
             self._task = record.id
         if quiet:
             return []
-        made: Iterator[Emit] = iter(())
+        emits: Iterator[Emit] = iter(())
         match event:
             case RunStarted() if first:
-                made = self._started(record, before, state)
+                emits = self._started(record, before, state)
             case RunStarted() if self.shows_text:
-                made = self._values(state)
+                emits = self._values(state)
             case ModelCompleted():
-                made = self._model_completed(record, event, task, before, state)
+                emits = self._model_completed(record, event, task, before, state)
             case ModelFailed():
-                made = self._model_failed(event, state)
+                emits = self._model_failed(event, state)
             case ToolRequested():
-                made = self._tool_requested(record, event, state)
+                emits = self._tool_requested(record, event, state)
             case ToolCompleted():
-                made = self._tool_completed(record, event, before, state, done)
+                emits = self._tool_completed(record, event, before, state, done)
             case StatePatched() | MessageAdded():
-                made = self._step(record, state)
+                emits = self._step(record, state)
             case ContextCompacted():
-                made = self._compacted(record, state)
+                emits = self._compacted(record, state)
             case SubagentStarted() | SubagentProgressed() | SubagentCompleted():
-                made = self._delegated(event, state)
+                emits = self._delegated(event, state)
             case ThreadTitled():
-                made = self._titled(state)
+                emits = self._titled(state)
             case RunPaused():
-                made = self._paused(event, state, void=void)
+                emits = self._paused(event, state, void=void)
             case RunCompleted() | RunFailed() | RunCancelled() | RunRolledBack():
                 void = void or (isinstance(event, RunRolledBack) and before.runs[self._run].attempt > 0)
-                made = self._ended(record, event, state, void=void)
-        return list(made)
+                emits = self._ended(record, event, state, void=void)
+        return list(emits)
 
     def _started(self, record: Record, before: Before, state: ThreadState) -> Iterator[Emit]:
         if self._events:

@@ -131,11 +131,11 @@ class Tape:
 
     def unfinished(self) -> list[WireEvent]:
         """Everything that was told of the message that is being made."""
-        told = self._said(self._body.said) if self._body else []
+        events = self._said(self._body.said) if self._body else []
         open_ = working(self.state)
-        for subagent, said in self._inner.unfinished():
-            told += self._said(said, namespace_of(open_[subagent])) if subagent in open_ else []
-        return told
+        for subagent, text in self._inner.unfinished():
+            events += self._said(text, namespace_of(open_[subagent])) if subagent in open_ else []
+        return events
 
     # ── what a fact tells ───────────────────────────────────────────────────────────────────────────────────────────
 
