@@ -49,7 +49,7 @@ class Pace(NamedTuple):
     patience: tuple[float, float]
 
 
-SHORT, LONG = Pace((0.0, 1.0), (1.0, 5.0)), Pace((1.0, 4.0), (4.0, 9.0))
+SHORT, LONG = Pace((0.0, 0.5), (3.0, 5.0)), Pace((1.0, 4.0), (4.0, 9.0))
 
 
 def scripts(threads: int) -> dict[str, Script]:
@@ -71,10 +71,10 @@ class Reaper:
     """Restarts servers, each with the next doom, until there were enough kills. Lets threads begin at that pace."""
 
     def __init__(self, folder: Path, dice: random.Random, kills: int, threads: int, pace: Pace) -> None:
-        self.begin = asyncio.Semaphore(AT_ONCE)
+        self._wanted, self._pace, self._places = kills, pace, math.ceil(threads / max(1, kills))
+        self.begin = asyncio.Semaphore(2 * self._places)
         self.kills = 0
         self._deaths, self._dice = folder / "deaths.txt", dice
-        self._wanted, self._pace, self._places = kills, pace, math.ceil(threads / max(1, kills))
         moments = [(actor, moment) for actor in MOMENTS for moment in MOMENTS[actor]]
         self._moments = chain.from_iterable(dice.sample(moments, len(moments)) for _ in repeat(None))
 
@@ -91,7 +91,7 @@ class Reaper:
             self.kills += 1
             for _ in range(self._places):
                 self.begin.release()
-            after, times = self._dice.uniform(*self._pace.life), self._dice.randint(1, 4)
+            after, times = self._dice.uniform(*self._pace.life), self._dice.randint(1, 3)
             doom = Doom(*next(self._moments), str(after), str(times), str(self._deaths))
             with suppress(AssertionError):  # it has died before it was ready
                 await server.start("tests.chaos.doomed", **{DOOM: str(doom)})
