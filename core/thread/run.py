@@ -91,7 +91,9 @@ S = TypeVar("S")
 SUSPENDED_SECONDS = (1.0, 5.0, 15.0)
 """Pauses of a run that was given back, by how often in a row."""
 STALLED_ATTEMPTS = 6
-"""A run that was started so often without getting anything done kills its workers: it is failed instead."""
+"""A run that was started so often without getting anything done kills its workers: it is failed instead. One that
+waits for a subagent is not: the subagent has a limit of its own.
+"""
 STALLED_SECONDS = (0.0, 0.0, 0.0, 2.0, 5.0, 15.0)
 """Pauses after the last start, by the number of such starts: runs that died with another one get away from it."""
 
@@ -516,7 +518,7 @@ class RunActor(Actor[RunRequested]):
     async def _own(self, owned: OwnedRun, listener: Listener, wakeup: Wakeup, worker: Worker) -> ThreadState:
         run, prepared = owned.run, None
         if run.cancel is None:
-            if run.stalled >= STALLED_ATTEMPTS:
+            if run.stalled >= STALLED_ATTEMPTS and all(part.ended for part in run.subagents.values()):
                 text = (
                     f"The run was started {run.stalled} times in a row and stopped its worker every time; "
                     "it is not tried again."
@@ -619,7 +621,7 @@ def _failed(owned: OwnedRun, error: Exception) -> RunFailed:
 
 def _pause(run: Run) -> float:
     """Returns the seconds until a run may be started again whose last starts got nothing done."""
-    pause = STALLED_SECONDS[run.stalled]
+    pause = STALLED_SECONDS[min(run.stalled, len(STALLED_SECONDS) - 1)]
     return min(pause, pause + _seconds_until(run.updated_at))
 
 

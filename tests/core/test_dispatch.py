@@ -26,6 +26,7 @@ from core.events import (
     RunRequested,
     RunStarted,
     RunSuspended,
+    SubagentStarted,
     ThreadCreated,
     encode,
     thread,
@@ -737,18 +738,22 @@ async def test_what_a_run_waits_for_is_no_attempt_of_its(
     assert suspended[0] == RunSuspended(reason="the views are being made")
 
 
-@pytest.mark.parametrize(("starts", "status"), [(2, "success"), (5, "success"), (6, "error")])
+@pytest.mark.parametrize(
+    ("starts", "waits", "status"),
+    [(2, False, "success"), (5, False, "success"), (6, False, "error"), (7, True, "success")],
+)
 async def test_a_run_whose_workers_die_is_left_alone_and_then_failed(
-    endpoint: Endpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, starts: int, status: str
+    endpoint: Endpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, starts: int, waits: bool, status: str
 ) -> None:
     monkeypatch.setattr(run_module, "STALLED_SECONDS", (0.0, 0.0, 0.0, 0.0, 0.0, 1.0))
     worker, name = Worker(), fresh().id
     async with system.start(endpoint, tmp_path / "dead.db", lease_seconds=2, slots=1) as dead:
         await asked(dead, name)
         for number in range(starts):
-            start = RunStarted(attempt=number + 1, worker="dead", lease=10**9)
+            events: list[Event] = [RunStarted(attempt=number + 1, worker="dead", lease=10**9)]
+            events += [SubagentStarted(call_id="c", subagent="s", name="bash")] if waits and not number else []
             tip = await dead.log.tip(thread(name))
-            [last] = await dead.log.append(thread(name), [start], expected=tip, actor="lead", run="r")
+            *_, last = await dead.log.append(thread(name), events, expected=tip, actor="lead", run="r")
     async with process(endpoint, tmp_path, worker) as running:
         state = await ended(running, name, "r")
         begun = [r for r in await read(running.log, thread(name)) if isinstance(r.event, RunStarted)][starts:]
