@@ -122,6 +122,15 @@ ONLY_REFUSING = {
     "DELETE /api/assistants/{assistant_id}",
     # No run is going on for long enough.
     "POST /api/threads/{thread_id}/runs/{run_id}/steer",
+    # Nothing is remembered, and the operations that forget everything come at any time.
+    "DELETE /api/memory/facts/{fact_id}",
+    "GET /api/memory/facts/{fact_id}/source",
+    "PATCH /api/memory/facts/{fact_id}",
+    # No run has subagents.
+    "GET /api/threads/{thread_id}/subagents/{subagent_id}",
+    "GET /api/threads/{thread_id}/subagents/{subagent_id}/messages",
+    "POST /api/threads/{thread_id}/subagents/{subagent_id}/cancel",
+    "POST /api/threads/{thread_id}/subagents/{subagent_id}/message",
     # No call waits for a person.
     "GET /api/threads/{thread_id}/approvals/{approval_id}",
     "POST /api/threads/{thread_id}/approvals/{approval_id}",
