@@ -17,6 +17,9 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 T = TypeVar("T")
 
+TURN_SECONDS = 0.005
+"""Time for which chunks that are there already are taken in a row; then other tasks have their turn."""
+
 
 class Completions:
     """The SDK's chat completions, but that a streamed request's body is encoded as it is.
@@ -61,7 +64,8 @@ async def timed(source: AsyncIterable[T], timeout: float | None, *, model_name: 
 
     LangChain's own uses `asyncio.wait_for`, which needs a task for each chunk before Python 3.12.
     """
-    received = 0
+    received, clock = 0, asyncio.get_running_loop().time
+    turn = clock() + TURN_SECONDS
     async with aclosing(cast(AsyncGenerator[T], aiter(source))) as chunks:
         while True:
             try:
@@ -74,6 +78,9 @@ async def timed(source: AsyncIterable[T], timeout: float | None, *, model_name: 
                     raise
                 raise StreamChunkTimeoutError(timeout, model_name=model_name, chunks_received=received) from error
             received += 1
+            if clock() > turn:
+                await asyncio.sleep(0)
+                turn = clock() + TURN_SECONDS
             yield chunk
 
 

@@ -55,7 +55,7 @@ async def _vanishing(there: Lab, number: int) -> tuple[str, str]:
     hard = struct.pack("ii", 1, 0)
     thread, raw = await there.thread(), b""
     body = {
-        **there.asked("tokens-2000-delay-0.1", stream_mode=["messages-tuple"], on_disconnect="cancel"),
+        **there.asked("tokens-8000-delay-0.1", stream_mode=["messages-tuple"], on_disconnect="cancel"),
         "assistant_id": AGENT,
     }
     reader, writer = await _posted(there, f"/threads/{thread}/runs/stream", body)

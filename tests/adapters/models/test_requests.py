@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import datetime
@@ -15,7 +16,7 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, System
 from langchain_openai import StreamChunkTimeoutError
 from pydantic import SecretStr, model_validator
 
-from adapters.models import connections
+from adapters.models import connections, requests
 from adapters.models.openai_compatible import OpenAICompatible
 from adapters.models.requests import Completions
 from tests.adapters.models.test_chunks import STREAMS, sse
@@ -114,3 +115,25 @@ async def test_a_chunk_has_a_deadline() -> None:
                 [chunk async for chunk in chunks]
         finally:
             pause.set()
+
+
+async def test_others_have_their_turn_while_chunks_are_there() -> None:
+    async def burst() -> AsyncIterator[int]:
+        for number in range(200):
+            deadline = time.perf_counter() + 0.001  # a chunk's own work; nothing is waited for
+            while time.perf_counter() < deadline:
+                pass
+            yield number
+
+    turns = 0
+
+    async def other() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    task = asyncio.create_task(other())
+    assert [number async for number in requests.timed(burst(), 5.0)] == list(range(200))
+    task.cancel()
+    assert turns >= 10
