@@ -40,6 +40,7 @@ from core.runtime import system
 from core.runtime.readiness import Readiness
 from core.runtime.servers import Address, announce, announced, withdraw
 from core.runtime.system import System
+from core.skills.library import Library, root_of
 from core.tools import Tool
 from core.views.projections import own_file
 
@@ -106,6 +107,7 @@ class Parts(TypedDict):
     uploads: LocalUploads
     images: LocalImages
     batches: LocalBatchFiles
+    skills: Library
     guardrails: Callable[[Guardrails], Provider | None]
     traced: Callable[..., Any]
     outcome: Outcome
@@ -145,10 +147,13 @@ async def _server(options: Options, source: ConfigSource) -> AsyncIterator[str]:
         endpoint(options, config) as place,
         _system(options, config, place) as (running, number),
     ):
-        provider = await sandbox_provider(options.home, config)
-        parts = await anyio.to_thread.run_sync(_load, running, source, options, provider, abandon_on_cancel=True)
+        provider = await sandbox_provider(options.home, config, source.project)
+        skills = library(running.log, source, options.home)
+        parts = await anyio.to_thread.run_sync(
+            _load, running, source, options, provider, skills, abandon_on_cancel=True
+        )
         ready = Readiness(running, source)
-        services = replace(app.Services.of(running, source.current, options.home), missing=ready.missing)
+        services = replace(app.Services.of(running, source.current, options.home), missing=ready.missing, skills=skills)
         host = options.host or config.http.host
         port = config.http.port if options.port is None else options.port
         async with app.serve(services, host, port) as bound, anyio.create_task_group() as tasks:
@@ -211,9 +216,9 @@ async def replay(running: System, thread_id: str, until: int | None, options: Op
 
     source, home = ConfigSource(options.config), options.home
     parts = source, Silent(), Toolset(source.current()), running.call, running.log, home
-    files = LocalBatchFiles(home)
-    subagents = Subagents(*parts, threads=running.threads, subagents=running.subagents, batches=files)
-    return await execute(running.log, thread_id, until, Lead(*parts).execute, subagents.execute)
+    files, skills = LocalBatchFiles(home), library(running.log, source, home)
+    subagents = Subagents(*parts, threads=running.threads, subagents=running.subagents, batches=files, skills=skills)
+    return await execute(running.log, thread_id, until, Lead(*parts, skills=skills).execute, subagents.execute)
 
 
 async def plan(running: System, request: RunRequested, user: str, options: Options) -> RunSetup:
@@ -223,7 +228,8 @@ async def plan(running: System, request: RunRequested, user: str, options: Optio
     from core.user.agents import aggregates
 
     source = ConfigSource(options.config)
-    planner = Planner(source, Silent(), Toolset(source.current()), aggregates(running.log), options.home)
+    skills = library(running.log, source, options.home)
+    planner = Planner(source, Silent(), Toolset(source.current()), aggregates(running.log), options.home, skills)
     return await planner.plan(request, user)
 
 
@@ -343,7 +349,14 @@ def _loads(config: Config) -> Iterator[Callable[[], object]]:
     yield partial(callbacks.check, config.tracing)
 
 
-def _load(running: System, source: ConfigSource, options: Options, provider: SandboxProvider) -> list[Actor[Any]]:
+def library(log: EventLog, source: ConfigSource, home: Path) -> Library:
+    """Returns the skills of an installation."""
+    return Library(log, home, root_of(source.current(), source.project), source.project)
+
+
+def _load(
+    running: System, source: ConfigSource, options: Options, provider: SandboxProvider, skills: Library
+) -> list[Actor[Any]]:
     from adapters import guardrails
     from adapters.batches import LocalBatchFiles
     from adapters.documents.local import LocalDocuments
@@ -374,6 +387,7 @@ def _load(running: System, source: ConfigSource, options: Options, provider: San
         "uploads": LocalUploads(options.home),
         "images": LocalImages(options.home),
         "batches": LocalBatchFiles(options.home),
+        "skills": skills,
         "guardrails": guardrails.load,
         "traced": lambda **about: callbacks.invocation(source.current(), **about),
         "outcome": run_object.outcome,
@@ -504,12 +518,12 @@ def provider_of(config: Config) -> MakeProvider | None:
     return make
 
 
-async def sandbox_provider(home: Path, config: Config) -> SandboxProvider:
+async def sandbox_provider(home: Path, config: Config, project: Path = Path()) -> SandboxProvider:
     """Returns the configured sandbox provider; `auto` is bubblewrap if it works, else file tools without commands."""
     from adapters.sandboxes.bubblewrap import Bubblewrap
     from adapters.sandboxes.host import Host
 
-    name, setup = config.sandbox.provider, _sandbox_setup(home, config)
+    name, setup = config.sandbox.provider, _sandbox_setup(home, config, project)
     if name == "host":
         return Host(setup)
     provider = (provider_of(config) or Bubblewrap)(setup)
@@ -522,17 +536,16 @@ async def sandbox_provider(home: Path, config: Config) -> SandboxProvider:
     return Host(setup)
 
 
-def _sandbox_setup(home: Path, config: Config) -> SandboxSetup:
+def _sandbox_setup(home: Path, config: Config, project: Path) -> SandboxSetup:
     from core.paths import Mount
 
     section = config.sandbox
     for mount in section.mounts:
         if not os.path.isdir(mount.host_path):
             log.warning("a mount is left out: no such directory, or it cannot be looked at", host_path=mount.host_path)
-    skills = Path(config.skills.path) if config.skills.path else Path(__file__).parent.parent / "skills"
     return SandboxSetup(
         home=home,
-        skills=skills if os.path.isdir(skills) else None,
+        skills=root_of(config, project),
         mounts=[Mount(Path(m.host_path), m.container_path, writable=not m.read_only) for m in section.mounts],
         environment={name: secret.reveal() for name, secret in section.environment.items()},
         network=section.network,

@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import structlog
@@ -62,8 +62,16 @@ class BubblewrapSandbox(Files):
         super().__init__(root, tree, provider.max_file_mb, provider.quota)
         self._provider = provider
 
-    async def exec(self, call_id: str, command: str, *, timeout: float, on_output: Callable[[str], None]) -> ExecResult:
-        job = self._provider.job(command, timeout, self.tree.mounts.values(), self.root)
+    async def exec(
+        self,
+        call_id: str,
+        command: str,
+        *,
+        timeout: float,
+        on_output: Callable[[str], None],
+        environment: Mapping[str, str] = {},
+    ) -> ExecResult:
+        job = self._provider.job(command, timeout, self.tree.mounts.values(), self.root, environment)
         return await self.calls.exec(call_id, command, job, on_output)
 
     async def kill(self, call_id: str) -> None:
@@ -105,7 +113,7 @@ class Bubblewrap:
     async def acquire(self, user: str, thread: str) -> BubblewrapSandbox:
         return await self._threads.acquire(user, thread)
 
-    def job(self, command: str, timeout: float, mounts: Iterable[Mount], root: Path) -> Job:
+    def job(self, command: str, timeout: float, mounts: Iterable[Mount], root: Path, extra: Mapping[str, str]) -> Job:
         shell = "bash" if shutil.which("bash", path=_PATH) else "sh"
         inner = [shell, "-c", command]
         watched = os.geteuid() == 0 and seccomp.available()
@@ -113,7 +121,7 @@ class Bubblewrap:
             inner = ["sh", "-c", _LIMITED, shell, str(self._max_processes), command]
         # By a descriptor: bwrap's own arguments are readable inside, where it is process 1.
         filter_words, filters = filtered(FIRST_FD + 1)
-        words = "\0".join([*self._bwrap(mounts), *filter_words, "--chdir", WORKSPACE])
+        words = "\0".join([*self._bwrap(mounts, extra), *filter_words, "--chdir", WORKSPACE])
         return Job(
             program=binary() or "bwrap",
             argv=["bwrap", "--args", str(FIRST_FD), "--", *inner],
@@ -141,7 +149,7 @@ class Bubblewrap:
         filter_words, filters = filtered(FIRST_FD)
         fds = [in_memory(content) for content in filters]
         try:
-            words = [binary() or "bwrap", *self._bwrap(()), *filter_words, "--", "true"]
+            words = [binary() or "bwrap", *self._bwrap((), {}), *filter_words, "--", "true"]
             process = subprocess.run(
                 [*(str(fds[0]) if word == str(FIRST_FD) else word for word in words)],
                 capture_output=True,
@@ -156,9 +164,9 @@ class Bubblewrap:
                 os.close(fd)
         return None if process.returncode == 0 else f"{process.stderr.strip()}. {_REMEDY}"
 
-    def _bwrap(self, mounts: Iterable[Mount]) -> list[str]:
+    def _bwrap(self, mounts: Iterable[Mount], extra: Mapping[str, str]) -> list[str]:
         words = namespaces(network=self._network)
-        for name, value in environment(WORKSPACE, _path(), self._environment).items():
+        for name, value in environment(WORKSPACE, _path(), {**self._environment, **extra}).items():
             words += ["--setenv", name, value]
         words += [*_system(), *self._etc()]
         words += [*kernel_files(temporary_bytes=min(_TMP_BYTES, self._memory_mb << 20)), "--dir", WORKSPACE]

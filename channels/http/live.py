@@ -21,6 +21,7 @@ from core.memory.facts import Memories
 from core.runtime.readiness import Missing
 from core.runtime.system import System
 from core.runtime.vitals import ProcessReport
+from core.skills.library import Library
 from core.thread.commands import Commands
 from core.thread.follow import Follower, Followers
 from core.thread.intake import Intake
@@ -77,6 +78,7 @@ class Services:
     call: Ask
     """Asks an actor, wherever it runs."""
     home: Path
+    skills: Library
     version: str = "0.1.0"
     missing: Callable[[], Awaitable[Sequence[Missing]]] = _nothing
     """Returns what keeps the process from taking work (`core.runtime.readiness`)."""
@@ -102,6 +104,7 @@ class Services:
             config=config,
             call=system.call,
             home=home,
+            skills=Library(system.log, home),
             report=system.vitals.report,
         )
 

@@ -28,7 +28,6 @@ from core.config.agent import (
     Model,
     Pricing,
     Provider,
-    Skills,
     Suggestions,
     Summarization,
     Title,
@@ -55,6 +54,7 @@ from core.config.server import (
     Uploads,
     Webhooks,
 )
+from core.config.skills import SkillEvolution, Skills
 from core.config.subagents import INHERIT, Subagents
 
 __all__ = [
@@ -92,6 +92,7 @@ __all__ = [
     "Sandbox",
     "Secret",
     "Section",
+    "SkillEvolution",
     "Skills",
     "Subagents",
     "Suggestions",
@@ -170,6 +171,9 @@ class Config(Section, frozen=True, kw_only=True):
     agents_api: Off = Off()
     """The routes of custom agents: `/api/agents` and `/api/user-profile`."""
     skills: Skills = Skills()
+    skill_scan: On = On()
+    """Checks skills by fixed rules before they are installed or changed, in addition to the check by a model."""
+    skill_evolution: SkillEvolution = SkillEvolution()
     hash: str = ""
     warnings: tuple[str, ...] = ()
 
@@ -194,6 +198,7 @@ class Config(Section, frozen=True, kw_only=True):
             ("goals.model_name", self.goals.model_name),
             ("suggestions.model_name", self.suggestions.model_name),
             ("memory.model_name", self.memory.model_name),
+            ("skill_evolution.moderation_model_name", self.skill_evolution.moderation_model_name),
         ):
             if name is not None:
                 yield key, name
