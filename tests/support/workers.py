@@ -169,7 +169,7 @@ async def worker(
         async with system.start(endpoint, views, lease_seconds=LEASE, slots=slots) as running:
             if power is not None:
                 power.wire(running)
-            provider = await compose.sandbox_provider(home, source.current())
+            provider = await compose.sandbox_provider(home, source.current(), source.project)
             models = Configured(source)
             await anyio.to_thread.run_sync(compose.problems, source.current())  # the imports
             declared = compose.Toolset(source.current())
