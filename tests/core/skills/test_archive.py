@@ -6,7 +6,6 @@ import io
 import os
 import stat
 import struct
-import time
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -43,12 +42,12 @@ def special(kind: int) -> bytes:
 
 
 def bomb() -> bytes:
-    return archive({"x/SKILL.md": OK, "x/assets/zero": b"\0" * (40 << 20)}, deflate=True)
+    return archive({"x/SKILL.md": OK, "x/assets/zero": b"\0" * (20 << 20)}, deflate=True)
 
 
 def liar() -> bytes:
-    """Declares 10 bytes for 40 MB."""
-    data, size = bytearray(bomb()), struct.pack("<I", 40 << 20)
+    """Declares 10 bytes for 20 MB."""
+    data, size = bytearray(bomb()), struct.pack("<I", 20 << 20)
     place = data.find(size)
     while place >= 0:
         data[place : place + 4] = struct.pack("<I", 10)
@@ -203,16 +202,3 @@ def test_programs_and_unreadable_scripts_are_named(tmp_path: Path) -> None:
     ]
     assert content.scripts
     assert set(content.texts) == {"SKILL.md", "references/b.md"}
-
-
-@pytest.mark.parametrize("seed", ["curl ", "rm -r", "env | ", "ignore all ", "send secrets ", "base64 -d ", "< ", "("])
-def test_rules_take_time_in_proportion_to_the_text(seed: str) -> None:
-    def cost(size: int) -> float:
-        text, best = seed * (size // len(seed)), 1e9
-        for _ in range(3):
-            began = time.process_time()
-            list(broken(text, instructions=True))
-            best = min(best, time.process_time() - began)
-        return best
-
-    assert cost(160_000) < 40 * cost(10_000) + 0.05, "sixteen times the text is not 256 times the time"
