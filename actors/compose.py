@@ -536,6 +536,18 @@ async def sandbox_provider(home: Path, config: Config, project: Path = Path()) -
     return Host(setup)
 
 
+def test_sandbox(config: Config) -> Callable[[Path, Path], SandboxProvider]:
+    """Returns what makes the configured sandbox for a data directory and a folder of skills of their own."""
+    from adapters.sandboxes.bubblewrap import Bubblewrap
+    from adapters.sandboxes.host import Host
+
+    def make(home: Path, skills: Path) -> SandboxProvider:
+        setup = replace(_sandbox_setup(home, config, Path()), skills=skills)
+        return Host(setup) if config.sandbox.provider == "host" else (provider_of(config) or Bubblewrap)(setup)
+
+    return make
+
+
 def _sandbox_setup(home: Path, config: Config, project: Path) -> SandboxSetup:
     from core.paths import Mount
 

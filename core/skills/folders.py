@@ -65,15 +65,20 @@ class Listing(NamedTuple):
     skipped: Sequence[Skipped] = ()
 
 
-_Entry = tuple[tuple[int, ...], Front | Invalid, str]
+_Signature = tuple[int, ...]
+_Entry = tuple[_Signature, Front | Invalid, str]
 
 
 class Folders:
-    """The skills below a root with `public/` and `custom/`. Unchanged files are parsed once."""
+    """The skills below a root with `public/` and `custom/`. While nothing changes, a look is a `stat` for each folder
+    and file that was read.
+    """
 
     def __init__(self, root: Path | None) -> None:
         self._root = root
         self._files: dict[Path, _Entry] = {}
+        self._seen: dict[str, _Signature | None] = {}
+        """The folders and files that the listing was made of, as they were."""
         self._listing = Listing({})
         self._as_of = -1.0
         self._scanning = asyncio.Lock()
@@ -84,18 +89,20 @@ class Folders:
         async with self._scanning:
             if self._as_of < called:
                 began = time.monotonic()
-                self._listing = await anyio.to_thread.run_sync(self.scan, abandon_on_cancel=True)
+                await anyio.to_thread.run_sync(self.scan, abandon_on_cancel=True)
                 self._as_of = began
         return self._listing
 
     def scan(self) -> Listing:
         """Walks the folders. Blocks: call it in a thread."""
-        root, files = self._root, dict[Path, _Entry]()
+        root, files, seen = self._root, dict[Path, _Entry](), dict[str, _Signature | None]()
         if root is None:
             return Listing({}, [])
+        if self._seen and all(_signature(path) == known for path, known in self._seen.items()):
+            return self._listing
         skills, skipped = dict[str, Skill](), list[Skipped]()
         for category in CATEGORIES:
-            for folder, virtual, problem in _walk(root, category):
+            for folder, virtual, problem in _walk(root, category, seen):
                 path = f"{virtual}/{FILE}"
                 try:
                     if problem:
@@ -110,8 +117,9 @@ class Folders:
                 if (shadowed := skills.get(skill.name)) is not None:
                     skipped.append(Skipped(shadowed.path, f"shadowed by {path}"))
                 skills[skill.name] = skill
-        self._files = files
-        return Listing(dict(sorted(skills.items())), skipped)
+        self._files, self._seen = files, seen
+        self._listing = Listing(dict(sorted(skills.items())), skipped)
+        return self._listing
 
 
 def content(file: Path) -> str:
@@ -164,7 +172,16 @@ def _parsed(folder: Path, known: _Entry | None) -> _Entry:
         return signature, error, ""
 
 
-def _walk(root: Path, category: str) -> Iterator[tuple[Path, str, str]]:
+def _signature(path: str) -> _Signature | None:
+    """Returns what changes with a file or the names in a folder; None if there is none."""
+    try:
+        info = os.stat(path)
+    except OSError:
+        return None
+    return info.st_mtime_ns, info.st_ctime_ns, info.st_size, info.st_ino, info.st_dev
+
+
+def _walk(root: Path, category: str, looked: dict[str, _Signature | None]) -> Iterator[tuple[Path, str, str]]:
     """Yields the folders with a `SKILL.md`, with their paths in sandboxes and what is wrong with them. What lies below
     such a folder belongs to its skill. Links are followed within the root: sandboxes see nothing else.
     """
@@ -172,6 +189,7 @@ def _walk(root: Path, category: str) -> Iterator[tuple[Path, str, str]]:
     pending, seen = [(top / category, f"{SKILLS}/{category}", 0)], set[str]()
     while pending:
         folder, virtual, depth = pending.pop()
+        looked[str(folder)] = _signature(str(folder))
         real = os.path.realpath(folder)
         if depth and not Path(real).is_relative_to(top):
             if os.path.isfile(f"{real}/{FILE}"):
@@ -181,6 +199,7 @@ def _walk(root: Path, category: str) -> Iterator[tuple[Path, str, str]]:
             continue
         seen.add(real)
         if depth and os.path.lexists(folder / FILE):
+            looked[f"{folder}/{FILE}"] = _signature(f"{folder}/{FILE}")
             inside = Path(os.path.realpath(folder / FILE)).is_relative_to(top)
             yield folder, virtual, "" if inside else f"{FILE} is a link out of the folder of skills"
         elif depth < MOST_DEPTH:
