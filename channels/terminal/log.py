@@ -1,20 +1,23 @@
-"""`sika log`: a thread's log as a story, live, and its folded state."""
+"""`sika log`: a thread's log as a story, live, its folded state, the causes of a fact, and its runs as trees."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol
 
 import msgspec
 
-from channels.terminal.story import quote
+from channels.terminal.story import Story, quote
 from channels.terminal.text import Style, about, one_line, todo_line
+from channels.terminal.tree import tree_lines
 from channels.terminal.undecoded import problem_of
 from core.errors import NotFound
 from core.events import Aggregate, Record, thread
 from core.ids import safe_id
 from core.log.store import EventLog
-from core.thread.state import Run, ThreadState, fold, next_nodes
+from core.replay import causes, moment
+from core.replay import tree as spans
+from core.thread.state import Run, ThreadState, next_nodes
 from core.thread.threads import SUBAGENT
 
 Write = Callable[[str], None]
@@ -77,19 +80,74 @@ async def tail(
         _write_record(record, write, raw, story)
 
 
-async def state(log: EventLog, thread_id: str, write: Write, *, raw: bool = False, style: Style | None = None) -> None:
-    """Writes the folded state."""
+async def state(
+    log: EventLog,
+    thread_id: str,
+    write: Write,
+    *,
+    raw: bool = False,
+    style: Style | None = None,
+    at: int | None = None,
+    path: str | None = None,
+) -> None:
+    """Writes the folded state: after the event `at`, or after all; with `path`, that part of it (JMESPath)."""
     records = await records_of(log, thread_id)
-    folded = fold(records)
+    folded = moment.at(records, at)
+    if path is not None:
+        value = moment.part(msgspec.to_builtins(_plain(thread_id, folded)["values"]), path)
+        write(value if isinstance(value, str) and not raw else _json(value))
+        return
     problems = [f"{record.seq}: {problem}" for record in records if (problem := problem_of(record))]
     if raw:
         plain = _plain(thread_id, folded) | ({"undecoded": problems} if problems else {})
-        write(msgspec.json.format(msgspec.json.encode(plain), indent=2).decode())
+        write(_json(plain))
         return
     style = style or Style()
     lines = [style.red(one_line(problem, 300)) for problem in problems]
     for line in [*state_lines(thread_id, folded, style), *_section(style, "not in the state: do not decode", lines)]:
         write(line)
+
+
+async def why(
+    log: EventLog, thread_id: str, place: str, write: Write, *, raw: bool = False, style: Style | None = None
+) -> None:
+    """Writes the chain of causes of an event or a call, the first cause first."""
+    links = await causes.why(reader(log), aggregate_of(thread_id), place)
+    if raw:
+        for link in links:
+            others = [record.seq for record in link.beside]
+            line = {"seq": link.record.seq, "beside": others, "event": msgspec.Raw(link.record.raw)}
+            write(msgspec.json.encode(line).decode())
+        return
+    story, style = Story(style), style or Style()
+    previous: Aggregate | None = None
+    for link in links:
+        if link.record.aggregate != previous:
+            previous = link.record.aggregate
+            write(style.bold(f"{previous.kind} {previous.id}"))
+        for record in link.beside:
+            write(style.dim(f"  and {story.line(record)}"))
+        write(f"  → {story.line(link.record)}")
+
+
+async def tree(log: EventLog, thread_id: str, write: Write, *, raw: bool = False, style: Style | None = None) -> None:
+    """Writes the runs as trees of what took time."""
+    runs = await spans.tree(reader(log), aggregate_of(thread_id))
+    if raw:
+        write(_json(runs))
+        return
+    for number, run in enumerate(runs, 1):
+        for line in tree_lines(run, number, style or Style()):
+            write(line)
+
+
+def reader(log: EventLog) -> Callable[[Aggregate], Awaitable[Sequence[Record]]]:
+    """Returns a function that reads all records of a log."""
+
+    async def read(aggregate: Aggregate) -> Sequence[Record]:
+        return [record async for record in log.read(aggregate)]
+
+    return read
 
 
 def replayed(report: Report) -> tuple[str, int]:
@@ -162,6 +220,10 @@ def _plain(thread_id: str, state: ThreadState) -> dict[str, Any]:
         "values": state.values,
         "runs": list(state.runs.values()),
     }
+
+
+def _json(value: Any) -> str:
+    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
 
 
 def _write_record(record: Record, write: Write, raw: bool, story: Formatter) -> None:
