@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -21,6 +21,8 @@ from core.thread.state import Run, ThreadState, next_nodes
 from core.thread.threads import SUBAGENT
 
 Write = Callable[[str], None]
+_ENVELOPE = frozenset(("id", "type", "kind", "aggregate", "actor", "at", "v", "run", "cause", "blob", "duration_ms"))
+"""Fields of an event that differ in a step that is the same."""
 
 
 class Formatter(Protocol):
@@ -37,6 +39,10 @@ class Report(Protocol):
     runs: int
     steps: int
     divergence: str | None
+    recorded: dict[str, Any] | None
+    now: dict[str, Any] | None
+    unfinished: int
+    changed: list[str]
 
 
 def aggregate_of(name: str) -> Aggregate:
@@ -152,9 +158,23 @@ def reader(log: EventLog) -> Callable[[Aggregate], Awaitable[Sequence[Record]]]:
 
 def replayed(report: Report) -> tuple[str, int]:
     """Returns a replay's result as text, and the exit code."""
-    if report.divergence is None:
-        return f"identical: {report.steps} steps in {report.runs} runs", 0
-    return f"divergence after {report.steps} steps in {report.runs} runs: {one_line(report.divergence, 1000)}", 1
+    changed = [f"  changed   {one_line(text, 200)}" for text in report.changed]
+    counted = f"{report.steps} steps in {report.runs} runs"
+    if report.divergence is not None:
+        both = [
+            f"  {name:<8}  {_step(step)}" for name, step in (("recorded", report.recorded), ("now", report.now)) if step
+        ]
+        lines = [f"divergence after {counted}: {one_line(report.divergence, 1000)}", *both, *changed]
+        return "\n".join(lines), 1
+    word = "same decisions under another configuration" if changed else "identical"
+    so_far = f"; {report.unfinished} of the runs did not end: the same so far" if report.unfinished else ""
+    return "\n".join([f"{word}: {counted}{so_far}", *changed]), 0
+
+
+def _step(step: Mapping[str, Any]) -> str:
+    """Returns a step of a run by what the loop decided in it: times, usage and identities are left out."""
+    shown = {name: value for name, value in step.items() if name not in _ENVELOPE and value}
+    return f"{step.get('type', '?'):<20} {one_line(msgspec.json.encode(shown).decode(), 1000)}"
 
 
 def state_lines(thread_id: str, state: ThreadState, style: Style) -> list[str]:
