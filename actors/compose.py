@@ -5,25 +5,20 @@ from __future__ import annotations
 import gc
 import importlib
 import importlib.util
-import inspect
 import os
-import pkgutil
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypedDict
 
 import anyio
 import msgspec
 import structlog
 
-import actors
-import adapters.tools
-import channels
+from actors.discovery import actor_classes, construct, load_tools, provider_of
 from actors.sandbox import Limits
 from adapters import toolbox
 from core import plugins
@@ -31,11 +26,11 @@ from core.actor import Actor
 from core.bus import embedded
 from core.bus.connection import Endpoint
 from core.config.load import ConfigSource, reveal
-from core.config.settings import Config, ToolEntry
+from core.config.settings import Config
 from core.errors import Invalid, Unavailable, ungrouped
 from core.events import RunRequested
 from core.plugins import plugins as installed
-from core.ports.sandbox import MakeProvider, SandboxProvider, SandboxSetup
+from core.ports.sandbox import SandboxProvider, SandboxSetup
 from core.runtime import system
 from core.runtime.readiness import Readiness
 from core.runtime.servers import Address, announce, announced, withdraw
@@ -63,11 +58,9 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger("sika.compose")
 
-_NOT_ACTORS = ("cli", "compose", "__main__")
 CLOSE_SECONDS = 5.0
 GC_THRESHOLDS = (20_000, 20, 20)
 """A run makes some 10 000 objects, hardly any in cycles: looking for cycles at every 700 took a tenth of its CPU."""
-BUILT_IN_SANDBOXES = ("auto", "bubblewrap", "host")
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,7 +327,7 @@ def _loads(config: Config) -> Iterator[Callable[[], object]]:
     yield load_tools
     for number, entry in enumerate(config.tools):
         yield partial(toolbox.of_entry, entry, number)
-    yield partial(actor_classes, config.actors)
+    yield partial(actor_classes, config.actors, Parts.__annotations__)
     yield partial(guardrails.load, config.guardrails)
     for number, middleware in enumerate(config.middlewares):
         yield partial(chain.of_entry, middleware, f"middlewares[{number}]")
@@ -380,7 +373,7 @@ def _load(running: System, source: ConfigSource, options: Options, provider: San
         "settings": {},
     }
     callbacks.callbacks(source.current())  # what is on and not complete is an error now, not at the first run
-    classes = actor_classes(source.current().actors)
+    classes = actor_classes(source.current().actors, Parts.__annotations__)
     names = options.actors or tuple(classes)
     if unknown := [name for name in names if name not in classes]:
         raise Invalid(f"--actors: {', '.join(unknown)} unknown; there are: {', '.join(sorted(classes))}")
@@ -421,87 +414,6 @@ class Toolset:
                 left_out=sorted(tool.name for tool in load_tools() if tool.name not in there),
             )
         return tools
-
-
-def load_tools(entries: Sequence[ToolEntry] = (), exclusive: bool | None = None) -> list[Tool]:
-    """Returns the tools in `adapters/tools/`, as `tools:` in the configuration selects and changes them.
-
-    Raises an error for a file that cannot be imported.
-    """
-    values = [value for module in _modules(adapters.tools) for value in vars(module).values()]
-    tools = {id(value): value for value in values if isinstance(value, Tool)}
-    return toolbox.declared([*tools.values(), *_installed_tools()], entries, exclusive)
-
-
-def _installed_tools() -> Iterator[Tool]:
-    """The tools of installed packages. Those of no group have the group `installed`: only tools of the server are there
-    whatever a list or an agent says.
-    """
-    for plugin in installed(plugins.TOOLS):
-        if not isinstance(plugin.value, Tool):
-            raise Invalid(f"{plugin.place}: not a core.tools.Tool; declare it with @tool()")
-        yield replace(plugin.value, group=plugin.value.group or "installed")
-
-
-def actor_classes(configured: Sequence[str]) -> dict[str, type[Actor[Any]]]:
-    """Returns the actors by name. Raises `Invalid` if two have the same name, which is the address of wake-ups."""
-    classes: dict[str, type[Actor[Any]]] = {}
-    for cls in find_actors(configured):
-        if classes.setdefault(cls.name, cls) is not cls:
-            both = " and ".join(f"{each.__module__}:{each.__qualname__}" for each in (classes[cls.name], cls))
-            raise Invalid(f"actors: {both} are both called {cls.name!r}; set `name` in one of them")
-        if missing := [name for name in _dependencies(cls) if name not in Parts.__annotations__]:
-            there = ", ".join(Parts.__annotations__)
-            raise Invalid(f"actor {cls.name}: cannot be given {', '.join(missing)}; there is: {there}")
-    return classes
-
-
-def find_actors(configured: Sequence[str]) -> Iterator[type[Actor[Any]]]:
-    """Actor classes: those in `actors/`, the channels (`channels/<platform>/channel.py`), those installed packages
-    offer (`sika.actors`), those the configuration names.
-    """
-    for module in _modules(actors):
-        if module.__name__.rpartition(".")[2] in _NOT_ACTORS:
-            continue
-        if hasattr(module, "__path__"):
-            module = importlib.import_module(f"{module.__name__}.actor")
-        yield from _declared_in(module)
-    for module_file in sorted(Path(channels.__file__).parent.glob("*/channel.py")):
-        yield from _declared_in(importlib.import_module(f"channels.{module_file.parent.name}.channel"))
-    for plugin in installed(plugins.ACTORS):
-        yield _actor(plugin.value, plugin.place)
-    for number, path in enumerate(configured):
-        place = f"actors[{number}]: {path}"
-        yield _actor(plugins.load(path, place), place)
-
-
-def _declared_in(module: ModuleType) -> Iterator[type[Actor[Any]]]:
-    for value in vars(module).values():
-        if inspect.isclass(value) and issubclass(value, Actor) and value.__module__ == module.__name__:
-            yield value
-
-
-def construct(cls: type[Actor[Any]], parts: Mapping[str, Any]) -> Actor[Any]:
-    """Builds an actor with the parts that its `__init__` names."""
-    return cls(**{name: parts[name] for name in _dependencies(cls)})
-
-
-def _dependencies(cls: type[Actor[Any]]) -> list[str]:
-    return [] if cls.__init__ is object.__init__ else list(inspect.signature(cls).parameters)
-
-
-def provider_of(config: Config) -> MakeProvider | None:
-    """Returns what makes the provider that an installed package brings; None for those of the server. Raises `Invalid`
-    for a name that nobody has.
-    """
-    name = config.sandbox.provider
-    if name in BUILT_IN_SANDBOXES:
-        return None
-    if name not in plugins.names(plugins.SANDBOXES):
-        there = ", ".join((*BUILT_IN_SANDBOXES, *plugins.names(plugins.SANDBOXES)))
-        raise Invalid(f"sandbox.provider: {name}: there is no such provider; there are: {there}")
-    make: MakeProvider = next(plugin.value for plugin in installed(plugins.SANDBOXES) if plugin.name == name)
-    return make
 
 
 async def sandbox_provider(home: Path, config: Config) -> SandboxProvider:
@@ -548,18 +460,6 @@ def _sandbox_setup(home: Path, config: Config) -> SandboxSetup:
         allow_host_bash=section.allow_host_bash,
         settings=reveal(config.installed.get(section.provider, {})),
     )
-
-
-def _actor(cls: object, place: str) -> type[Actor[Any]]:
-    if not (inspect.isclass(cls) and issubclass(cls, Actor)):
-        raise Invalid(f"{place}: not an Actor class")
-    return cls
-
-
-def _modules(package: ModuleType) -> Iterator[ModuleType]:
-    for info in pkgutil.iter_modules(package.__path__):
-        if info.name not in _NOT_ACTORS:
-            yield importlib.import_module(f"{package.__name__}.{info.name}")
 
 
 def _announce(home: Path, address: Address, number: int) -> None:

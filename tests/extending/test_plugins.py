@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from actors import compose
+from actors import compose, discovery
 from channels.http.app import all_routes
 from core import plugins
 from core.config.load import parse
@@ -92,8 +92,8 @@ def test_an_installed_tool_has_a_group(install: Install) -> None:
     def found(tools: list[Tool]) -> list[str | None]:
         return [each.group for each in tools if each.name == "stroll"]
 
-    assert found(compose.load_tools()) == ["installed"]
-    assert found(compose.load_tools((), True)) == []
+    assert found(discovery.load_tools()) == ["installed"]
+    assert found(discovery.load_tools((), True)) == []
 
 
 def test_a_policy_has_its_settings(install: Install) -> None:
@@ -109,7 +109,7 @@ def test_a_policy_has_its_settings(install: Install) -> None:
 def test_an_unknown_sandbox_is_named(install: Install) -> None:
     install("sandboxes", f"{HERE}:number")
     with pytest.raises(Invalid, match=r"magic: there is no such provider; there are: auto, bubblewrap, host, mine$"):
-        compose.provider_of(parse("sandbox: {provider: magic}"))
+        discovery.provider_of(parse("sandbox: {provider: magic}"))
 
 
 def test_events_that_cannot_be_imported_stay_unknown(install: Install) -> None:
