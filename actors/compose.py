@@ -12,12 +12,13 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 import anyio
 import msgspec
 import structlog
 
+from actors import discovery
 from actors.discovery import actor_classes, construct, load_tools, provider_of
 from actors.sandbox import Limits
 from adapters import toolbox
@@ -29,7 +30,7 @@ from core.config.load import ConfigSource, reveal
 from core.config.settings import Config
 from core.errors import Invalid, Unavailable, ungrouped
 from core.events import RunRequested
-from core.plugins import plugins as installed
+from core.plugins import Plugin
 from core.ports.sandbox import SandboxProvider, SandboxSetup
 from core.runtime import system
 from core.runtime.readiness import Readiness
@@ -139,9 +140,11 @@ async def _server(options: Options, source: ConfigSource) -> AsyncIterator[str]:
         _system(options, config, place) as (running, number),
     ):
         provider = await sandbox_provider(options.home, config)
-        parts = await anyio.to_thread.run_sync(_load, running, source, options, provider, abandon_on_cancel=True)
+        loaded = await anyio.to_thread.run_sync(_load, running, source, options, provider, abandon_on_cancel=True)
         ready = Readiness(running, source)
-        services = replace(app.Services.of(running, source.current, options.home), missing=ready.missing)
+        listed = [plugin.listed() for plugin in loaded.plugins]
+        services = app.Services.of(running, source.current, options.home)
+        services = replace(services, missing=ready.missing, plugins=listed)
         host = options.host or config.http.host
         port = config.http.port if options.port is None else options.port
         async with app.serve(services, host, port) as bound, anyio.create_task_group() as tasks:
@@ -150,8 +153,8 @@ async def _server(options: Options, source: ConfigSource) -> AsyncIterator[str]:
 
                 tasks.start_soon(Exporter(running.log, running.name, config.tracing, services.version).run)
             alone = options.nats is None and config.nats.url is None
-            await tasks.start(partial(running.serve, parts, alone=alone))
-            log.info("actors", names=[actor.name for actor in parts])
+            await tasks.start(partial(running.serve, loaded.actors, alone=alone))
+            log.info("actors", names=[actor.name for actor in loaded.actors])
             ready.working = True
             url = f"http://{_shown(host)}:{bound}"
             _announce(options.home, Address(url, os.getpid(), place.url), number)
@@ -179,8 +182,7 @@ async def _outside_closed() -> AsyncIterator[None]:
 @asynccontextmanager
 async def attach(options: Options) -> AsyncIterator[System]:
     """The bus and log of the data directory's running server; if none runs, of a nats-server started for the moment."""
-    for problem in plugins.load_events():
-        log.warning("events of a package stay unknown", problem=str(problem))
+    _warn_of(plugins.load_events())
     config = ConfigSource(options.config).current()
     address = running_server(options.home)
     if address is not None and options.nats is None and config.nats.url is None:
@@ -321,13 +323,11 @@ def _loads(config: Config) -> Iterator[Callable[[], object]]:
     from channels.http import app
 
     yield partial(app.check_host, config, config.http.host)
-    yield partial(installed, plugins.EVENTS)
     yield partial(provider_of, config)
-    yield app.check_routes
     yield load_tools
     for number, entry in enumerate(config.tools):
         yield partial(toolbox.of_entry, entry, number)
-    yield partial(actor_classes, config.actors, Parts.__annotations__)
+    yield partial(actor_classes, config.actors, Parts.__annotations__, config.installed)
     yield partial(guardrails.load, config.guardrails)
     for number, middleware in enumerate(config.middlewares):
         yield partial(chain.of_entry, middleware, f"middlewares[{number}]")
@@ -336,7 +336,14 @@ def _loads(config: Config) -> Iterator[Callable[[], object]]:
     yield partial(callbacks.check, config.tracing)
 
 
-def _load(running: System, source: ConfigSource, options: Options, provider: SandboxProvider) -> list[Actor[Any]]:
+class Loaded(NamedTuple):
+    """The actors of a process, and the plug-ins that were there, used or not."""
+
+    actors: Sequence[Actor[Any]]
+    plugins: Sequence[Plugin]
+
+
+def _load(running: System, source: ConfigSource, options: Options, provider: SandboxProvider) -> Loaded:
     from adapters import guardrails
     from adapters.batches import LocalBatchFiles
     from adapters.documents.local import LocalDocuments
@@ -373,19 +380,44 @@ def _load(running: System, source: ConfigSource, options: Options, provider: San
         "settings": {},
     }
     callbacks.callbacks(source.current())  # what is on and not complete is an error now, not at the first run
-    classes = actor_classes(source.current().actors, Parts.__annotations__)
+    config = source.current()
+    classes = actor_classes(config.actors, Parts.__annotations__, config.installed)
+    listed = discovery.report(config, Parts.__annotations__)
     names = options.actors or tuple(classes)
     if unknown := [name for name in names if name not in classes]:
-        raise Invalid(f"--actors: {', '.join(unknown)} unknown; there are: {', '.join(sorted(classes))}")
-    installed_settings = source.current().installed
-    built = [
-        construct(classes[name], {**parts, "settings": reveal(installed_settings.get(name, {}))}) for name in names
-    ]
+        reasons = "".join(f"\n  {plugin.place}: {plugin.problem}" for plugin in listed if plugin.problem)
+        raise Invalid(
+            f"--actors: {', '.join(unknown)} unknown; there are: {', '.join(sorted(classes))}"
+            + (f"; left out:{reasons}" if reasons else "")
+        )
+    of_actors = (place for place, plugin in enumerate(listed) if plugin.group in discovery.OF_ACTORS)
+    optional = {listed[place].value: place for place in of_actors if not listed[place].problem}
+    built = []
+    for name in names:
+        try:
+            built.append(construct(classes[name], {**parts, "settings": reveal(config.installed.get(name, {}))}))
+        except Exception as error:
+            if options.actors or classes[name] not in optional:
+                raise
+            place = optional[classes[name]]
+            listed[place] = listed[place].without(discovery.not_built(name, error))
+    _warn_of(listed)
     if options.own_process:
         gc.collect()
         gc.freeze()  # some 100 000 objects of imported modules, which the collector need not look at again
         gc.set_threshold(*GC_THRESHOLDS)
-    return built
+    return Loaded(built, listed)
+
+
+def plugins_of(config: Config) -> list[Plugin]:
+    """Returns the plug-ins as a server of this configuration uses them. Imports them, which takes time."""
+    return discovery.report(config, Parts.__annotations__)
+
+
+def _warn_of(listed: Sequence[Plugin]) -> None:
+    for plugin in listed:
+        if plugin.problem:
+            log.warning("a plug-in is left out", plugin=plugin.place, package=plugin.package, problem=plugin.problem)
 
 
 class Toolset:
