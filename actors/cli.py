@@ -168,6 +168,9 @@ def parser() -> argparse.ArgumentParser:
     running = add("actors", _actors, "what runs where: position, lag, work, errors and durations of each actor")
     running.add_argument("--json", action="store_true")
 
+    extensions = add("plugins", _plugins, "what installed packages add, and why some of it is left out")
+    extensions.add_argument("--json", action="store_true")
+
     dlq = add("dlq", None, "dead letters: what could not be processed").add_subparsers(required=True, metavar="WHAT")
     add("list", _dlq_list, "the letters and their reasons", dlq)
     again = add("redrive", _dlq_redrive, "wake their actors again, and delete the letters", dlq)
@@ -443,6 +446,7 @@ async def _doctor(arguments: argparse.Namespace) -> int:
     checks += [
         ("port", partial(doctor.port, options.home, config.http.host, port or config.http.port)),
         ("sandbox", partial(_sandbox, options, config)),
+        ("plug-ins", partial(_plugged, config)),
         *_models(options, config, arguments.call),
     ]
     return await doctor.examine(checks, print, style_of(sys.stdout))
@@ -454,6 +458,16 @@ async def _cluster(options: Options, config: Config) -> list[Finding]:
 
     async with compose.endpoint(options, config) as endpoint:
         return await cluster.examine(endpoint)
+
+
+async def _plugged(config: Config) -> list[Finding]:
+    import anyio.to_thread
+
+    from actors import compose
+    from channels.terminal import plugins
+
+    listed = await anyio.to_thread.run_sync(compose.plugins_of, config, abandon_on_cancel=True)
+    return plugins.findings([plugin.listed() for plugin in listed])
 
 
 async def _sandbox(options: Options, config: Config) -> list[Finding]:
@@ -647,6 +661,26 @@ async def _actors(arguments: argparse.Namespace) -> int:
         report = await overview(system.bus, await system.log.last())
     print(msgspec.json.encode(report).decode() if arguments.json else "\n".join(actors.lines(report)))
     return OK
+
+
+async def _plugins(arguments: argparse.Namespace) -> int:
+    import anyio.to_thread
+    import msgspec
+    from rich.console import Console
+
+    from actors import compose
+    from channels.terminal import plugins
+    from core.config.load import load
+
+    config = load(arguments.config)
+    listed = [p.listed() for p in await anyio.to_thread.run_sync(compose.plugins_of, config, abandon_on_cancel=True)]
+    if arguments.json:
+        print(msgspec.json.encode(listed).decode())
+    elif listed:
+        Console(soft_wrap=not sys.stdout.isatty()).print(plugins.table(listed))
+    else:
+        print("no plug-ins: no installed package has an entry point of a group sika.*", file=sys.stderr)
+    return FAILED if any(plugin.problem for plugin in listed) else OK
 
 
 async def _dlq_list(arguments: argparse.Namespace) -> int:

@@ -10,7 +10,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from actors import compose
+from actors import discovery
 from actors.lead.actor import Lead
 from adapters.models.configured import Silent
 from core.config.load import ConfigSource
@@ -77,7 +77,7 @@ async def nobody(actor: str, request: Mapping[str, Any], progress: Any) -> Any:
 
 
 def loop(tools: Sequence[Tool] = (sign,), config: Path | None = None) -> Lead:
-    toolset = [*compose.load_tools(), *tools]
+    toolset = [*discovery.load_tools(), *tools]
     return Lead(ConfigSource(config), Silent(), lambda _: toolset, nobody, cast(EventLog, None), Path())
 
 
