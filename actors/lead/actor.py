@@ -24,6 +24,7 @@ from actors.lead.loop.recorder import Ended, adopt
 from actors.lead.messages.convert import MessageCache
 from actors.lead.model.failures import Breaker
 from actors.lead.policies.budgets import counts_days, limited
+from actors.lead.setup import acp
 from actors.lead.setup import input as preparation
 from actors.lead.setup.plan import DEMO, Models, Planner, RunSetup, Toolset
 from actors.lead.setup.prompt import short_hash
@@ -275,7 +276,7 @@ class Lead(RunActor):
         return self._cache.load(journal.thread_id, messages)
 
     async def stopped(self, run: OwnedRun, open_calls: list[Json]) -> None:
-        """Kills the commands of a stopped run, and stops its subagents."""
+        """Kills the commands of a stopped run, and stops its subagents and other agents."""
         await self._stop_subagents(run, open_calls)
         thread = self.works_for(run.state) or run.thread_id
         for call in open_calls:
@@ -289,7 +290,7 @@ class Lead(RunActor):
                 "call_id": CallRef.of(run, call["id"]).key,
             }
             try:
-                await self._call("sandbox", request, no_progress)
+                await self._call("acp" if call["name"] == acp.TOOL else "sandbox", request, no_progress)
             except SikaError as error:
                 log.warning("command not stopped", call=call["id"], error=str(error))
 
