@@ -147,7 +147,8 @@ class Bubblewrap:
             *namespaces(network=network or self._network),
             *(word for name, value in environment(directory.virtual, toolkit.path(_PATH), variables).items() for word in
               ("--setenv", name, value)),
-            *_system(), *toolkit.binds(self._home / "sandbox" / "pyvenv.cfg"), *self._etc(network=network or self._network),
+            *_system(), *toolkit.binds(self._home / "sandbox" / "pyvenv.cfg"),
+            *self._etc(network=network or self._network),
             *kernel_files(temporary_bytes=min(_TMP_BYTES, self._memory_mb << 20)),
             "--bind", str(directory.host), directory.virtual, *sealed(),
             *(word for fd in filters for word in ("--seccomp", str(fd))), "--chdir", directory.virtual,
