@@ -69,13 +69,18 @@ _Signature = tuple[int, ...]
 _Entry = tuple[_Signature, Front | Invalid, str]
 
 
+def folders_in(root: Path) -> Mapping[str, Path]:
+    """Returns the folders of a root by category."""
+    return {category: root / category for category in CATEGORIES}
+
+
 class Folders:
-    """The skills below a root with `public/` and `custom/`. While nothing changes, a look is a `stat` for each folder
+    """The skills in the folders by category. While nothing changes, a look is a `stat` for each folder
     and file that was read.
     """
 
-    def __init__(self, root: Path | None) -> None:
-        self._root = root
+    def __init__(self, folders: Mapping[str, Path]) -> None:
+        self._folders = folders
         self._files: dict[Path, _Entry] = {}
         self._seen: dict[str, _Signature | None] = {}
         """The folders and files that the listing was made of, as they were."""
@@ -95,14 +100,12 @@ class Folders:
 
     def scan(self) -> Listing:
         """Walks the folders. Blocks: call it in a thread."""
-        root, files, seen = self._root, dict[Path, _Entry](), dict[str, _Signature | None]()
-        if root is None:
-            return Listing({}, [])
+        files, seen = dict[Path, _Entry](), dict[str, _Signature | None]()
         if self._seen and all(_signature(path) == known for path, known in self._seen.items()):
             return self._listing
         skills, skipped = dict[str, Skill](), list[Skipped]()
-        for category in CATEGORIES:
-            for folder, virtual, problem in _walk(root, category, seen):
+        for category in (category for category in CATEGORIES if category in self._folders):
+            for folder, virtual, problem in _walk(self._folders[category], category, seen):
                 path = f"{virtual}/{FILE}"
                 try:
                     if problem:
@@ -181,12 +184,14 @@ def _signature(path: str) -> _Signature | None:
     return info.st_mtime_ns, info.st_ctime_ns, info.st_size, info.st_ino, info.st_dev
 
 
-def _walk(root: Path, category: str, looked: dict[str, _Signature | None]) -> Iterator[tuple[Path, str, str]]:
+def _walk(start: Path, category: str, looked: dict[str, _Signature | None]) -> Iterator[tuple[Path, str, str]]:
     """Yields the folders with a `SKILL.md`, with their paths in sandboxes and what is wrong with them. What lies below
-    such a folder belongs to its skill. Links are followed within the root: sandboxes see nothing else.
+    such a folder belongs to its skill. Links are followed to what lies beside the category: sandboxes see nothing else.
     """
-    top = Path(os.path.realpath(root))
-    pending, seen = [(top / category, f"{SKILLS}/{category}", 0)], set[str]()
+    home = Path(os.path.realpath(start))
+    top = home if os.path.islink(start) else home.parent
+    looked[str(start)] = _signature(str(start))
+    pending, seen = [(home, f"{SKILLS}/{category}", 0)], set[str]()
     while pending:
         folder, virtual, depth = pending.pop()
         looked[str(folder)] = _signature(str(folder))

@@ -17,7 +17,7 @@ from core.log.store import EventLog
 from core.skills import trees
 from core.skills.extensions import Switches
 from core.skills.facts import SHARED, Scope, scope_of, scopes, switch
-from core.skills.folders import CATEGORIES, Folders, Listing, Skill, Skipped, skill_at
+from core.skills.folders import Folders, Listing, Skill, Skipped, folders_in, skill_at
 from core.skills.format import FILE
 
 log = structlog.get_logger("sika.skills")
@@ -29,23 +29,22 @@ MOST_CACHED = 2000
 """Versions of users' skills whose front matter is kept in memory."""
 
 
-def root_of(config: Config, project: Path) -> Path | None:
-    """Returns the folder of skills: the configured one, that of the project, or the built-in one. Blocks briefly."""
-    if config.skills.path:
-        configured = Path(config.skills.path).expanduser()
-        return configured if configured.is_dir() else None
-    own = project / "skills"
-    there = [own] if any((own / category).is_dir() for category in CATEGORIES) else []
-    return next((root for root in (*there, BUILT_IN) if root.is_dir()), None)
+def folders_of(config: Config, project: Path) -> Mapping[str, Path]:
+    """Returns the folders of skills by category: the configured ones, or those of the project. If there is no `public`,
+    it is the built-in one. Blocks briefly.
+    """
+    root = Path(config.skills.path).expanduser() if config.skills.path else project / "skills"
+    folders = folders_in(root)
+    return folders if folders["public"].is_dir() else {**folders, "public": BUILT_IN / "public"}
 
 
 class Library:
     """The skills of this installation. A change is seen at the next call, on every replica."""
 
-    def __init__(self, log: EventLog, home: Path, root: Path | None = None, project: Path = Path()) -> None:
+    def __init__(self, log: EventLog, home: Path, folders: Mapping[str, Path] = {}, project: Path = Path()) -> None:
         self.scopes = scopes(log)
         self.home = home
-        self._folders = Folders(root)
+        self._folders = Folders(folders)
         self._switches = Switches(project)
         self._read: dict[tuple[str, str], Skill] = {}
         self._joins: dict[str, tuple[tuple[object, ...], Listing]] = {}
