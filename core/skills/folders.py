@@ -75,7 +75,7 @@ def folders_in(root: Path) -> Mapping[str, Path]:
 
 
 class Folders:
-    """The skills in the folders by category. While nothing changes, a look is a `stat` for each folder
+    """The skills in folders, which are named as in sandboxes; a later one shadows those before. While nothing changes, a look is a `stat` for each folder
     and file that was read.
     """
 
@@ -104,8 +104,9 @@ class Folders:
         if self._seen and all(_signature(path) == known for path, known in self._seen.items()):
             return self._listing
         skills, skipped = dict[str, Skill](), list[Skipped]()
-        for category in (category for category in CATEGORIES if category in self._folders):
-            for folder, virtual, problem in _walk(self._folders[category], category, seen):
+        for name, start in self._folders.items():
+            category: Category = "custom" if name == "custom" else "public"
+            for folder, virtual, problem in _walk(start, name, seen):
                 path = f"{virtual}/{FILE}"
                 try:
                     if problem:
@@ -184,14 +185,14 @@ def _signature(path: str) -> _Signature | None:
     return info.st_mtime_ns, info.st_ctime_ns, info.st_size, info.st_ino, info.st_dev
 
 
-def _walk(start: Path, category: str, looked: dict[str, _Signature | None]) -> Iterator[tuple[Path, str, str]]:
+def _walk(start: Path, name: str, looked: dict[str, _Signature | None]) -> Iterator[tuple[Path, str, str]]:
     """Yields the folders with a `SKILL.md`, with their paths in sandboxes and what is wrong with them. What lies below
-    such a folder belongs to its skill. Links are followed to what lies beside the category: sandboxes see nothing else.
+    such a folder belongs to its skill. Links are followed to what lies beside the folder: sandboxes see nothing else.
     """
     home = Path(os.path.realpath(start))
     top = home if os.path.islink(start) else home.parent
     looked[str(start)] = _signature(str(start))
-    pending, seen = [(home, f"{SKILLS}/{category}", 0)], set[str]()
+    pending, seen = [(home, f"{SKILLS}/{name}", 0)], set[str]()
     while pending:
         folder, virtual, depth = pending.pop()
         looked[str(folder)] = _signature(str(folder))
