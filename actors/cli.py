@@ -144,6 +144,7 @@ def parser() -> argparse.ArgumentParser:
         ("state", _log_state, "the state they fold to"),
         ("why", _log_why, "the causes of an event or a call, from the person's message on"),
         ("tree", _log_tree, "the runs as trees of what took time, with their subagents"),
+        ("diff", _log_diff, "compare two threads, runs (THREAD#2) or moments (THREAD@17)"),
         ("verify", _log_verify, "check that the log is sound"),
         ("replay", _log_replay, "execute the recorded runs again and compare"),
     ):
@@ -151,12 +152,15 @@ def parser() -> argparse.ArgumentParser:
         subparser.add_argument("thread", nargs="?" if name == "verify" else None)
         if name == "verify":
             subparser.add_argument("--all", action="store_true", help="every thread of the log")
+        if name == "diff":
+            subparser.add_argument("other")
+            subparser.add_argument("--whole", action="store_true", help="the steps before the first difference, too")
         if name == "why":
             subparser.add_argument("place", metavar="SEQ|CALL|ID", help="a sequence, a call's id, an event's id")
         if name == "state":
             subparser.add_argument("--at", type=_count, metavar="SEQ", help="after this event (default: the last)")
             subparser.add_argument("--path", metavar="PATH", help="a part of it, such as messages[-1].content")
-        if name in ("show", "tail", "state", "why", "tree"):
+        if name in ("show", "tail", "state", "why", "tree", "diff"):
             subparser.add_argument("--json", action="store_true")
         if name == "show":
             subparser.add_argument("--brief", action="store_true", help="what went as usual on one line per stretch")
@@ -611,6 +615,18 @@ async def _log_tree(arguments: argparse.Namespace) -> int:
     async with compose.attach(_options(arguments)) as system:
         await log.tree(system.log, arguments.thread, print, raw=arguments.json, style=style_of(sys.stdout))
     return OK
+
+
+async def _log_diff(arguments: argparse.Namespace) -> int:
+    from actors import compose
+    from channels.terminal import log
+    from channels.terminal.text import style_of
+
+    async with compose.attach(_options(arguments)) as system:
+        sides, style = (arguments.thread, arguments.other), style_of(sys.stdout)
+        raw, whole = arguments.json, arguments.whole
+        different = await log.diff(system.log, *sides, print, raw=raw, whole=whole, style=style)
+    return FAILED if different else OK
 
 
 async def _log_verify(arguments: argparse.Namespace) -> int:
