@@ -10,7 +10,7 @@ import os
 import pkgutil
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -35,11 +35,13 @@ from core.config.settings import Config, ToolEntry
 from core.errors import Invalid, Unavailable, ungrouped
 from core.events import RunRequested
 from core.plugins import plugins as installed
+from core.ports.mcp import McpSessions
 from core.ports.sandbox import MakeProvider, SandboxProvider, SandboxSetup
 from core.runtime import system
 from core.runtime.readiness import Readiness
 from core.runtime.servers import Address, announce, announced, withdraw
 from core.runtime.system import System
+from core.seal import Seal
 from core.tools import Tool
 from core.views.projections import own_file
 
@@ -109,6 +111,9 @@ class Parts(TypedDict):
     guardrails: Callable[[Guardrails], Provider | None]
     traced: Callable[..., Any]
     outcome: Outcome
+    sessions: McpSessions
+    """The sessions with MCP servers."""
+    seal: Seal
     settings: Mapping[str, Any]
     """The settings of `installed.<name of the actor>`."""
 
@@ -144,9 +149,12 @@ async def _server(options: Options, source: ConfigSource) -> AsyncIterator[str]:
         _outside_closed(),
         endpoint(options, config) as place,
         _system(options, config, place) as (running, number),
+        AsyncExitStack() as opened,
     ):
         provider = await sandbox_provider(options.home, config)
-        parts = await anyio.to_thread.run_sync(_load, running, source, options, provider, abandon_on_cancel=True)
+        sessions = await opened.enter_async_context(mcp_sessions(options.home, source, provider))
+        load = partial(_load, running, source, options, provider, sessions)
+        parts = await anyio.to_thread.run_sync(load, abandon_on_cancel=True)
         ready = Readiness(running, source)
         services = replace(app.Services.of(running, source.current, options.home), missing=ready.missing)
         host = options.host or config.http.host
@@ -220,10 +228,12 @@ async def plan(running: System, request: RunRequested, user: str, options: Optio
     """Plans a run without executing it. Raises `Invalid`, and `NotFound` for an unknown agent."""
     from actors.lead.setup.plan import Planner
     from adapters.models.configured import Silent
+    from core.mcp.tools import Catalogue
     from core.user.agents import aggregates
 
     source = ConfigSource(options.config)
-    planner = Planner(source, Silent(), Toolset(source.current()), aggregates(running.log), options.home)
+    catalogue = Catalogue(running.log)
+    planner = Planner(source, Silent(), Toolset(source.current()), aggregates(running.log), options.home, catalogue)
     return await planner.plan(request, user)
 
 
@@ -343,7 +353,19 @@ def _loads(config: Config) -> Iterator[Callable[[], object]]:
     yield partial(callbacks.check, config.tracing)
 
 
-def _load(running: System, source: ConfigSource, options: Options, provider: SandboxProvider) -> list[Actor[Any]]:
+def mcp_sessions(
+    home: Path, source: ConfigSource, provider: SandboxProvider
+) -> AbstractAsyncContextManager[McpSessions]:
+    """Returns what keeps the sessions with MCP servers; the processes that keep them are started when they are used."""
+    from adapters.mcp.confine import confine
+    from adapters.mcp.sessions import opened
+
+    return opened(home, lambda: source.current().mcp, partial(confine, provider, home))
+
+
+def _load(
+    running: System, source: ConfigSource, options: Options, provider: SandboxProvider, sessions: McpSessions
+) -> list[Actor[Any]]:
     from adapters import guardrails
     from adapters.batches import LocalBatchFiles
     from adapters.documents.local import LocalDocuments
@@ -377,6 +399,8 @@ def _load(running: System, source: ConfigSource, options: Options, provider: San
         "guardrails": guardrails.load,
         "traced": lambda **about: callbacks.invocation(source.current(), **about),
         "outcome": run_object.outcome,
+        "sessions": sessions,
+        "seal": Seal(options.home),
         "settings": {},
     }
     callbacks.callbacks(source.current())  # what is on and not complete is an error now, not at the first run

@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import structlog
@@ -27,7 +27,7 @@ from adapters.sandboxes.provider import Threads, environment, limits
 from adapters.sandboxes.record import Job
 from adapters.sandboxes.supervisor import FIRST_FD
 from core.paths import WORKSPACE, Mount, Tree
-from core.ports.sandbox import ExecResult, SandboxSetup
+from core.ports.sandbox import Confined, ExecResult, SandboxSetup
 
 log = structlog.get_logger("sika.sandbox")
 
@@ -130,6 +130,13 @@ class Bubblewrap:
             forks=(seccomp.number("seccomp") or 0, seccomp.notifying()) if watched else None,
         )
 
+    def confined(self, argv: Sequence[str], env: Mapping[str, str], mounts: Iterable[Mount]) -> Confined:
+        """Returns a long-running command in a sandbox of its own, with these variables and mounts."""
+        filter_words, filters = filtered(FIRST_FD + 1)
+        words = self._bwrap(mounts, env)
+        text = "\0".join([*words, *filter_words, "--chdir", WORKSPACE])
+        return Confined([binary() or "bwrap", "--args", str(FIRST_FD), "--", *argv], [os.fsencode(text), *filters])
+
     def _create(self, root: Path, tree: Tree) -> BubblewrapSandbox:
         etc = self._home / "sandbox" / "etc"
         etc.mkdir(parents=True, exist_ok=True)
@@ -156,9 +163,9 @@ class Bubblewrap:
                 os.close(fd)
         return None if process.returncode == 0 else f"{process.stderr.strip()}. {_REMEDY}"
 
-    def _bwrap(self, mounts: Iterable[Mount]) -> list[str]:
+    def _bwrap(self, mounts: Iterable[Mount], env: Mapping[str, str] | None = None) -> list[str]:
         words = namespaces(network=self._network)
-        for name, value in environment(WORKSPACE, _path(), self._environment).items():
+        for name, value in environment(WORKSPACE, _path(), self._environment if env is None else env).items():
             words += ["--setenv", name, value]
         words += [*_system(), *self._etc()]
         words += [*kernel_files(temporary_bytes=min(_TMP_BYTES, self._memory_mb << 20)), "--dir", WORKSPACE]
