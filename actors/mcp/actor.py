@@ -230,7 +230,7 @@ class Mcp(Actor[Never]):
                 reason = f"{use.server}: {reason}. {advice}"
             return {"text": reason, "failed": True}
         outcome = reply.outcome
-        texts, files = [], []
+        texts, files = list[str](), list[Mapping[str, str]]()
         for part in outcome.parts:
             if part.data is not None and len(files) < MOST_FILES:
                 files.append(await self._kept(use, part))

@@ -15,11 +15,13 @@ import asyncio
 import base64
 import binascii
 import ctypes
+import gc
 import importlib
 import inspect
 import os
 import resource
 import signal
+import socket
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
@@ -190,11 +192,11 @@ class Host:
             return msgspec.structs.replace(result, id=number)
         except asyncio.CancelledError:
             if work.done() and work.cancelled():  # nobody cancelled it but the SDK
-                return Reply(id=number, kind="lost", text="the connection was lost")
+                return Reply(id=number, kind="closed", text="the connection was lost")
             raise
         except McpError as error:
             if error.error.code == protocol.CONNECTION_CLOSED:
-                return Reply(id=number, kind="lost", text="the connection was closed")
+                return Reply(id=number, kind="closed", text="the connection was closed")
             if "session terminated" in str(error).lower():
                 return Reply(id=number, kind="gone", text=str(error))
             return Reply(id=number, kind="error", text=str(error)[:TEXT])
@@ -383,16 +385,16 @@ async def watch_memory(most: int) -> None:
             raise Invalid(f"the server used {used >> 20} MB of memory, more than {most >> 20}")
 
 
-def kill_all() -> None:
-    """Kills the processes below this one, until there are none."""
-    for _ in range(50):
+def kill_all(*, reap: bool = True) -> None:
+    """Kills the processes below this one, until there are none. Without `reap` once."""
+    for _ in range(50 if reap else 1):
         if not (pids := processes.descendants()):
             return
         for pid in pids:
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
         with suppress(ChildProcessError):
-            while os.waitpid(-1, os.WNOHANG)[0]:
+            while reap and os.waitpid(-1, os.WNOHANG)[0]:
                 pass
 
 
@@ -425,7 +427,7 @@ async def serve(setup: Setup, out: int) -> None:
                 watching.cancel()
     except BaseException as error:
         send(Reply(kind="ended", text=_reason(error, setup)))
-    kill_all()
+    kill_all(reap=False)
 
 
 def _reason(error: BaseException, setup: Setup) -> str:
@@ -450,6 +452,8 @@ def main() -> None:
     stdio.reserve(setup.files)
     try:
         asyncio.run(serve(setup, out))
+    except BaseException as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
     finally:
         kill_all()
         os._exit(0)  # threads of libraries must not keep the process
@@ -468,5 +472,28 @@ def _exactly(fd: int, count: int) -> bytes:
     return body
 
 
+def nurse(fd: int) -> None:
+    """Forks a process for each request that arrives with its pipes, until there is nobody to ask."""
+    gc.collect()
+    gc.freeze()
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    with socket.socket(fileno=fd) as requests:
+        while True:
+            word, pipes, *_ = socket.recv_fds(requests, 1, 3)
+            if not word:
+                return
+            if (pid := os.fork()) == 0:
+                requests.close()
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                os.setsid()
+                for number, pipe in enumerate(pipes):
+                    os.dup2(pipe, number)
+                os.closerange(3, max(pipes) + 1)
+                main()
+            for pipe in pipes:
+                os.close(pipe)
+            requests.sendall(pid.to_bytes(8, "big"))
+
+
 if __name__ == "__main__":
-    main()
+    nurse(int(sys.argv[1]))

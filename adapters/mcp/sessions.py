@@ -7,8 +7,6 @@ import hashlib
 import itertools
 import mimetypes
 import os
-import signal
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
@@ -19,6 +17,7 @@ import msgspec
 import structlog
 from anyio import to_thread
 
+from adapters.mcp import nursery
 from core.config.mcp import Mcp, McpServer
 from core.config.redaction import redactor
 from core.errors import Invalid, SikaError, Unavailable
@@ -49,8 +48,8 @@ Confine = Callable[[Sequence[str], Mapping[str, str], Place], Awaitable[Confined
 class _Session:
     """One session and its process. `run` owns it."""
 
-    def __init__(self, place: Place, server: McpServer, changed: Changed) -> None:
-        self.place, self.server = place, server
+    def __init__(self, child: nursery.Child, place: Place, server: McpServer, changed: Changed) -> None:
+        self._child, self.place, self.server = child, place, server
         self.used_at = anyio.current_time()
         self.reason = ""
         self.ended = asyncio.Event()
@@ -58,12 +57,13 @@ class _Session:
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._open: dict[int, tuple[asyncio.Future[Reply], OnProgress]] = {}
         self._numbers = itertools.count(1)
-        self._process: asyncio.subprocess.Process | None = None
+        self._gone = asyncio.Event()
+        self._closed = False
         self._stopping = asyncio.Event()
 
     @property
     def running(self) -> bool:
-        return not self.ended.is_set() and not self._stopping.is_set()
+        return not (self._closed or self.ended.is_set() or self._stopping.is_set())
 
     @property
     def idle(self) -> bool:
@@ -75,19 +75,11 @@ class _Session:
     async def run(self, setup: Setup) -> None:
         """Runs the process until it ends, is stopped or is cancelled."""
         try:
-            self._process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "adapters.mcp.host"),
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.PIPE,
-                start_new_session=True,
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-            )
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._drain)
-                tasks.start_soon(self._close_when_stopped)
+                tasks.start_soon(self._drain, self._child)
+                tasks.start_soon(self._close_when_stopped, self._child)
                 await self._write(framed(setup))
-                await self._read()
+                await self._read(self._child)
                 tasks.cancel_scope.cancel()
         except Exception as error:
             self.reason = self.reason or f"{type(error).__name__}: {error}"
@@ -114,7 +106,7 @@ class _Session:
             if self.ended.is_set():
                 return Reply(kind="gone", text=self.reason)
             await self._write(framed(msgspec.structs.replace(command, id=number)))
-            return await reply
+            return await self._taken(await reply)
         except asyncio.CancelledError:
             with anyio.CancelScope(shield=True), anyio.move_on_after(1):
                 await self._write(framed(Command(id=number, op="cancel")))
@@ -123,23 +115,29 @@ class _Session:
             self._open.pop(number, None)
             self.used_at = anyio.current_time()
 
-    async def _write(self, frame: bytes) -> None:
-        assert self._process is not None
-        assert self._process.stdin is not None
-        with suppress(ConnectionError):
-            self._process.stdin.write(frame)
-            await self._process.stdin.drain()
+    async def _taken(self, reply: Reply) -> Reply:
+        """Returns a reply, with the reason where the session is over."""
+        if reply.kind != "closed":
+            return reply
+        self._closed = True
+        with suppress(TimeoutError):
+            async with asyncio.timeout(END_SECONDS):
+                await self.ended.wait()
+        self.stop()
+        return Reply(kind="lost", text=self.reason or reply.text)
 
-    async def _read(self) -> None:
-        assert self._process is not None
-        assert self._process.stdout is not None
-        stream = self._process.stdout
-        while True:
-            try:
-                body = await stream.readexactly(length_of(await stream.readexactly(4)))
-            except asyncio.IncompleteReadError:
-                return
-            await self._take(msgspec.msgpack.decode(body, type=Reply))
+    async def _write(self, frame: bytes) -> None:
+        with suppress(ConnectionError):
+            self._child.stdin.write(frame)
+            await self._child.stdin.drain()
+
+    async def _read(self, child: nursery.Child) -> None:
+        try:
+            while True:
+                body = await child.stdout.readexactly(length_of(await child.stdout.readexactly(4)))
+                await self._take(msgspec.msgpack.decode(body, type=Reply))
+        except asyncio.IncompleteReadError:
+            self._gone.set()
 
     async def _take(self, reply: Reply) -> None:
         if not reply.id:
@@ -171,36 +169,29 @@ class _Session:
             if not future.done():
                 future.set_result(Reply(kind="lost", text=self.reason))
 
-    async def _drain(self) -> None:
+    async def _drain(self, child: nursery.Child) -> None:
         """Logs what the server and the SDK write to stderr, without secrets. The process bounds it."""
-        assert self._process is not None
-        assert self._process.stderr is not None
-        while chunk := await self._process.stderr.read(1 << 14):
+        while chunk := await child.stderr.read(1 << 14):
             for line in chunk.decode("utf-8", "replace").splitlines():
                 if line.strip():
                     log.info("MCP server", server=self.place.server, line=redactor.text(line[:500]))
 
-    async def _close_when_stopped(self) -> None:
+    async def _close_when_stopped(self, child: nursery.Child) -> None:
         await self._stopping.wait()
-        assert self._process is not None
-        assert self._process.stdin is not None
-        self._process.stdin.close()
+        child.stdin.close()
         await asyncio.sleep(END_SECONDS)
-        self._process.kill()
+        child.kill()
 
     async def _kill(self) -> None:
-        process = self._process
-        if process is None or process.returncode is not None:
-            return
-        if process.stdin is not None:
-            process.stdin.close()
+        """Ends the process: it kills what it started when its input is closed."""
+        self._child.stdin.close()
         with suppress(TimeoutError):
             async with asyncio.timeout(END_SECONDS):
-                await process.wait()
-                return
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        await process.wait()
+                while not self._gone.is_set():
+                    await self._read(self._child)
+        if not self._gone.is_set():
+            self._child.kill()
+        self._child.close()
 
 
 class Sessions:
@@ -279,10 +270,10 @@ class Sessions:
             setup = await self._setup(place, server)
         except SikaError as error:
             raise Broken(f"{place.server}: {error}") from error
-        session = self._sessions[place] = _Session(place, server, self._changed)
+        session = self._sessions[place] = _Session(await nursery.child(), place, server, self._changed)
         self._tasks.start_soon(self._run, session, setup)
         try:
-            await session.ready(server.session_init_timeout)
+            await session.ready(server.session_init_timeout + END_SECONDS)
         except Broken as error:
             self._failures[place.server] = count + 1, anyio.current_time()
             hint = "" if server.trusted or server.transport != "stdio" else " (it runs in the sandbox: see `trusted`)"

@@ -92,7 +92,9 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     id: int = 0
     kind: str
-    """`ready`, `changed`, `ended`, `progress`, `listing`, `outcome`, `error` (refused) or `lost` (outcome unknown)."""
+    """`ready`, `changed`, `ended`, `progress`, `listing`, `outcome`, `error` (refused), `lost` (outcome unknown),
+    `closed` (that, and the session is over) or `gone` (not taken, and the session is over).
+    """
     text: str = ""
     listing: Listing | None = None
     outcome: Outcome | None = None

@@ -97,8 +97,8 @@ def _after(state: Installed, event: Any) -> Installed:
         case McpConfigured(servers=servers):
             return replace(state, changed=servers)
         case McpListed(server=server):
-            lists = (tuple(_offers(offers)) for offers in (event.tools, event.resources, event.prompts))
-            listing = Listing(**dict(zip(("tools", "resources", "prompts"), lists, strict=True)))
+            tools, resources, prompts = (tuple(_offers(raw)) for raw in (event.tools, event.resources, event.prompts))
+            listing = Listing(tools=tools, resources=resources, prompts=prompts)
             return replace(state, known={**state.known, server: Known(event.config, listing, event.hash)})
         case McpFailed(server=server):
             before = state.known.get(server) or Known(event.config)
