@@ -11,22 +11,22 @@ from anyio import to_thread
 from core.errors import Invalid
 from core.paths import make_thread, mounts_of, thread_root
 from core.ports.mcp import Place
-from core.ports.sandbox import Confined, Confining, SandboxProvider
+from core.ports.sandbox import Enclosed, Encloses, SandboxProvider
 
 
 async def confine(
     provider: SandboxProvider, home: Path, argv: Sequence[str], env: Mapping[str, str], place: Place
-) -> Confined:
+) -> Enclosed:
     """Returns the command of a server as it runs in the sandbox. Raises `Invalid` where there is none."""
-    if not isinstance(provider, Confining):
+    if not isinstance(provider, Encloses):
         name = provider.name
         raise Invalid(f"the sandbox {name} cannot isolate a server; `trusted: true` runs it without isolation")
     return await to_thread.run_sync(partial(_confined, provider, home, argv, env, place))
 
 
-def _confined(provider: Confining, home: Path, argv: Sequence[str], env: Mapping[str, str], place: Place) -> Confined:
+def _confined(provider: Encloses, home: Path, argv: Sequence[str], env: Mapping[str, str], place: Place) -> Enclosed:
     if not place.thread:
-        return provider.confined(argv, env, ())
+        return provider.enclosed(argv, env, ())
     root = thread_root(home, place.user, place.thread)
     make_thread(root)
-    return provider.confined(argv, env, mounts_of(root, None, ()))
+    return provider.enclosed(argv, env, mounts_of(root, None, ()))

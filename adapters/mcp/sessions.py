@@ -24,7 +24,7 @@ from core.errors import Invalid, SikaError, Unavailable
 from core.mcp.frames import Command, Reply, Setup, framed, length_of
 from core.paths import WORKSPACE, thread_root
 from core.ports.mcp import Broken, OnChange, OnProgress, Place
-from core.ports.sandbox import Confined
+from core.ports.sandbox import Enclosed
 from core.thread.folder import Folder
 
 log = structlog.get_logger("sika.mcp")
@@ -41,7 +41,7 @@ Headers = Callable[[str, McpServer, str], Awaitable[Mapping[str, str]]]
 Changed = Callable[[Place], None]
 
 
-Confine = Callable[[Sequence[str], Mapping[str, str], Place], Awaitable[Confined]]
+Confine = Callable[[Sequence[str], Mapping[str, str], Place], Awaitable[Enclosed]]
 """Returns a command for the sandbox. Raises `Invalid` where there is none."""
 
 

@@ -84,7 +84,7 @@ class Sandbox(Protocol):
     ) -> tuple[Names, bool]: ...
 
 
-class Confined(NamedTuple):
+class Enclosed(NamedTuple):
     """A command that runs in a sandbox: its arguments, and the contents of its descriptors from 100 on."""
 
     argv: Sequence[str]
@@ -92,10 +92,10 @@ class Confined(NamedTuple):
 
 
 @runtime_checkable
-class Confining(Protocol):
+class Encloses(Protocol):
     """A provider that can also run a program for long, whose pipes the server reads and writes."""
 
-    def confined(self, argv: Sequence[str], env: Mapping[str, str], mounts: Iterable[Mount]) -> Confined: ...
+    def enclosed(self, argv: Sequence[str], env: Mapping[str, str], mounts: Iterable[Mount]) -> Enclosed: ...
 
 
 class SandboxProvider(Protocol):
@@ -106,6 +106,20 @@ class SandboxProvider(Protocol):
     async def check(self) -> str | None: ...
 
     async def acquire(self, user: str, thread: str) -> Sandbox: ...
+
+
+@runtime_checkable
+class Confines(Protocol):
+    """A provider that can confine a program that runs for long, beside its sandboxes."""
+
+    def confined(
+        self, command: Sequence[str], directory: Mount, variables: Mapping[str, str], *, network: bool
+    ) -> tuple[Sequence[str], Sequence[int]]:
+        """Returns the words that run the program in the directory, and descriptors that it inherits, which the caller
+        closes. The program sees of the host's files its system and the directory, and dies with the server. Raises
+        `Invalid` if it is not there.
+        """
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
