@@ -180,6 +180,10 @@ def parser() -> argparse.ArgumentParser:
     again = add("redrive", _dlq_redrive, "wake their actors again, and delete the letters", dlq)
     again.add_argument("letters", nargs="*", type=_count, metavar="SEQ", help="only these (default: all)")
 
+    mcp = add("mcp", None, "the Model Context Protocol").add_subparsers(required=True, metavar="WHAT")
+    serving = add("serve", _mcp_serve, "offer the running server's conversations on standard input and output", mcp)
+    serving.add_argument("--url", help="a server elsewhere")
+
     users = add("user", None, "accounts of people").add_subparsers(required=True, metavar="WHAT")
     subparser = add("create", _user_create, "make an account; prints a password to be changed if none is given", users)
     subparser.add_argument("email")
@@ -722,6 +726,20 @@ async def _dlq_redrive(arguments: argparse.Namespace) -> int:
         print(letter.line())
     print(f"{len(sent)} sent again", file=sys.stderr)
     return FAILED if set(arguments.letters) - {letter.seq for letter in sent} else OK
+
+
+async def _mcp_serve(arguments: argparse.Namespace) -> int:
+    from channels.client.servers import announced
+    from channels.terminal import mcp_serve
+    from channels.terminal.chat import API_KEY
+    from core.errors import Unavailable
+
+    home, url = _options(arguments).home, (arguments.url or "").rstrip("/")
+    locate = (lambda: url) if url else (lambda: announced(home))
+    if locate() is None:
+        raise Unavailable(f"no server is running in {home}; start one with `sika serve`, or name one with --url")
+    await mcp_serve.serve(locate, os.environ.get(API_KEY) or None)
+    return OK
 
 
 async def _projections_rebuild(arguments: argparse.Namespace) -> int:

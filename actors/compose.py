@@ -8,7 +8,7 @@ import importlib.util
 import os
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -31,11 +31,13 @@ from core.config.settings import Config
 from core.errors import Invalid, Unavailable, ungrouped
 from core.events import RunRequested
 from core.plugins import Plugin
+from core.ports.mcp import McpSessions
 from core.ports.sandbox import SandboxProvider, SandboxSetup
 from core.runtime import system
 from core.runtime.readiness import Readiness
 from core.runtime.servers import Address, announce, announced, withdraw
 from core.runtime.system import System
+from core.seal import Seal
 from core.tools import Tool
 from core.views.projections import own_file
 
@@ -105,6 +107,9 @@ class Parts(TypedDict):
     guardrails: Callable[[Guardrails], Provider | None]
     traced: Callable[..., Any]
     outcome: Outcome
+    sessions: McpSessions
+    """The sessions with MCP servers."""
+    seal: Seal
     settings: Mapping[str, Any]
     """The settings of `installed.<name of the actor>`."""
 
@@ -140,9 +145,12 @@ async def _server(options: Options, source: ConfigSource) -> AsyncIterator[str]:
         _outside_closed(),
         endpoint(options, config) as place,
         _system(options, config, place) as (running, number),
+        AsyncExitStack() as opened,
     ):
         provider = await sandbox_provider(options.home, config)
-        loaded = await anyio.to_thread.run_sync(_load, running, source, options, provider, abandon_on_cancel=True)
+        sessions = await opened.enter_async_context(mcp_sessions(options.home, source, provider))
+        load = partial(_load, running, source, options, provider, sessions)
+        loaded = await anyio.to_thread.run_sync(load, abandon_on_cancel=True)
         ready = Readiness(running, source)
         listed = [plugin.listed() for plugin in loaded.plugins]
         services = app.Services.of(running, source.current, options.home)
@@ -220,10 +228,12 @@ async def plan(running: System, request: RunRequested, user: str, options: Optio
     """Plans a run without executing it. Raises `Invalid`, and `NotFound` for an unknown agent."""
     from actors.lead.setup.plan import Planner
     from adapters.models.configured import Silent
+    from core.mcp.tools import Catalogue
     from core.user.agents import aggregates
 
     source = ConfigSource(options.config)
-    planner = Planner(source, Silent(), Toolset(source.current()), aggregates(running.log), options.home)
+    catalogue = Catalogue(running.log)
+    planner = Planner(source, Silent(), Toolset(source.current()), aggregates(running.log), options.home, catalogue)
     return await planner.plan(request, user)
 
 
@@ -341,6 +351,16 @@ def _loads(config: Config) -> Iterator[Callable[[], object]]:
     yield partial(callbacks.check, config.tracing)
 
 
+def mcp_sessions(
+    home: Path, source: ConfigSource, provider: SandboxProvider
+) -> AbstractAsyncContextManager[McpSessions]:
+    """Returns what keeps the sessions with MCP servers; the processes that keep them are started when they are used."""
+    from adapters.mcp.confine import confine
+    from adapters.mcp.sessions import opened
+
+    return opened(home, lambda: source.current().mcp, partial(confine, provider, home))
+
+
 class Loaded(NamedTuple):
     """The actors of a process, and the plug-ins that were there, used or not."""
 
@@ -348,7 +368,9 @@ class Loaded(NamedTuple):
     plugins: Sequence[Plugin]
 
 
-def _load(running: System, source: ConfigSource, options: Options, provider: SandboxProvider) -> Loaded:
+def _load(
+    running: System, source: ConfigSource, options: Options, provider: SandboxProvider, sessions: McpSessions
+) -> Loaded:
     from adapters import guardrails
     from adapters.acp.agents import LocalAgents
     from adapters.batches import LocalBatchFiles
@@ -384,6 +406,8 @@ def _load(running: System, source: ConfigSource, options: Options, provider: San
         "guardrails": guardrails.load,
         "traced": lambda **about: callbacks.invocation(source.current(), **about),
         "outcome": run_object.outcome,
+        "sessions": sessions,
+        "seal": Seal(options.home),
         "settings": {},
     }
     callbacks.callbacks(source.current())  # what is on and not complete is an error now, not at the first run

@@ -19,6 +19,7 @@ from core.config.load import Config, ConfigSource
 from core.errors import Invalid
 from core.events import RunRequested
 from core.log.repository import Repository
+from core.mcp.tools import Catalogue, Offered, listed
 from core.thread.subagents import TOOLS
 from core.tools import Tool
 from core.user.agents import Definition, Roster
@@ -26,6 +27,7 @@ from core.user.agents import Definition, Roster
 DEMO = "demo"
 """The model without configuration. Plan mode is its default; others need `is_plan_mode` (contract runtime §1.1)."""
 VIEW_IMAGE = "view_image"
+POLICIES_TOOLS = ("tool_search", "write_todos")
 
 Toolset = Callable[[Config], Sequence[Tool]]
 """Returns the tools that a configuration declares; the same objects for the same configuration."""
@@ -66,13 +68,20 @@ class Planner:
     """Plans runs. `home` is the directory of the default agent's soul."""
 
     def __init__(
-        self, config: ConfigSource, models: Models, tools: Toolset, rosters: Repository[Roster], home: Path
+        self,
+        config: ConfigSource,
+        models: Models,
+        tools: Toolset,
+        rosters: Repository[Roster],
+        home: Path,
+        mcp: Catalogue | None = None,
     ) -> None:
         self._config = config
         self._models = models
         self._tools = tools
         self._rosters = rosters
         self._home = home
+        self._mcp = mcp
 
     async def plan(
         self, request: RunRequested, user: str, model: str | None = None, role: Role | None = None
@@ -89,16 +98,20 @@ class Planner:
         there = offered(self._tools(config), config)
         permitted = allowed(there, requested, agent, memory=config.memory.tools and role is None)
         tools = [tool for tool in permitted if vision or tool.name != VIEW_IMAGE]
+        mcp = await self._of_servers(config, requested)
+        tools += mcp.tools
         tools = tools if role is None else role.permitted(tools)
         delegates = roles(config, roster, agent) if any(tool.name in TOOLS for tool in tools) else {}
-        deferred = [tool for tool in tools if tool.deferred] if config.tool_search.enabled else []
+        searched = config.tool_search.enabled
+        deferred = [tool for tool in tools if tool.deferred and (searched or tool.name in mcp.servers)]
         soul, mounts = await anyio.to_thread.run_sync(self._read, config, abandon_on_cancel=True)
         parts = parts_of(
             requested,
             agent,
             soul=soul,
             profile=roster.profile if profiled else None,
-            deferred=[tool.name for tool in deferred],
+            deferred=listed(deferred, mcp.servers),
+            unavailable=mcp.unavailable,
             mounts=mounts,
             delegates=delegates.values(),
             role=role,
@@ -117,6 +130,13 @@ class Planner:
             role=role,
             blind=frozenset(n for n in candidates if vision and not settings[n].supports_vision),
         )
+
+    async def _of_servers(self, config: Config, requested: Options) -> Offered:
+        """Returns the tools of MCP servers for a run."""
+        if self._mcp is None or requested.bootstrap:
+            return Offered()
+        taken = [*(tool.name for tool in self._tools(config)), *POLICIES_TOOLS]
+        return await self._mcp.offered(config, taken)
 
     async def role(self, user: str, name: str, caller: RunRequested | None = None) -> Role:
         """Returns a type of subagents that a run may call; without `caller`, any. Raises `Invalid` and `NotFound`."""
