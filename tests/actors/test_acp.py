@@ -50,9 +50,11 @@ SCRIPTS = {
 
 
 @asynccontextmanager
-async def at_work(home: Path, agents: Json = {"helper": HELPER}, **more: Any) -> AsyncIterator[tuple[Client, Any]]:
+async def at_work(home: Path, agents: Json | None = None, **more: Any) -> AsyncIterator[tuple[Client, Any]]:
     others = [lambda _, config: Acp(config, LocalAgents(home, None))]
-    async with site(home, SCRIPTS, others=others, acp_agents=agents, **more) as (client, models):
+    async with site(
+        home, SCRIPTS, others=others, acp_agents={"helper": HELPER} if agents is None else agents, **more
+    ) as (client, models):
         await client.thread()
         try:
             yield client, models
