@@ -172,6 +172,8 @@ def parser() -> argparse.ArgumentParser:
     running = add("actors", _actors, "what runs where: position, lag, work, errors and durations of each actor")
     running.add_argument("--json", action="store_true")
 
+    add("asyncapi", _asyncapi, "print the AsyncAPI document of the bus, for actors in other languages")
+
     extensions = add("plugins", _plugins, "what installed packages add, and why some of it is left out")
     extensions.add_argument("--json", action="store_true")
 
@@ -680,6 +682,22 @@ async def _actors(arguments: argparse.Namespace) -> int:
     async with compose.attach(_options(arguments)) as system:
         report = await overview(system.bus, await system.log.last())
     print(msgspec.json.encode(report).decode() if arguments.json else "\n".join(actors.lines(report)))
+    return OK
+
+
+async def _asyncapi(arguments: argparse.Namespace) -> int:
+    from importlib.metadata import version
+
+    import anyio.to_thread
+    import msgspec
+
+    from actors import compose
+    from core.config.load import load
+    from core.runtime.asyncapi import document
+
+    config = load(arguments.config)
+    await anyio.to_thread.run_sync(compose.plugins_of, config, abandon_on_cancel=True)  # imports all event types
+    print(msgspec.json.format(msgspec.json.encode(document(version("sika"), config.nats.prefix))).decode())
     return OK
 
 
