@@ -223,6 +223,8 @@ class RunStarted(Event, frozen=True):
     """Short hash of the configuration in force."""
     agent: str | None = None
     """The custom agent of the run."""
+    skills: Json = {}
+    """Content hashes of the skills that the run has, by name; of many, one for all as `*`."""
     prepared: Json = {}
     """The server's additions to the input: other fields of the state, and of its messages, by `id`, the fields that
     differ (the uploads block, the reminder).
