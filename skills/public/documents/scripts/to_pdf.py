@@ -36,6 +36,8 @@ except ModuleNotFoundError as error:
 
 PAGES = {"A4": pagesizes.A4, "Letter": pagesizes.LETTER}
 MARGIN = 2.3 * cm
+PADDING = 6
+"""Points that the library leaves free inside of the margins."""
 FONTS = {"Body": "", "Body-Bold": "-Bold", "Body-Italic": "-Oblique", "Body-BoldItalic": "-BoldOblique"}
 ALIGNS = {"left": 0, "center": TA_CENTER, "right": TA_RIGHT}
 
@@ -56,8 +58,10 @@ def write(document: Document, target: Path, template: Path | None) -> None:
         canvas.saveState()
         canvas.setFont("Body", 8)
         canvas.setFillColor(colors.HexColor("#595959"))
-        canvas.drawString(MARGIN, 1.3 * cm, str(document.meta.get("footer", document.meta.get("title", "")))[:90])
-        canvas.drawRightString(PAGES[page][0] - MARGIN, 1.3 * cm, str(canvas.getPageNumber()))
+        canvas.drawString(
+            MARGIN + PADDING, 1.3 * cm, str(document.meta.get("footer", document.meta.get("title", "")))[:90]
+        )
+        canvas.drawRightString(PAGES[page][0] - MARGIN - PADDING, 1.3 * cm, str(canvas.getPageNumber()))
         canvas.restoreState()
 
     frame.multiBuild(story, onFirstPage=footer, onLaterPages=footer)
@@ -158,7 +162,7 @@ def _story(document: Document, styles: dict[str, ParagraphStyle], page: tuple[fl
                     Preformatted(block.text, styles["code"], maxLineLength=92, splitChars=" ,;(", newLineChars="  ")
                 )
             case "table":
-                story += [_table(block, styles, page[0] - 2 * MARGIN), Spacer(1, 10)]
+                story += [_table(block, styles, page[0] - 2 * (MARGIN + PADDING)), Spacer(1, 10)]
             case "image":
                 story.append(_image(document, block, styles, page))
             case "break":
