@@ -142,9 +142,8 @@ def main() -> int:
     except (Problem, OSError) as error:
         print(error, file=sys.stderr)
         return 2
-    print(
-        f"{len(cited(_body(report)[0]))} citations, {len(ledger.sources)} sources, {len(ledger.claims)} quotes, {len(problems)} problems"
-    )
+    count = len(cited(_body(report)[0]))
+    print(f"{count} citations, {len(ledger.sources)} sources, {len(ledger.claims)} quotes, {len(problems)} problems")
     print("\n".join(f"- {problem}" for problem in problems))
     return 1 if problems else 0
 
