@@ -535,6 +535,17 @@ class GoalEvaluated(Event, frozen=True):
     """`input_tokens`, `output_tokens`, `total_tokens` of the evaluation."""
 
 
+class QuestionsSuggested(Event, frozen=True):
+    """A model has suggested what the person may ask next; no `suggestions` if its answer was not usable."""
+
+    suggestions: list[str]
+    model: str
+    request: str
+    """Short hash of the request for the suggestions."""
+    usage: Json | None = None
+    """`input_tokens`, `output_tokens`, `total_tokens` of the answer."""
+
+
 class GoalContinued(Event, frozen=True):
     """The goal goes on in the envelope's run, whose request follows. `evaluation` is the id of its cause."""
 
