@@ -412,6 +412,8 @@ class ModelFailed(Event, frozen=True):
     wait_ms: int | None = None
     model: str | None = None
     """The configured name of the model, if it is not the run's."""
+    status: int | None = None
+    """The HTTP status of the provider's response."""
 
 
 class ToolRequested(Event, frozen=True):
