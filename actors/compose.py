@@ -8,7 +8,7 @@ import importlib.util
 import os
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -31,11 +31,13 @@ from core.config.settings import Config
 from core.errors import Invalid, Unavailable, ungrouped
 from core.events import RunRequested
 from core.plugins import Plugin
+from core.ports.mcp import McpSessions
 from core.ports.sandbox import SandboxProvider, SandboxSetup
 from core.runtime import system
 from core.runtime.readiness import Readiness
 from core.runtime.servers import Address, announce, announced, withdraw
 from core.runtime.system import System
+from core.seal import Seal
 from core.skills.library import Library, folders_of
 from core.tools import Tool
 from core.views.projections import own_file
@@ -102,11 +104,14 @@ class Parts(TypedDict):
     uploads: LocalUploads
     images: LocalImages
     batches: LocalBatchFiles
-    skills: Library
     agents: LocalAgents
+    skills: Library
     guardrails: Callable[[Guardrails], Provider | None]
     traced: Callable[..., Any]
     outcome: Outcome
+    sessions: McpSessions
+    """The sessions with MCP servers."""
+    seal: Seal
     settings: Mapping[str, Any]
     """The settings of `installed.<name of the actor>`."""
 
@@ -142,12 +147,13 @@ async def _server(options: Options, source: ConfigSource) -> AsyncIterator[str]:
         _outside_closed(),
         endpoint(options, config) as place,
         _system(options, config, place) as (running, number),
+        AsyncExitStack() as opened,
     ):
         provider = await sandbox_provider(options.home, config, source.project)
+        sessions = await opened.enter_async_context(mcp_sessions(options.home, source, provider))
         skills = library(running.log, source, options.home)
-        loaded = await anyio.to_thread.run_sync(
-            _load, running, source, options, provider, skills, abandon_on_cancel=True
-        )
+        load = partial(_load, running, source, options, provider, sessions, skills)
+        loaded = await anyio.to_thread.run_sync(load, abandon_on_cancel=True)
         ready = Readiness(running, source)
         listed = [plugin.listed() for plugin in loaded.plugins]
         services = app.Services.of(running, source.current, options.home)
@@ -225,11 +231,13 @@ async def plan(running: System, request: RunRequested, user: str, options: Optio
     """Plans a run without executing it. Raises `Invalid`, and `NotFound` for an unknown agent."""
     from actors.lead.setup.plan import Planner
     from adapters.models.configured import Silent
+    from core.mcp.tools import Catalogue
     from core.user.agents import aggregates
 
     source = ConfigSource(options.config)
-    skills = library(running.log, source, options.home)
-    planner = Planner(source, Silent(), Toolset(source.current()), aggregates(running.log), options.home, skills)
+    tools, rosters = Toolset(source.current()), aggregates(running.log)
+    skills, catalogue = library(running.log, source, options.home), Catalogue(running.log)
+    planner = Planner(source, Silent(), tools, rosters, options.home, skills, catalogue)
     return await planner.plan(request, user)
 
 
@@ -352,6 +360,16 @@ def library(log: EventLog, source: ConfigSource, home: Path) -> Library:
     return Library(log, home, folders_of(source.current(), source.project), source.project)
 
 
+def mcp_sessions(
+    home: Path, source: ConfigSource, provider: SandboxProvider
+) -> AbstractAsyncContextManager[McpSessions]:
+    """Returns what keeps the sessions with MCP servers; the processes that keep them are started when they are used."""
+    from adapters.mcp.confine import confine
+    from adapters.mcp.sessions import opened
+
+    return opened(home, lambda: source.current().mcp, partial(confine, provider, home))
+
+
 class Loaded(NamedTuple):
     """The actors of a process, and the plug-ins that were there, used or not."""
 
@@ -360,7 +378,12 @@ class Loaded(NamedTuple):
 
 
 def _load(
-    running: System, source: ConfigSource, options: Options, provider: SandboxProvider, skills: Library
+    running: System,
+    source: ConfigSource,
+    options: Options,
+    provider: SandboxProvider,
+    sessions: McpSessions,
+    skills: Library,
 ) -> Loaded:
     from adapters import guardrails
     from adapters.acp.agents import LocalAgents
@@ -393,11 +416,13 @@ def _load(
         "uploads": LocalUploads(options.home),
         "images": LocalImages(options.home),
         "batches": LocalBatchFiles(options.home),
-        "skills": skills,
         "agents": LocalAgents(options.home, provider),
+        "skills": skills,
         "guardrails": guardrails.load,
         "traced": lambda **about: callbacks.invocation(source.current(), **about),
         "outcome": run_object.outcome,
+        "sessions": sessions,
+        "seal": Seal(options.home),
         "settings": {},
     }
     callbacks.callbacks(source.current())  # what is on and not complete is an error now, not at the first run

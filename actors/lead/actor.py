@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -35,6 +35,7 @@ from core.config.settings import Guardrails
 from core.errors import Invalid, SikaError
 from core.events import Json, SubagentCompleted, ToolCompleted
 from core.log.store import EventLog
+from core.mcp.tools import Catalogue
 from core.memory import inject
 from core.memory.facts import Memories, memory_id
 from core.memory.search import Searches
@@ -110,13 +111,17 @@ class Lead(RunActor):
         self._uploads = uploads
         self._images = images
         self._guardrails = guardrails
-        self._planner = Planner(config, models, tools, agents.aggregates(log), home, skills)
+        rosters = agents.aggregates(log)
+        self._planner = Planner(config, models, tools, rosters, home, skills, Catalogue(log, self._ask))
         self._memories = Memories(log, actor=self.name)
         self._searches = Searches()
         self._compiled = CompiledAgents()
         self._as_langchain: OrderedDict[int, tuple[Tool, BaseTool]] = OrderedDict()
         self._cache = MessageCache()
         self._breakers: dict[str, Breaker] = {}
+
+    async def _ask(self, actor: str, request: Mapping[str, Any]) -> Any:
+        return await self._call(actor, request, no_progress)
 
     async def prepare(self, run: OwnedRun) -> Prepared[RunSetup]:
         setup = await self._setup(run)

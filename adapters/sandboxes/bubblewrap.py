@@ -28,7 +28,7 @@ from adapters.sandboxes.record import Job
 from adapters.sandboxes.supervisor import FIRST_FD
 from core.errors import Invalid
 from core.paths import WORKSPACE, Mount, Tree
-from core.ports.sandbox import ExecResult, SandboxSetup
+from core.ports.sandbox import Enclosed, ExecResult, SandboxSetup
 
 log = structlog.get_logger("sika.sandbox")
 
@@ -140,6 +140,14 @@ class Bubblewrap:
             forks=(seccomp.number("seccomp") or 0, seccomp.notifying()) if watched else None,
         )
 
+    def enclosed(self, argv: Sequence[str], env: Mapping[str, str], mounts: Iterable[Mount]) -> Enclosed:
+        """Returns a long-running command in a sandbox of its own, with these variables and mounts."""
+        filter_words, filters = filtered(FIRST_FD + 1)
+        words = self._bwrap(mounts, {}, env)
+        text = "\0".join([*words, *filter_words, "--chdir", WORKSPACE])
+        limited = ["sh", "-c", _LONG, "sh", str(self._memory_mb << 10), str(self._max_processes), *argv]
+        return Enclosed([binary() or "bwrap", "--args", str(FIRST_FD), "--", *limited], [os.fsencode(text), *filters])
+
     def confined(
         self, command: Sequence[str], directory: Mount, variables: Mapping[str, str], *, network: bool
     ) -> tuple[list[str], list[int]]:
@@ -192,9 +200,11 @@ class Bubblewrap:
                 os.close(fd)
         return None if process.returncode == 0 else f"{process.stderr.strip()}. {_REMEDY}"
 
-    def _bwrap(self, mounts: Iterable[Mount], extra: Mapping[str, str]) -> list[str]:
+    def _bwrap(
+        self, mounts: Iterable[Mount], extra: Mapping[str, str], env: Mapping[str, str] | None = None
+    ) -> list[str]:
         words = namespaces(network=self._network)
-        variables = {**toolkit.ENVIRONMENT, **self._environment, **extra}
+        variables = {**toolkit.ENVIRONMENT, **(self._environment if env is None else env), **extra}
         for name, value in environment(WORKSPACE, toolkit.path(_PATH), variables).items():
             words += ["--setenv", name, value]
         words += [*_system(), *toolkit.binds(self._home / "sandbox" / "pyvenv.cfg"), *self._etc(network=self._network)]

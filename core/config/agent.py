@@ -300,7 +300,8 @@ class Budgets(Section, frozen=True, kw_only=True):
     thread: Budget = Budget()
     """The budget of each thread."""
     user_per_day: Budget = Budget()
-    """The budget of each user in a day, which ends at 0:00 UTC. Counted from when there is a budget of a day."""
+    """The budget of each user in a day, which ends at 0:00 UTC. Counted from when there is a budget of a day. Titles,
+    judgements of goals, suggestions and the memory's readings count here and in `day`, not for a run or a thread."""
     day: Budget = Budget()
     """The budget of all users together in a day."""
     warn: Share = 0.8

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
-import json
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from core.errors import Invalid
@@ -53,7 +51,6 @@ RENAMED: Mapping[str, str] = {
 }
 """DeerFlow's keys that are ours by another name."""
 _PROVIDERS = {"LocalSandboxProvider": "host", "Host": "host", "Bubblewrap": "bubblewrap"}
-_EXTENSIONS = ("extensions_config.json", "mcp_config.json")
 _YES, _NO = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 
 
@@ -70,21 +67,6 @@ def without_effect(raw: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         if path.partition(".")[0] not in named and _is_set(_value(raw, path)):
             named.add(path)
             yield path, remark
-
-
-def extensions(config: Path | None, environ: Mapping[str, str]) -> str | None:
-    """A remark on DeerFlow's file of MCP servers and skills, if there is one with anything in it."""
-    if variable := environ.get("DEER_FLOW_EXTENSIONS_CONFIG_PATH"):
-        return f"DEER_FLOW_EXTENSIONS_CONFIG_PATH: {variable}: {ABSENT}"
-    for file in [config.parent / name for name in _EXTENSIONS] if config else []:
-        try:
-            empty = not any(json.loads(file.read_bytes()).values())
-        except FileNotFoundError:
-            continue
-        except (OSError, ValueError, AttributeError):
-            empty = False
-        return None if empty else f"{file.name}: {ABSENT}"
-    return None
 
 
 def translate(raw: dict[str, Any], environ: Mapping[str, str]) -> dict[str, str]:

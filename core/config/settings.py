@@ -37,6 +37,7 @@ from core.config.agent import (
     ToolGroup,
     ToolOutput,
 )
+from core.config.mcp import Mcp, McpServer
 from core.config.sandbox import Mount, Sandbox
 from core.config.sections import Off, On, Open, Secret, Section
 from core.config.server import (
@@ -77,6 +78,8 @@ __all__ = [
     "Langfuse",
     "Limits",
     "LoopDetection",
+    "Mcp",
+    "McpServer",
     "Memory",
     "Metrics",
     "MiddlewareEntry",
@@ -142,6 +145,7 @@ class Config(Section, frozen=True, kw_only=True):
     tool_groups: tuple[ToolGroup, ...] = ()
     tool_search: Off = Off()
     """Tools with `deferred: true` are shown to the model only after it searched for them."""
+    mcp: Mcp = Mcp()
     sandbox: Sandbox = Sandbox()
     uploads: Uploads = Uploads()
     webhooks: Webhooks = Webhooks()

@@ -67,7 +67,8 @@ class Batches(Section, frozen=True, kw_only=True):
     """Batches of prompts, which the agent hands over with the tool `tasks`. Each prompt has a subagent of its own."""
 
     pool: Annotated[int, msgspec.Meta(ge=1, le=64)] = 8
-    """The most subagents of a batch at the same time, on all workers together."""
+    """The most subagents of a batch at the same time, on all workers together. There are fewer while the provider of
+    their model limits the rate of requests."""
     max_items: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 10_000
     """The most prompts of a batch."""
     retries: Annotated[int, msgspec.Meta(ge=0, le=5)] = 1

@@ -21,6 +21,7 @@ from core.config.load import Config, ConfigSource
 from core.errors import Invalid
 from core.events import RunRequested
 from core.log.repository import Repository
+from core.mcp.tools import Catalogue, Offered, listed
 from core.skills.library import Library
 from core.skills.selection import Selection, selected
 from core.thread.subagents import TOOLS
@@ -32,6 +33,7 @@ BOOTSTRAP = "bootstrap"
 DEMO = "demo"
 """The model without configuration. Plan mode is its default; others need `is_plan_mode` (contract runtime §1.1)."""
 VIEW_IMAGE = "view_image"
+POLICIES_TOOLS = ("tool_search", "write_todos")
 
 Toolset = Callable[[Config], Sequence[Tool]]
 """Returns the tools that a configuration declares; the same objects for the same configuration."""
@@ -80,12 +82,14 @@ class Planner:
         rosters: Repository[Roster],
         home: Path,
         skills: Library | None = None,
+        mcp: Catalogue | None = None,
     ) -> None:
         self._config = config
         self._models = models
         self._tools = tools
         self._rosters = rosters
         self._home = home
+        self._mcp = mcp
         self._skills = skills
 
     async def plan(
@@ -103,11 +107,14 @@ class Planner:
         there = offered(self._tools(config), config)
         permitted = allowed(there, requested, agent, memory=config.memory.tools and role is None)
         tools = [tool for tool in permitted if vision or tool.name != VIEW_IMAGE]
+        mcp = await self._of_servers(config, requested)
+        tools += mcp.tools
         tools = tools if role is None else role.permitted(tools)
         skills = await self._selected(request, user, requested, agent, role)
         tools = setup_skills.permitted(tools, skills, config, role)
         delegates = roles(config, roster, agent) if any(tool.name in TOOLS for tool in tools) else {}
-        deferred = [tool for tool in tools if tool.deferred] if config.tool_search.enabled else []
+        searched = config.tool_search.enabled
+        deferred = [tool for tool in tools if tool.deferred and (searched or tool.name in mcp.servers)]
         soul, mounts, block = await anyio.to_thread.run_sync(
             self._read, config, skills, role, requested, abandon_on_cancel=True
         )
@@ -116,7 +123,8 @@ class Planner:
             agent,
             soul=soul,
             profile=roster.profile if profiled else None,
-            deferred=[tool.name for tool in deferred],
+            deferred=listed(deferred, mcp.servers),
+            unavailable=mcp.unavailable,
             mounts=mounts,
             delegates=delegates.values(),
             role=role,
@@ -137,6 +145,13 @@ class Planner:
             skills=skills,
             blind=frozenset(n for n in candidates if vision and not settings[n].supports_vision),
         )
+
+    async def _of_servers(self, config: Config, requested: Options) -> Offered:
+        """Returns the tools of MCP servers for a run."""
+        if self._mcp is None or requested.bootstrap:
+            return Offered()
+        taken = [*(tool.name for tool in self._tools(config)), *POLICIES_TOOLS]
+        return await self._mcp.offered(config, taken)
 
     async def role(self, user: str, name: str, caller: RunRequested | None = None) -> Role:
         """Returns a type of subagents that a run may call; without `caller`, any. Raises `Invalid` and `NotFound`."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 
 import msgspec
@@ -52,6 +52,8 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     bootstrap: bool = False
     deferred: tuple[str, ...] = ()
     """Names of tools that the model must look up before it can call them."""
+    unavailable: tuple[tuple[str, str], ...] = ()
+    """MCP servers whose tools are not there, with the reasons."""
     mounts: tuple[Mounted, ...] = ()
     delegates: tuple[tuple[str, str], ...] = ()
     """The types of subagents that it can give work to, with their descriptions."""
@@ -148,6 +150,13 @@ found, paths of files that matter, what is open, and citations where something i
 </subagent>\
 """
 
+UNAVAILABLE = """\
+<unavailable_tools>
+The tools of these servers cannot be used now. If the task needs them, say so, with the reason.
+{servers}
+</unavailable_tools>\
+"""
+
 DIRECTORIES = """\
 <working_directory>
 - {data}/uploads: files the person gave you.
@@ -225,6 +234,7 @@ def parts_of(
     soul: str = "",
     profile: str | None = None,
     deferred: Sequence[str] = (),
+    unavailable: Mapping[str, str] = {},
     mounts: Sequence[Mounted] = (),
     delegates: Iterable[Role] = (),
     role: Role | None = None,
@@ -240,6 +250,7 @@ def parts_of(
     shown = tuple((delegate.name, delegate.description) for delegate in delegates)
     parts = Parts(
         deferred=tuple(deferred),
+        unavailable=tuple(unavailable.items()),
         mounts=tuple(mounts),
         delegates=shown,
         most_delegates=options.concurrent_subagents if shown else 0,
@@ -275,6 +286,7 @@ def _agent(parts: Parts) -> list[str]:
         CLARIFICATION,
         _skills(parts),
         deferred_tools.block(parts.deferred),
+        _unavailable(parts.unavailable),
         _delegates(parts),
         _directories(parts.mounts),
         STYLE,
@@ -289,11 +301,17 @@ def _subagent(parts: Parts) -> list[str]:
         SUBAGENT,
         _skills(parts),
         deferred_tools.block(parts.deferred),
+        _unavailable(parts.unavailable),
         _delegates(parts),
         _directories(parts.mounts, SUBAGENT_DIRECTORIES),
         CITATIONS,
         REMINDERS,
     ]
+
+
+def _unavailable(servers: Sequence[tuple[str, str]]) -> str:
+    lines = "\n".join(f"- {name}: {neutralised(' '.join(reason.split()))}" for name, reason in servers)
+    return UNAVAILABLE.format(servers=lines) if servers else ""
 
 
 def _skills(parts: Parts) -> str:
