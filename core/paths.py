@@ -103,13 +103,14 @@ def make_thread(root: Path) -> None:
         (root / "user-data" / name).mkdir(parents=True, exist_ok=True)
 
 
-def mounts_of(root: Path, skills: Mapping[str, Path], extra: Sequence[Mount]) -> list[Mount]:
+def mounts_of(root: Path, skills: Mapping[str, Path] | None, extra: Sequence[Mount]) -> list[Mount]:
     """Returns the mounts of a thread, the shortest virtual path first. Extra mounts without a host directory are left
-    out. Skills: the folders `skills` by their names, and the one of the thread's user.
+    out. Skills: the folders `skills` by their names, and the one of the thread's user; None: none of both.
     """
     mounts = [Mount(root / "user-data" / name, f"{USER_DATA}/{name}", writable=True) for name in ROOTS]
     mounts.append(Mount(root / "acp-workspace", ACP))
-    mounts += _skills(root.parent.parent / "skills", skills)
+    if skills is not None:
+        mounts += _skills(root.parent.parent / "skills", skills)
     mounts += [mount for mount in extra if os.path.isdir(mount.host)]
     resolved = [Mount(mount.host.resolve(), join(split(mount.virtual)), mount.writable) for mount in mounts]
     return sorted(resolved, key=lambda mount: len(mount.virtual))
