@@ -206,8 +206,9 @@ async def test_only_a_command_of_the_skill_gets_its_secrets(tmp_path: Path) -> N
     async with skilled(tmp_path, {"s": script}, skills=secrets) as (client, _):
         messages = await client.said(await client.thread(), "Go", "s")
         raw = b"".join(record.raw for record in await client.records("t1"))
-    outputs = [str(message["content"]) for message in messages if message["type"] == "tool"]
-    assert {command: "10 False" in output for command, output in zip(COMMANDS, outputs, strict=True)} == COMMANDS
+    outputs = {message["tool_call_id"]: str(message["content"]) for message in messages if message["type"] == "tool"}
+    calls = next(message["tool_calls"] for message in messages if message.get("tool_calls"))
+    assert {call["args"]["command"]: "10 False" in outputs[call["id"]] for call in calls} == COMMANDS
     assert b"wk-1234567" not in raw
 
 
