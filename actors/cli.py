@@ -120,6 +120,9 @@ def parser() -> argparse.ArgumentParser:
     chat.add_argument("--url", help="a server elsewhere")
     chat.add_argument("--plan", action="store_true", help="let the agent keep a list of steps")
 
+    acp = add("acp", _acp, "be an agent of an editor (Agent Client Protocol on standard input and output)")
+    acp.add_argument("--url", help="a server elsewhere")
+
     init = add("init", _init, "write a first config.yaml: asks for a provider and a key, and tries them")
     init.add_argument("--provider", metavar="NAME", help="openai, deepseek, openrouter, groq, mistral, ollama, custom")
     init.add_argument("--base-url", metavar="URL", help="of an OpenAI-compatible endpoint")
@@ -340,6 +343,37 @@ async def _talk(arguments: argparse.Namespace, piped: str, url: str, locate: Cal
                 return await chat.converse(lines, url)
     except ClientError as error:
         raise SikaError(explained(error)) from error
+
+
+async def _acp(arguments: argparse.Namespace) -> int:
+    from dataclasses import replace
+
+    from actors import compose
+    from channels.acp.agent import serve
+    from channels.client.aio import AsyncSikaClient
+    from channels.client.errors import ClientError
+    from channels.client.servers import announced, healthy
+    from channels.terminal.chat import API_KEY, explained
+    from core.errors import SikaError
+
+    options = _options(arguments)
+    url = arguments.url or announced(options.home)
+
+    async def talk(url: str, locate: Callable[[], str | None]) -> int:
+        key = os.environ.get(API_KEY) or None
+        try:
+            async with AsyncSikaClient(url=url, api_key=key, locate=locate, plan_mode=True) as client:
+                await serve(client)
+        except ClientError as error:
+            raise SikaError(explained(error)) from error
+        return OK
+
+    if arguments.url:
+        return await talk(arguments.url, lambda: None)
+    if url is not None and await healthy(url):
+        return await talk(url, lambda: announced(options.home))
+    async with compose.serve(replace(options, port=0)) as url:
+        return await talk(url, lambda: None)
 
 
 async def _threads(arguments: argparse.Namespace) -> int:
