@@ -12,7 +12,7 @@ from pathlib import Path
 import structlog
 from anyio import to_thread
 
-from adapters.sandboxes import seccomp
+from adapters.sandboxes import seccomp, toolkit
 from adapters.sandboxes.confinement import (
     binary,
     filtered,
@@ -44,8 +44,6 @@ _PASSWD = "root:x:0:0:root:/:/sbin/nologin\nagent:x:1000:1000:agent:/mnt/user-da
 _GROUP = "root:x:0:\nagent:x:1000:\n"
 _TMP_BYTES = 512 << 20
 """Limit of a command's /tmp, which is memory and vanishes with the command."""
-_PYTHON = "/python"
-"""Link to the server's Python, so that the PATH does not show its place on the host."""
 _PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
 _LIMITED = 'ulimit -u "$1" 2>/dev/null || ulimit -p "$1" 2>/dev/null; exec "$0" -c "$2"'
 """Sets the limit of processes: -u in bash, -p in dash. Inside, it counts the processes of this sandbox only."""
@@ -77,12 +75,13 @@ class Bubblewrap:
     """The default on Linux. Works without root, and should run without it. As root, the agent's files belong to root,
     and the kernel exempts it from RLIMIT_NPROC, so the supervisor decides on each new process.
 
-    Guarantees: a command sees of the host's files /usr, the mounts and those of `_ETC`. It sees no other process, no
-    environment, no key of the server's session. Without `network` it has no network, AF_VSOCK included. It cannot
-    create further namespaces. Memory is limited per process at once, and in sum within `supervisor.NEWS` seconds; /tmp
-    and /dev/shm come on top, up to their sizes. The disk is limited by `quota`. Non-guarantees: the kernel is shared.
-    With `network` it reaches the same hosts as this machine, localhost included. `confinement.weaknesses` names gaps of
-    this machine: an unknown architecture (`seccomp.ARCHITECTURES`) or an old bwrap.
+    Guarantees: a command sees of the host's files /usr, the mounts, those of `_ETC` and the packages of `toolkit`. It
+    sees no other process, no environment, no key of the server's session. Without `network` it has no network, AF_VSOCK
+    included. It cannot create further namespaces. Memory is limited per process at once, and in sum within
+    `supervisor.NEWS` seconds; /tmp and /dev/shm come on top, up to their sizes. The disk is limited by `quota`.
+    Non-guarantees: the kernel is shared. With `network` it reaches the same hosts as this machine, localhost included.
+    `confinement.weaknesses` names gaps of this machine: an unknown architecture (`seccomp.ARCHITECTURES`) or an old
+    bwrap.
     """
 
     name = "bubblewrap"
@@ -146,9 +145,10 @@ class Bubblewrap:
         filters = [in_memory(content) for content in filtered(0)[1]]
         arguments = [
             *namespaces(network=network or self._network),
-            *(word for name, value in environment(directory.virtual, _path(), variables).items() for word in
+            *(word for name, value in environment(directory.virtual, toolkit.path(_PATH), variables).items() for word in
               ("--setenv", name, value)),
-            *_system(), *self._etc(network=network or self._network),
+            *_system(), *toolkit.binds(self._home / "sandbox" / "pyvenv.cfg"),
+            *self._etc(network=network or self._network),
             *kernel_files(temporary_bytes=min(_TMP_BYTES, self._memory_mb << 20)),
             "--bind", str(directory.host), directory.virtual, *sealed(),
             *(word for fd in filters for word in ("--seccomp", str(fd))), "--chdir", directory.virtual,
@@ -162,6 +162,7 @@ class Bubblewrap:
         etc.mkdir(parents=True, exist_ok=True)
         (etc / "passwd").write_text(_PASSWD)
         (etc / "group").write_text(_GROUP)
+        toolkit.write_config(etc.parent / "pyvenv.cfg")
         return BubblewrapSandbox(root, tree, self)
 
     def _try(self) -> str | None:
@@ -185,9 +186,11 @@ class Bubblewrap:
 
     def _bwrap(self, mounts: Iterable[Mount]) -> list[str]:
         words = namespaces(network=self._network)
-        for name, value in environment(WORKSPACE, _path(), self._environment).items():
+        for name, value in environment(
+            WORKSPACE, toolkit.path(_PATH), {**toolkit.ENVIRONMENT, **self._environment}
+        ).items():
             words += ["--setenv", name, value]
-        words += [*_system(), *self._etc(network=self._network)]
+        words += [*_system(), *toolkit.binds(self._home / "sandbox" / "pyvenv.cfg"), *self._etc(network=self._network)]
         words += [*kernel_files(temporary_bytes=min(_TMP_BYTES, self._memory_mb << 20)), "--dir", WORKSPACE]
         for mount in mounts:
             words += ["--bind" if mount.writable else "--ro-bind-try", str(mount.host), mount.virtual]
@@ -209,23 +212,12 @@ def _system() -> list[str]:
             words += ["--symlink", os.readlink(f"/{top}"), f"/{top}"]
         elif os.path.isdir(f"/{top}"):
             words += ["--ro-bind", f"/{top}", f"/{top}"]
-    if _own_python():
-        words += ["--ro-bind", sys.base_prefix, sys.base_prefix, "--symlink", sys.base_prefix, _PYTHON]
     return words
-
-
-def _own_python() -> bool:
-    """True if the server's Python (uv, pyenv, conda) is outside of the directories that are bound anyway."""
-    return not Path(sys.base_prefix).is_relative_to("/usr") and sys.base_prefix != "/"
 
 
 def _path_of_host() -> str:
     """Returns the directories of the host in which a sandbox finds programs."""
-    return f"{sys.base_prefix}/bin:{_PATH}" if _own_python() else _PATH
-
-
-def _path() -> str:
-    return f"{_PYTHON}/bin:{_PATH}" if _own_python() else _PATH
+    return f"{sys.base_prefix}/bin:{_PATH}" if toolkit.is_outside() else _PATH
 
 
 def _counts_per_sandbox() -> bool:
