@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -17,7 +18,7 @@ from tests.channels.client.stage import Stage, serving, written
 from tests.support.model_server import Failure, ModelServer, Script, ToolCall, Turn
 
 NOTE = ToolCall("write_file", {"description": "a note", "path": "/mnt/user-data/outputs/n.md", "content": "# N\n"})
-TODOS = ToolCall("write_todos", {"todos": [{"content": "look", "status": "in_progress"}]})
+TODOS = ToolCall("write_todos", {"todos": [{"content": "look", "status": "completed"}]})
 WHICH = {"question": "Which?", "clarification_type": "approach_choice", "options": ["red", "blue"]}
 
 
@@ -58,11 +59,9 @@ class Editor:
         self.asked: list[Any] = []
         self.choose: Callable[[list[Any]], str | None] = lambda options: options[0].option_id
         self.agent: Any = None
-        self.told = asyncio.Event()
 
     async def session_update(self, session_id: str, update: Any, **_: Any) -> None:
         self.updates.append(update)
-        self.told.set()
 
     async def request_permission(self, session_id: str, tool_call: Any, options: Any, **_: Any) -> Any:
         self.asked.append((tool_call, options))
@@ -81,6 +80,9 @@ class Editor:
 
     def texts(self, kind: str = "agent_message_chunk") -> str:
         return "".join(u.content.text for u in self.updates if u.session_update == kind)
+
+    def forget(self) -> None:
+        self.updates, self.asked = [], []
 
     def of(self, kind: str) -> list[Any]:
         return [update for update in self.updates if update.session_update == kind]
@@ -112,13 +114,18 @@ def url(stage: Stage, tmp_path_factory: pytest.TempPathFactory, config: Path) ->
     return stage.enter(serving(tmp_path_factory.mktemp("acp") / "home", config))
 
 
+def compiled() -> dict[str, str]:
+    """The environment of a process whose modules are compiled once."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+
+
 @pytest.fixture
 def editor(url: str) -> Start:
     @asynccontextmanager
     async def start(*words: str) -> AsyncIterator[Editor]:
         pipe = asyncio.subprocess.PIPE
         command = [sys.executable, "-m", "actors", "acp", *(words or ("--url", url))]
-        process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe)
+        process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, env=compiled())
         editor = Editor()
         connection = connect_to_agent(editor, process.stdin, process.stdout)  # type: ignore[arg-type]  # a part of it
         try:

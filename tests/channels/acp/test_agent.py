@@ -38,7 +38,7 @@ async def test_an_answer_with_thoughts(editor: Start, models: Models) -> None:
     assert again.count("<editor_context>") == 1
 
 
-async def test_tool_calls_have_a_status_a_place_and_a_result(editor: Start) -> None:
+async def test_tools_and_plans(editor: Start) -> None:
     async with editor() as client:
         session = await client.session("noting")
         await client.agent.prompt(session_id=session, prompt=[text_block("Note it")])
@@ -50,52 +50,53 @@ async def test_tool_calls_have_a_status_a_place_and_a_result(editor: Start) -> N
         assert end.content[0].content.text == "OK"
         assert client.texts() == "I note it.Noted."
 
-
-async def test_todos_are_a_plan(editor: Start) -> None:
-    async with editor() as client:
         session = await client.session("planning")
         await client.agent.prompt(session_id=session, prompt=[text_block("Plan")])
         [plan] = client.of("plan")
-        assert [(entry.content, entry.status) for entry in plan.entries] == [("look", "in_progress")]
+        assert [(entry.content, entry.status) for entry in plan.entries] == [("look", "completed")]
 
 
-@pytest.mark.parametrize(
-    ("chosen", "status"), [("approve", "completed"), ("reject", "failed"), (None, "failed")], ids=str
-)
-async def test_an_approval_is_a_request_for_permission(editor: Start, chosen: str | None, status: str) -> None:
+async def test_questions_are_requests_for_permission(editor: Start, models: Models) -> None:
     async with editor() as client:
-        client.choose = lambda options: chosen
-        session = await client.session("mailing")
-        answer = await client.agent.prompt(session_id=session, prompt=[text_block("Mail")])
-        assert answer.stop_reason == "end_turn"
-        [(call, options)] = client.asked
-        assert call.title == "Run it? bash: mail"
-        assert [option.kind for option in options] == ["allow_once", "reject_once"]
-        [start] = client.of("tool_call")
-        assert call.tool_call_id == start.tool_call_id
-        assert client.of("tool_call_update")[-1].status == status
-        assert client.texts().endswith("Ok.")
+        for chosen, status in (("approve", "completed"), ("reject", "failed"), (None, "failed")):
+            client.forget()
+            client.choose = lambda options, chosen=chosen: chosen
+            session = await client.session("mailing")
+            answer = await client.agent.prompt(session_id=session, prompt=[text_block("Mail")])
+            assert answer.stop_reason == "end_turn"
+            [(call, options)] = client.asked
+            assert call.title == "Run it? bash: mail"
+            assert [option.kind for option in options] == ["allow_once", "reject_once"]
+            [start] = client.of("tool_call")
+            assert call.tool_call_id == start.tool_call_id
+            assert client.of("tool_call_update")[-1].status == status
+            assert client.texts().endswith("Ok.")
 
-
-async def test_a_choice_is_a_request_for_permission(editor: Start, models: Models) -> None:
-    async with editor() as client:
+        client.forget()
         client.choose = lambda options: "blue"
         session = await client.session("choosing")
         await client.agent.prompt(session_id=session, prompt=[text_block("Paint")])
         assert [option.name for option in client.asked[0][1]] == ["red", "blue", "Answer otherwise"]
         assert client.texts().endswith("So be it.")
-    assert "blue" in str(models.prompts("choosing")[-1][-1])
+        assert "blue" in str(models.prompts("choosing")[-1][-1])
 
-
-async def test_an_open_question_is_answered_by_the_next_prompt(editor: Start) -> None:
-    async with editor() as client:
-        session = await client.session("choosing")
+        client.forget()
         client.choose = lambda options: "answer-otherwise"
+        session = await client.session("choosing")
         answer = await client.agent.prompt(session_id=session, prompt=[text_block("Paint")])
         assert answer.stop_reason == "end_turn"
         assert "Which?" in client.texts()
         await client.agent.prompt(session_id=session, prompt=[text_block("green")])
         assert client.texts().endswith("So be it.")
+
+        client.forget()
+        session = await client.session("asking")
+        answer = await client.agent.prompt(session_id=session, prompt=[text_block("Ask me")])
+        assert (answer.stop_reason, client.asked) == ("end_turn", [])
+        assert "When?" in client.texts()
+        await client.agent.prompt(session_id=session, prompt=[text_block("at nine")])
+        assert client.texts().endswith("Thank you.")
+        assert "at nine" in str(client.of("tool_call_update")[-1])
 
 
 async def test_a_failed_run_is_an_error(editor: Start) -> None:
