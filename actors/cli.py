@@ -120,6 +120,9 @@ def parser() -> argparse.ArgumentParser:
     chat.add_argument("--url", help="a server elsewhere")
     chat.add_argument("--plan", action="store_true", help="let the agent keep a list of steps")
 
+    acp = add("acp", _acp, "be an agent of an editor (Agent Client Protocol on standard input and output)")
+    acp.add_argument("--url", help="a server elsewhere")
+
     init = add("init", _init, "write a first config.yaml: asks for a provider and a key, and tries them")
     init.add_argument("--provider", metavar="NAME", help="openai, deepseek, openrouter, groq, mistral, ollama, custom")
     init.add_argument("--base-url", metavar="URL", help="of an OpenAI-compatible endpoint")
@@ -214,6 +217,27 @@ def parser() -> argparse.ArgumentParser:
     subparser = add("list", _key_list, "the keys", keys)
     subparser.add_argument("--user", help="address or id: only theirs")
     add("revoke", _key_revoke, "make a key worthless", keys).add_argument("key", help="its id")
+
+    agents = add("agent", None, "custom agents").add_subparsers(required=True, metavar="WHAT")
+    for name, text in (
+        ("list", "the agents"),
+        ("show", "an agent's definition"),
+        ("export", "print an agent as one file"),
+        ("import", "make agents of a file, or of DeerFlow's folders"),
+        ("history", "an agent's versions, the newest first"),
+        ("rollback", "make an agent what it was in a version"),
+    ):
+        subparser = add(name, _agent, text, agents)
+        subparser.set_defaults(verb=name)
+        subparser.add_argument("--user", default="default", metavar="ID", help="whose (default: default)")
+        if name in ("show", "export", "history", "rollback"):
+            subparser.add_argument("name")
+        if name == "rollback":
+            subparser.add_argument("version", type=_count)
+        if name == "import":
+            subparser.add_argument("path", type=Path)
+            subparser.add_argument("--name", help="call it so")
+            subparser.add_argument("--replace", action="store_true", help="replace an agent of that name")
 
     views = add("projections", None, "the read models").add_subparsers(required=True, metavar="WHAT")
     add("rebuild", _projections_rebuild, "let the running server build them again from the log", views)
@@ -360,6 +384,37 @@ async def _talk(arguments: argparse.Namespace, piped: str, url: str, locate: Cal
                 return await chat.converse(lines, url)
     except ClientError as error:
         raise SikaError(explained(error)) from error
+
+
+async def _acp(arguments: argparse.Namespace) -> int:
+    from dataclasses import replace
+
+    from actors import compose
+    from channels.acp.agent import serve
+    from channels.client.aio import AsyncSikaClient
+    from channels.client.errors import ClientError
+    from channels.client.servers import announced, healthy
+    from channels.terminal.chat import API_KEY, explained
+    from core.errors import SikaError
+
+    options = _options(arguments)
+    url = arguments.url or announced(options.home)
+
+    async def talk(url: str, locate: Callable[[], str | None]) -> int:
+        key = os.environ.get(API_KEY) or None
+        try:
+            async with AsyncSikaClient(url=url, api_key=key, locate=locate, plan_mode=True) as client:
+                await serve(client)
+        except ClientError as error:
+            raise SikaError(explained(error)) from error
+        return OK
+
+    if arguments.url:
+        return await talk(arguments.url, lambda: None)
+    if url is not None and await healthy(url):
+        return await talk(url, lambda: announced(options.home))
+    async with compose.serve(replace(options, port=0)) as url:
+        return await talk(url, lambda: None)
 
 
 async def _threads(arguments: argparse.Namespace) -> int:
@@ -883,6 +938,35 @@ async def _key_revoke(arguments: argparse.Namespace) -> int:
     async with _directory(arguments) as directory:
         await directory.revoke_key(arguments.key, actor="cli")
     print(f"{arguments.key}: revoked")
+    return OK
+
+
+async def _agent(arguments: argparse.Namespace) -> int:
+    from actors import compose
+    from channels.terminal.agents import ACTOR, Shelf
+    from core.config.load import load
+    from core.user.agents import Rosters
+
+    def warn(text: str) -> None:
+        print(f"warning: {text}", file=sys.stderr)
+
+    options = _options(arguments)
+    async with compose.attach(options) as system:
+        shelf = Shelf(Rosters(system.log, actor=ACTOR), arguments.user, load(options.config), warn)
+        match arguments.verb:
+            case "list":
+                lines = await shelf.list()
+            case "show":
+                lines = await shelf.show(arguments.name)
+            case "export":
+                lines = [await shelf.export(arguments.name)]
+            case "import":
+                lines = await shelf.take(arguments.path, arguments.name, replace=arguments.replace)
+            case "history":
+                lines = await shelf.history(arguments.name)
+            case _:
+                lines = await shelf.rollback(arguments.name, arguments.version)
+    print("\n".join(lines))
     return OK
 
 
