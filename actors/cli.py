@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import anyio
 
     from actors.compose import Options
+    from channels.client.aio import AsyncSikaClient
     from channels.terminal.digest import Digest
     from channels.terminal.doctor import Check, Finding
     from channels.terminal.story import Story
@@ -179,6 +180,11 @@ def parser() -> argparse.ArgumentParser:
     mcp = add("mcp", None, "the Model Context Protocol").add_subparsers(required=True, metavar="WHAT")
     serving = add("serve", _mcp_serve, "offer the running server's conversations on standard input and output", mcp)
     serving.add_argument("--url", help="a server elsewhere")
+    subparser = add("login", _mcp_login, "log in to an MCP server with an account of yours", mcp)
+    subparser.add_argument("server", help="its name in the configuration")
+    subparser.add_argument("--register", action="store_true", help="as a new client: it has forgotten the last one")
+    subparser.add_argument("--no-browser", action="store_true", help="only print the address")
+    add("logout", _mcp_logout, "give your access to an MCP server up", mcp).add_argument("server")
 
     users = add("user", None, "accounts of people").add_subparsers(required=True, metavar="WHAT")
     subparser = add("create", _user_create, "make an account; prints a password to be changed if none is given", users)
@@ -726,7 +732,28 @@ async def _mcp_serve(arguments: argparse.Namespace) -> int:
     return OK
 
 
-async def _projections_rebuild(arguments: argparse.Namespace) -> int:
+async def _mcp_login(arguments: argparse.Namespace) -> int:
+    from channels.terminal import mcp_login
+
+    async with _client(arguments) as client:
+        browser = not arguments.no_browser and sys.stdout.isatty()
+        await mcp_login.login(client, arguments.server, sys.stdout, register=arguments.register, browser=browser)
+    return OK
+
+
+async def _mcp_logout(arguments: argparse.Namespace) -> int:
+    from channels.terminal import mcp_login
+
+    async with _client(arguments) as client:
+        await mcp_login.logout(client, arguments.server, sys.stdout)
+    return OK
+
+
+@asynccontextmanager
+async def _client(
+    arguments: argparse.Namespace, hint: str = "start one with `sika serve`"
+) -> AsyncIterator[AsyncSikaClient]:
+    """A client of the running server; its errors are lines for people."""
     from channels.client.aio import AsyncSikaClient
     from channels.client.errors import ClientError
     from channels.client.servers import announced, healthy
@@ -736,12 +763,17 @@ async def _projections_rebuild(arguments: argparse.Namespace) -> int:
     home = _options(arguments).home
     url = announced(home)
     if url is None or not await healthy(url):
-        raise Unavailable(f"no server is running in {home}; without one, its views.db may simply be deleted")
+        raise Unavailable(f"no server is running in {home}; {hint}")
     try:
         async with AsyncSikaClient(url=url, api_key=os.environ.get(API_KEY) or None) as client:
-            await client.rebuild_projections()
+            yield client
     except ClientError as error:
         raise SikaError(explained(error)) from error
+
+
+async def _projections_rebuild(arguments: argparse.Namespace) -> int:
+    async with _client(arguments, "without one, its views.db may simply be deleted") as client:
+        await client.rebuild_projections()
     print("rebuilding")
     return OK
 
