@@ -30,6 +30,7 @@ from core.config.load import ConfigSource, reveal
 from core.config.settings import Config
 from core.errors import Invalid, Unavailable, ungrouped
 from core.events import RunRequested
+from core.mcp.servers import Directory
 from core.plugins import Plugin
 from core.ports.mcp import McpSessions
 from core.ports.sandbox import SandboxProvider, SandboxSetup
@@ -109,7 +110,8 @@ class Parts(TypedDict):
     outcome: Outcome
     sessions: McpSessions
     """The sessions with MCP servers."""
-    seal: Seal
+    servers: Directory
+    """The MCP servers."""
     settings: Mapping[str, Any]
     """The settings of `installed.<name of the actor>`."""
 
@@ -148,7 +150,7 @@ async def _server(options: Options, source: ConfigSource) -> AsyncIterator[str]:
         AsyncExitStack() as opened,
     ):
         provider = await sandbox_provider(options.home, config)
-        sessions = await opened.enter_async_context(mcp_sessions(options.home, source, provider))
+        sessions = await opened.enter_async_context(mcp_sessions(running, options.home, source, provider))
         load = partial(_load, running, source, options, provider, sessions)
         loaded = await anyio.to_thread.run_sync(load, abandon_on_cancel=True)
         ready = Readiness(running, source)
@@ -352,13 +354,17 @@ def _loads(config: Config) -> Iterator[Callable[[], object]]:
 
 
 def mcp_sessions(
-    home: Path, source: ConfigSource, provider: SandboxProvider
+    running: System, home: Path, source: ConfigSource, provider: SandboxProvider
 ) -> AbstractAsyncContextManager[McpSessions]:
     """Returns what keeps the sessions with MCP servers; the processes that keep them are started when they are used."""
     from adapters.mcp.confine import confine
+    from adapters.mcp.oauth_http import OAuthHttp
     from adapters.mcp.sessions import opened
+    from core.mcp.authorisation import Authorisation
 
-    return opened(home, lambda: source.current().mcp, partial(confine, provider, home))
+    seal = Seal(home)
+    access = Authorisation(running.log, seal, OAuthHttp(), Directory(running.log, source.current, seal).authorised)
+    return opened(home, lambda: source.current().mcp, partial(confine, provider, home), access.bearer)
 
 
 class Loaded(NamedTuple):
@@ -407,7 +413,7 @@ def _load(
         "traced": lambda **about: callbacks.invocation(source.current(), **about),
         "outcome": run_object.outcome,
         "sessions": sessions,
-        "seal": Seal(options.home),
+        "servers": Directory(running.log, source.current, Seal(options.home)),
         "settings": {},
     }
     callbacks.callbacks(source.current())  # what is on and not complete is an error now, not at the first run
