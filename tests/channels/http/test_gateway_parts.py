@@ -45,7 +45,6 @@ async def test_features(api: Api) -> None:
 
 
 READ: dict[str, Any] = {
-    "/mcp/config": {"mcp_servers": {}},
     "/threads/t/mcp-tasks": [],
     "/skills": {"skills": []},
     "/skills/custom": {"skills": []},
@@ -56,9 +55,6 @@ READ: dict[str, Any] = {
 """What DeerFlow's page reads: it fails, or waits for seconds, without."""
 NOT_FOUND = ("/threads/t/mcp-tasks/x", "/skills/x", "/skills/custom/x", "/skills/custom/x/history")
 UNAVAILABLE = (
-    ("mcp", "PUT", "/mcp/config"),
-    ("mcp", "PATCH", "/mcp/config"),
-    ("mcp", "POST", "/mcp/cache/reset"),
     ("mcp_tasks", "POST", "/threads/t/mcp-tasks/x/cancel"),
     ("skills", "PUT", "/skills/x"),
     ("skills", "DELETE", "/skills/custom/x"),
