@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from core.config.mcp_oauth import OAuth
 from core.config.sections import Count, Positive, Seconds, Secret, Section
 
 CallSeconds = Annotated[float, msgspec.Meta(gt=0, le=3000)]
@@ -36,6 +37,7 @@ class McpServer(Section, frozen=True, kw_only=True):
     """The address of an sse or http server."""
     headers: Mapping[str, Secret] = {}
     """Headers of every request to it."""
+    oauth: OAuth | None = None
     description: str = ""
     """For people."""
     tool_call_timeout: CallSeconds = 120
