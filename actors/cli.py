@@ -142,6 +142,8 @@ def parser() -> argparse.ArgumentParser:
         ("show", _log_show, "the events, one line each"),
         ("tail", _log_tail, "the events, and new ones as they come"),
         ("state", _log_state, "the state they fold to"),
+        ("why", _log_why, "the causes of an event or a call, from the person's message on"),
+        ("tree", _log_tree, "the runs as trees of what took time, with their subagents"),
         ("verify", _log_verify, "check that the log is sound"),
         ("replay", _log_replay, "execute the recorded runs again and compare"),
     ):
@@ -149,7 +151,12 @@ def parser() -> argparse.ArgumentParser:
         subparser.add_argument("thread", nargs="?" if name == "verify" else None)
         if name == "verify":
             subparser.add_argument("--all", action="store_true", help="every thread of the log")
-        if name in ("show", "tail", "state"):
+        if name == "why":
+            subparser.add_argument("place", metavar="SEQ|CALL|ID", help="a sequence, a call's id, an event's id")
+        if name == "state":
+            subparser.add_argument("--at", type=_count, metavar="SEQ", help="after this event (default: the last)")
+            subparser.add_argument("--path", metavar="PATH", help="a part of it, such as messages[-1].content")
+        if name in ("show", "tail", "state", "why", "tree"):
             subparser.add_argument("--json", action="store_true")
         if name == "show":
             subparser.add_argument("--brief", action="store_true", help="what went as usual on one line per stretch")
@@ -587,8 +594,29 @@ async def _log_state(arguments: argparse.Namespace) -> int:
     from channels.terminal.text import style_of
 
     async with compose.attach(_options(arguments)) as system:
-        style = style_of(sys.stdout)
-        await log.state(system.log, arguments.thread, print, raw=arguments.json, style=style)
+        style, at, path = style_of(sys.stdout), arguments.at, arguments.path
+        await log.state(system.log, arguments.thread, print, raw=arguments.json, style=style, at=at, path=path)
+    return OK
+
+
+async def _log_why(arguments: argparse.Namespace) -> int:
+    from actors import compose
+    from channels.terminal import log
+    from channels.terminal.text import style_of
+
+    async with compose.attach(_options(arguments)) as system:
+        style, place = style_of(sys.stdout), arguments.place
+        await log.why(system.log, arguments.thread, place, print, raw=arguments.json, style=style)
+    return OK
+
+
+async def _log_tree(arguments: argparse.Namespace) -> int:
+    from actors import compose
+    from channels.terminal import log
+    from channels.terminal.text import style_of
+
+    async with compose.attach(_options(arguments)) as system:
+        await log.tree(system.log, arguments.thread, print, raw=arguments.json, style=style_of(sys.stdout))
     return OK
 
 

@@ -42,6 +42,7 @@ from core.views.projections import own_file
 if TYPE_CHECKING:
     from actors.lead.setup.plan import RunSetup
     from actors.webhooks import Outcome
+    from adapters.acp.agents import LocalAgents
     from adapters.batches import LocalBatchFiles
     from adapters.documents.local import LocalDocuments
     from adapters.egress import Poster
@@ -100,6 +101,7 @@ class Parts(TypedDict):
     uploads: LocalUploads
     images: LocalImages
     batches: LocalBatchFiles
+    agents: LocalAgents
     guardrails: Callable[[Guardrails], Provider | None]
     traced: Callable[..., Any]
     outcome: Outcome
@@ -174,6 +176,9 @@ async def _outside_closed() -> AsyncIterator[None]:
         if factory := sys.modules.get("adapters.models.factory"):  # else no model was ever asked
             with anyio.CancelScope(shield=True), anyio.move_on_after(CLOSE_SECONDS):
                 await factory.close()
+        if other_agents := sys.modules.get("adapters.acp.agents"):
+            with anyio.CancelScope(shield=True), anyio.move_on_after(CLOSE_SECONDS):
+                await other_agents.close()
         if tracing := sys.modules.get("adapters.tracing.callbacks"):
             with anyio.CancelScope(shield=True):  # it has a deadline of its own
                 await tracing.close()
@@ -345,6 +350,7 @@ class Loaded(NamedTuple):
 
 def _load(running: System, source: ConfigSource, options: Options, provider: SandboxProvider) -> Loaded:
     from adapters import guardrails
+    from adapters.acp.agents import LocalAgents
     from adapters.batches import LocalBatchFiles
     from adapters.documents.local import LocalDocuments
     from adapters.egress import Poster
@@ -374,6 +380,7 @@ def _load(running: System, source: ConfigSource, options: Options, provider: San
         "uploads": LocalUploads(options.home),
         "images": LocalImages(options.home),
         "batches": LocalBatchFiles(options.home),
+        "agents": LocalAgents(options.home, provider),
         "guardrails": guardrails.load,
         "traced": lambda **about: callbacks.invocation(source.current(), **about),
         "outcome": run_object.outcome,

@@ -6,6 +6,7 @@ import contextlib
 import os
 import re
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -91,7 +92,7 @@ class Host:
         if reason := refuse(command, self._roots):
             raise Invalid(f"command: {reason}")
         workspace = tree.to_host(WORKSPACE)
-        path = os.environ.get("PATH", os.defpath)
+        path = f"{os.path.dirname(sys.executable)}:{os.environ.get('PATH', os.defpath)}"  # the Python of `toolkit`
         shell = shutil.which("bash") or shutil.which("sh") or "/bin/sh"
         return Job(
             program=shell,
