@@ -475,6 +475,7 @@ async def sandbox_provider(home: Path, config: Config) -> SandboxProvider:
 
 def _sandbox_setup(home: Path, config: Config) -> SandboxSetup:
     from core.paths import Mount
+    from core.skills.folders import package_mounts
 
     section = config.sandbox
     for mount in section.mounts:
@@ -484,7 +485,10 @@ def _sandbox_setup(home: Path, config: Config) -> SandboxSetup:
     return SandboxSetup(
         home=home,
         skills=skills if os.path.isdir(skills) else None,
-        mounts=[Mount(Path(m.host_path), m.container_path, writable=not m.read_only) for m in section.mounts],
+        mounts=[
+            *package_mounts(),
+            *(Mount(Path(m.host_path), m.container_path, writable=not m.read_only) for m in section.mounts),
+        ],
         environment={name: secret.reveal() for name, secret in section.environment.items()},
         network=section.network,
         memory_mb=section.memory_mb,

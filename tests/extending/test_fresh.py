@@ -109,10 +109,11 @@ async def test_all_are_listed_with_what_they_give(site: Site, python: str) -> No
         ("shout: hello", "Parrot says HELLO"),
         ("shout: a secret", "Parrot says Hush."),
         ("bash: echo $CARE", "Parrot says taken"),
+        ("bash: head -2 /mnt/skill-packages/every/greet/SKILL.md", "Parrot says ---\nname: greet"),
         ("my_tool: one", "Parrot says 1 lines"),
         ("shout: classified", "Parrot says Error: 'classified' does not leave the house."),
     ],
-    ids=["tool", "policy", "sandbox", "new tool", "new policy"],
+    ids=["tool", "policy", "sandbox", "skill", "new tool", "new policy"],
 )
 async def test_tools_policies_models_and_sandboxes_work(site: Site, text: str, answer: str) -> None:
     assert (await said(site, text)).strip() == answer

@@ -18,6 +18,8 @@ import aiohttp
 import anyio
 import pytest
 
+from core.plugins import plugins
+from core.skills.folders import Folders
 from tests.extending.pages import KINDS, PAGES, ROOT, files, install, is_test, write
 from tests.extending.venvs import environment
 from tests.support.model_server import ModelServer, Script, ToolCall, Turn
@@ -118,6 +120,7 @@ async def site(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Asy
         configure(
             home / "config.yaml",
             models,
+            more_models=[{"name": "echo", "model": "echo-1", "use": "echo", "prefix": "I hear"}],
             sandbox={"provider": "private", "allow_host_bash": True},
             installed={"manners": {"words": ["heck"]}, "letterbox": {"folder": str(home / "letters")}},
         )
@@ -234,6 +237,23 @@ async def test_channel_in_the_repository(tmp_path: Path) -> None:
 
 async def _has(path: Path, text: str) -> bool:
     return path.exists() and path.read_text() == text
+
+
+async def test_model(site: Site) -> None:
+    [answer] = await site.log(await site.run("echo"), "model.completed")
+    assert answer["message"]["content"].startswith("I hear ")
+
+
+async def test_skill(installed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is listed, with where sandboxes find it."""
+    monkeypatch.syspath_prepend(installed)
+    plugins.cache_clear()
+    try:
+        skill = Folders(None).scan().skills["haiku"]
+        assert skill.path == "/mnt/skill-packages/haiku/haiku/SKILL.md"
+        assert "Three lines" in skill.text()
+    finally:
+        plugins.cache_clear()
 
 
 async def test_sandbox(site: Site) -> None:
