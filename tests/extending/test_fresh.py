@@ -68,7 +68,7 @@ async def site(python: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIt
             yield Site(home, url, session)
 
 
-async def said(site: Site, text: str) -> str:
+async def reply_to(site: Site, text: str) -> str:
     """The last message of a run with the installed model."""
     thread = str((await site.post("/threads", {}))["thread_id"])
     body = {"input": {"messages": [{"role": "user", "content": text}]}, "context": {"model_name": "parrot"}}
@@ -116,7 +116,7 @@ async def test_all_are_listed_with_what_they_give(site: Site, python: str) -> No
     ids=["tool", "policy", "sandbox", "skill", "new tool", "new policy"],
 )
 async def test_tools_policies_models_and_sandboxes_work(site: Site, text: str, answer: str) -> None:
-    assert (await said(site, text)).strip() == answer
+    assert (await reply_to(site, text)).strip() == answer
 
 
 async def test_actors_and_their_events_work(site: Site) -> None:
