@@ -178,6 +178,11 @@ def parser() -> argparse.ArgumentParser:
     running = add("actors", _actors, "what runs where: position, lag, work, errors and durations of each actor")
     running.add_argument("--json", action="store_true")
 
+    new = add("new", _new, "write the package of a plug-in: a skeleton that works, with its test")
+    new.add_argument("kind", choices=("actor", "tool", "policy", "skill", "channel"))
+    new.add_argument("name", help="small letters, digits and dashes")
+    new.add_argument("--dir", type=Path, default=Path(), metavar="DIR", help="where the package's folder is made")
+
     add("asyncapi", _asyncapi, "print the AsyncAPI document of the bus, for actors in other languages")
 
     extensions = add("plugins", _plugins, "what installed packages add, and why some of it is left out")
@@ -760,6 +765,14 @@ async def _actors(arguments: argparse.Namespace) -> int:
     async with compose.attach(_options(arguments)) as system:
         report = await overview(system.bus, await system.log.last())
     print(msgspec.json.encode(report).decode() if arguments.json else "\n".join(actors.lines(report)))
+    return OK
+
+
+async def _new(arguments: argparse.Namespace) -> int:
+    from channels.terminal import new
+
+    print(new.write(arguments.kind, arguments.name, arguments.dir))
+    print("next: pip install -e that folder, sika plugins, and pytest in it", file=sys.stderr)
     return OK
 
 

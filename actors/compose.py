@@ -531,6 +531,7 @@ async def sandbox_provider(home: Path, config: Config, project: Path = Path()) -
 
 def _sandbox_setup(home: Path, config: Config, project: Path) -> SandboxSetup:
     from core.paths import Mount
+    from core.skills.folders import package_mounts
 
     section = config.sandbox
     for mount in section.mounts:
@@ -539,7 +540,10 @@ def _sandbox_setup(home: Path, config: Config, project: Path) -> SandboxSetup:
     return SandboxSetup(
         home=home,
         skills=root_of(config, project),
-        mounts=[Mount(Path(m.host_path), m.container_path, writable=not m.read_only) for m in section.mounts],
+        mounts=[
+            *package_mounts(),
+            *(Mount(Path(m.host_path), m.container_path, writable=not m.read_only) for m in section.mounts),
+        ],
         environment={name: secret.reveal() for name, secret in section.environment.items()},
         network=section.network,
         memory_mb=section.memory_mb,

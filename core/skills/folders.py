@@ -1,4 +1,6 @@
-"""Discovery: the skills in the folders `public` and `custom`, and why others are not among them."""
+"""Discovery: the skills in the folders `public` and `custom`, those of installed packages, and why others are not among
+them.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +17,14 @@ from typing import Literal, NamedTuple
 import anyio.to_thread
 
 from core.errors import Invalid
-from core.paths import SKILLS
+from core.paths import SKILLS, Mount
+from core.plugins import skill_roots
 from core.skills.format import FILE, MOST_BYTES, Front, read
 
 Category = Literal["public", "custom"]
 CATEGORIES: Sequence[Category] = ("public", "custom")
+PACKAGES = "/mnt/skill-packages"
+"""Where sandboxes find the skills of installed packages."""
 MOST_DEPTH, MOST_DIRECTORIES, MOST_SKILLS = 8, 5000, 2000
 """Limits of a walk: levels of folders, folders, and skills."""
 
@@ -69,7 +74,9 @@ _Entry = tuple[tuple[int, ...], Front | Invalid, str]
 
 
 class Folders:
-    """The skills below a root with `public/` and `custom/`. Unchanged files are parsed once."""
+    """The skills below a root with `public/` and `custom/`, which shadow those of installed packages. Unchanged files
+    are parsed once.
+    """
 
     def __init__(self, root: Path | None) -> None:
         self._root = root
@@ -90,12 +97,9 @@ class Folders:
 
     def scan(self) -> Listing:
         """Walks the folders. Blocks: call it in a thread."""
-        root, files = self._root, dict[Path, _Entry]()
-        if root is None:
-            return Listing({}, [])
-        skills, skipped = dict[str, Skill](), list[Skipped]()
-        for category in CATEGORIES:
-            for folder, virtual, problem in _walk(root, category):
+        files, skills, skipped = dict[Path, _Entry](), dict[str, Skill](), list[Skipped]()
+        for category, walk in self._walks():
+            for folder, virtual, problem in walk:
                 path = f"{virtual}/{FILE}"
                 try:
                     if problem:
@@ -112,6 +116,19 @@ class Folders:
                 skills[skill.name] = skill
         self._files = files
         return Listing(dict(sorted(skills.items())), skipped)
+
+    def _walks(self) -> Iterator[tuple[Category, Iterator[tuple[Path, str, str]]]]:
+        for mount in package_mounts():
+            yield "public", _walk(mount.host, mount.host, mount.virtual)
+        if self._root is not None:
+            for category in CATEGORIES:
+                yield category, _walk(self._root, self._root / category, f"{SKILLS}/{category}")
+
+
+def package_mounts() -> list[Mount]:
+    """Returns the folders of skills in installed packages, and where sandboxes find them."""
+    usable = (plugin for plugin in skill_roots() if not plugin.problem)
+    return [Mount(plugin.value, f"{PACKAGES}/{plugin.name}") for plugin in usable]
 
 
 def content(file: Path) -> str:
@@ -164,12 +181,12 @@ def _parsed(folder: Path, known: _Entry | None) -> _Entry:
         return signature, error, ""
 
 
-def _walk(root: Path, category: str) -> Iterator[tuple[Path, str, str]]:
-    """Yields the folders with a `SKILL.md`, with their paths in sandboxes and what is wrong with them. What lies below
-    such a folder belongs to its skill. Links are followed within the root: sandboxes see nothing else.
+def _walk(root: Path, start: Path, virtual: str) -> Iterator[tuple[Path, str, str]]:
+    """Yields the folders below `start` with a `SKILL.md`, with their paths in sandboxes and what is wrong with them.
+    What lies below such a folder belongs to its skill. Links are followed within the root: sandboxes see nothing else.
     """
     top = Path(os.path.realpath(root))
-    pending, seen = [(top / category, f"{SKILLS}/{category}", 0)], set[str]()
+    pending, seen = [(top / start.relative_to(root), virtual, 0)], set[str]()
     while pending:
         folder, virtual, depth = pending.pop()
         real = os.path.realpath(folder)
