@@ -250,7 +250,7 @@ async def test_skill(installed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plugins.cache_clear()
     try:
         skill = Folders(None).scan().skills["haiku"]
-        assert skill.path == "/mnt/skill-packages/haiku/haiku/SKILL.md"
+        assert skill.path == "/mnt/skills/package-haiku/haiku/SKILL.md"
         assert "Three lines" in skill.text()
     finally:
         plugins.cache_clear()
