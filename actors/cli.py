@@ -142,6 +142,8 @@ def parser() -> argparse.ArgumentParser:
         ("show", _log_show, "the events, one line each"),
         ("tail", _log_tail, "the events, and new ones as they come"),
         ("state", _log_state, "the state they fold to"),
+        ("why", _log_why, "the causes of an event or a call, from the person's message on"),
+        ("tree", _log_tree, "the runs as trees of what took time, with their subagents"),
         ("verify", _log_verify, "check that the log is sound"),
         ("replay", _log_replay, "execute the recorded runs again and compare"),
     ):
@@ -149,7 +151,12 @@ def parser() -> argparse.ArgumentParser:
         subparser.add_argument("thread", nargs="?" if name == "verify" else None)
         if name == "verify":
             subparser.add_argument("--all", action="store_true", help="every thread of the log")
-        if name in ("show", "tail", "state"):
+        if name == "why":
+            subparser.add_argument("place", metavar="SEQ|CALL|ID", help="a sequence, a call's id, an event's id")
+        if name == "state":
+            subparser.add_argument("--at", type=_count, metavar="SEQ", help="after this event (default: the last)")
+            subparser.add_argument("--path", metavar="PATH", help="a part of it, such as messages[-1].content")
+        if name in ("show", "tail", "state", "why", "tree"):
             subparser.add_argument("--json", action="store_true")
         if name == "show":
             subparser.add_argument("--brief", action="store_true", help="what went as usual on one line per stretch")
@@ -160,6 +167,9 @@ def parser() -> argparse.ArgumentParser:
 
     running = add("actors", _actors, "what runs where: position, lag, work, errors and durations of each actor")
     running.add_argument("--json", action="store_true")
+
+    extensions = add("plugins", _plugins, "what installed packages add, and why some of it is left out")
+    extensions.add_argument("--json", action="store_true")
 
     dlq = add("dlq", None, "dead letters: what could not be processed").add_subparsers(required=True, metavar="WHAT")
     add("list", _dlq_list, "the letters and their reasons", dlq)
@@ -436,6 +446,7 @@ async def _doctor(arguments: argparse.Namespace) -> int:
     checks += [
         ("port", partial(doctor.port, options.home, config.http.host, port or config.http.port)),
         ("sandbox", partial(_sandbox, options, config)),
+        ("plug-ins", partial(_plugged, config)),
         *_models(options, config, arguments.call),
     ]
     return await doctor.examine(checks, print, style_of(sys.stdout))
@@ -447,6 +458,16 @@ async def _cluster(options: Options, config: Config) -> list[Finding]:
 
     async with compose.endpoint(options, config) as endpoint:
         return await cluster.examine(endpoint)
+
+
+async def _plugged(config: Config) -> list[Finding]:
+    import anyio.to_thread
+
+    from actors import compose
+    from channels.terminal import plugins
+
+    listed = await anyio.to_thread.run_sync(compose.plugins_of, config, abandon_on_cancel=True)
+    return plugins.findings([plugin.listed() for plugin in listed])
 
 
 async def _sandbox(options: Options, config: Config) -> list[Finding]:
@@ -566,8 +587,29 @@ async def _log_state(arguments: argparse.Namespace) -> int:
     from channels.terminal.text import style_of
 
     async with compose.attach(_options(arguments)) as system:
-        style = style_of(sys.stdout)
-        await log.state(system.log, arguments.thread, print, raw=arguments.json, style=style)
+        style, at, path = style_of(sys.stdout), arguments.at, arguments.path
+        await log.state(system.log, arguments.thread, print, raw=arguments.json, style=style, at=at, path=path)
+    return OK
+
+
+async def _log_why(arguments: argparse.Namespace) -> int:
+    from actors import compose
+    from channels.terminal import log
+    from channels.terminal.text import style_of
+
+    async with compose.attach(_options(arguments)) as system:
+        style, place = style_of(sys.stdout), arguments.place
+        await log.why(system.log, arguments.thread, place, print, raw=arguments.json, style=style)
+    return OK
+
+
+async def _log_tree(arguments: argparse.Namespace) -> int:
+    from actors import compose
+    from channels.terminal import log
+    from channels.terminal.text import style_of
+
+    async with compose.attach(_options(arguments)) as system:
+        await log.tree(system.log, arguments.thread, print, raw=arguments.json, style=style_of(sys.stdout))
     return OK
 
 
@@ -619,6 +661,26 @@ async def _actors(arguments: argparse.Namespace) -> int:
         report = await overview(system.bus, await system.log.last())
     print(msgspec.json.encode(report).decode() if arguments.json else "\n".join(actors.lines(report)))
     return OK
+
+
+async def _plugins(arguments: argparse.Namespace) -> int:
+    import anyio.to_thread
+    import msgspec
+    from rich.console import Console
+
+    from actors import compose
+    from channels.terminal import plugins
+    from core.config.load import load
+
+    config = load(arguments.config)
+    listed = [p.listed() for p in await anyio.to_thread.run_sync(compose.plugins_of, config, abandon_on_cancel=True)]
+    if arguments.json:
+        print(msgspec.json.encode(listed).decode())
+    elif listed:
+        Console(soft_wrap=not sys.stdout.isatty()).print(plugins.table(listed))
+    else:
+        print("no plug-ins: no installed package has an entry point of a group sika.*", file=sys.stderr)
+    return FAILED if any(plugin.problem for plugin in listed) else OK
 
 
 async def _dlq_list(arguments: argparse.Namespace) -> int:

@@ -5,25 +5,21 @@ from __future__ import annotations
 import gc
 import importlib
 import importlib.util
-import inspect
 import os
-import pkgutil
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from types import ModuleType
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 import anyio
 import msgspec
 import structlog
 
-import actors
-import adapters.tools
-import channels
+from actors import discovery
+from actors.discovery import actor_classes, construct, load_tools, provider_of
 from actors.sandbox import Limits
 from adapters import toolbox
 from core import plugins
@@ -31,11 +27,11 @@ from core.actor import Actor
 from core.bus import embedded
 from core.bus.connection import Endpoint
 from core.config.load import ConfigSource, reveal
-from core.config.settings import Config, ToolEntry
+from core.config.settings import Config
 from core.errors import Invalid, Unavailable, ungrouped
 from core.events import RunRequested
-from core.plugins import plugins as installed
-from core.ports.sandbox import MakeProvider, SandboxProvider, SandboxSetup
+from core.plugins import Plugin
+from core.ports.sandbox import SandboxProvider, SandboxSetup
 from core.runtime import system
 from core.runtime.readiness import Readiness
 from core.runtime.servers import Address, announce, announced, withdraw
@@ -46,6 +42,7 @@ from core.views.projections import own_file
 if TYPE_CHECKING:
     from actors.lead.setup.plan import RunSetup
     from actors.webhooks import Outcome
+    from adapters.acp.agents import LocalAgents
     from adapters.batches import LocalBatchFiles
     from adapters.documents.local import LocalDocuments
     from adapters.egress import Poster
@@ -63,11 +60,9 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger("sika.compose")
 
-_NOT_ACTORS = ("cli", "compose", "__main__")
 CLOSE_SECONDS = 5.0
 GC_THRESHOLDS = (20_000, 20, 20)
 """A run makes some 10 000 objects, hardly any in cycles: looking for cycles at every 700 took a tenth of its CPU."""
-BUILT_IN_SANDBOXES = ("auto", "bubblewrap", "host")
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +101,7 @@ class Parts(TypedDict):
     uploads: LocalUploads
     images: LocalImages
     batches: LocalBatchFiles
+    agents: LocalAgents
     guardrails: Callable[[Guardrails], Provider | None]
     traced: Callable[..., Any]
     outcome: Outcome
@@ -146,9 +142,11 @@ async def _server(options: Options, source: ConfigSource) -> AsyncIterator[str]:
         _system(options, config, place) as (running, number),
     ):
         provider = await sandbox_provider(options.home, config)
-        parts = await anyio.to_thread.run_sync(_load, running, source, options, provider, abandon_on_cancel=True)
+        loaded = await anyio.to_thread.run_sync(_load, running, source, options, provider, abandon_on_cancel=True)
         ready = Readiness(running, source)
-        services = replace(app.Services.of(running, source.current, options.home), missing=ready.missing)
+        listed = [plugin.listed() for plugin in loaded.plugins]
+        services = app.Services.of(running, source.current, options.home)
+        services = replace(services, missing=ready.missing, plugins=listed)
         host = options.host or config.http.host
         port = config.http.port if options.port is None else options.port
         async with app.serve(services, host, port) as bound, anyio.create_task_group() as tasks:
@@ -157,8 +155,8 @@ async def _server(options: Options, source: ConfigSource) -> AsyncIterator[str]:
 
                 tasks.start_soon(Exporter(running.log, running.name, config.tracing, services.version).run)
             alone = options.nats is None and config.nats.url is None
-            await tasks.start(partial(running.serve, parts, alone=alone))
-            log.info("actors", names=[actor.name for actor in parts])
+            await tasks.start(partial(running.serve, loaded.actors, alone=alone))
+            log.info("actors", names=[actor.name for actor in loaded.actors])
             ready.working = True
             url = f"http://{_shown(host)}:{bound}"
             _announce(options.home, Address(url, os.getpid(), place.url), number)
@@ -178,6 +176,9 @@ async def _outside_closed() -> AsyncIterator[None]:
         if factory := sys.modules.get("adapters.models.factory"):  # else no model was ever asked
             with anyio.CancelScope(shield=True), anyio.move_on_after(CLOSE_SECONDS):
                 await factory.close()
+        if other_agents := sys.modules.get("adapters.acp.agents"):
+            with anyio.CancelScope(shield=True), anyio.move_on_after(CLOSE_SECONDS):
+                await other_agents.close()
         if tracing := sys.modules.get("adapters.tracing.callbacks"):
             with anyio.CancelScope(shield=True):  # it has a deadline of its own
                 await tracing.close()
@@ -186,8 +187,7 @@ async def _outside_closed() -> AsyncIterator[None]:
 @asynccontextmanager
 async def attach(options: Options) -> AsyncIterator[System]:
     """The bus and log of the data directory's running server; if none runs, of a nats-server started for the moment."""
-    for problem in plugins.load_events():
-        log.warning("events of a package stay unknown", problem=str(problem))
+    _warn_of(plugins.load_events())
     config = ConfigSource(options.config).current()
     address = running_server(options.home)
     if address is not None and options.nats is None and config.nats.url is None:
@@ -328,13 +328,11 @@ def _loads(config: Config) -> Iterator[Callable[[], object]]:
     from channels.http import app
 
     yield partial(app.check_host, config, config.http.host)
-    yield partial(installed, plugins.EVENTS)
     yield partial(provider_of, config)
-    yield app.check_routes
     yield load_tools
     for number, entry in enumerate(config.tools):
         yield partial(toolbox.of_entry, entry, number)
-    yield partial(actor_classes, config.actors)
+    yield partial(actor_classes, config.actors, Parts.__annotations__, config.installed)
     yield partial(guardrails.load, config.guardrails)
     for number, middleware in enumerate(config.middlewares):
         yield partial(chain.of_entry, middleware, f"middlewares[{number}]")
@@ -343,8 +341,16 @@ def _loads(config: Config) -> Iterator[Callable[[], object]]:
     yield partial(callbacks.check, config.tracing)
 
 
-def _load(running: System, source: ConfigSource, options: Options, provider: SandboxProvider) -> list[Actor[Any]]:
+class Loaded(NamedTuple):
+    """The actors of a process, and the plug-ins that were there, used or not."""
+
+    actors: Sequence[Actor[Any]]
+    plugins: Sequence[Plugin]
+
+
+def _load(running: System, source: ConfigSource, options: Options, provider: SandboxProvider) -> Loaded:
     from adapters import guardrails
+    from adapters.acp.agents import LocalAgents
     from adapters.batches import LocalBatchFiles
     from adapters.documents.local import LocalDocuments
     from adapters.egress import Poster
@@ -374,25 +380,51 @@ def _load(running: System, source: ConfigSource, options: Options, provider: San
         "uploads": LocalUploads(options.home),
         "images": LocalImages(options.home),
         "batches": LocalBatchFiles(options.home),
+        "agents": LocalAgents(options.home, provider),
         "guardrails": guardrails.load,
         "traced": lambda **about: callbacks.invocation(source.current(), **about),
         "outcome": run_object.outcome,
         "settings": {},
     }
     callbacks.callbacks(source.current())  # what is on and not complete is an error now, not at the first run
-    classes = actor_classes(source.current().actors)
+    config = source.current()
+    classes = actor_classes(config.actors, Parts.__annotations__, config.installed)
+    listed = discovery.report(config, Parts.__annotations__)
     names = options.actors or tuple(classes)
     if unknown := [name for name in names if name not in classes]:
-        raise Invalid(f"--actors: {', '.join(unknown)} unknown; there are: {', '.join(sorted(classes))}")
-    installed_settings = source.current().installed
-    built = [
-        construct(classes[name], {**parts, "settings": reveal(installed_settings.get(name, {}))}) for name in names
-    ]
+        reasons = "".join(f"\n  {plugin.place}: {plugin.problem}" for plugin in listed if plugin.problem)
+        raise Invalid(
+            f"--actors: {', '.join(unknown)} unknown; there are: {', '.join(sorted(classes))}"
+            + (f"; left out:{reasons}" if reasons else "")
+        )
+    of_actors = (place for place, plugin in enumerate(listed) if plugin.group in discovery.OF_ACTORS)
+    optional = {listed[place].value: place for place in of_actors if not listed[place].problem}
+    built = []
+    for name in names:
+        try:
+            built.append(construct(classes[name], {**parts, "settings": reveal(config.installed.get(name, {}))}))
+        except Exception as error:
+            if options.actors or classes[name] not in optional:
+                raise
+            place = optional[classes[name]]
+            listed[place] = listed[place].without(discovery.not_built(name, error))
+    _warn_of(listed)
     if options.own_process:
         gc.collect()
         gc.freeze()  # some 100 000 objects of imported modules, which the collector need not look at again
         gc.set_threshold(*GC_THRESHOLDS)
-    return built
+    return Loaded(built, listed)
+
+
+def plugins_of(config: Config) -> list[Plugin]:
+    """Returns the plug-ins as a server of this configuration uses them. Imports them, which takes time."""
+    return discovery.report(config, Parts.__annotations__)
+
+
+def _warn_of(listed: Sequence[Plugin]) -> None:
+    for plugin in listed:
+        if plugin.problem:
+            log.warning("a plug-in is left out", plugin=plugin.place, package=plugin.package, problem=plugin.problem)
 
 
 class Toolset:
@@ -421,87 +453,6 @@ class Toolset:
                 left_out=sorted(tool.name for tool in load_tools() if tool.name not in there),
             )
         return tools
-
-
-def load_tools(entries: Sequence[ToolEntry] = (), exclusive: bool | None = None) -> list[Tool]:
-    """Returns the tools in `adapters/tools/`, as `tools:` in the configuration selects and changes them.
-
-    Raises an error for a file that cannot be imported.
-    """
-    values = [value for module in _modules(adapters.tools) for value in vars(module).values()]
-    tools = {id(value): value for value in values if isinstance(value, Tool)}
-    return toolbox.declared([*tools.values(), *_installed_tools()], entries, exclusive)
-
-
-def _installed_tools() -> Iterator[Tool]:
-    """The tools of installed packages. Those of no group have the group `installed`: only tools of the server are there
-    whatever a list or an agent says.
-    """
-    for plugin in installed(plugins.TOOLS):
-        if not isinstance(plugin.value, Tool):
-            raise Invalid(f"{plugin.place}: not a core.tools.Tool; declare it with @tool()")
-        yield replace(plugin.value, group=plugin.value.group or "installed")
-
-
-def actor_classes(configured: Sequence[str]) -> dict[str, type[Actor[Any]]]:
-    """Returns the actors by name. Raises `Invalid` if two have the same name, which is the address of wake-ups."""
-    classes: dict[str, type[Actor[Any]]] = {}
-    for cls in find_actors(configured):
-        if classes.setdefault(cls.name, cls) is not cls:
-            both = " and ".join(f"{each.__module__}:{each.__qualname__}" for each in (classes[cls.name], cls))
-            raise Invalid(f"actors: {both} are both called {cls.name!r}; set `name` in one of them")
-        if missing := [name for name in _dependencies(cls) if name not in Parts.__annotations__]:
-            there = ", ".join(Parts.__annotations__)
-            raise Invalid(f"actor {cls.name}: cannot be given {', '.join(missing)}; there is: {there}")
-    return classes
-
-
-def find_actors(configured: Sequence[str]) -> Iterator[type[Actor[Any]]]:
-    """Actor classes: those in `actors/`, the channels (`channels/<platform>/channel.py`), those installed packages
-    offer (`sika.actors`), those the configuration names.
-    """
-    for module in _modules(actors):
-        if module.__name__.rpartition(".")[2] in _NOT_ACTORS:
-            continue
-        if hasattr(module, "__path__"):
-            module = importlib.import_module(f"{module.__name__}.actor")
-        yield from _declared_in(module)
-    for module_file in sorted(Path(channels.__file__).parent.glob("*/channel.py")):
-        yield from _declared_in(importlib.import_module(f"channels.{module_file.parent.name}.channel"))
-    for plugin in installed(plugins.ACTORS):
-        yield _actor(plugin.value, plugin.place)
-    for number, path in enumerate(configured):
-        place = f"actors[{number}]: {path}"
-        yield _actor(plugins.load(path, place), place)
-
-
-def _declared_in(module: ModuleType) -> Iterator[type[Actor[Any]]]:
-    for value in vars(module).values():
-        if inspect.isclass(value) and issubclass(value, Actor) and value.__module__ == module.__name__:
-            yield value
-
-
-def construct(cls: type[Actor[Any]], parts: Mapping[str, Any]) -> Actor[Any]:
-    """Builds an actor with the parts that its `__init__` names."""
-    return cls(**{name: parts[name] for name in _dependencies(cls)})
-
-
-def _dependencies(cls: type[Actor[Any]]) -> list[str]:
-    return [] if cls.__init__ is object.__init__ else list(inspect.signature(cls).parameters)
-
-
-def provider_of(config: Config) -> MakeProvider | None:
-    """Returns what makes the provider that an installed package brings; None for those of the server. Raises `Invalid`
-    for a name that nobody has.
-    """
-    name = config.sandbox.provider
-    if name in BUILT_IN_SANDBOXES:
-        return None
-    if name not in plugins.names(plugins.SANDBOXES):
-        there = ", ".join((*BUILT_IN_SANDBOXES, *plugins.names(plugins.SANDBOXES)))
-        raise Invalid(f"sandbox.provider: {name}: there is no such provider; there are: {there}")
-    make: MakeProvider = next(plugin.value for plugin in installed(plugins.SANDBOXES) if plugin.name == name)
-    return make
 
 
 async def sandbox_provider(home: Path, config: Config) -> SandboxProvider:
@@ -548,18 +499,6 @@ def _sandbox_setup(home: Path, config: Config) -> SandboxSetup:
         allow_host_bash=section.allow_host_bash,
         settings=reveal(config.installed.get(section.provider, {})),
     )
-
-
-def _actor(cls: object, place: str) -> type[Actor[Any]]:
-    if not (inspect.isclass(cls) and issubclass(cls, Actor)):
-        raise Invalid(f"{place}: not an Actor class")
-    return cls
-
-
-def _modules(package: ModuleType) -> Iterator[ModuleType]:
-    for info in pkgutil.iter_modules(package.__path__):
-        if info.name not in _NOT_ACTORS:
-            yield importlib.import_module(f"{package.__name__}.{info.name}")
 
 
 def _announce(home: Path, address: Address, number: int) -> None:

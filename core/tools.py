@@ -47,6 +47,14 @@ class ToolContext(Protocol):
         """
         ...
 
+    async def approved(self, step: Mapping[str, Any], text: str) -> bool:
+        """Tells whether a person approves a step of the call. `text` is the question, `step` is shown below it.
+
+        An open question pauses the run, and the call is made again with the answer: what comes before must be
+        repeatable. A subagent has nobody to ask: its steps are rejected.
+        """
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Result:

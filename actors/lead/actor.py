@@ -24,8 +24,9 @@ from actors.lead.loop.recorder import Ended, adopt
 from actors.lead.messages.convert import MessageCache
 from actors.lead.model.failures import Breaker
 from actors.lead.policies.budgets import counts_days, limited
+from actors.lead.setup import acp
 from actors.lead.setup import input as preparation
-from actors.lead.setup.plan import Models, Planner, RunSetup, Toolset
+from actors.lead.setup.plan import DEMO, Models, Planner, RunSetup, Toolset
 from actors.lead.setup.prompt import short_hash
 from actors.lead.summary.write import chosen
 from core.config.load import Config, ConfigSource
@@ -39,6 +40,7 @@ from core.memory.search import Searches
 from core.ports.guardrails import Provider
 from core.ports.images import Images
 from core.thread.ledger import Ledgers, Today
+from core.thread.replay import ReplayJournal
 from core.thread.run import CallRef, Failed, Journal, OwnedRun, Paused, Prepared, RunActor, tool_message
 from core.thread.state import ThreadState, next_nodes, unanswered
 from core.thread.subagents import TOOLS, shown
@@ -151,9 +153,11 @@ class Lead(RunActor):
         run = journal.state.runs[journal.id]
         return await self._ledgers.post(journal.state, run, everybody=limited(config.budgets.day))
 
-    async def execute(self, journal: Journal, call: Call) -> None:
-        """Executes a run on any journal with the current configuration: for replays, whose usage is not counted."""
+    async def execute(self, journal: ReplayJournal, call: Call) -> None:
+        """Executes a recorded run again with the current configuration; its usage is not counted."""
         setup = await self._setup(journal)
+        configured = setup.model == DEMO or any(model.name == setup.model for model in setup.config.models)
+        journal.planned(setup.model, configured, short_hash(setup.prompt), setup.config.hash)
         await self._work(self._attempt_at(setup, journal, call), setup)
 
     async def _setup(self, journal: Journal) -> RunSetup:
@@ -272,7 +276,7 @@ class Lead(RunActor):
         return self._cache.load(journal.thread_id, messages)
 
     async def stopped(self, run: OwnedRun, open_calls: list[Json]) -> None:
-        """Kills the commands of a stopped run, and stops its subagents."""
+        """Kills the commands of a stopped run, and stops its subagents and other agents."""
         await self._stop_subagents(run, open_calls)
         thread = self.works_for(run.state) or run.thread_id
         for call in open_calls:
@@ -286,7 +290,7 @@ class Lead(RunActor):
                 "call_id": CallRef.of(run, call["id"]).key,
             }
             try:
-                await self._call("sandbox", request, no_progress)
+                await self._call("acp" if call["name"] == acp.TOOL else "sandbox", request, no_progress)
             except SikaError as error:
                 log.warning("command not stopped", call=call["id"], error=str(error))
 

@@ -38,6 +38,7 @@ from core.paths import OUTPUTS
 from core.ports.batches import BatchFiles
 from core.ports.images import Images
 from core.thread.intake import Intake
+from core.thread.replay import ReplayJournal
 from core.thread.run import Journal, OwnedRun, Prepared
 from core.thread.state import ThreadState
 from core.thread.subagents import identity, started_at
@@ -126,7 +127,7 @@ class Subagents(Lead):
         with run.idle():
             await (await self._batch(run)).work()
 
-    async def execute(self, journal: Journal, call: loop.Call) -> None:
+    async def execute(self, journal: ReplayJournal, call: loop.Call) -> None:
         if journal.state.runs[journal.id].batch is None:
             await super().execute(journal, call)
 

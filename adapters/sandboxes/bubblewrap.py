@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import structlog
@@ -26,6 +26,7 @@ from adapters.sandboxes.files import Files
 from adapters.sandboxes.provider import Threads, environment, limits
 from adapters.sandboxes.record import Job
 from adapters.sandboxes.supervisor import FIRST_FD
+from core.errors import Invalid
 from core.paths import WORKSPACE, Mount, Tree
 from core.ports.sandbox import ExecResult, SandboxSetup
 
@@ -46,6 +47,8 @@ _TMP_BYTES = 512 << 20
 _PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
 _LIMITED = 'ulimit -u "$1" 2>/dev/null || ulimit -p "$1" 2>/dev/null; exec "$0" -c "$2"'
 """Sets the limit of processes: -u in bash, -p in dash. Inside, it counts the processes of this sandbox only."""
+_LONG = 'ulimit -d "$1" 2>/dev/null; ulimit -u "$2" 2>/dev/null || ulimit -p "$2" 2>/dev/null; shift 2; exec "$@"'
+"""Sets the limits of a program that runs for long."""
 _REMEDY = (
     "Bubblewrap needs user namespaces. Allow them (sysctl kernel.unprivileged_userns_clone=1, "
     "user.max_user_namespaces=10000; on Ubuntu 24.04 also kernel.apparmor_restrict_unprivileged_userns=0 or the "
@@ -129,6 +132,31 @@ class Bubblewrap:
             forks=(seccomp.number("seccomp") or 0, seccomp.notifying()) if watched else None,
         )
 
+    def confined(
+        self, command: Sequence[str], directory: Mount, variables: Mapping[str, str], *, network: bool
+    ) -> tuple[list[str], list[int]]:
+        """Returns the words that run a program for long, confined to the system and one directory, and descriptors that
+        it inherits, which the caller closes. Raises `Invalid` if the program is not inside.
+        """
+        if shutil.which(command[0], path=_path_of_host()) is None:
+            place = shutil.which(command[0])
+            where = f"{place} is not in the sandbox" if place else f"{command[0]} was not found"
+            raise Invalid(f"{where}, which has the programs of {_PATH}")
+        filters = [in_memory(content) for content in filtered(0)[1]]
+        arguments = [
+            *namespaces(network=network or self._network),
+            *(word for name, value in environment(directory.virtual, toolkit.path(_PATH), variables).items() for word in
+              ("--setenv", name, value)),
+            *_system(), *toolkit.binds(self._home / "sandbox" / "pyvenv.cfg"),
+            *self._etc(network=network or self._network),
+            *kernel_files(temporary_bytes=min(_TMP_BYTES, self._memory_mb << 20)),
+            "--bind", str(directory.host), directory.virtual, *sealed(),
+            *(word for fd in filters for word in ("--seccomp", str(fd))), "--chdir", directory.virtual,
+        ]  # fmt: skip
+        words = in_memory("\0".join(arguments).encode("utf-8", "surrogateescape"))
+        limited = ["sh", "-c", _LONG, "sh", str(self._memory_mb << 10), str(self._max_processes), *command]
+        return [binary() or "bwrap", "--args", str(words), "--", *limited], [words, *filters]
+
     def _create(self, root: Path, tree: Tree) -> BubblewrapSandbox:
         etc = self._home / "sandbox" / "etc"
         etc.mkdir(parents=True, exist_ok=True)
@@ -162,15 +190,15 @@ class Bubblewrap:
             WORKSPACE, toolkit.path(_PATH), {**toolkit.ENVIRONMENT, **self._environment}
         ).items():
             words += ["--setenv", name, value]
-        words += [*_system(), *toolkit.binds(self._home / "sandbox" / "pyvenv.cfg"), *self._etc()]
+        words += [*_system(), *toolkit.binds(self._home / "sandbox" / "pyvenv.cfg"), *self._etc(network=self._network)]
         words += [*kernel_files(temporary_bytes=min(_TMP_BYTES, self._memory_mb << 20)), "--dir", WORKSPACE]
         for mount in mounts:
             words += ["--bind" if mount.writable else "--ro-bind-try", str(mount.host), mount.virtual]
         return [*words, *sealed()]
 
-    def _etc(self) -> list[str]:
+    def _etc(self, *, network: bool) -> list[str]:
         words: list[str] = []
-        for name in (*_ETC, *(_ETC_NETWORK if self._network else ())):
+        for name in (*_ETC, *(_ETC_NETWORK if network else ())):
             words += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
         for name in ("passwd", "group"):
             words += ["--ro-bind-try", str(self._home / "sandbox" / "etc" / name), f"/etc/{name}"]
@@ -185,6 +213,11 @@ def _system() -> list[str]:
         elif os.path.isdir(f"/{top}"):
             words += ["--ro-bind", f"/{top}", f"/{top}"]
     return words
+
+
+def _path_of_host() -> str:
+    """Returns the directories of the host in which a sandbox finds programs."""
+    return f"{sys.base_prefix}/bin:{_PATH}" if toolkit.is_outside() else _PATH
 
 
 def _counts_per_sandbox() -> bool:

@@ -18,6 +18,7 @@ from core.errors import SikaError, Unavailable
 from core.identity.principal import Principal
 from core.log.store import EventLog
 from core.memory.facts import Memories
+from core.plugins import Listed
 from core.runtime.readiness import Missing
 from core.runtime.system import System
 from core.runtime.vitals import ProcessReport
@@ -82,6 +83,8 @@ class Services:
     """Returns what keeps the process from taking work (`core.runtime.readiness`)."""
     report: Callable[[], ProcessReport] | None = None
     """Reports the work of this process's actors."""
+    plugins: Sequence[Listed] = ()
+    """The plug-ins of installed packages, those that are left out among them."""
 
     @classmethod
     def of(cls, system: System, config: Callable[[], Config], home: Path) -> Services:

@@ -15,7 +15,7 @@ _STORES = "has no effect: the log keeps everything"
 _CONTAINERS = "has no effect: there are no container providers in this version"
 _LLM = "has no effect; see models[].max_concurrency and runs.max_model_attempts"
 WITHOUT_EFFECT: Mapping[str, str] = {
-    **dict.fromkeys(("acp_agents", "channel_connections", "channels", "extensions"), ABSENT),
+    **dict.fromkeys(("channel_connections", "channels", "extensions"), ABSENT),
     **dict.fromkeys(("logging", "mcp_tasks", "plugins", "skill_evolution", "skill_scan"), ABSENT),
     **dict.fromkeys(("tool_progress", "safety_finish_reason.detectors"), ABSENT),
     **dict.fromkeys(("skills.use", "skills.deferred_discovery", "tool_search.auto_promote_top_k"), ABSENT),

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
+from core.config.acp import NAME, AcpAgent
 from core.config.agent import (
     ApprovalRule,
     Budget,
@@ -59,6 +60,7 @@ from core.config.subagents import INHERIT, Subagents
 
 __all__ = [
     "ROLES",
+    "AcpAgent",
     "ApprovalRule",
     "Auth",
     "Budget",
@@ -170,6 +172,9 @@ class Config(Section, frozen=True, kw_only=True):
     agents_api: Off = Off()
     """The routes of custom agents: `/api/agents` and `/api/user-profile`."""
     skills: Skills = Skills()
+    acp_agents: Mapping[str, AcpAgent] = {}
+    """Other agents by name, to which the agent gives work with the tool `invoke_acp_agent`:
+    `{codex: {command: codex-acp, trusted: true}}`."""
     hash: str = ""
     warnings: tuple[str, ...] = ()
 
@@ -178,6 +183,8 @@ class Config(Section, frozen=True, kw_only=True):
             _refuse_twice(key, [entry.name for entry in entries])
         _refuse_twice("sandbox.mounts", [mount.container_path for mount in self.sandbox.mounts], "container_path")
         _refuse_twice("approvals", [repr((rule.tool, rule.match, rule.when)) for rule in self.approvals], "tool")
+        if wrong := [name for name in self.acp_agents if not NAME.fullmatch(name)]:
+            raise ValueError(f"acp_agents.{wrong[0]}: a name has letters, digits, _ . and -, at most 64")
         if unknown := [role for role in self.model_roles if role not in ROLES]:
             raise ValueError(f"model_roles.{unknown[0]}: no such role; there are: {', '.join(ROLES)}")
         names = [model.name for model in self.models]

@@ -1,8 +1,9 @@
 """Bodies too big for the log, in JetStream's object store.
 
-The library reads them. It does not write or delete them: its deletion, and its clean-up after a failed upload, purge a
+The library makes the store. It does not write or delete: its deletion, and its clean-up after a failed upload, purge a
 subject, and what was purged stays on the disk and can no longer be erased. So chunks are published here. Their subject
-names the aggregate, so that erasure finds them all, those of interrupted uploads too.
+names the aggregate, so that erasure finds them all, those of interrupted uploads too. Nor does the library read: it
+waits for ever for the first chunk of a body that is being erased.
 """
 
 from __future__ import annotations
@@ -17,17 +18,14 @@ from typing import Any
 import msgspec
 import nats.errors
 from nats.js.errors import NotFoundError
-from nats.js.object_store import ObjectStore
 
 from core.bus.connection import STREAM_NOT_FOUND, ApiError, Bus
-from core.bus.streams import erase, erase_all, find
+from core.bus.streams import Stored, erase, erase_all, find, messages
 from core.cache import ByteCache
 from core.errors import Invalid, Unavailable
 from core.events import Aggregate, Blob, Record
 from core.ids import now, uuid7
 
-READ_SECONDS = 30.0
-"""Timeout of a download."""
 CACHE_BYTES = 32 << 20
 """Limit of the cache of bodies."""
 CHUNK_BYTES = 128 * 1024
@@ -40,7 +38,8 @@ class Blobs:
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
-        self._store: ObjectStore | None = None
+        self._ready = False
+        """The store is there."""
         self._recent: ByteCache[str, bytes] = ByteCache(CACHE_BYTES)
         self._fetching: dict[str, asyncio.Future[bytes]] = {}
         """Downloads in progress: several listeners fetch the same bodies."""
@@ -103,12 +102,14 @@ class Blobs:
 
     async def _download(self, name: str, record: Record) -> bytes:
         assert record.head.blob
-        try:
-            with _translated_errors():
-                async with asyncio.timeout(READ_SECONDS):
-                    body = (await (await self._open()).get(name)).data or b""
-        except NotFoundError as error:
-            raise Invalid(f"event {record.id}: its body {name} is not in the object store") from error
+        body = b""
+        with _stream_may_be_missing():
+            description = await find(self._bus, _PLANE, {"last_by_subj": self._bus.names.blob(name)})
+            if description is not None:
+                chunks = messages(self._bus, _PLANE, self._bus.names.chunks(_nuid(description)))
+                body = b"".join([chunk.data async for chunk in chunks])
+        if not body:
+            raise Invalid(f"event {record.id}: its body {name} is not in the object store")
         if sha256_of(body) != record.head.blob.sha256:
             raise Invalid(f"event {record.id}: its body does not match its hash")
         return body
@@ -124,8 +125,7 @@ class Blobs:
                 description = await find(self._bus, _PLANE, {"last_by_subj": self._bus.names.blob(name)})
                 if description is None:
                     continue
-                nuid = msgspec.json.decode(description.data)["nuid"]
-                await erase_all(self._bus, _PLANE, self._bus.names.chunks(nuid))
+                await erase_all(self._bus, _PLANE, self._bus.names.chunks(_nuid(description)))
                 await erase(self._bus, _PLANE, description.seq)
 
     async def erase_rest(self, aggregate: Aggregate) -> None:
@@ -133,14 +133,19 @@ class Blobs:
         with _stream_may_be_missing():
             await erase_all(self._bus, _PLANE, self._bus.names.chunks(f"{_name(aggregate, '*')}.*"))
 
-    async def _open(self) -> ObjectStore:
-        if self._store is None:
-            js = self._bus.nc.jetstream()
+    async def _open(self) -> None:
+        """Makes the store if there is none. Raises `Unavailable`."""
+        if self._ready:
+            return
+        js, name = self._bus.nc.jetstream(), self._bus.names.blobs
+        try:
             try:
-                self._store = await js.object_store(self._bus.names.blobs)
+                await js.object_store(name)
             except NotFoundError:
-                self._store = await js.create_object_store(self._bus.names.blobs, replicas=self._bus.replicas)
-        return self._store
+                await js.create_object_store(name, replicas=self._bus.replicas)
+        except (nats.errors.Error, OSError, TimeoutError) as error:
+            raise Unavailable(f"object store: {str(error) or type(error).__name__}") from error
+        self._ready = True
 
 
 @contextmanager
@@ -152,20 +157,13 @@ def _stream_may_be_missing() -> Iterator[None]:
             raise
 
 
-@contextmanager
-def _translated_errors() -> Iterator[None]:
-    """Raises nats-py's errors as `Unavailable`, except `NotFoundError`, which is for the caller."""
-    try:
-        yield
-    except NotFoundError:
-        raise
-    except (nats.errors.Error, OSError, TimeoutError) as error:
-        raise Unavailable(f"object store: {str(error) or type(error).__name__}") from error
-
-
 def sha256_of(body: bytes) -> str:
     return hashlib.sha256(body).hexdigest()
 
 
 def _name(aggregate: Aggregate, sha256: str) -> str:
     return f"{aggregate.kind}.{aggregate.id}.{sha256}"
+
+
+def _nuid(description: Stored) -> str:
+    return str(msgspec.json.decode(description.data)["nuid"])

@@ -519,7 +519,10 @@ class EventLog:
                 if record.seq > self.position:
                     self._deliver(record)
                     self.position = record.seq
-        self.position = max(self.position, upto)
+        if self.position < upto:  # erased before they were received
+            self.position = upto
+            for listener in self._listeners.get(None, ()):
+                listener.miss()
 
     async def _heal_from_leader(self, upto: int) -> None:
         while self.position < upto:
@@ -556,6 +559,11 @@ class Listener:
             self._records.clear()
             self._lost = True
         self._records.append(record)
+        self._ready.set()
+
+    def miss(self) -> None:
+        """Counts records as dropped that will never come."""
+        self._lost = True
         self._ready.set()
 
     async def take(self) -> tuple[list[Record], bool]:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 
@@ -92,6 +92,20 @@ class SandboxProvider(Protocol):
     async def check(self) -> str | None: ...
 
     async def acquire(self, user: str, thread: str) -> Sandbox: ...
+
+
+@runtime_checkable
+class Confines(Protocol):
+    """A provider that can confine a program that runs for long, beside its sandboxes."""
+
+    def confined(
+        self, command: Sequence[str], directory: Mount, variables: Mapping[str, str], *, network: bool
+    ) -> tuple[Sequence[str], Sequence[int]]:
+        """Returns the words that run the program in the directory, and descriptors that it inherits, which the caller
+        closes. The program sees of the host's files its system and the directory, and dies with the server. Raises
+        `Invalid` if it is not there.
+        """
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

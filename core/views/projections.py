@@ -40,8 +40,6 @@ once.
 BATCH = 1000
 WAIT_SECONDS = 10.0
 
-LAG_SECONDS = 0.02
-"""Interval of reads from a replica that lags behind."""
 CLEAN_SECONDS = 0.25
 """Pause between two pieces of the work that takes deleted text out of the file."""
 ABANDONED_SECONDS = 86400.0
@@ -372,20 +370,15 @@ class Views:
 
     async def _catch_up(self, database: Database) -> None:
         last = await self.log.last()
-        while True:
-            batch: list[Record] = []
-            async for record in self.log.between(database.seq, last):
-                batch.append(record)
-                if len(batch) >= BATCH:
-                    await self._apply(database, batch)
-                    batch = []
-            await self._apply(database, batch)
-            if self.log.bus.replicas == 1:
-                database.seq = max(database.seq, last)  # what is not there was purged
-                self._reached(database)
-            if database.seq >= last:
-                return
-            await asyncio.sleep(LAG_SECONDS)  # a replica that is behind its leader answered
+        batch: list[Record] = []
+        async for record in self.log.between(database.seq, last):
+            batch.append(record)
+            if len(batch) >= BATCH:
+                await self._apply(database, batch)
+                batch = []
+        await self._apply(database, batch)
+        database.seq = max(database.seq, last)  # events that are not there were erased
+        self._reached(database)
 
     async def _apply(self, database: Database, records: Sequence[Record]) -> None:
         await database.apply(records)

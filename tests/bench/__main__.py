@@ -35,6 +35,7 @@ from tests.bench.sections import (
     streams,
     subagents,
     threads,
+    titles,
 )
 
 Section = Callable[[Laboratory], Iterator[Row]]
@@ -54,6 +55,7 @@ SECTIONS: Mapping[str, tuple[str, Section]] = {
     "chain": ("The chain of policies", chain.chain),
     "subagents": ("A subagent beside a nested agent", subagents.subagents),
     "fanout": ("A batch of prompts beside a bare loop", fanout.fanout),
+    "title": ("A title's effect on the first run", titles.titles),
     "fold": ("The log, folded and replayed", long.fold_speed),
 }
 _HEAD = ("", "value", "target", "", "ours", "bare", "sqlite", "")

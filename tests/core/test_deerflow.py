@@ -45,7 +45,7 @@ tool_progress: {enabled: true}
 tool_search: {enabled: false, auto_promote_top_k: 3}
 """
 NAMED = (
-    "acp_agents", "agent_storage", "channels", "database", "llm_call.max_concurrent_calls", "logging",
+    "agent_storage", "channels", "database", "llm_call.max_concurrent_calls", "logging",
     "loop_detection.max_tracked_threads", "memory.backend_config", "plugins", "run_ownership", "sandbox.image",
     "scheduler", "skill_scan", "skills", "token_budget.max_output_tokens", "tool_progress",
     "tool_search.auto_promote_top_k",

@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 from core.bus.connection import Bus
+from core.bus.streams import erase_all
 from core.cache import ByteCache
 from core.errors import Conflict, Unavailable
 from core.events import Aggregate, Event, Opaque, Record, StatePatched, ThreadAnnotated, ThreadCreated, ThreadErased
@@ -416,6 +417,16 @@ async def test_an_erasure_that_was_cut_short_is_completed(log: EventLog, monkeyp
     monkeypatch.setattr(log.bus, "api", api)
     await log.erase(aggregate)
     assert [record.type for record in await read(log, aggregate)] == ["thread.erased"]
+
+
+async def test_a_body_whose_chunks_are_being_erased_holds_nobody_up(any_log: EventLog) -> None:
+    """Its description goes last."""
+    aggregate = fresh()
+    await append(any_log, aggregate, big(300_000))
+    await erase_all(any_log.bus, "blobs", any_log.bus.names.chunks(f"{aggregate.kind}.{aggregate.id}.>"))
+    [record] = await read(any_log, aggregate)
+    assert isinstance(record.event, Opaque)
+    assert record.event.problem
 
 
 async def test_the_body_of_an_append_that_was_refused_does_not_stay(log: EventLog) -> None:

@@ -10,6 +10,7 @@ from typing import Protocol
 import anyio.to_thread
 from langchain_core.language_models import BaseChatModel
 
+from actors.lead.setup.acp import offered
 from actors.lead.setup.custom_agent import allowed, default_soul, find
 from actors.lead.setup.delegates import Role, role_of, roles
 from actors.lead.setup.options import Options, options
@@ -85,7 +86,8 @@ class Planner:
         settings = {entry.name: entry for entry in config.models}
         candidates = tuple(dict.fromkeys([name, *(n for n in config.model_roles.get("lead", ()) if n in settings)]))
         vision = name in settings and settings[name].supports_vision
-        permitted = allowed(self._tools(config), requested, agent, memory=config.memory.tools and role is None)
+        there = offered(self._tools(config), config)
+        permitted = allowed(there, requested, agent, memory=config.memory.tools and role is None)
         tools = [tool for tool in permitted if vision or tool.name != VIEW_IMAGE]
         tools = tools if role is None else role.permitted(tools)
         delegates = roles(config, roster, agent) if any(tool.name in TOOLS for tool in tools) else {}

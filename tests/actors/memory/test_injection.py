@@ -111,6 +111,7 @@ async def test_a_forgotten_fact_is_gone_from_conversations_and_from_the_disk(tmp
         assert marker not in reminder
         assert "- [forgotten]\n" in reminder
         assert "Keeps bees" in reminder
+        await client.system.views.current()
         assert await _holding(tmp_path, marker) == []
         left = [record async for record in client.system.log.read(Aggregate(KIND, "ada"))]
         assert [record.type for record in left] == ["memory.kept", "fact.forgotten", "fact.forgotten"]

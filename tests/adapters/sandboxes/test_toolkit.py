@@ -29,7 +29,7 @@ async def test_the_rest_of_the_servers_installation_is_invisible(jail: Bubblewra
     private = "ls -R /python/lib | grep -E 'dist-info|pth$|nats|openai'"
     result = await run(jail, f"python3 -c 'import sys; print(sys.prefix)' && {private}")
     assert result.stdout == f"{toolkit.ROOT}\n"
-    result = await run(jail, "touch /python/lib/python3*/site-packages/numpy/x", "c2")
+    result = await run(jail, "cd /python/lib/python3*/site-packages/numpy && touch x", "c2")
     assert "Read-only file system" in result.stderr
 
 

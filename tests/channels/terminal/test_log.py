@@ -320,9 +320,23 @@ async def test_problems_are_counted(log: EventLog) -> None:
 
 def test_replay_in_words() -> None:
     assert logs.replayed(Report(runs=2, steps=7)) == ("identical: 7 steps in 2 runs", 0)
-    text, code = logs.replayed(Report(runs=1, steps=3, divergence="run r: 9 tool.requested: \x1b[1mother"))
+    recorded = {"id": "e9", "type": "tool.requested", "at": "2026", "name": "ls"}
+    now = {"type": "approval.requested", "call_id": "c"}
+    text, code = logs.replayed(
+        Report(runs=1, steps=3, divergence="run r: 9 tool.requested: \x1b[1mother", recorded=recorded, now=now)
+    )
     assert code == 1
-    assert text == "divergence after 3 steps in 1 runs: run r: 9 tool.requested: other"
+    assert text.splitlines() == [
+        "divergence after 3 steps in 1 runs: run r: 9 tool.requested: other",
+        '  recorded  tool.requested       {"name":"ls"}',
+        '  now       approval.requested   {"call_id":"c"}',
+    ]
+    text, code = logs.replayed(Report(runs=2, steps=3, unfinished=1, changed=["prompt: a → b"]))
+    assert code == 0
+    assert text.splitlines() == [
+        "same decisions under another configuration: 3 steps in 2 runs; 1 of the runs did not end: the same so far",
+        "  changed   prompt: a → b",
+    ]
 
 
 # ── dead letters ────────────────────────────────────────────────────────────────────────────────────────────────────
