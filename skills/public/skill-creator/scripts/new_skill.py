@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from pathlib import Path
 
@@ -78,7 +79,7 @@ def main() -> int:
         print(f"{folder}: is there already", file=sys.stderr)
         return 2
     (folder / "examples").mkdir(parents=True)
-    description = options.description if ": " not in options.description else f'"{options.description}"'
+    description = json.dumps(options.description, ensure_ascii=False)  # YAML reads it, too, whatever is in it
     title = options.name.replace("-", " ").capitalize()
     (folder / "SKILL.md").write_text(
         SKILL.format(name=options.name, description=description, title=title), encoding="utf-8"
