@@ -83,7 +83,7 @@ async def test_the_changes_are_listed_by_risk(repo: Desk) -> None:
     assert rows[0][1] == "orders.py"
     assert "No test was changed." in text
     await repo.run("git -C repo diff main...search > change.diff")
-    assert "3 files, +25 -1" in await repo.run(f"{S}/changes.py --diff change.diff")
+    assert "3 files, +25 -2" in await repo.run(f"{S}/changes.py --diff change.diff")
     assert "page.js:1: high" in await repo.run(f"{S}/scan.py --diff change.diff")
 
 

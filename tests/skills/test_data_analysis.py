@@ -46,19 +46,15 @@ async def test_sql_joins_files_of_two_kinds(desk: Desk) -> None:
     query = "SELECT name, COUNT(*) n FROM sales JOIN articles USING (article) GROUP BY 1 ORDER BY 1"
     text = await desk.run(f'{S}/query.py "{query}" sales.csv articles.xlsx')
     assert "| Chair | 36 |\n| Table | 37 |" in text
-    assert "no such table: nothing. Tables: sales" in await desk.run(
-        f"{S}/query.py 'SELECT 1 FROM nothing' sales.csv", 2
-    )
+    assert "no such table: shops. Tables: sales" in await desk.run(f"{S}/query.py 'SELECT 1 FROM shops' sales.csv", 2)
 
 
 @pytest.mark.parametrize(
     "options",
     [
         "--kind line --x month --y revenue --by region --agg sum",
-        "--kind barh --x region --y revenue --agg sum",
         "--kind heatmap --x region --by month --y revenue --agg sum",
         "--kind scatter --x units --y revenue --by article",
-        "--kind hist --y revenue",
     ],
 )
 async def test_charts_have_ink_and_print_their_numbers(desk: Desk, options: str) -> None:
@@ -70,8 +66,8 @@ async def test_charts_have_ink_and_print_their_numbers(desk: Desk, options: str)
         colours = image.convert("RGB").getcolors(1 << 24) or []
         assert len(colours) > 100
         assert max(count for count, _ in colours) < 0.99 * image.width * image.height
-    if "barh" in options:
-        assert "58164.5" in text
+    if "line" in options:
+        assert "6378.4" in text
 
 
 @pytest.mark.parametrize(
@@ -81,7 +77,6 @@ async def test_charts_have_ink_and_print_their_numbers(desk: Desk, options: str)
         ("--kind line --x month --y revenu --agg sum", "did you mean 'revenue'?"),
         ("--kind line --x region --y revenue --by month --agg sum", "12 series cannot be told apart"),
         ("--kind bar --x month --y region --agg sum", "'region' is not numeric"),
-        ("--kind bar --y revenue", "--x is missing"),
     ],
 )
 async def test_charts_that_would_mislead_are_refused(desk: Desk, options: str, reason: str) -> None:

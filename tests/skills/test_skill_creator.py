@@ -79,8 +79,7 @@ async def test_mistakes_in_skills_are_named(desk: Desk, name: str, text: str, re
 
 async def test_requests_load_the_skill_that_they_mean_and_vague_descriptions_fail(desk: Desk) -> None:
     assert "36 of 36 cases as they should" in await desk.run(f"{S}/triggers.py $S")
-    for name in NAMES:
-        await desk.run(
-            f"rm -rf copy && cp -r $S copy && sed -i 's/^description: .*/description: Helps with things./' copy/{name}/SKILL.md"
-        )
-        assert f"{name}: " in await desk.run(f"{S}/triggers.py copy", 1)
+    for name in NAMES[::2]:
+        vague = f"sed -i 's/^description: .*/description: Helps with things./' copy/{name}/SKILL.md"
+        text = await desk.run(f"rm -rf copy && cp -r $S copy && {vague} && {S}/triggers.py copy", 1)
+        assert f"{name}: " in text

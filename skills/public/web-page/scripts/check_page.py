@@ -97,7 +97,7 @@ def structure(page: BeautifulSoup) -> Iterator[Remark]:
 
 def names(page: BeautifulSoup) -> Iterator[Remark]:
     """Everything that a person can use or see has a name for those who do not see it."""
-    labels = {label.get("for") for label in page.find_all("label")}
+    labels = {label["for"] for label in page.find_all("label", attrs={"for": True})}
     for image in page.find_all("img"):
         if image.get("alt") is None:
             yield "error", f"<img {str(image.get('src'))[:40]}> has no alt (empty if it is decoration)"
