@@ -15,12 +15,13 @@ from channels.terminal.text import clean, one_line
 from core.config import extensions
 from core.config.mcp import McpServer
 from core.errors import Invalid, NotFound, Refused
+from core.identity.principal import LOCAL
 from core.mcp.names import names_of
 from core.mcp.servers import SCOPE, Directory, Installed, config_of, parsed
 
 Ask = Callable[[str, Mapping[str, Any]], Awaitable[Any]]
 ROW = "{:<20} {:<6} {:<10} {:>6}  {}"
-USER = "local"
+USER = LOCAL.user
 
 
 async def servers(directory: Directory) -> Iterator[str]:
