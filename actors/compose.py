@@ -30,6 +30,7 @@ from core.config.load import ConfigSource, reveal
 from core.config.settings import Config
 from core.errors import Invalid, Unavailable, ungrouped
 from core.events import RunRequested
+from core.mcp.login import Logins
 from core.mcp.servers import Directory
 from core.plugins import Plugin
 from core.ports.mcp import McpSessions
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from adapters.workspace import LocalWorkspace
     from core.config.settings import Guardrails
     from core.log.store import EventLog
+    from core.mcp.authorisation import Authorisation
     from core.ports.guardrails import Provider
     from core.thread.intake import Intake
     from core.thread.replay import Report
@@ -110,6 +112,8 @@ class Parts(TypedDict):
     outcome: Outcome
     sessions: McpSessions
     """The sessions with MCP servers."""
+    logins: Logins
+    """The logins of people at MCP servers."""
     servers: Directory
     """The MCP servers."""
     settings: Mapping[str, Any]
@@ -358,13 +362,19 @@ def mcp_sessions(
 ) -> AbstractAsyncContextManager[McpSessions]:
     """Returns what keeps the sessions with MCP servers; the processes that keep them are started when they are used."""
     from adapters.mcp.confine import confine
-    from adapters.mcp.oauth_http import OAuthHttp
     from adapters.mcp.sessions import opened
+
+    access = mcp_access(running, home, source)
+    return opened(home, lambda: source.current().mcp, partial(confine, provider, home), access.bearer)
+
+
+def mcp_access(running: System, home: Path, source: ConfigSource) -> Authorisation:
+    """Returns the access to MCP servers."""
+    from adapters.mcp.oauth_http import OAuthHttp
     from core.mcp.authorisation import Authorisation
 
     seal = Seal(home)
-    access = Authorisation(running.log, seal, OAuthHttp(), Directory(running.log, source.current, seal).authorised)
-    return opened(home, lambda: source.current().mcp, partial(confine, provider, home), access.bearer)
+    return Authorisation(running.log, seal, OAuthHttp(), Directory(running.log, source.current, seal).authorised)
 
 
 class Loaded(NamedTuple):
@@ -413,6 +423,7 @@ def _load(
         "traced": lambda **about: callbacks.invocation(source.current(), **about),
         "outcome": run_object.outcome,
         "sessions": sessions,
+        "logins": Logins(mcp_access(running, options.home, source)),
         "servers": Directory(running.log, source.current, Seal(options.home)),
         "settings": {},
     }

@@ -40,6 +40,8 @@ PAUSES = (0.0, 1.0, 5.0, 15.0, 60.0)
 NOT_TAKEN = ("HTTPStatusError: Client error", "ConnectError")
 """Beginnings of the reasons for which a server over HTTP has not taken a request."""
 FOLDER = f"{WORKSPACE}/.mcp"
+UNAUTHORIZED = "401 Unauthorized"
+"""Text of the HTTP client's error."""
 
 
 class Bearer(Protocol):
@@ -236,7 +238,7 @@ class Sessions:
                 return reply
             if server.transport != "stdio" or reply.kind == "gone":
                 session.stop()  # a session elsewhere may be half dead, and a new one costs little
-            if reply.kind == "lost":
+            if reply.kind == "lost" and UNAUTHORIZED not in reply.text:  # a refused request had no effect
                 return reply
         raise Broken(f"{place.server}: {reply.text}")
 
@@ -279,7 +281,7 @@ class Sessions:
             try:
                 return await self._start(place, server, bearer)
             except Broken as error:
-                if "401 Unauthorized" not in str(error):
+                if UNAUTHORIZED not in str(error):
                     raise
                 bearer = await self._headers(place, server, rejected=bearer)
                 return await self._start(place, server, bearer, again=True)
@@ -313,7 +315,8 @@ class Sessions:
         try:
             await session.ready(server.session_init_timeout + END_SECONDS)
         except Broken as error:
-            self._failures[place.server] = count + 1, anyio.current_time()
+            if UNAUTHORIZED not in str(error):  # that is a matter of the account
+                self._failures[place.server] = count + 1, anyio.current_time()
             hint = "" if server.trusted or server.transport != "stdio" else " (it runs in the sandbox: see `trusted`)"
             raise Broken(f"{error}{hint}") from None
         self._failures.pop(place.server, None)
