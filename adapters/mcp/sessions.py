@@ -356,14 +356,14 @@ class Sessions:
         env = {name: value.reveal() for name, value in server.env.items()}
         if not server.trusted:
             confined = await self._confine(argv, env, place)
-            roots = [f"file://{WORKSPACE}"] if place.thread else []
+            roots = [f"file://{WORKSPACE}"] if place.thread and server.roots is not False else []
             return msgspec.structs.replace(setup, argv=confined.argv, files=confined.files, roots=roots)
         roots, cwd = [], None
         if place.thread:
             folder = Folder(self._home, place.user, place.thread)
             await to_thread.run_sync(folder.make)
             cwd = str(thread_root(self._home, place.user, place.thread) / "user-data" / "workspace")
-            roots = [Path(cwd).as_uri()]
+            roots = [Path(cwd).as_uri()] if server.roots else []
         return msgspec.structs.replace(setup, argv=argv, env=env, cwd=cwd, roots=roots)
 
     async def stop_idle(self) -> None:

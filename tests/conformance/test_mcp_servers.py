@@ -73,7 +73,7 @@ def python(name: str) -> str:
 
 
 def stdio(command: str, *arguments: str, **settings: Any) -> Mapping[str, Any]:
-    return {"command": command, "args": [*arguments], "trusted": True, **settings}
+    return {"command": command, "args": [*arguments], "trusted": True, "shared": "server", **settings}
 
 
 @asynccontextmanager
@@ -148,7 +148,7 @@ async def test_servers_of_npm_and_pypi(tmp_path: Path) -> None:
             "files": stdio(*node("filesystem"), str(files)),
             "git": stdio(python("git"), "--repository", str(repository)),
             "time": stdio(python("time"), "--local-timezone", "UTC"),
-            "fetch": stdio(python("fetch"), "--ignore-robots-txt"),
+            "fetch": stdio(python("fetch"), "--ignore-robots-txt", "--allow-private-ips"),
             "db": stdio(python("sqlite"), "--db-path", str(tmp_path / "x.db")),
         }
         steps = [
@@ -166,7 +166,9 @@ async def test_servers_of_npm_and_pypi(tmp_path: Path) -> None:
         turns = calls(*((name, arguments) for name, arguments, _ in steps))
         mcp = {"list_seconds": 120, "direct_tools": 200}
         async with mcp_site(tmp_path, servers, {"m": turns}, mcp=mcp) as (client, _):
-            messages = await client.said(await client.thread(), "Go")
+            run = await client.ended("t1", await client.ask(await client.thread(), "Go"), SECONDS)
+            assert run.status == "success", run.error
+            messages = (await client.state("t1")).messages
     for (name, _, expected), message in zip(steps, results(messages), strict=True):
         assert expected in message["content"], (name, json.dumps(message["content"])[:500])
 
