@@ -205,7 +205,9 @@ def parser() -> argparse.ArgumentParser:
     add("list", _mcp_list, "the MCP servers, and what is wrong with them", mcp)
     adding = add("add", _mcp_add, "add an MCP server to extensions_config.json beside the configuration", mcp)
     adding.add_argument("server", help="its name: its tools begin with it")
-    adding.add_argument("program", nargs="*", metavar="COMMAND", help="of a stdio server, with its arguments after --")
+    adding.add_argument(
+        "program", nargs=argparse.REMAINDER, metavar="COMMAND", help="of a stdio server, with its arguments"
+    )
     adding.add_argument("--url", help="of a server that is reached over HTTP")
     adding.add_argument("--sse", action="store_true", help="by the older transport")
     adding.add_argument("--env", action="append", default=[], metavar="NAME=VALUE", help="$NAME as value is resolved")
@@ -920,7 +922,7 @@ async def _mcp_add(arguments: argparse.Namespace) -> int:
         transport = "sse" if arguments.sse else "http"
         settings = {"type": transport, "url": arguments.url, "headers": mcp.pairs(arguments.header, ":")}
     else:
-        program = [*arguments.program, ""]
+        program = [*arguments.program[arguments.program[:1] == ["--"] :], ""]
         settings = {"command": program[0], "args": program[1:-1], "env": mcp.pairs(arguments.env, "=")}
     mcp.add(file, arguments.server, settings | ({"trusted": True} if arguments.trusted else {}))
     print(f"{arguments.server} is in {file}; `sika mcp test {arguments.server}` tries it")
