@@ -196,7 +196,7 @@ def _version(record: Record, name: str, before: Definition | None) -> Version | 
     """Returns the version that a record makes of an agent, None if it concerns another."""
     match record.event:
         case AgentDefined() as event if event.name == name:
-            agent = Definition(**msgspec.structs.asdict(event))
+            agent: Definition | None = Definition(**msgspec.structs.asdict(event))
         case AgentRemoved(name=removed) if removed == name:
             agent = None
         case _:

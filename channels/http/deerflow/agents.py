@@ -160,7 +160,7 @@ async def take(call: Call, body: ImportBody) -> Created[Agent]:
     if body.model is not UNSET:
         changes["model"] = body.model
     agent = msgspec.structs.replace(agent, **changes)
-    _check(call.config, msgspec.structs.asdict(agent))
+    await _check(call, msgspec.structs.asdict(agent))
     await rosters.take(call.user, agent, replace=body.replace)
     return _object(agent)
 
