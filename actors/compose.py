@@ -30,6 +30,8 @@ from core.config.load import ConfigSource, reveal
 from core.config.settings import Config
 from core.errors import Invalid, Unavailable, ungrouped
 from core.events import RunRequested
+from core.mcp.login import Logins
+from core.mcp.servers import Directory
 from core.plugins import Plugin
 from core.ports.mcp import McpSessions
 from core.ports.sandbox import SandboxProvider, SandboxSetup
@@ -55,6 +57,7 @@ if TYPE_CHECKING:
     from adapters.workspace import LocalWorkspace
     from core.config.settings import Guardrails
     from core.log.store import EventLog
+    from core.mcp.authorisation import Authorisation
     from core.ports.guardrails import Provider
     from core.thread.intake import Intake
     from core.thread.replay import Report
@@ -111,7 +114,10 @@ class Parts(TypedDict):
     outcome: Outcome
     sessions: McpSessions
     """The sessions with MCP servers."""
-    seal: Seal
+    logins: Logins
+    """The logins of people at MCP servers."""
+    servers: Directory
+    """The MCP servers."""
     settings: Mapping[str, Any]
     """The settings of `installed.<name of the actor>`."""
 
@@ -150,7 +156,7 @@ async def _server(options: Options, source: ConfigSource) -> AsyncIterator[str]:
         AsyncExitStack() as opened,
     ):
         provider = await sandbox_provider(options.home, config, source.project)
-        sessions = await opened.enter_async_context(mcp_sessions(options.home, source, provider))
+        sessions = await opened.enter_async_context(mcp_sessions(running, options.home, source, provider))
         skills = library(running.log, source, options.home)
         load = partial(_load, running, source, options, provider, sessions, skills)
         loaded = await anyio.to_thread.run_sync(load, abandon_on_cancel=True)
@@ -361,13 +367,23 @@ def library(log: EventLog, source: ConfigSource, home: Path) -> Library:
 
 
 def mcp_sessions(
-    home: Path, source: ConfigSource, provider: SandboxProvider
+    running: System, home: Path, source: ConfigSource, provider: SandboxProvider
 ) -> AbstractAsyncContextManager[McpSessions]:
     """Returns what keeps the sessions with MCP servers; the processes that keep them are started when they are used."""
     from adapters.mcp.confine import confine
     from adapters.mcp.sessions import opened
 
-    return opened(home, lambda: source.current().mcp, partial(confine, provider, home))
+    access = mcp_access(running, home, source)
+    return opened(home, lambda: source.current().mcp, partial(confine, provider, home), access.bearer)
+
+
+def mcp_access(running: System, home: Path, source: ConfigSource) -> Authorisation:
+    """Returns the access to MCP servers."""
+    from adapters.mcp.oauth_http import OAuthHttp
+    from core.mcp.authorisation import Authorisation
+
+    seal = Seal(home)
+    return Authorisation(running.log, seal, OAuthHttp(), Directory(running.log, source.current, seal).authorised)
 
 
 class Loaded(NamedTuple):
@@ -422,7 +438,8 @@ def _load(
         "traced": lambda **about: callbacks.invocation(source.current(), **about),
         "outcome": run_object.outcome,
         "sessions": sessions,
-        "seal": Seal(options.home),
+        "logins": Logins(mcp_access(running, options.home, source)),
+        "servers": Directory(running.log, source.current, Seal(options.home)),
         "settings": {},
     }
     callbacks.callbacks(source.current())  # what is on and not complete is an error now, not at the first run

@@ -75,9 +75,8 @@ def folders_in(root: Path) -> Mapping[str, Path]:
 
 
 class Folders:
-    """The skills in folders, which are named as in sandboxes; a later one shadows those before.
-
-    While nothing changes, a look is a `stat` for each folder and file that was read.
+    """The skills in folders, which are named as in sandboxes; a later one shadows those before. While nothing changes,
+    a look is a `stat` for each folder and file that was read.
     """
 
     def __init__(self, folders: Mapping[str, Path]) -> None:

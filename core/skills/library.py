@@ -14,6 +14,7 @@ import core
 from core.config.settings import Config
 from core.errors import Invalid, NotFound
 from core.log.store import EventLog
+from core.plugins import skill_roots
 from core.skills import trees
 from core.skills.extensions import Switches
 from core.skills.facts import SHARED, Scope, scope_of, scopes, switch
@@ -30,12 +31,17 @@ MOST_CACHED = 2000
 
 
 def folders_of(config: Config, project: Path) -> Mapping[str, Path]:
-    """Returns the folders of skills by category: the configured ones, or those of the project. If there is no `public`,
-    it is the built-in one. Blocks briefly.
+    """Returns the folders of skills by name: those of installed packages, then the configured ones, or those of the
+    project. If there is no `public`, it is the built-in one. Blocks briefly.
     """
+    packages = {f"package-{plugin.name}": plugin.value for plugin in skill_roots() if not plugin.problem}
     root = Path(config.skills.path).expanduser() if config.skills.path else project / "skills"
     folders = folders_in(root)
-    return folders if folders["public"].is_dir() else {**folders, "public": BUILT_IN / "public"}
+    return (
+        {**packages, **folders}
+        if folders["public"].is_dir()
+        else {**packages, **folders, "public": BUILT_IN / "public"}
+    )
 
 
 class Library:
