@@ -231,7 +231,14 @@ async def test_the_agent_writes_a_skill_and_has_it_in_the_next_run(tmp_path: Pat
         Turn(tool_calls=(bash("cat /mnt/skills/user/notes/references/a.md; ls /mnt/skills/user"),)),
         Turn(text="ok"),
     ]
-    async with skilled(tmp_path, {"w": script, "judge": [Turn(text=ALLOW)]}, **EVOLVING) as (client, models):
+    peek = [
+        Turn(tool_calls=(bash("cat /mnt/skills/user/notes/SKILL.md /mnt/skills/user/.trees/*/*"),)),
+        Turn(text="ok"),
+    ]
+    async with skilled(tmp_path, {"w": script, "peek": peek, "judge": [Turn(text=ALLOW)]}, **EVOLVING) as (
+        client,
+        models,
+    ):
         messages = await client.said(await client.thread(), "Go", "w")
         assert "skill_manage" in system_of(models, 0)
         await client.said("t1", "Hi", "m")
@@ -240,6 +247,8 @@ async def test_the_agent_writes_a_skill_and_has_it_in_the_next_run(tmp_path: Pat
         await client.thread("t2", user="eve")
         await client.said("t2", "Hi", "m")
         assert "<name>notes</name>" not in system_of(models), "it is ada's"
+        peeked = (await client.said("t2", "Go", "peek"))[-2]["content"]
+        assert "No such file" in peeked, "nor is it in eve's sandbox"
         events = [record.event async for record in client.system.log.read(Aggregate("skills", "user-ada"))]
     results = [str(message["content"]) for message in messages if message["type"] == "tool"]
     assert [result[:5] for result in results[:3]] == ["Done:"] * 3, results
