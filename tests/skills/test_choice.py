@@ -1,7 +1,7 @@
 """Each skill is loaded when it should be, and not when it should not.
 
 The model here is a matcher of words. It sees what a model would see: the names and descriptions in the system prompt
-that the server really sends. So a skill is shown to be offered, described in the words of people, and apart from others.
+that the server really sends. So each skill is offered, described in the words of people, and apart from others.
 """
 
 from __future__ import annotations
