@@ -10,6 +10,7 @@ import pytest
 
 from adapters.sandboxes.bubblewrap import Bubblewrap
 from core.ports.sandbox import ExecResult, SandboxSetup
+from core.skills.folders import folders_in
 
 SKILLS = Path(__file__).parents[2] / "skills"
 PUBLIC = SKILLS / "public"
@@ -41,7 +42,7 @@ class Desk:
 
 
 async def _desk(tmp_path: Path, network: bool) -> Desk:
-    provider = Bubblewrap(SandboxSetup(home=tmp_path / "home", skills=SKILLS, network=network))
+    provider = Bubblewrap(SandboxSetup(home=tmp_path / "home", skills=folders_in(SKILLS), network=network))
     sandbox = await provider.acquire("ada", "t1")
     calls = iter(range(1000))
 
