@@ -5,8 +5,10 @@ from __future__ import annotations
 import ast
 import importlib.metadata
 import re
+import subprocess
 import sys
 import tomllib
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -88,6 +90,15 @@ def test_the_container_gets_no_tools_and_has_a_shell_for_the_agent() -> None:
     assert "--require-hashes -r requirements.lock" in image
     assert "requirements-dev" not in image
     assert {"seccomp=unconfined", "apparmor=unconfined", "systempaths=unconfined"} <= set(server["security_opt"])
+
+
+def test_the_wheel_has_the_shipped_skills(tmp_path: Path) -> None:
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True, timeout=120)
+    names = set(zipfile.ZipFile(next(tmp_path.glob("*.whl"))).namelist())
+    files = {path for path in (ROOT / "skills/public").rglob("*") if path.is_file() and "__pycache__" not in path.parts}
+    assert len(files) > 50
+    assert {str(path.relative_to(ROOT)) for path in files} <= names
 
 
 def _modules(folder: str) -> Iterator[tuple[str, str]]:

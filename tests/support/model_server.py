@@ -94,6 +94,10 @@ class Script(msgspec.Struct, frozen=True):
     count: Literal["since_user", "total", "marker"] = "since_user"
 
 
+Answer = Callable[[Sequence[dict[str, Any]]], Turn]
+"""Decides on the turn by the messages that it is sent."""
+
+
 class _Role(msgspec.Struct):
     role: str
 
@@ -152,9 +156,15 @@ class ModelServer:
     """The server; use it as an async context manager. `record=False` keeps only counts, for benchmarks."""
 
     def __init__(
-        self, scripts: Mapping[str, Script | Sequence[Turn]] | None = None, *, port: int = 0, record: bool = True
+        self,
+        scripts: Mapping[str, Script | Sequence[Turn] | Answer] | None = None,
+        *,
+        port: int = 0,
+        record: bool = True,
     ) -> None:
-        self.scripts = {name: _script(script) for name, script in (scripts or {}).items()}
+        self.scripts = {
+            name: script if callable(script) else _script(script) for name, script in (scripts or {}).items()
+        }
         self.requests: list[Record] = []
         self.counts: Counter[str] = Counter()
         self.url = ""
@@ -248,6 +258,10 @@ class ModelServer:
         script = self.scripts.get(request.model)
         if script is None:
             connection.send_json(404, _problem(f"no model {request.model!r}", "model_not_found"))
+            return
+        if callable(script):
+            record = self._remember(request, request.assistants(), request.assistants(), body)
+            connection.start(_play(connection, request, script(msgspec.json.decode(body)["messages"]), record))
             return
         if script.count == "marker":
             index = position = msgspec.json.decode(body, type=_Marked).turn()

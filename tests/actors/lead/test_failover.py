@@ -8,7 +8,7 @@ import pytest
 
 from core.events import ModelCompleted, ModelFailed, RunFailed
 from core.thread.usage import by_model
-from tests.support.model_server import Failure, Turn
+from tests.support.model_server import Failure, Script, Turn
 from tests.support.workers import site
 
 pytestmark = pytest.mark.anyio
@@ -53,7 +53,7 @@ async def test_when_none_answers_the_run_fails_and_the_conversation_says_so(tmp_
         messages = (await client.state(thread)).messages
         [failed] = [r.event for r in await client.records(thread, RunFailed)]
         tries = [r.event for r in await client.records(thread, ModelFailed)]
-        models.scripts["second"] = models.scripts["first"].__class__((Turn(text="Back."),))
+        models.scripts["second"] = Script((Turn(text="Back."),))
         again = await client.said(thread, "And now?", "second")
     assert run.status == "error"
     assert isinstance(failed, RunFailed)
