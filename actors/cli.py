@@ -144,6 +144,7 @@ def parser() -> argparse.ArgumentParser:
         ("state", _log_state, "the state they fold to"),
         ("why", _log_why, "the causes of an event or a call, from the person's message on"),
         ("tree", _log_tree, "the runs as trees of what took time, with their subagents"),
+        ("diff", _log_diff, "compare two threads, runs (THREAD#2) or moments (THREAD@17)"),
         ("verify", _log_verify, "check that the log is sound"),
         ("replay", _log_replay, "execute the recorded runs again and compare"),
     ):
@@ -151,12 +152,15 @@ def parser() -> argparse.ArgumentParser:
         subparser.add_argument("thread", nargs="?" if name == "verify" else None)
         if name == "verify":
             subparser.add_argument("--all", action="store_true", help="every thread of the log")
+        if name == "diff":
+            subparser.add_argument("other")
+            subparser.add_argument("--whole", action="store_true", help="the steps before the first difference, too")
         if name == "why":
             subparser.add_argument("place", metavar="SEQ|CALL|ID", help="a sequence, a call's id, an event's id")
         if name == "state":
             subparser.add_argument("--at", type=_count, metavar="SEQ", help="after this event (default: the last)")
             subparser.add_argument("--path", metavar="PATH", help="a part of it, such as messages[-1].content")
-        if name in ("show", "tail", "state", "why", "tree"):
+        if name in ("show", "tail", "state", "why", "tree", "diff"):
             subparser.add_argument("--json", action="store_true")
         if name == "show":
             subparser.add_argument("--brief", action="store_true", help="what went as usual on one line per stretch")
@@ -182,6 +186,10 @@ def parser() -> argparse.ArgumentParser:
     add("list", _dlq_list, "the letters and their reasons", dlq)
     again = add("redrive", _dlq_redrive, "wake their actors again, and delete the letters", dlq)
     again.add_argument("letters", nargs="*", type=_count, metavar="SEQ", help="only these (default: all)")
+
+    mcp = add("mcp", None, "the Model Context Protocol").add_subparsers(required=True, metavar="WHAT")
+    serving = add("serve", _mcp_serve, "offer the running server's conversations on standard input and output", mcp)
+    serving.add_argument("--url", help="a server elsewhere")
 
     users = add("user", None, "accounts of people").add_subparsers(required=True, metavar="WHAT")
     subparser = add("create", _user_create, "make an account; prints a password to be changed if none is given", users)
@@ -624,6 +632,18 @@ async def _log_tree(arguments: argparse.Namespace) -> int:
     return OK
 
 
+async def _log_diff(arguments: argparse.Namespace) -> int:
+    from actors import compose
+    from channels.terminal import log
+    from channels.terminal.text import style_of
+
+    async with compose.attach(_options(arguments)) as system:
+        sides, style = (arguments.thread, arguments.other), style_of(sys.stdout)
+        raw, whole = arguments.json, arguments.whole
+        different = await log.diff(system.log, *sides, print, raw=raw, whole=whole, style=style)
+    return FAILED if different else OK
+
+
 async def _log_verify(arguments: argparse.Namespace) -> int:
     from actors import compose
     from channels.terminal.verify import Verdict, verify, verify_all
@@ -741,6 +761,20 @@ async def _dlq_redrive(arguments: argparse.Namespace) -> int:
         print(letter.line())
     print(f"{len(sent)} sent again", file=sys.stderr)
     return FAILED if set(arguments.letters) - {letter.seq for letter in sent} else OK
+
+
+async def _mcp_serve(arguments: argparse.Namespace) -> int:
+    from channels.client.servers import announced
+    from channels.terminal import mcp_serve
+    from channels.terminal.chat import API_KEY
+    from core.errors import Unavailable
+
+    home, url = _options(arguments).home, (arguments.url or "").rstrip("/")
+    locate = (lambda: url) if url else (lambda: announced(home))
+    if locate() is None:
+        raise Unavailable(f"no server is running in {home}; start one with `sika serve`, or name one with --url")
+    await mcp_serve.serve(locate, os.environ.get(API_KEY) or None)
+    return OK
 
 
 async def _projections_rebuild(arguments: argparse.Namespace) -> int:

@@ -8,7 +8,7 @@ import importlib.util
 import os
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -31,11 +31,14 @@ from core.config.settings import Config
 from core.errors import Invalid, Unavailable, ungrouped
 from core.events import RunRequested
 from core.plugins import Plugin
+from core.ports.mcp import McpSessions
 from core.ports.sandbox import SandboxProvider, SandboxSetup
 from core.runtime import system
 from core.runtime.readiness import Readiness
 from core.runtime.servers import Address, announce, announced, withdraw
 from core.runtime.system import System
+from core.seal import Seal
+from core.skills.library import Library, root_of
 from core.tools import Tool
 from core.views.projections import own_file
 
@@ -102,9 +105,13 @@ class Parts(TypedDict):
     images: LocalImages
     batches: LocalBatchFiles
     agents: LocalAgents
+    skills: Library
     guardrails: Callable[[Guardrails], Provider | None]
     traced: Callable[..., Any]
     outcome: Outcome
+    sessions: McpSessions
+    """The sessions with MCP servers."""
+    seal: Seal
     settings: Mapping[str, Any]
     """The settings of `installed.<name of the actor>`."""
 
@@ -140,13 +147,17 @@ async def _server(options: Options, source: ConfigSource) -> AsyncIterator[str]:
         _outside_closed(),
         endpoint(options, config) as place,
         _system(options, config, place) as (running, number),
+        AsyncExitStack() as opened,
     ):
-        provider = await sandbox_provider(options.home, config)
-        loaded = await anyio.to_thread.run_sync(_load, running, source, options, provider, abandon_on_cancel=True)
+        provider = await sandbox_provider(options.home, config, source.project)
+        sessions = await opened.enter_async_context(mcp_sessions(options.home, source, provider))
+        skills = library(running.log, source, options.home)
+        load = partial(_load, running, source, options, provider, sessions, skills)
+        loaded = await anyio.to_thread.run_sync(load, abandon_on_cancel=True)
         ready = Readiness(running, source)
         listed = [plugin.listed() for plugin in loaded.plugins]
         services = app.Services.of(running, source.current, options.home)
-        services = replace(services, missing=ready.missing, plugins=listed)
+        services = replace(services, missing=ready.missing, plugins=listed, skills=skills)
         host = options.host or config.http.host
         port = config.http.port if options.port is None else options.port
         async with app.serve(services, host, port) as bound, anyio.create_task_group() as tasks:
@@ -211,19 +222,22 @@ async def replay(running: System, thread_id: str, until: int | None, options: Op
 
     source, home = ConfigSource(options.config), options.home
     parts = source, Silent(), Toolset(source.current()), running.call, running.log, home
-    files = LocalBatchFiles(home)
-    subagents = Subagents(*parts, threads=running.threads, subagents=running.subagents, batches=files)
-    return await execute(running.log, thread_id, until, Lead(*parts).execute, subagents.execute)
+    files, skills = LocalBatchFiles(home), library(running.log, source, home)
+    subagents = Subagents(*parts, threads=running.threads, subagents=running.subagents, batches=files, skills=skills)
+    return await execute(running.log, thread_id, until, Lead(*parts, skills=skills).execute, subagents.execute)
 
 
 async def plan(running: System, request: RunRequested, user: str, options: Options) -> RunSetup:
     """Plans a run without executing it. Raises `Invalid`, and `NotFound` for an unknown agent."""
     from actors.lead.setup.plan import Planner
     from adapters.models.configured import Silent
+    from core.mcp.tools import Catalogue
     from core.user.agents import aggregates
 
     source = ConfigSource(options.config)
-    planner = Planner(source, Silent(), Toolset(source.current()), aggregates(running.log), options.home)
+    tools, rosters = Toolset(source.current()), aggregates(running.log)
+    skills, catalogue = library(running.log, source, options.home), Catalogue(running.log)
+    planner = Planner(source, Silent(), tools, rosters, options.home, skills, catalogue)
     return await planner.plan(request, user)
 
 
@@ -341,6 +355,21 @@ def _loads(config: Config) -> Iterator[Callable[[], object]]:
     yield partial(callbacks.check, config.tracing)
 
 
+def library(log: EventLog, source: ConfigSource, home: Path) -> Library:
+    """Returns the skills of an installation."""
+    return Library(log, home, root_of(source.current(), source.project), source.project)
+
+
+def mcp_sessions(
+    home: Path, source: ConfigSource, provider: SandboxProvider
+) -> AbstractAsyncContextManager[McpSessions]:
+    """Returns what keeps the sessions with MCP servers; the processes that keep them are started when they are used."""
+    from adapters.mcp.confine import confine
+    from adapters.mcp.sessions import opened
+
+    return opened(home, lambda: source.current().mcp, partial(confine, provider, home))
+
+
 class Loaded(NamedTuple):
     """The actors of a process, and the plug-ins that were there, used or not."""
 
@@ -348,7 +377,14 @@ class Loaded(NamedTuple):
     plugins: Sequence[Plugin]
 
 
-def _load(running: System, source: ConfigSource, options: Options, provider: SandboxProvider) -> Loaded:
+def _load(
+    running: System,
+    source: ConfigSource,
+    options: Options,
+    provider: SandboxProvider,
+    sessions: McpSessions,
+    skills: Library,
+) -> Loaded:
     from adapters import guardrails
     from adapters.acp.agents import LocalAgents
     from adapters.batches import LocalBatchFiles
@@ -381,9 +417,12 @@ def _load(running: System, source: ConfigSource, options: Options, provider: San
         "images": LocalImages(options.home),
         "batches": LocalBatchFiles(options.home),
         "agents": LocalAgents(options.home, provider),
+        "skills": skills,
         "guardrails": guardrails.load,
         "traced": lambda **about: callbacks.invocation(source.current(), **about),
         "outcome": run_object.outcome,
+        "sessions": sessions,
+        "seal": Seal(options.home),
         "settings": {},
     }
     callbacks.callbacks(source.current())  # what is on and not complete is an error now, not at the first run
@@ -455,12 +494,12 @@ class Toolset:
         return tools
 
 
-async def sandbox_provider(home: Path, config: Config) -> SandboxProvider:
+async def sandbox_provider(home: Path, config: Config, project: Path = Path()) -> SandboxProvider:
     """Returns the configured sandbox provider; `auto` is bubblewrap if it works, else file tools without commands."""
     from adapters.sandboxes.bubblewrap import Bubblewrap
     from adapters.sandboxes.host import Host
 
-    name, setup = config.sandbox.provider, _sandbox_setup(home, config)
+    name, setup = config.sandbox.provider, _sandbox_setup(home, config, project)
     if name == "host":
         return Host(setup)
     provider = (provider_of(config) or Bubblewrap)(setup)
@@ -473,7 +512,7 @@ async def sandbox_provider(home: Path, config: Config) -> SandboxProvider:
     return Host(setup)
 
 
-def _sandbox_setup(home: Path, config: Config) -> SandboxSetup:
+def _sandbox_setup(home: Path, config: Config, project: Path) -> SandboxSetup:
     from core.paths import Mount
     from core.skills.folders import package_mounts
 
@@ -481,10 +520,9 @@ def _sandbox_setup(home: Path, config: Config) -> SandboxSetup:
     for mount in section.mounts:
         if not os.path.isdir(mount.host_path):
             log.warning("a mount is left out: no such directory, or it cannot be looked at", host_path=mount.host_path)
-    skills = Path(config.skills.path) if config.skills.path else Path(__file__).parent.parent / "skills"
     return SandboxSetup(
         home=home,
-        skills=skills if os.path.isdir(skills) else None,
+        skills=root_of(config, project),
         mounts=[
             *package_mounts(),
             *(Mount(Path(m.host_path), m.container_path, writable=not m.read_only) for m in section.mounts),

@@ -26,6 +26,7 @@ from channels.http import (
     guard,
     langgraph,
     langgraph_events,
+    mcp_server,
     metrics,
     native,
     openapi,
@@ -49,7 +50,7 @@ __all__ = ["Services", "build", "serve"]
 STOP_SECONDS = 5.0
 
 PACKAGES = (deerflow, langgraph, langgraph_events)
-MODULES = (actors, agui, asyncapi, auth, metrics, native, openapi, pages)
+MODULES = (actors, agui, asyncapi, auth, mcp_server, metrics, native, openapi, pages)
 """Where the routes are: modules have a `ROUTES`, and all modules of a package are looked at."""
 
 
@@ -68,7 +69,7 @@ def build(services: Services, *, trusted: bool = False) -> web.Application:
     )
     live = app[LIVE] = Live(services)
     app[access.GATE], oidc = gate, Oidc()
-    app[auth.OIDC] = oidc
+    app[auth.OIDC], app[mcp_server.ENDPOINT] = oidc, mcp_server.Endpoint()
     app.cleanup_ctx.extend((live.running, erasure.running, gate.running, oidc.running, metrics.running))
     app.on_response_prepare.extend((guard.protect, traces.answer))
     app[access.MOUNTED] = mount(app.router, (*all_routes(), *pending.UNBUILT))

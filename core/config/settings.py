@@ -29,7 +29,6 @@ from core.config.agent import (
     Model,
     Pricing,
     Provider,
-    Skills,
     Suggestions,
     Summarization,
     Title,
@@ -38,6 +37,7 @@ from core.config.agent import (
     ToolGroup,
     ToolOutput,
 )
+from core.config.mcp import Mcp, McpServer
 from core.config.sandbox import Mount, Sandbox
 from core.config.sections import Off, On, Open, Secret, Section
 from core.config.server import (
@@ -56,6 +56,7 @@ from core.config.server import (
     Uploads,
     Webhooks,
 )
+from core.config.skills import SkillEvolution, Skills
 from core.config.subagents import INHERIT, Subagents
 
 __all__ = [
@@ -77,6 +78,8 @@ __all__ = [
     "Langfuse",
     "Limits",
     "LoopDetection",
+    "Mcp",
+    "McpServer",
     "Memory",
     "Metrics",
     "MiddlewareEntry",
@@ -94,6 +97,7 @@ __all__ = [
     "Sandbox",
     "Secret",
     "Section",
+    "SkillEvolution",
     "Skills",
     "Subagents",
     "Suggestions",
@@ -141,6 +145,7 @@ class Config(Section, frozen=True, kw_only=True):
     tool_groups: tuple[ToolGroup, ...] = ()
     tool_search: Off = Off()
     """Tools with `deferred: true` are shown to the model only after it searched for them."""
+    mcp: Mcp = Mcp()
     sandbox: Sandbox = Sandbox()
     uploads: Uploads = Uploads()
     webhooks: Webhooks = Webhooks()
@@ -175,6 +180,9 @@ class Config(Section, frozen=True, kw_only=True):
     acp_agents: Mapping[str, AcpAgent] = {}
     """Other agents by name, to which the agent gives work with the tool `invoke_acp_agent`:
     `{codex: {command: codex-acp, trusted: true}}`."""
+    skill_scan: On = On()
+    """Checks skills by fixed rules before they are installed or changed, in addition to the check by a model."""
+    skill_evolution: SkillEvolution = SkillEvolution()
     hash: str = ""
     warnings: tuple[str, ...] = ()
 
@@ -201,6 +209,7 @@ class Config(Section, frozen=True, kw_only=True):
             ("goals.model_name", self.goals.model_name),
             ("suggestions.model_name", self.suggestions.model_name),
             ("memory.model_name", self.memory.model_name),
+            ("skill_evolution.moderation_model_name", self.skill_evolution.moderation_model_name),
         ):
             if name is not None:
                 yield key, name

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 
@@ -48,8 +48,16 @@ class Sandbox(Protocol):
     """
 
     async def exec(
-        self, call_id: str, command: str, *, timeout: float, on_output: Callable[[str], None]
-    ) -> ExecResult: ...
+        self,
+        call_id: str,
+        command: str,
+        *,
+        timeout: float,
+        on_output: Callable[[str], None],
+        environment: Mapping[str, str] = {},
+    ) -> ExecResult:
+        """`environment`: variables of this command only. It is passed only if there are some."""
+        ...
 
     async def read(self, path: str) -> bytes: ...
 
@@ -82,6 +90,20 @@ class Sandbox(Protocol):
     async def grep(
         self, path: str, pattern: str, *, glob: str | None, literal: bool, case_sensitive: bool, limit: int
     ) -> tuple[Names, bool]: ...
+
+
+class Enclosed(NamedTuple):
+    """A command that runs in a sandbox: its arguments, and the contents of its descriptors from 100 on."""
+
+    argv: Sequence[str]
+    files: Sequence[bytes]
+
+
+@runtime_checkable
+class Encloses(Protocol):
+    """A provider that can also run a program for long, whose pipes the server reads and writes."""
+
+    def enclosed(self, argv: Sequence[str], env: Mapping[str, str], mounts: Iterable[Mount]) -> Enclosed: ...
 
 
 class SandboxProvider(Protocol):
