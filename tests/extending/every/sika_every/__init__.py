@@ -104,8 +104,8 @@ class Careful(Host):
 
     name = "careful"
 
-    def job(self, command: str, timeout: float, tree: Tree, root: Path) -> Job:
-        return super().job(f"CARE=taken; {command}", timeout, tree, root)
+    def job(self, command: str, timeout: float, tree: Tree, root: Path, extra: Mapping[str, str]) -> Job:
+        return super().job(f"CARE=taken; {command}", timeout, tree, root, extra)
 
 
 @tool(effect="pure")
