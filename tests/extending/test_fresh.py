@@ -109,7 +109,7 @@ async def test_all_are_listed_with_what_they_give(site: Site, python: str) -> No
         ("shout: hello", "Parrot says HELLO"),
         ("shout: a secret", "Parrot says Hush."),
         ("bash: echo $CARE", "Parrot says taken"),
-        ("bash: head -2 /mnt/skill-packages/every/greet/SKILL.md", "Parrot says ---\nname: greet"),
+        ("bash: head -2 /mnt/skills/package-every/greet/SKILL.md", "Parrot says ---\nname: greet"),
         ("my_tool: one", "Parrot says 1 lines"),
         ("shout: classified", "Parrot says Error: 'classified' does not leave the house."),
     ],

@@ -18,8 +18,12 @@ import aiohttp
 import anyio
 import pytest
 
+from core.config.settings import Config
+from core.config.load import parse
 from core.plugins import plugins
 from core.skills.folders import Folders
+from core.skills.library import folders_of
+from core.skills.library import folders_of
 from tests.extending.pages import KINDS, PAGES, ROOT, files, install, is_test, write
 from tests.extending.venvs import environment
 from tests.support.model_server import ModelServer, Script, ToolCall, Turn
@@ -249,8 +253,8 @@ async def test_skill(installed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(installed)
     plugins.cache_clear()
     try:
-        skill = Folders(None).scan().skills["haiku"]
-        assert skill.path == "/mnt/skill-packages/haiku/haiku/SKILL.md"
+        skill = Folders(folders_of(Config(), Path())).scan().skills["haiku"]
+        assert skill.path == "/mnt/skills/package-haiku/haiku/SKILL.md"
         assert "Three lines" in skill.text()
     finally:
         plugins.cache_clear()
