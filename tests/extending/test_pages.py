@@ -19,10 +19,8 @@ import anyio
 import pytest
 
 from core.config.settings import Config
-from core.config.load import parse
 from core.plugins import plugins
 from core.skills.folders import Folders
-from core.skills.library import folders_of
 from core.skills.library import folders_of
 from tests.extending.pages import KINDS, PAGES, ROOT, files, install, is_test, write
 from tests.extending.venvs import environment
