@@ -580,8 +580,12 @@ async def _plugged(config: Config) -> list[Finding]:
 
     from actors import compose
     from channels.terminal import plugins
+    from core.errors import Invalid
 
-    listed = await anyio.to_thread.run_sync(compose.plugins_of, config, abandon_on_cancel=True)
+    try:
+        listed = await anyio.to_thread.run_sync(compose.plugins_of, config, abandon_on_cancel=True)
+    except Invalid:
+        return []  # of what the configuration names: the check of what can be loaded says it
     return plugins.findings([plugin.listed() for plugin in listed])
 
 

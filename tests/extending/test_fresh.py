@@ -143,6 +143,12 @@ async def _has(folder: Path, pattern: str) -> bool:
     return any(file.read_text() == "All is well.\nReally." for file in folder.glob(pattern))
 
 
+async def test_skills_are_there(site: Site) -> None:
+    listed = {skill["name"]: skill["enabled"] for skill in (await site.get("/skills"))["skills"]}
+    assert listed["greet"]
+    assert listed["my-skill"]
+
+
 async def test_protocols_work(site: Site) -> None:
     async with aiohttp.ClientSession() as session, session.get(f"{site.url}/api/every") as response:
         assert await response.text() == "every"
