@@ -48,6 +48,9 @@ clean:
 	rm -rf .venv dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
+# The sandbox sees these packages read-only (adapters/sandboxes/toolkit.py), so they are compiled here.
+TOOLKIT = bs4, docx, markdown_it, matplotlib.pyplot, openpyxl, pandas, PIL.Image, pptx, pypdfium2, reportlab.platypus, yaml
+
 # requirements.lock is what a server needs, requirements-dev.lock all of that and what tests, checks and builds need.
 # The stamp is older than the lock or the project file only when there is something to install. Everything comes by hash;
 # where uv cannot reach the index that pip is configured for, pip does the same more slowly.
@@ -55,6 +58,7 @@ $(STAMP): requirements-dev.lock pyproject.toml | $(BIN)/uv
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements-dev.lock \
 	  || $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --no-index -e .
+	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -c "import $(TOOLKIT)"
 	@touch $@
 
 # pip installs the uv of the lock, and nothing else.

@@ -142,6 +142,9 @@ def parser() -> argparse.ArgumentParser:
         ("show", _log_show, "the events, one line each"),
         ("tail", _log_tail, "the events, and new ones as they come"),
         ("state", _log_state, "the state they fold to"),
+        ("why", _log_why, "the causes of an event or a call, from the person's message on"),
+        ("tree", _log_tree, "the runs as trees of what took time, with their subagents"),
+        ("diff", _log_diff, "compare two threads, runs (THREAD#2) or moments (THREAD@17)"),
         ("verify", _log_verify, "check that the log is sound"),
         ("replay", _log_replay, "execute the recorded runs again and compare"),
     ):
@@ -149,7 +152,15 @@ def parser() -> argparse.ArgumentParser:
         subparser.add_argument("thread", nargs="?" if name == "verify" else None)
         if name == "verify":
             subparser.add_argument("--all", action="store_true", help="every thread of the log")
-        if name in ("show", "tail", "state"):
+        if name == "diff":
+            subparser.add_argument("other")
+            subparser.add_argument("--whole", action="store_true", help="the steps before the first difference, too")
+        if name == "why":
+            subparser.add_argument("place", metavar="SEQ|CALL|ID", help="a sequence, a call's id, an event's id")
+        if name == "state":
+            subparser.add_argument("--at", type=_count, metavar="SEQ", help="after this event (default: the last)")
+            subparser.add_argument("--path", metavar="PATH", help="a part of it, such as messages[-1].content")
+        if name in ("show", "tail", "state", "why", "tree", "diff"):
             subparser.add_argument("--json", action="store_true")
         if name == "show":
             subparser.add_argument("--brief", action="store_true", help="what went as usual on one line per stretch")
@@ -161,10 +172,19 @@ def parser() -> argparse.ArgumentParser:
     running = add("actors", _actors, "what runs where: position, lag, work, errors and durations of each actor")
     running.add_argument("--json", action="store_true")
 
+    add("asyncapi", _asyncapi, "print the AsyncAPI document of the bus, for actors in other languages")
+
+    extensions = add("plugins", _plugins, "what installed packages add, and why some of it is left out")
+    extensions.add_argument("--json", action="store_true")
+
     dlq = add("dlq", None, "dead letters: what could not be processed").add_subparsers(required=True, metavar="WHAT")
     add("list", _dlq_list, "the letters and their reasons", dlq)
     again = add("redrive", _dlq_redrive, "wake their actors again, and delete the letters", dlq)
     again.add_argument("letters", nargs="*", type=_count, metavar="SEQ", help="only these (default: all)")
+
+    mcp = add("mcp", None, "the Model Context Protocol").add_subparsers(required=True, metavar="WHAT")
+    serving = add("serve", _mcp_serve, "offer the running server's conversations on standard input and output", mcp)
+    serving.add_argument("--url", help="a server elsewhere")
 
     users = add("user", None, "accounts of people").add_subparsers(required=True, metavar="WHAT")
     subparser = add("create", _user_create, "make an account; prints a password to be changed if none is given", users)
@@ -436,6 +456,7 @@ async def _doctor(arguments: argparse.Namespace) -> int:
     checks += [
         ("port", partial(doctor.port, options.home, config.http.host, port or config.http.port)),
         ("sandbox", partial(_sandbox, options, config)),
+        ("plug-ins", partial(_plugged, config)),
         *_models(options, config, arguments.call),
     ]
     return await doctor.examine(checks, print, style_of(sys.stdout))
@@ -447,6 +468,16 @@ async def _cluster(options: Options, config: Config) -> list[Finding]:
 
     async with compose.endpoint(options, config) as endpoint:
         return await cluster.examine(endpoint)
+
+
+async def _plugged(config: Config) -> list[Finding]:
+    import anyio.to_thread
+
+    from actors import compose
+    from channels.terminal import plugins
+
+    listed = await anyio.to_thread.run_sync(compose.plugins_of, config, abandon_on_cancel=True)
+    return plugins.findings([plugin.listed() for plugin in listed])
 
 
 async def _sandbox(options: Options, config: Config) -> list[Finding]:
@@ -566,9 +597,42 @@ async def _log_state(arguments: argparse.Namespace) -> int:
     from channels.terminal.text import style_of
 
     async with compose.attach(_options(arguments)) as system:
-        style = style_of(sys.stdout)
-        await log.state(system.log, arguments.thread, print, raw=arguments.json, style=style)
+        style, at, path = style_of(sys.stdout), arguments.at, arguments.path
+        await log.state(system.log, arguments.thread, print, raw=arguments.json, style=style, at=at, path=path)
     return OK
+
+
+async def _log_why(arguments: argparse.Namespace) -> int:
+    from actors import compose
+    from channels.terminal import log
+    from channels.terminal.text import style_of
+
+    async with compose.attach(_options(arguments)) as system:
+        style, place = style_of(sys.stdout), arguments.place
+        await log.why(system.log, arguments.thread, place, print, raw=arguments.json, style=style)
+    return OK
+
+
+async def _log_tree(arguments: argparse.Namespace) -> int:
+    from actors import compose
+    from channels.terminal import log
+    from channels.terminal.text import style_of
+
+    async with compose.attach(_options(arguments)) as system:
+        await log.tree(system.log, arguments.thread, print, raw=arguments.json, style=style_of(sys.stdout))
+    return OK
+
+
+async def _log_diff(arguments: argparse.Namespace) -> int:
+    from actors import compose
+    from channels.terminal import log
+    from channels.terminal.text import style_of
+
+    async with compose.attach(_options(arguments)) as system:
+        sides, style = (arguments.thread, arguments.other), style_of(sys.stdout)
+        raw, whole = arguments.json, arguments.whole
+        different = await log.diff(system.log, *sides, print, raw=raw, whole=whole, style=style)
+    return FAILED if different else OK
 
 
 async def _log_verify(arguments: argparse.Namespace) -> int:
@@ -621,6 +685,42 @@ async def _actors(arguments: argparse.Namespace) -> int:
     return OK
 
 
+async def _asyncapi(arguments: argparse.Namespace) -> int:
+    from importlib.metadata import version
+
+    import anyio.to_thread
+    import msgspec
+
+    from actors import compose
+    from core.config.load import load
+    from core.runtime.asyncapi import document
+
+    config = load(arguments.config)
+    await anyio.to_thread.run_sync(compose.plugins_of, config, abandon_on_cancel=True)  # imports all event types
+    print(msgspec.json.format(msgspec.json.encode(document(version("sika"), config.nats.prefix))).decode())
+    return OK
+
+
+async def _plugins(arguments: argparse.Namespace) -> int:
+    import anyio.to_thread
+    import msgspec
+    from rich.console import Console
+
+    from actors import compose
+    from channels.terminal import plugins
+    from core.config.load import load
+
+    config = load(arguments.config)
+    listed = [p.listed() for p in await anyio.to_thread.run_sync(compose.plugins_of, config, abandon_on_cancel=True)]
+    if arguments.json:
+        print(msgspec.json.encode(listed).decode())
+    elif listed:
+        Console(soft_wrap=not sys.stdout.isatty()).print(plugins.table(listed))
+    else:
+        print("no plug-ins: no installed package has an entry point of a group sika.*", file=sys.stderr)
+    return FAILED if any(plugin.problem for plugin in listed) else OK
+
+
 async def _dlq_list(arguments: argparse.Namespace) -> int:
     from actors import compose
     from channels.terminal import dlq
@@ -644,6 +744,20 @@ async def _dlq_redrive(arguments: argparse.Namespace) -> int:
         print(letter.line())
     print(f"{len(sent)} sent again", file=sys.stderr)
     return FAILED if set(arguments.letters) - {letter.seq for letter in sent} else OK
+
+
+async def _mcp_serve(arguments: argparse.Namespace) -> int:
+    from channels.client.servers import announced
+    from channels.terminal import mcp_serve
+    from channels.terminal.chat import API_KEY
+    from core.errors import Unavailable
+
+    home, url = _options(arguments).home, (arguments.url or "").rstrip("/")
+    locate = (lambda: url) if url else (lambda: announced(home))
+    if locate() is None:
+        raise Unavailable(f"no server is running in {home}; start one with `sika serve`, or name one with --url")
+    await mcp_serve.serve(locate, os.environ.get(API_KEY) or None)
+    return OK
 
 
 async def _projections_rebuild(arguments: argparse.Namespace) -> int:

@@ -5,25 +5,21 @@ from __future__ import annotations
 import gc
 import importlib
 import importlib.util
-import inspect
 import os
-import pkgutil
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from types import ModuleType
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 import anyio
 import msgspec
 import structlog
 
-import actors
-import adapters.tools
-import channels
+from actors import discovery
+from actors.discovery import actor_classes, construct, load_tools, provider_of
 from actors.sandbox import Limits
 from adapters import toolbox
 from core import plugins
@@ -31,21 +27,25 @@ from core.actor import Actor
 from core.bus import embedded
 from core.bus.connection import Endpoint
 from core.config.load import ConfigSource, reveal
-from core.config.settings import Config, ToolEntry
+from core.config.settings import Config
 from core.errors import Invalid, Unavailable, ungrouped
 from core.events import RunRequested
-from core.plugins import plugins as installed
-from core.ports.sandbox import MakeProvider, SandboxProvider, SandboxSetup
+from core.plugins import Plugin
+from core.ports.mcp import McpSessions
+from core.ports.sandbox import SandboxProvider, SandboxSetup
 from core.runtime import system
 from core.runtime.readiness import Readiness
 from core.runtime.servers import Address, announce, announced, withdraw
 from core.runtime.system import System
+from core.seal import Seal
+from core.skills.library import Library, root_of
 from core.tools import Tool
 from core.views.projections import own_file
 
 if TYPE_CHECKING:
     from actors.lead.setup.plan import RunSetup
     from actors.webhooks import Outcome
+    from adapters.acp.agents import LocalAgents
     from adapters.batches import LocalBatchFiles
     from adapters.documents.local import LocalDocuments
     from adapters.egress import Poster
@@ -63,11 +63,9 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger("sika.compose")
 
-_NOT_ACTORS = ("cli", "compose", "__main__")
 CLOSE_SECONDS = 5.0
 GC_THRESHOLDS = (20_000, 20, 20)
 """A run makes some 10 000 objects, hardly any in cycles: looking for cycles at every 700 took a tenth of its CPU."""
-BUILT_IN_SANDBOXES = ("auto", "bubblewrap", "host")
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,9 +104,14 @@ class Parts(TypedDict):
     uploads: LocalUploads
     images: LocalImages
     batches: LocalBatchFiles
+    agents: LocalAgents
+    skills: Library
     guardrails: Callable[[Guardrails], Provider | None]
     traced: Callable[..., Any]
     outcome: Outcome
+    sessions: McpSessions
+    """The sessions with MCP servers."""
+    seal: Seal
     settings: Mapping[str, Any]
     """The settings of `installed.<name of the actor>`."""
 
@@ -144,11 +147,17 @@ async def _server(options: Options, source: ConfigSource) -> AsyncIterator[str]:
         _outside_closed(),
         endpoint(options, config) as place,
         _system(options, config, place) as (running, number),
+        AsyncExitStack() as opened,
     ):
-        provider = await sandbox_provider(options.home, config)
-        parts = await anyio.to_thread.run_sync(_load, running, source, options, provider, abandon_on_cancel=True)
+        provider = await sandbox_provider(options.home, config, source.project)
+        sessions = await opened.enter_async_context(mcp_sessions(options.home, source, provider))
+        skills = library(running.log, source, options.home)
+        load = partial(_load, running, source, options, provider, sessions, skills)
+        loaded = await anyio.to_thread.run_sync(load, abandon_on_cancel=True)
         ready = Readiness(running, source)
-        services = replace(app.Services.of(running, source.current, options.home), missing=ready.missing)
+        listed = [plugin.listed() for plugin in loaded.plugins]
+        services = app.Services.of(running, source.current, options.home)
+        services = replace(services, missing=ready.missing, plugins=listed, skills=skills)
         host = options.host or config.http.host
         port = config.http.port if options.port is None else options.port
         async with app.serve(services, host, port) as bound, anyio.create_task_group() as tasks:
@@ -157,8 +166,8 @@ async def _server(options: Options, source: ConfigSource) -> AsyncIterator[str]:
 
                 tasks.start_soon(Exporter(running.log, running.name, config.tracing, services.version).run)
             alone = options.nats is None and config.nats.url is None
-            await tasks.start(partial(running.serve, parts, alone=alone))
-            log.info("actors", names=[actor.name for actor in parts])
+            await tasks.start(partial(running.serve, loaded.actors, alone=alone))
+            log.info("actors", names=[actor.name for actor in loaded.actors])
             ready.working = True
             url = f"http://{_shown(host)}:{bound}"
             _announce(options.home, Address(url, os.getpid(), place.url), number)
@@ -178,6 +187,9 @@ async def _outside_closed() -> AsyncIterator[None]:
         if factory := sys.modules.get("adapters.models.factory"):  # else no model was ever asked
             with anyio.CancelScope(shield=True), anyio.move_on_after(CLOSE_SECONDS):
                 await factory.close()
+        if other_agents := sys.modules.get("adapters.acp.agents"):
+            with anyio.CancelScope(shield=True), anyio.move_on_after(CLOSE_SECONDS):
+                await other_agents.close()
         if tracing := sys.modules.get("adapters.tracing.callbacks"):
             with anyio.CancelScope(shield=True):  # it has a deadline of its own
                 await tracing.close()
@@ -186,8 +198,7 @@ async def _outside_closed() -> AsyncIterator[None]:
 @asynccontextmanager
 async def attach(options: Options) -> AsyncIterator[System]:
     """The bus and log of the data directory's running server; if none runs, of a nats-server started for the moment."""
-    for problem in plugins.load_events():
-        log.warning("events of a package stay unknown", problem=str(problem))
+    _warn_of(plugins.load_events())
     config = ConfigSource(options.config).current()
     address = running_server(options.home)
     if address is not None and options.nats is None and config.nats.url is None:
@@ -211,19 +222,22 @@ async def replay(running: System, thread_id: str, until: int | None, options: Op
 
     source, home = ConfigSource(options.config), options.home
     parts = source, Silent(), Toolset(source.current()), running.call, running.log, home
-    files = LocalBatchFiles(home)
-    subagents = Subagents(*parts, threads=running.threads, subagents=running.subagents, batches=files)
-    return await execute(running.log, thread_id, until, Lead(*parts).execute, subagents.execute)
+    files, skills = LocalBatchFiles(home), library(running.log, source, home)
+    subagents = Subagents(*parts, threads=running.threads, subagents=running.subagents, batches=files, skills=skills)
+    return await execute(running.log, thread_id, until, Lead(*parts, skills=skills).execute, subagents.execute)
 
 
 async def plan(running: System, request: RunRequested, user: str, options: Options) -> RunSetup:
     """Plans a run without executing it. Raises `Invalid`, and `NotFound` for an unknown agent."""
     from actors.lead.setup.plan import Planner
     from adapters.models.configured import Silent
+    from core.mcp.tools import Catalogue
     from core.user.agents import aggregates
 
     source = ConfigSource(options.config)
-    planner = Planner(source, Silent(), Toolset(source.current()), aggregates(running.log), options.home)
+    tools, rosters = Toolset(source.current()), aggregates(running.log)
+    skills, catalogue = library(running.log, source, options.home), Catalogue(running.log)
+    planner = Planner(source, Silent(), tools, rosters, options.home, skills, catalogue)
     return await planner.plan(request, user)
 
 
@@ -328,13 +342,11 @@ def _loads(config: Config) -> Iterator[Callable[[], object]]:
     from channels.http import app
 
     yield partial(app.check_host, config, config.http.host)
-    yield partial(installed, plugins.EVENTS)
     yield partial(provider_of, config)
-    yield app.check_routes
     yield load_tools
     for number, entry in enumerate(config.tools):
         yield partial(toolbox.of_entry, entry, number)
-    yield partial(actor_classes, config.actors)
+    yield partial(actor_classes, config.actors, Parts.__annotations__, config.installed)
     yield partial(guardrails.load, config.guardrails)
     for number, middleware in enumerate(config.middlewares):
         yield partial(chain.of_entry, middleware, f"middlewares[{number}]")
@@ -343,8 +355,38 @@ def _loads(config: Config) -> Iterator[Callable[[], object]]:
     yield partial(callbacks.check, config.tracing)
 
 
-def _load(running: System, source: ConfigSource, options: Options, provider: SandboxProvider) -> list[Actor[Any]]:
+def library(log: EventLog, source: ConfigSource, home: Path) -> Library:
+    """Returns the skills of an installation."""
+    return Library(log, home, root_of(source.current(), source.project), source.project)
+
+
+def mcp_sessions(
+    home: Path, source: ConfigSource, provider: SandboxProvider
+) -> AbstractAsyncContextManager[McpSessions]:
+    """Returns what keeps the sessions with MCP servers; the processes that keep them are started when they are used."""
+    from adapters.mcp.confine import confine
+    from adapters.mcp.sessions import opened
+
+    return opened(home, lambda: source.current().mcp, partial(confine, provider, home))
+
+
+class Loaded(NamedTuple):
+    """The actors of a process, and the plug-ins that were there, used or not."""
+
+    actors: Sequence[Actor[Any]]
+    plugins: Sequence[Plugin]
+
+
+def _load(
+    running: System,
+    source: ConfigSource,
+    options: Options,
+    provider: SandboxProvider,
+    sessions: McpSessions,
+    skills: Library,
+) -> Loaded:
     from adapters import guardrails
+    from adapters.acp.agents import LocalAgents
     from adapters.batches import LocalBatchFiles
     from adapters.documents.local import LocalDocuments
     from adapters.egress import Poster
@@ -374,25 +416,54 @@ def _load(running: System, source: ConfigSource, options: Options, provider: San
         "uploads": LocalUploads(options.home),
         "images": LocalImages(options.home),
         "batches": LocalBatchFiles(options.home),
+        "agents": LocalAgents(options.home, provider),
+        "skills": skills,
         "guardrails": guardrails.load,
         "traced": lambda **about: callbacks.invocation(source.current(), **about),
         "outcome": run_object.outcome,
+        "sessions": sessions,
+        "seal": Seal(options.home),
         "settings": {},
     }
     callbacks.callbacks(source.current())  # what is on and not complete is an error now, not at the first run
-    classes = actor_classes(source.current().actors)
+    config = source.current()
+    classes = actor_classes(config.actors, Parts.__annotations__, config.installed)
+    listed = discovery.report(config, Parts.__annotations__)
     names = options.actors or tuple(classes)
     if unknown := [name for name in names if name not in classes]:
-        raise Invalid(f"--actors: {', '.join(unknown)} unknown; there are: {', '.join(sorted(classes))}")
-    installed_settings = source.current().installed
-    built = [
-        construct(classes[name], {**parts, "settings": reveal(installed_settings.get(name, {}))}) for name in names
-    ]
+        reasons = "".join(f"\n  {plugin.place}: {plugin.problem}" for plugin in listed if plugin.problem)
+        raise Invalid(
+            f"--actors: {', '.join(unknown)} unknown; there are: {', '.join(sorted(classes))}"
+            + (f"; left out:{reasons}" if reasons else "")
+        )
+    of_actors = (place for place, plugin in enumerate(listed) if plugin.group in discovery.OF_ACTORS)
+    optional = {listed[place].value: place for place in of_actors if not listed[place].problem}
+    built = []
+    for name in names:
+        try:
+            built.append(construct(classes[name], {**parts, "settings": reveal(config.installed.get(name, {}))}))
+        except Exception as error:
+            if options.actors or classes[name] not in optional:
+                raise
+            place = optional[classes[name]]
+            listed[place] = listed[place].without(discovery.not_built(name, error))
+    _warn_of(listed)
     if options.own_process:
         gc.collect()
         gc.freeze()  # some 100 000 objects of imported modules, which the collector need not look at again
         gc.set_threshold(*GC_THRESHOLDS)
-    return built
+    return Loaded(built, listed)
+
+
+def plugins_of(config: Config) -> list[Plugin]:
+    """Returns the plug-ins as a server of this configuration uses them. Imports them, which takes time."""
+    return discovery.report(config, Parts.__annotations__)
+
+
+def _warn_of(listed: Sequence[Plugin]) -> None:
+    for plugin in listed:
+        if plugin.problem:
+            log.warning("a plug-in is left out", plugin=plugin.place, package=plugin.package, problem=plugin.problem)
 
 
 class Toolset:
@@ -423,93 +494,12 @@ class Toolset:
         return tools
 
 
-def load_tools(entries: Sequence[ToolEntry] = (), exclusive: bool | None = None) -> list[Tool]:
-    """Returns the tools in `adapters/tools/`, as `tools:` in the configuration selects and changes them.
-
-    Raises an error for a file that cannot be imported.
-    """
-    values = [value for module in _modules(adapters.tools) for value in vars(module).values()]
-    tools = {id(value): value for value in values if isinstance(value, Tool)}
-    return toolbox.declared([*tools.values(), *_installed_tools()], entries, exclusive)
-
-
-def _installed_tools() -> Iterator[Tool]:
-    """The tools of installed packages. Those of no group have the group `installed`: only tools of the server are there
-    whatever a list or an agent says.
-    """
-    for plugin in installed(plugins.TOOLS):
-        if not isinstance(plugin.value, Tool):
-            raise Invalid(f"{plugin.place}: not a core.tools.Tool; declare it with @tool()")
-        yield replace(plugin.value, group=plugin.value.group or "installed")
-
-
-def actor_classes(configured: Sequence[str]) -> dict[str, type[Actor[Any]]]:
-    """Returns the actors by name. Raises `Invalid` if two have the same name, which is the address of wake-ups."""
-    classes: dict[str, type[Actor[Any]]] = {}
-    for cls in find_actors(configured):
-        if classes.setdefault(cls.name, cls) is not cls:
-            both = " and ".join(f"{each.__module__}:{each.__qualname__}" for each in (classes[cls.name], cls))
-            raise Invalid(f"actors: {both} are both called {cls.name!r}; set `name` in one of them")
-        if missing := [name for name in _dependencies(cls) if name not in Parts.__annotations__]:
-            there = ", ".join(Parts.__annotations__)
-            raise Invalid(f"actor {cls.name}: cannot be given {', '.join(missing)}; there is: {there}")
-    return classes
-
-
-def find_actors(configured: Sequence[str]) -> Iterator[type[Actor[Any]]]:
-    """Actor classes: those in `actors/`, the channels (`channels/<platform>/channel.py`), those installed packages
-    offer (`sika.actors`), those the configuration names.
-    """
-    for module in _modules(actors):
-        if module.__name__.rpartition(".")[2] in _NOT_ACTORS:
-            continue
-        if hasattr(module, "__path__"):
-            module = importlib.import_module(f"{module.__name__}.actor")
-        yield from _declared_in(module)
-    for module_file in sorted(Path(channels.__file__).parent.glob("*/channel.py")):
-        yield from _declared_in(importlib.import_module(f"channels.{module_file.parent.name}.channel"))
-    for plugin in installed(plugins.ACTORS):
-        yield _actor(plugin.value, plugin.place)
-    for number, path in enumerate(configured):
-        place = f"actors[{number}]: {path}"
-        yield _actor(plugins.load(path, place), place)
-
-
-def _declared_in(module: ModuleType) -> Iterator[type[Actor[Any]]]:
-    for value in vars(module).values():
-        if inspect.isclass(value) and issubclass(value, Actor) and value.__module__ == module.__name__:
-            yield value
-
-
-def construct(cls: type[Actor[Any]], parts: Mapping[str, Any]) -> Actor[Any]:
-    """Builds an actor with the parts that its `__init__` names."""
-    return cls(**{name: parts[name] for name in _dependencies(cls)})
-
-
-def _dependencies(cls: type[Actor[Any]]) -> list[str]:
-    return [] if cls.__init__ is object.__init__ else list(inspect.signature(cls).parameters)
-
-
-def provider_of(config: Config) -> MakeProvider | None:
-    """Returns what makes the provider that an installed package brings; None for those of the server. Raises `Invalid`
-    for a name that nobody has.
-    """
-    name = config.sandbox.provider
-    if name in BUILT_IN_SANDBOXES:
-        return None
-    if name not in plugins.names(plugins.SANDBOXES):
-        there = ", ".join((*BUILT_IN_SANDBOXES, *plugins.names(plugins.SANDBOXES)))
-        raise Invalid(f"sandbox.provider: {name}: there is no such provider; there are: {there}")
-    make: MakeProvider = next(plugin.value for plugin in installed(plugins.SANDBOXES) if plugin.name == name)
-    return make
-
-
-async def sandbox_provider(home: Path, config: Config) -> SandboxProvider:
+async def sandbox_provider(home: Path, config: Config, project: Path = Path()) -> SandboxProvider:
     """Returns the configured sandbox provider; `auto` is bubblewrap if it works, else file tools without commands."""
     from adapters.sandboxes.bubblewrap import Bubblewrap
     from adapters.sandboxes.host import Host
 
-    name, setup = config.sandbox.provider, _sandbox_setup(home, config)
+    name, setup = config.sandbox.provider, _sandbox_setup(home, config, project)
     if name == "host":
         return Host(setup)
     provider = (provider_of(config) or Bubblewrap)(setup)
@@ -522,17 +512,16 @@ async def sandbox_provider(home: Path, config: Config) -> SandboxProvider:
     return Host(setup)
 
 
-def _sandbox_setup(home: Path, config: Config) -> SandboxSetup:
+def _sandbox_setup(home: Path, config: Config, project: Path) -> SandboxSetup:
     from core.paths import Mount
 
     section = config.sandbox
     for mount in section.mounts:
         if not os.path.isdir(mount.host_path):
             log.warning("a mount is left out: no such directory, or it cannot be looked at", host_path=mount.host_path)
-    skills = Path(config.skills.path) if config.skills.path else Path(__file__).parent.parent / "skills"
     return SandboxSetup(
         home=home,
-        skills=skills if os.path.isdir(skills) else None,
+        skills=root_of(config, project),
         mounts=[Mount(Path(m.host_path), m.container_path, writable=not m.read_only) for m in section.mounts],
         environment={name: secret.reveal() for name, secret in section.environment.items()},
         network=section.network,
@@ -548,18 +537,6 @@ def _sandbox_setup(home: Path, config: Config) -> SandboxSetup:
         allow_host_bash=section.allow_host_bash,
         settings=reveal(config.installed.get(section.provider, {})),
     )
-
-
-def _actor(cls: object, place: str) -> type[Actor[Any]]:
-    if not (inspect.isclass(cls) and issubclass(cls, Actor)):
-        raise Invalid(f"{place}: not an Actor class")
-    return cls
-
-
-def _modules(package: ModuleType) -> Iterator[ModuleType]:
-    for info in pkgutil.iter_modules(package.__path__):
-        if info.name not in _NOT_ACTORS:
-            yield importlib.import_module(f"{package.__name__}.{info.name}")
 
 
 def _announce(home: Path, address: Address, number: int) -> None:

@@ -67,14 +67,14 @@ def declared(built_in: Sequence[Tool], entries: Sequence[ToolEntry], exclusive: 
         if exclusive_list and tool.group is not None:
             continue
         declared_tool = tools.setdefault(tool.name, tool)
-        if declared_tool is not tool and _home(declared_tool) != _home(tool):
+        if declared_tool is not tool and home(declared_tool) != home(tool):
             advice = "" if tool.group is None else ", or say `tools_exclusive: true` and list all that there are to be"
-            text = f"the name {tool.name} is taken by {_home(tool)}; call yours otherwise{advice}"
-            raise Invalid(f"{places.get(tool.name, _home(declared_tool))}: {text}")
+            text = f"the name {tool.name} is taken by {home(tool)}; call yours otherwise{advice}"
+            raise Invalid(f"{places.get(tool.name, home(declared_tool))}: {text}")
     return sorted(tools.values(), key=lambda tool: tool.name)
 
 
-def _home(tool: Tool) -> str:
+def home(tool: Tool) -> str:
     """Returns the module of a tool's function."""
     return str(inspect.unwrap(tool.function).__module__)
 

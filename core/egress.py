@@ -14,7 +14,7 @@ from core.errors import Invalid
 _LOCAL = ("localhost", ".localhost", ".local", ".internal")
 
 
-def check_url(url: str, where: str, *, private: bool) -> None:
+def check_url(url: str, where: str, *, private: bool, lifted_by: str = "webhooks.allow_private") -> None:
     """Raises `Invalid` unless the URL may be posted to: https, a public host, no credentials. `private` allows plain
     http and private addresses, too.
     """
@@ -32,9 +32,9 @@ def check_url(url: str, where: str, *, private: bool) -> None:
     if private:
         return
     if parts.scheme != "https":
-        raise Invalid(f"{where}: expected an https URL (webhooks.allow_private lifts this)")
+        raise Invalid(f"{where}: expected an https URL ({lifted_by} lifts this)")
     if not may_be_public(host):
-        raise Invalid(f"{where}: {host} is not a public address (webhooks.allow_private lifts this)")
+        raise Invalid(f"{where}: {host} is not a public address ({lifted_by} lifts this)")
 
 
 def is_public(address: str) -> bool:

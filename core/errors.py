@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 
 class SikaError(Exception):
@@ -52,9 +53,14 @@ class OwnershipLost(SikaError):
 
 
 class Divergence(SikaError):
-    """A re-execution made another request than the log recorded."""
+    """A re-execution made another request than the log recorded. `recorded` and `now` are both sides, if known."""
 
     code = "divergence"
+
+    def __init__(self, text: str, recorded: Any = None, now: Any = None) -> None:
+        super().__init__(text)
+        self.recorded = recorded
+        self.now = now
 
 
 class Unavailable(SikaError):

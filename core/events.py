@@ -223,6 +223,8 @@ class RunStarted(Event, frozen=True):
     """Short hash of the configuration in force."""
     agent: str | None = None
     """The custom agent of the run."""
+    skills: Json = {}
+    """Content hashes of the skills that the run has, by name; of many, one for all as `*`."""
     prepared: Json = {}
     """The server's additions to the input: other fields of the state, and of its messages, by `id`, the fields that
     differ (the uploads block, the reminder).
@@ -717,6 +719,8 @@ _head_decoder = msgspec.json.Decoder(Envelope)
 _encoder = msgspec.json.Encoder()
 _decoders: dict[type[Event], msgspec.json.Decoder[Event]] = {}
 _catalogue: dict[str, type[Event]] = {}
+_left_out: set[type[Event]] = set()
+"""Classes of installed packages whose names were taken."""
 
 
 def _peek(raw: bytes) -> Envelope:
@@ -734,11 +738,28 @@ def _subclasses(base: type[Event]) -> Iterator[type[Event]]:
 
 def catalogue() -> Mapping[str, type[Event]]:
     """Returns this process's event types by name. Raises `Invalid` if two classes claim the same name."""
-    for cls in _subclasses(Event):
-        name = str(cls.__struct_config__.tag)
-        if _catalogue.setdefault(name, cls) is not cls and _catalogue[name].__module__ != cls.__module__:
-            raise Invalid(f"event {name}: declared in {_catalogue[name].__module__} and in {cls.__module__}")
+    for cls, first in _clashes():
+        raise Invalid(f"event {_name(cls)}: declared in {first.__module__} and in {cls.__module__}")
     return _catalogue
+
+
+def leave_out_clashes() -> list[str]:
+    """Leaves classes out of the catalogue that claim the name of an earlier class; returns what was left out."""
+    clashes = list(_clashes())
+    _left_out.update(cls for cls, _ in clashes)
+    return [f"event {_name(cls)}: the name is taken by {first.__module__}" for cls, first in clashes]
+
+
+def _clashes() -> Iterator[tuple[type[Event], type[Event]]]:
+    """Takes all classes into the catalogue; yields those whose name another module has taken, with the holder."""
+    for cls in _subclasses(Event):
+        first = _catalogue.setdefault(_name(cls), cls) if cls not in _left_out else cls
+        if first is not cls and first.__module__ != cls.__module__:
+            yield cls, first
+
+
+def _name(cls: type[Event]) -> str:
+    return str(cls.__struct_config__.tag)
 
 
 def encode(event: Event, envelope: Envelope) -> bytes:

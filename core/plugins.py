@@ -3,7 +3,9 @@
     [project.entry-points."sika.actors"]
     praise = "my_package:Praise"
 
-Nothing else is to be registered: a package that is installed takes part, and one that cannot be imported is an error.
+Nothing else is to be registered: a package that is installed takes part. A plug-in that cannot be used costs nothing
+but itself: it is left out, and its `problem` is shown (`sika plugins`). Two kinds are an error instead: one that the
+configuration names, and a policy, without which the agent would do what it is to be kept from.
 """
 
 from __future__ import annotations
@@ -13,45 +15,146 @@ import importlib
 import importlib.metadata
 import importlib.util
 import inspect
+import queue
+import threading
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple, TypeVar
+from pathlib import Path
+from typing import Any, TypeVar
 
+import msgspec
+
+from core import events
 from core.errors import Invalid
 
 T = TypeVar("T")
 
 ACTORS = "sika.actors"
-"""`Actor` classes, channels among them (`core.actor`, `core.channel`)."""
+"""`Actor` classes (`core.actor`)."""
+CHANNELS = "sika.channels"
+"""`Channel` classes (`core.channel`)."""
 EVENTS = "sika.events"
 """Modules, or classes in them, that declare event types (`core.events`)."""
+MODELS = "sika.models"
+"""LangChain chat model classes; `models[].use` in the configuration chooses one by the entry's name."""
 POLICIES = "sika.policies"
 """`Policy` classes (`core.policy`)."""
 PROTOCOLS = "sika.protocols"
 """Modules with `ROUTES` (`channels.http.routes`)."""
 SANDBOXES = "sika.sandboxes"
 """Functions that make a provider of a `SandboxSetup` (`core.ports.sandbox`); the entry's name chooses it."""
+SKILLS = "sika.skills"
+"""Packages whose folder holds skills: a folder with a `SKILL.md` for each."""
 TOOLS = "sika.tools"
 """Tools (`core.tools`)."""
-GROUPS = (ACTORS, EVENTS, POLICIES, PROTOCOLS, SANDBOXES, TOOLS)
+GROUPS = (ACTORS, CHANNELS, EVENTS, MODELS, POLICIES, PROTOCOLS, SANDBOXES, SKILLS, TOOLS)
+CHOSEN = frozenset({MODELS, SANDBOXES})
+"""Groups whose plug-ins the configuration chooses by the name of their entry."""
+IMPORT_SECONDS = 60.0
+"""Timeout of the import of one plug-in."""
+SKILL_FILE = "SKILL.md"
 
 
-class Plugin(NamedTuple):
-    """An object of an installed package. `place` begins messages about it."""
+class Listed(msgspec.Struct, frozen=True):
+    """A plug-in, for people. `problem` says why it is not used; it is empty for those that are."""
 
+    group: str
     name: str
-    place: str
-    value: Any
+    path: str
+    """`module:attribute`, or a module."""
+    package: str
+    version: str
+    gives: str
+    problem: str
+
+
+class Plugin(msgspec.Struct, frozen=True):
+    """An entry point of an installed package. One with a `problem` is not used, and may have no `value`."""
+
+    group: str
+    name: str
+    path: str
+    package: str
+    version: str
+    value: Any = None
+    gives: str = ""
+    problem: str = ""
+
+    @property
+    def place(self) -> str:
+        """The beginning of messages about it."""
+        return f"entry point {self.name} of {self.group}: {self.path}"
+
+    def without(self, problem: str) -> Plugin:
+        """Returns the plug-in as one that is not used."""
+        return msgspec.structs.replace(self, problem=problem)
+
+    def listed(self) -> Listed:
+        return Listed(self.group, self.name, self.path, self.package, self.version, self.gives, self.problem)
 
 
 @functools.cache
 def plugins(group: str) -> tuple[Plugin, ...]:
-    """Returns the objects of a group, by name; each is imported once. Raises `Invalid`, naming the entry point."""
-    return tuple(Plugin(entry.name, _place(entry), _load(entry)) for entry in _entries(group))
+    """Returns the plug-ins of a group, by name, those with a problem among them. Each is imported once."""
+    holders: dict[str, Plugin] = {}
+    loaded = []
+    for entry in _entries(group):
+        plugin = _loaded(entry)
+        first = holders.setdefault(plugin.name, plugin)
+        if group in CHOSEN and first is not plugin:
+            plugin = plugin.without(f"the name {plugin.name} is taken by the package {first.package}")
+        loaded.append(plugin)
+    return tuple(loaded)
+
+
+def examined(group: str, describe: Callable[[Plugin], str]) -> list[Plugin]:
+    """Returns the plug-ins of a group. `describe` returns what one gives, or raises `Invalid`, which is its problem."""
+    return [_examined(plugin, describe) for plugin in plugins(group)]
+
+
+def _examined(plugin: Plugin, describe: Callable[[Plugin], str]) -> Plugin:
+    if plugin.problem:
+        return plugin
+    try:
+        return msgspec.structs.replace(plugin, gives=describe(plugin))
+    except Invalid as error:
+        return plugin.without(str(error))
+    except Exception as error:  # of code of strangers
+        return plugin.without(f"{type(error).__name__}: {error}")
+
+
+def usable(group: str) -> Iterator[Plugin]:
+    """Yields the plug-ins of a group. Raises `Invalid` at the first with a problem, naming its entry point."""
+    for plugin in plugins(group):
+        if plugin.problem:
+            raise Invalid(f"{plugin.place}: {plugin.problem}")
+        yield plugin
+
+
+def chosen(group: str, name: str) -> Any:
+    """Returns the object of the plug-in that the configuration names; None if there is none. Raises `Invalid`."""
+    for plugin in plugins(group):
+        if plugin.name == name:
+            if plugin.problem:
+                raise Invalid(f"{plugin.place}: {plugin.problem}")
+            return plugin.value
+    return None
 
 
 def names(group: str) -> list[str]:
     """Returns the names of a group; nothing is imported."""
-    return [entry.name for entry in _entries(group)]
+    return sorted({entry.name for entry in _entries(group)})
+
+
+def load_events() -> list[Plugin]:
+    """Imports the event types of installed packages, so that logs that hold them can be read. Returns the plug-ins:
+    the events of one with a problem stay opaque.
+    """
+    return examined(EVENTS, _describe_events)
+
+
+def skill_roots() -> list[Plugin]:
+    """Returns the plug-ins with skills. The `value` of one without a problem is the folder (`Path`) that holds them."""
+    return [_skill_root(plugin) for plugin in examined(SKILLS, lambda plugin: ", ".join(_skills(plugin)))]
 
 
 def with_settings(make: Callable[..., T], settings: Mapping[str, Any]) -> T:
@@ -64,41 +167,82 @@ def load(path: str, place: str) -> Any:
     module, _, name = path.partition(":")
     if not module or not name:
         raise Invalid(f'{place}: not of the form "module:attribute"')
-    return _imported(lambda: getattr(importlib.import_module(module), name), place)
+    try:
+        return _imported(lambda: getattr(importlib.import_module(module), name))
+    except Invalid as error:
+        raise Invalid(f"{place}: {error}") from error
 
 
-def load_events() -> Iterator[Invalid]:
-    """Imports the event types of installed packages, so that logs that hold them can be read. Yields what cannot be
-    imported: its events stay opaque.
-    """
-    for entry in _entries(EVENTS):
-        try:
-            _load(entry)
-        except Invalid as error:
-            yield error
+# ── what they give ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _describe_events(plugin: Plugin) -> str:
+    module = getattr(plugin.value, "__module__", None) or getattr(plugin.value, "__name__", "")
+    return ", ".join(sorted(name for name, cls in events.catalogue().items() if cls.__module__ == module))
+
+
+def _skills(plugin: Plugin) -> list[str]:
+    places = [Path(place) for place in getattr(plugin.value, "__path__", ())]
+    if not places:
+        raise Invalid("not a package: a module with a folder of its own is expected")
+    skills = sorted(file.parent.name for file in places[0].glob(f"*/{SKILL_FILE}"))
+    if not skills:
+        raise Invalid(f"there is no */{SKILL_FILE} in its folder; are the files part of the wheel?")
+    return skills
+
+
+def _skill_root(plugin: Plugin) -> Plugin:
+    return plugin if plugin.problem else msgspec.structs.replace(plugin, value=Path(next(iter(plugin.value.__path__))))
+
+
+# ── import ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _entries(group: str) -> list[importlib.metadata.EntryPoint]:
     return sorted(set(importlib.metadata.entry_points(group=group)), key=lambda entry: (entry.name, entry.value))
 
 
-def _place(entry: importlib.metadata.EntryPoint) -> str:
-    return f"entry point {entry.name} of {entry.group}: {entry.value}"
+def _loaded(entry: importlib.metadata.EntryPoint) -> Plugin:
+    package, version = (entry.dist.name, entry.dist.version) if entry.dist else ("?", "?")
+    plugin = Plugin(entry.group, entry.name, entry.value, package, version)
+    try:
+        value = _imported(lambda: _within(IMPORT_SECONDS, entry.load))
+    except Invalid as error:
+        return plugin.without(str(error))
+    finally:
+        clashes = events.leave_out_clashes()
+    return plugin.without("; ".join(clashes)) if clashes else msgspec.structs.replace(plugin, value=value)
 
 
-def _load(entry: importlib.metadata.EntryPoint) -> Any:
-    return _imported(entry.load, _place(entry))
+def _within(seconds: float, load: Callable[[], Any]) -> Any:
+    """Returns what `load` returns. Raises what it raises, and `Invalid` if it does not end: it is left behind."""
+    outcome: queue.SimpleQueue[tuple[Any, BaseException | None]] = queue.SimpleQueue()
+
+    def run() -> None:
+        try:
+            outcome.put((load(), None))
+        except BaseException as error:  # SystemExit, too
+            outcome.put((None, error))
+
+    threading.Thread(target=run, name="plug-in", daemon=True).start()
+    try:
+        value, error = outcome.get(timeout=seconds)
+    except queue.Empty:
+        raise Invalid(f"its import does not end within {seconds:g} s") from None
+    if error is not None:
+        raise error
+    return value
 
 
-def _imported(load: Callable[[], Any], place: str) -> Any:
+def _imported(load: Callable[[], Any]) -> Any:
     try:
         return load()
     except ModuleNotFoundError as error:
-        raise Invalid(f"{place}: {missing(error.name or str(error))}") from error
+        raise Invalid(missing(error.name or str(error))) from error
     except (ImportError, AttributeError, ValueError, Invalid) as error:
-        raise Invalid(f"{place}: {error}") from error
-    except Exception as error:
-        raise Invalid(f"{place}: cannot be imported: {type(error).__name__}: {error}") from error
+        raise Invalid(str(error)) from error
+    except (Exception, SystemExit) as error:
+        raise Invalid(f"cannot be imported: {type(error).__name__}: {error}") from error
 
 
 def missing(module: str) -> str:

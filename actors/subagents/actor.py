@@ -37,7 +37,9 @@ from core.log.store import EventLog
 from core.paths import OUTPUTS
 from core.ports.batches import BatchFiles
 from core.ports.images import Images
+from core.skills.library import Library
 from core.thread.intake import Intake
+from core.thread.replay import ReplayJournal
 from core.thread.run import Journal, OwnedRun, Prepared
 from core.thread.state import ThreadState
 from core.thread.subagents import identity, started_at
@@ -107,8 +109,9 @@ class Subagents(Lead):
         traced: Traced = untraced,
         images: Images | None = None,
         guardrails: LoadGuardrails = unguarded,
+        skills: Library | None = None,
     ) -> None:
-        super().__init__(config, models, tools, call, log, home, traced, None, images, guardrails)
+        super().__init__(config, models, tools, call, log, home, traced, None, images, guardrails, skills)
         self._threads = threads
         self._intake = subagents
         self._files = batches
@@ -126,7 +129,7 @@ class Subagents(Lead):
         with run.idle():
             await (await self._batch(run)).work()
 
-    async def execute(self, journal: Journal, call: loop.Call) -> None:
+    async def execute(self, journal: ReplayJournal, call: loop.Call) -> None:
         if journal.state.runs[journal.id].batch is None:
             await super().execute(journal, call)
 

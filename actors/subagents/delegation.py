@@ -135,6 +135,7 @@ class Call:
         context = {
             "model_name": model,
             "agent_name": role.agent or run.request.context.get("agent_name"),
+            "available_skills": run.request.context.get("available_skills"),
             "thinking_enabled": False,
             "is_plan_mode": False,
             "subagent_enabled": nested,

@@ -17,7 +17,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Set
 from contextlib import suppress
-from typing import Any
+from typing import Any, cast
 
 import structlog
 from langchain_core.language_models import BaseChatModel
@@ -26,6 +26,7 @@ from pydantic import ValidationError
 from adapters.models import probe, slots
 from core.config.load import Secret, reveal
 from core.errors import Invalid
+from core.plugins import MODELS, chosen, names
 
 log = structlog.get_logger("sika.models")
 
@@ -163,9 +164,13 @@ def _thinking_off(entry: dict[str, Any]) -> dict[str, Any]:
 
 def _load(use: str, name: str) -> type[BaseChatModel]:
     place = f"models[{name}].use"
+    if installed := chosen(MODELS, use):
+        describe(installed)
+        return cast("type[BaseChatModel]", installed)
     module_name, _, class_name = use.partition(":")
     if not module_name or not class_name:
-        raise Invalid(f'{place}: {use!r} is not of the form "module:Class"')
+        there = f", nor an installed model: {', '.join(names(MODELS))}" if names(MODELS) else ""
+        raise Invalid(f'{place}: {use!r} is not of the form "module:Class"{there}')
     try:
         model_class = getattr(importlib.import_module(module_name), class_name, None)
     except ModuleNotFoundError as error:
@@ -175,6 +180,13 @@ def _load(use: str, name: str) -> type[BaseChatModel]:
     if not (isinstance(model_class, type) and issubclass(model_class, BaseChatModel)):
         raise Invalid(f"{place}: {module_name} has no chat model class {class_name!r}")
     return model_class
+
+
+def describe(model_class: object) -> str:
+    """Returns what a class of an installed package gives. Raises `Invalid` if it is no chat model."""
+    if not (isinstance(model_class, type) and issubclass(model_class, BaseChatModel)):
+        raise Invalid("not a langchain_core.language_models.BaseChatModel class")
+    return f"models[].use: {model_class.__module__}:{model_class.__qualname__}"
 
 
 def _missing(module: str, absent: str) -> str:

@@ -6,13 +6,13 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import structlog
 from anyio import to_thread
 
-from adapters.sandboxes import seccomp
+from adapters.sandboxes import seccomp, toolkit
 from adapters.sandboxes.confinement import (
     binary,
     filtered,
@@ -26,8 +26,9 @@ from adapters.sandboxes.files import Files
 from adapters.sandboxes.provider import Threads, environment, limits
 from adapters.sandboxes.record import Job
 from adapters.sandboxes.supervisor import FIRST_FD
+from core.errors import Invalid
 from core.paths import WORKSPACE, Mount, Tree
-from core.ports.sandbox import ExecResult, SandboxSetup
+from core.ports.sandbox import Enclosed, ExecResult, SandboxSetup
 
 log = structlog.get_logger("sika.sandbox")
 
@@ -43,11 +44,11 @@ _PASSWD = "root:x:0:0:root:/:/sbin/nologin\nagent:x:1000:1000:agent:/mnt/user-da
 _GROUP = "root:x:0:\nagent:x:1000:\n"
 _TMP_BYTES = 512 << 20
 """Limit of a command's /tmp, which is memory and vanishes with the command."""
-_PYTHON = "/python"
-"""Link to the server's Python, so that the PATH does not show its place on the host."""
 _PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
 _LIMITED = 'ulimit -u "$1" 2>/dev/null || ulimit -p "$1" 2>/dev/null; exec "$0" -c "$2"'
 """Sets the limit of processes: -u in bash, -p in dash. Inside, it counts the processes of this sandbox only."""
+_LONG = 'ulimit -d "$1" 2>/dev/null; ulimit -u "$2" 2>/dev/null || ulimit -p "$2" 2>/dev/null; shift 2; exec "$@"'
+"""Sets the limits of a program that runs for long."""
 _REMEDY = (
     "Bubblewrap needs user namespaces. Allow them (sysctl kernel.unprivileged_userns_clone=1, "
     "user.max_user_namespaces=10000; on Ubuntu 24.04 also kernel.apparmor_restrict_unprivileged_userns=0 or the "
@@ -62,8 +63,16 @@ class BubblewrapSandbox(Files):
         super().__init__(root, tree, provider.max_file_mb, provider.quota)
         self._provider = provider
 
-    async def exec(self, call_id: str, command: str, *, timeout: float, on_output: Callable[[str], None]) -> ExecResult:
-        job = self._provider.job(command, timeout, self.tree.mounts.values(), self.root)
+    async def exec(
+        self,
+        call_id: str,
+        command: str,
+        *,
+        timeout: float,
+        on_output: Callable[[str], None],
+        environment: Mapping[str, str] = {},
+    ) -> ExecResult:
+        job = self._provider.job(command, timeout, self.tree.mounts.values(), self.root, environment)
         return await self.calls.exec(call_id, command, job, on_output)
 
     async def kill(self, call_id: str) -> None:
@@ -74,12 +83,13 @@ class Bubblewrap:
     """The default on Linux. Works without root, and should run without it. As root, the agent's files belong to root,
     and the kernel exempts it from RLIMIT_NPROC, so the supervisor decides on each new process.
 
-    Guarantees: a command sees of the host's files /usr, the mounts and those of `_ETC`. It sees no other process, no
-    environment, no key of the server's session. Without `network` it has no network, AF_VSOCK included. It cannot
-    create further namespaces. Memory is limited per process at once, and in sum within `supervisor.NEWS` seconds; /tmp
-    and /dev/shm come on top, up to their sizes. The disk is limited by `quota`. Non-guarantees: the kernel is shared.
-    With `network` it reaches the same hosts as this machine, localhost included. `confinement.weaknesses` names gaps of
-    this machine: an unknown architecture (`seccomp.ARCHITECTURES`) or an old bwrap.
+    Guarantees: a command sees of the host's files /usr, the mounts, those of `_ETC` and the packages of `toolkit`. It
+    sees no other process, no environment, no key of the server's session. Without `network` it has no network, AF_VSOCK
+    included. It cannot create further namespaces. Memory is limited per process at once, and in sum within
+    `supervisor.NEWS` seconds; /tmp and /dev/shm come on top, up to their sizes. The disk is limited by `quota`.
+    Non-guarantees: the kernel is shared. With `network` it reaches the same hosts as this machine, localhost included.
+    `confinement.weaknesses` names gaps of this machine: an unknown architecture (`seccomp.ARCHITECTURES`) or an old
+    bwrap.
     """
 
     name = "bubblewrap"
@@ -105,7 +115,7 @@ class Bubblewrap:
     async def acquire(self, user: str, thread: str) -> BubblewrapSandbox:
         return await self._threads.acquire(user, thread)
 
-    def job(self, command: str, timeout: float, mounts: Iterable[Mount], root: Path) -> Job:
+    def job(self, command: str, timeout: float, mounts: Iterable[Mount], root: Path, extra: Mapping[str, str]) -> Job:
         shell = "bash" if shutil.which("bash", path=_PATH) else "sh"
         inner = [shell, "-c", command]
         watched = os.geteuid() == 0 and seccomp.available()
@@ -113,7 +123,7 @@ class Bubblewrap:
             inner = ["sh", "-c", _LIMITED, shell, str(self._max_processes), command]
         # By a descriptor: bwrap's own arguments are readable inside, where it is process 1.
         filter_words, filters = filtered(FIRST_FD + 1)
-        words = "\0".join([*self._bwrap(mounts), *filter_words, "--chdir", WORKSPACE])
+        words = "\0".join([*self._bwrap(mounts, extra), *filter_words, "--chdir", WORKSPACE])
         return Job(
             program=binary() or "bwrap",
             argv=["bwrap", "--args", str(FIRST_FD), "--", *inner],
@@ -130,18 +140,52 @@ class Bubblewrap:
             forks=(seccomp.number("seccomp") or 0, seccomp.notifying()) if watched else None,
         )
 
+    def enclosed(self, argv: Sequence[str], env: Mapping[str, str], mounts: Iterable[Mount]) -> Enclosed:
+        """Returns a long-running command in a sandbox of its own, with these variables and mounts."""
+        filter_words, filters = filtered(FIRST_FD + 1)
+        words = self._bwrap(mounts, {}, env)
+        text = "\0".join([*words, *filter_words, "--chdir", WORKSPACE])
+        limited = ["sh", "-c", _LONG, "sh", str(self._memory_mb << 10), str(self._max_processes), *argv]
+        return Enclosed([binary() or "bwrap", "--args", str(FIRST_FD), "--", *limited], [os.fsencode(text), *filters])
+
+    def confined(
+        self, command: Sequence[str], directory: Mount, variables: Mapping[str, str], *, network: bool
+    ) -> tuple[list[str], list[int]]:
+        """Returns the words that run a program for long, confined to the system and one directory, and descriptors that
+        it inherits, which the caller closes. Raises `Invalid` if the program is not inside.
+        """
+        if shutil.which(command[0], path=_path_of_host()) is None:
+            place = shutil.which(command[0])
+            where = f"{place} is not in the sandbox" if place else f"{command[0]} was not found"
+            raise Invalid(f"{where}, which has the programs of {_PATH}")
+        filters = [in_memory(content) for content in filtered(0)[1]]
+        arguments = [
+            *namespaces(network=network or self._network),
+            *(word for name, value in environment(directory.virtual, toolkit.path(_PATH), variables).items() for word in
+              ("--setenv", name, value)),
+            *_system(), *toolkit.binds(self._home / "sandbox" / "pyvenv.cfg"),
+            *self._etc(network=network or self._network),
+            *kernel_files(temporary_bytes=min(_TMP_BYTES, self._memory_mb << 20)),
+            "--bind", str(directory.host), directory.virtual, *sealed(),
+            *(word for fd in filters for word in ("--seccomp", str(fd))), "--chdir", directory.virtual,
+        ]  # fmt: skip
+        words = in_memory("\0".join(arguments).encode("utf-8", "surrogateescape"))
+        limited = ["sh", "-c", _LONG, "sh", str(self._memory_mb << 10), str(self._max_processes), *command]
+        return [binary() or "bwrap", "--args", str(words), "--", *limited], [words, *filters]
+
     def _create(self, root: Path, tree: Tree) -> BubblewrapSandbox:
         etc = self._home / "sandbox" / "etc"
         etc.mkdir(parents=True, exist_ok=True)
         (etc / "passwd").write_text(_PASSWD)
         (etc / "group").write_text(_GROUP)
+        toolkit.write_config(etc.parent / "pyvenv.cfg")
         return BubblewrapSandbox(root, tree, self)
 
     def _try(self) -> str | None:
         filter_words, filters = filtered(FIRST_FD)
         fds = [in_memory(content) for content in filters]
         try:
-            words = [binary() or "bwrap", *self._bwrap(()), *filter_words, "--", "true"]
+            words = [binary() or "bwrap", *self._bwrap((), {}), *filter_words, "--", "true"]
             process = subprocess.run(
                 [*(str(fds[0]) if word == str(FIRST_FD) else word for word in words)],
                 capture_output=True,
@@ -156,19 +200,22 @@ class Bubblewrap:
                 os.close(fd)
         return None if process.returncode == 0 else f"{process.stderr.strip()}. {_REMEDY}"
 
-    def _bwrap(self, mounts: Iterable[Mount]) -> list[str]:
+    def _bwrap(
+        self, mounts: Iterable[Mount], extra: Mapping[str, str], env: Mapping[str, str] | None = None
+    ) -> list[str]:
         words = namespaces(network=self._network)
-        for name, value in environment(WORKSPACE, _path(), self._environment).items():
+        variables = {**toolkit.ENVIRONMENT, **(self._environment if env is None else env), **extra}
+        for name, value in environment(WORKSPACE, toolkit.path(_PATH), variables).items():
             words += ["--setenv", name, value]
-        words += [*_system(), *self._etc()]
+        words += [*_system(), *toolkit.binds(self._home / "sandbox" / "pyvenv.cfg"), *self._etc(network=self._network)]
         words += [*kernel_files(temporary_bytes=min(_TMP_BYTES, self._memory_mb << 20)), "--dir", WORKSPACE]
         for mount in mounts:
             words += ["--bind" if mount.writable else "--ro-bind-try", str(mount.host), mount.virtual]
         return [*words, *sealed()]
 
-    def _etc(self) -> list[str]:
+    def _etc(self, *, network: bool) -> list[str]:
         words: list[str] = []
-        for name in (*_ETC, *(_ETC_NETWORK if self._network else ())):
+        for name in (*_ETC, *(_ETC_NETWORK if network else ())):
             words += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
         for name in ("passwd", "group"):
             words += ["--ro-bind-try", str(self._home / "sandbox" / "etc" / name), f"/etc/{name}"]
@@ -182,18 +229,12 @@ def _system() -> list[str]:
             words += ["--symlink", os.readlink(f"/{top}"), f"/{top}"]
         elif os.path.isdir(f"/{top}"):
             words += ["--ro-bind", f"/{top}", f"/{top}"]
-    if _own_python():
-        words += ["--ro-bind", sys.base_prefix, sys.base_prefix, "--symlink", sys.base_prefix, _PYTHON]
     return words
 
 
-def _own_python() -> bool:
-    """True if the server's Python (uv, pyenv, conda) is outside of the directories that are bound anyway."""
-    return not Path(sys.base_prefix).is_relative_to("/usr") and sys.base_prefix != "/"
-
-
-def _path() -> str:
-    return f"{_PYTHON}/bin:{_PATH}" if _own_python() else _PATH
+def _path_of_host() -> str:
+    """Returns the directories of the host in which a sandbox finds programs."""
+    return f"{sys.base_prefix}/bin:{_PATH}" if toolkit.is_outside() else _PATH
 
 
 def _counts_per_sandbox() -> bool:

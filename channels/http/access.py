@@ -20,6 +20,7 @@ from aiohttp.typedefs import Middleware
 from channels.http.accounts import cookies
 from channels.http.call import Call
 from channels.http.errors import Forbidden, answer
+from channels.http.guard import SEEN
 from channels.http.live import PRINCIPAL, Services
 from channels.http.parsing import plain
 from channels.http.routes import ROUTE, Handler, Route
@@ -239,16 +240,17 @@ def middleware() -> Middleware:
             finally:
                 gate.leave(request)
         except Unauthenticated as error:
-            return unauthenticated(error)
+            return unauthenticated(error, metadata=route.metadata and request[SEEN].origin + route.metadata)
         except TooMany as error:
             return answer(429, str(error), error.code, {"Retry-After": str(error.retry_after)})
 
     return handle
 
 
-def unauthenticated(error: SikaError, status: int = 401) -> web.Response:
-    """The contract's form of what goes wrong with signing in."""
-    headers = {"Cache-Control": "no-store", **({"WWW-Authenticate": 'Bearer realm="sika"'} if status == 401 else {})}
+def unauthenticated(error: SikaError, status: int = 401, metadata: str = "") -> web.Response:
+    """The contract's form of what goes wrong with signing in. `metadata`: where the authorisation is described."""
+    challenge = 'Bearer realm="sika"' + (f', resource_metadata="{metadata}"' if metadata else "")
+    headers = {"Cache-Control": "no-store", **({"WWW-Authenticate": challenge} if status == 401 else {})}
     return plain(Unauthorized(Refusal(error.code, str(error))), status, headers)
 
 

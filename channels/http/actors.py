@@ -1,10 +1,13 @@
-"""The actors of all processes, at work."""
+"""The actors of all processes, at work; and what installed packages add to this one."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from channels.http.call import Call
 from channels.http.endpoint import Routes
 from channels.http.routes import API
+from core.plugins import Listed
 from core.runtime.vitals import Overview, overview
 
 ROUTES = Routes(mounts=API)
@@ -19,3 +22,9 @@ async def actors(call: Call) -> Overview:
     """
     log = call.services.log
     return await overview(log.bus, await log.last())
+
+
+@ROUTES("GET", "/plugins", "admin", role="admin")
+async def plugins(call: Call) -> Sequence[Listed]:
+    """Plug-ins of installed packages by group: what each gives, or why this process leaves it out."""
+    return call.services.plugins

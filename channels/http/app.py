@@ -18,6 +18,7 @@ from channels.http import (
     access,
     actors,
     agui,
+    asyncapi,
     auth,
     connections,
     deerflow,
@@ -25,6 +26,7 @@ from channels.http import (
     guard,
     langgraph,
     langgraph_events,
+    mcp_server,
     metrics,
     native,
     openapi,
@@ -40,7 +42,7 @@ from channels.http.live import LIVE, Live, Services
 from channels.http.routes import MOUNTS, ROOT, Route, mount
 from core.config.settings import Config
 from core.errors import Invalid, Refused
-from core.plugins import PROTOCOLS, plugins
+from core.plugins import PROTOCOLS, Plugin, examined
 from core.runtime.readiness import Missing
 
 __all__ = ["Services", "build", "serve"]
@@ -48,7 +50,7 @@ __all__ = ["Services", "build", "serve"]
 STOP_SECONDS = 5.0
 
 PACKAGES = (deerflow, langgraph, langgraph_events)
-MODULES = (actors, agui, auth, metrics, native, openapi, pages)
+MODULES = (actors, agui, asyncapi, auth, mcp_server, metrics, native, openapi, pages)
 """Where the routes are: modules have a `ROUTES`, and all modules of a package are looked at."""
 
 
@@ -67,7 +69,7 @@ def build(services: Services, *, trusted: bool = False) -> web.Application:
     )
     live = app[LIVE] = Live(services)
     app[access.GATE], oidc = gate, Oidc()
-    app[auth.OIDC] = oidc
+    app[auth.OIDC], app[mcp_server.ENDPOINT] = oidc, mcp_server.Endpoint()
     app.cleanup_ctx.extend((live.running, erasure.running, gate.running, oidc.running, metrics.running))
     app.on_response_prepare.extend((guard.protect, traces.answer))
     app[access.MOUNTED] = mount(app.router, (*all_routes(), *pending.UNBUILT))
@@ -77,7 +79,7 @@ def build(services: Services, *, trusted: bool = False) -> web.Application:
 @functools.cache
 def all_routes() -> tuple[Route, ...]:
     """Everything that is served and built."""
-    return (*_built(), *_installed())
+    return (*_built(), *(route for plugin in installed() if not plugin.problem for route in plugin.value.ROUTES))
 
 
 def _built() -> tuple[Route, ...]:
@@ -86,21 +88,22 @@ def _built() -> tuple[Route, ...]:
     return (*ROUTES, *(route for module in modules for route in getattr(module, "ROUTES", ())))
 
 
-def _installed() -> tuple[Route, ...]:
-    return tuple(route for plugin in plugins(PROTOCOLS) for route in plugin.value.ROUTES)
-
-
-def check_routes() -> None:
-    """Raises `Invalid`, naming the entry point, if a protocol of an installed package cannot be served."""
+def installed() -> list[Plugin]:
+    """Returns the protocols of installed packages. One with a route that is taken is not served."""
     taken = {place for route in (*_built(), *pending.UNBUILT) for place in _places(route)}
-    for plugin in plugins(PROTOCOLS):
+
+    def describe(plugin: Plugin) -> str:
         routes = getattr(plugin.value, "ROUTES", None)
         if not isinstance(routes, list | tuple) or not all(isinstance(route, Route) for route in routes):
-            raise Invalid(f"{plugin.place}: a module with ROUTES, a list of Route, is expected")
-        for method, path in (place for route in routes for place in _places(route)):
+            raise Invalid("a module with ROUTES, a list of Route, is expected")
+        places = [place for route in routes for place in _places(route)]
+        for method, path in places:
             if (method, path) in taken:
-                raise Invalid(f"{plugin.place}: {method} {path} is taken")
-            taken.add((method, path))
+                raise Invalid(f"{method} {path} is taken")
+        taken.update(places)
+        return ", ".join(f"{method} {path}" for method, path in places)
+
+    return examined(PROTOCOLS, describe)
 
 
 def _places(route: Route) -> list[tuple[str, str]]:

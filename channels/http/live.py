@@ -18,9 +18,11 @@ from core.errors import SikaError, Unavailable
 from core.identity.principal import Principal
 from core.log.store import EventLog
 from core.memory.facts import Memories
+from core.plugins import Listed
 from core.runtime.readiness import Missing
 from core.runtime.system import System
 from core.runtime.vitals import ProcessReport
+from core.skills.library import Library
 from core.thread.commands import Commands
 from core.thread.follow import Follower, Followers
 from core.thread.intake import Intake
@@ -77,11 +79,14 @@ class Services:
     call: Ask
     """Asks an actor, wherever it runs."""
     home: Path
+    skills: Library
     version: str = "0.1.0"
     missing: Callable[[], Awaitable[Sequence[Missing]]] = _nothing
     """Returns what keeps the process from taking work (`core.runtime.readiness`)."""
     report: Callable[[], ProcessReport] | None = None
     """Reports the work of this process's actors."""
+    plugins: Sequence[Listed] = ()
+    """The plug-ins of installed packages, those that are left out among them."""
 
     @classmethod
     def of(cls, system: System, config: Callable[[], Config], home: Path) -> Services:
@@ -102,6 +107,7 @@ class Services:
             config=config,
             call=system.call,
             home=home,
+            skills=Library(system.log, home),
             report=system.vitals.report,
         )
 

@@ -87,6 +87,8 @@ class Route:
     """Headers of the answer that mean something, and what."""
     endless: str = ""
     """Why the answer may never end, if so: tests that call everything leave it out."""
+    metadata: str = ""
+    """Path of the description of its authorisation (RFC 9728), which a 401 names."""
     opened: Callable[[Config], bool] | None = None
     """True if the configuration makes it public."""
 

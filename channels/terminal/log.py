@@ -1,23 +1,31 @@
-"""`sika log`: a thread's log as a story, live, and its folded state."""
+"""`sika log`: a thread's log as a story, live, its folded state, the causes of a fact, and its runs as trees."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from channels.terminal.story import quote
+from channels.terminal import diff as diff_text
+from channels.terminal.story import Story, quote
 from channels.terminal.text import Style, about, one_line, todo_line
+from channels.terminal.tree import tree_lines
 from channels.terminal.undecoded import problem_of
-from core.errors import NotFound
-from core.events import Aggregate, Record, thread
+from core.errors import Invalid, NotFound
+from core.events import Aggregate, Record, RunRequested, thread
 from core.ids import safe_id
 from core.log.store import EventLog
-from core.thread.state import Run, ThreadState, fold, next_nodes
+from core.replay import causes, moment
+from core.replay import diff as diffs
+from core.replay import tree as spans
+from core.thread.state import Run, ThreadState, next_nodes
 from core.thread.threads import SUBAGENT
 
 Write = Callable[[str], None]
+_ENVELOPE = frozenset(("id", "type", "kind", "aggregate", "actor", "at", "v", "run", "cause", "blob", "duration_ms"))
+"""Fields of an event that differ in a step that is the same."""
 
 
 class Formatter(Protocol):
@@ -34,6 +42,10 @@ class Report(Protocol):
     runs: int
     steps: int
     divergence: str | None
+    recorded: dict[str, Any] | None
+    now: dict[str, Any] | None
+    unfinished: int
+    changed: list[str]
 
 
 def aggregate_of(name: str) -> Aggregate:
@@ -77,14 +89,27 @@ async def tail(
         _write_record(record, write, raw, story)
 
 
-async def state(log: EventLog, thread_id: str, write: Write, *, raw: bool = False, style: Style | None = None) -> None:
-    """Writes the folded state."""
+async def state(
+    log: EventLog,
+    thread_id: str,
+    write: Write,
+    *,
+    raw: bool = False,
+    style: Style | None = None,
+    at: int | None = None,
+    path: str | None = None,
+) -> None:
+    """Writes the folded state: after the event `at`, or after all; with `path`, that part of it (JMESPath)."""
     records = await records_of(log, thread_id)
-    folded = fold(records)
+    folded = moment.at(records, at)
+    if path is not None:
+        value = moment.part(msgspec.to_builtins(_plain(thread_id, folded)["values"]), path)
+        write(value if isinstance(value, str) and not raw else _json(value))
+        return
     problems = [f"{record.seq}: {problem}" for record in records if (problem := problem_of(record))]
     if raw:
         plain = _plain(thread_id, folded) | ({"undecoded": problems} if problems else {})
-        write(msgspec.json.format(msgspec.json.encode(plain), indent=2).decode())
+        write(_json(plain))
         return
     style = style or Style()
     lines = [style.red(one_line(problem, 300)) for problem in problems]
@@ -92,11 +117,120 @@ async def state(log: EventLog, thread_id: str, write: Write, *, raw: bool = Fals
         write(line)
 
 
+async def why(
+    log: EventLog, thread_id: str, place: str, write: Write, *, raw: bool = False, style: Style | None = None
+) -> None:
+    """Writes the chain of causes of an event or a call, the first cause first."""
+    links = await causes.why(reader(log), aggregate_of(thread_id), place)
+    if raw:
+        for link in links:
+            others = [record.seq for record in link.beside]
+            line = {"seq": link.record.seq, "beside": others, "event": msgspec.Raw(link.record.raw)}
+            write(msgspec.json.encode(line).decode())
+        return
+    story, style = Story(style), style or Style()
+    previous: Aggregate | None = None
+    for link in links:
+        if link.record.aggregate != previous:
+            previous = link.record.aggregate
+            write(style.bold(f"{previous.kind} {previous.id}"))
+        for record in link.beside:
+            write(style.dim(f"  and {story.line(record)}"))
+        write(f"  → {story.line(link.record)}")
+
+
+async def tree(log: EventLog, thread_id: str, write: Write, *, raw: bool = False, style: Style | None = None) -> None:
+    """Writes the runs as trees of what took time."""
+    runs = await spans.tree(reader(log), aggregate_of(thread_id))
+    if raw:
+        write(_json(runs))
+        return
+    for number, run in enumerate(runs, 1):
+        for line in tree_lines(run, number, style or Style()):
+            write(line)
+
+
+async def diff(
+    log: EventLog, left: str, right: str, write: Write, *, raw: bool = False, whole: bool = False, style: Style
+) -> bool:
+    """Writes how two threads, runs (`THREAD#2`) or moments of a thread (`THREAD@17`) differ; returns whether they do.
+
+    Two moments are compared as states, everything else step by step. Raises `Invalid` and `NotFound`.
+    """
+    sides = [Side.of(name) for name in (left, right)]
+    of_sides = [await records_of(log, side.thread) for side in sides]
+    if sides[0].thread == sides[1].thread and all(side.run is None for side in sides):
+        states = [
+            _plain(side.thread, moment.at(records, side.at)) for side, records in zip(sides, of_sides, strict=True)
+        ]
+        plain = [msgspec.to_builtins(state["values"] | {"status": state["status"]}) for state in states]
+        changes = list(diffs.changes(*plain))
+        lines = [_json([change._asdict() for change in changes])] if raw else diff_text.state_lines(changes, style)
+        different = bool(changes)
+    else:
+        rows = diffs.aligned(*(side.steps(records) for side, records in zip(sides, of_sides, strict=True)))
+        plain_rows = [{"difference": row.difference, "left": row.left, "right": row.right} for row in rows]
+        lines = [_json(plain_rows)] if raw else diff_text.run_lines(rows, style, whole=whole)
+        different = any(not row.same for row in rows)
+    for line in lines:
+        write(line)
+    return different
+
+
+class Side(NamedTuple):
+    """One side of a comparison: a thread, one of its runs (from 1), or up to an event."""
+
+    thread: str
+    run: int | None = None
+    at: int | None = None
+
+    @classmethod
+    def of(cls, name: str) -> Side:
+        """Reads `THREAD`, `THREAD#2` or `THREAD@17`. Raises `Invalid`."""
+        match = re.fullmatch(r"([^#@]+)(?:#(\d{1,9})|@(\d{1,18}))?", name)
+        if match is None:
+            raise Invalid(f"{name}: THREAD, THREAD#RUN (from 1) or THREAD@SEQ is expected")
+        return cls(match[1], int(match[2]) if match[2] else None, int(match[3]) if match[3] else None)
+
+    def steps(self, records: Sequence[Record]) -> list[diffs.Step]:
+        """Returns the steps to compare. Raises `NotFound`."""
+        upto = [record for record in records if self.at is None or record.seq <= self.at]
+        if self.run is None:
+            return diffs.steps(upto)
+        runs = list(dict.fromkeys(record.run for record in records if isinstance(record.event, RunRequested)))
+        if not 1 <= self.run <= len(runs):
+            raise NotFound(f"thread {self.thread}: there is no run {self.run}; it has {len(runs)}")
+        return diffs.steps(upto, runs[self.run - 1])
+
+
+def reader(log: EventLog) -> Callable[[Aggregate], Awaitable[Sequence[Record]]]:
+    """Returns a function that reads all records of a log."""
+
+    async def read(aggregate: Aggregate) -> Sequence[Record]:
+        return [record async for record in log.read(aggregate)]
+
+    return read
+
+
 def replayed(report: Report) -> tuple[str, int]:
     """Returns a replay's result as text, and the exit code."""
-    if report.divergence is None:
-        return f"identical: {report.steps} steps in {report.runs} runs", 0
-    return f"divergence after {report.steps} steps in {report.runs} runs: {one_line(report.divergence, 1000)}", 1
+    changed = [f"  changed   {one_line(text, 200)}" for text in report.changed]
+    counted = f"{report.steps} steps in {report.runs} runs"
+    if report.divergence is not None:
+        both = [
+            f"  {name:<8}  {_step(step)}" for name, step in (("recorded", report.recorded), ("now", report.now)) if step
+        ]
+        lines = [f"divergence after {counted}: {one_line(report.divergence, 1000)}", *both, *changed]
+        return "\n".join(lines), 1
+    word = "same decisions under another configuration" if changed else "identical"
+    so_far = f"; {report.unfinished} of the runs did not end: the same so far" if report.unfinished else ""
+    return "\n".join([f"{word}: {counted}{so_far}", *changed]), 0
+
+
+def _step(step: Mapping[str, Any]) -> str:
+    """Returns a step of a run by what the loop decided in it: times, usage and identities are left out."""
+    shown = {name: value for name, value in step.items() if name not in _ENVELOPE and value}
+    return f"{step.get('type', '?'):<20} {one_line(msgspec.json.encode(shown).decode(), 1000)}"
 
 
 def state_lines(thread_id: str, state: ThreadState, style: Style) -> list[str]:
@@ -162,6 +296,10 @@ def _plain(thread_id: str, state: ThreadState) -> dict[str, Any]:
         "values": state.values,
         "runs": list(state.runs.values()),
     }
+
+
+def _json(value: Any) -> str:
+    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
 
 
 def _write_record(record: Record, write: Write, raw: bool, story: Formatter) -> None:

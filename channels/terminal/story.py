@@ -106,13 +106,14 @@ class Story:
         if record.run is not None and record.run != self._run:
             self._run = record.run
             heading = [self._style.dim(f"── run {one_line(record.run, 60)} ──")]
-        return [*heading, self._line(record)]
+        return [*heading, self.line(record)]
 
     def rest(self) -> list[str]:
         """Returns the lines held back: none."""
         return []
 
-    def _line(self, record: Record) -> str:
+    def line(self, record: Record) -> str:
+        """Returns the event's line."""
         event = record.event
         if isinstance(event, ModelCompleted):
             self._calls |= {str(c.get("id")): about(c.get("args") or {}, WORDS) for c in _calls(event.message)}

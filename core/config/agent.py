@@ -86,15 +86,6 @@ class ToolGroup(Section, frozen=True, kw_only=True):
     """The name of the group."""
 
 
-class Skills(Section, frozen=True, kw_only=True):
-    """The folder of skills. It is mounted in the sandbox; agents do not use skills in this version."""
-
-    path: str | None = None
-    """A folder with `public/` and `custom/`. Default: the variable `DEER_FLOW_SKILLS_PATH`, or the built-in one."""
-    container_path: str = "/mnt/skills"
-    """Its path in the sandbox."""
-
-
 # --- help with writing ------------------------------------------------------------------------------------------
 
 

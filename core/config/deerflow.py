@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
-import json
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from core.errors import Invalid
@@ -15,11 +13,11 @@ _STORES = "has no effect: the log keeps everything"
 _CONTAINERS = "has no effect: there are no container providers in this version"
 _LLM = "has no effect; see models[].max_concurrency and runs.max_model_attempts"
 WITHOUT_EFFECT: Mapping[str, str] = {
-    **dict.fromkeys(("acp_agents", "channel_connections", "channels", "extensions"), ABSENT),
-    **dict.fromkeys(("logging", "mcp_tasks", "plugins", "skill_evolution", "skill_scan"), ABSENT),
+    **dict.fromkeys(("channel_connections", "channels", "extensions"), ABSENT),
+    **dict.fromkeys(("logging", "mcp_tasks", "plugins"), ABSENT),
     **dict.fromkeys(("tool_progress", "safety_finish_reason.detectors"), ABSENT),
-    **dict.fromkeys(("skills.use", "skills.deferred_discovery", "tool_search.auto_promote_top_k"), ABSENT),
-    "skills": f"{ABSENT}: the folder is mounted, but agents are not told of it",
+    **dict.fromkeys(("skills.use", "tool_search.auto_promote_top_k"), ABSENT),
+    "skills.deferred_discovery": "has no effect; see skills.list_limit",
     **dict.fromkeys(("database", "checkpointer", "run_events", "stream_bridge"), _STORES),
     **dict.fromkeys(("agent_storage", "dedupe_storage"), _STORES),
     **dict.fromkeys(("memory.storage_path", "memory.storage_class"), _STORES),
@@ -53,7 +51,6 @@ RENAMED: Mapping[str, str] = {
 }
 """DeerFlow's keys that are ours by another name."""
 _PROVIDERS = {"LocalSandboxProvider": "host", "Host": "host", "Bubblewrap": "bubblewrap"}
-_EXTENSIONS = ("extensions_config.json", "mcp_config.json")
 _YES, _NO = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 
 
@@ -70,21 +67,6 @@ def without_effect(raw: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         if path.partition(".")[0] not in named and _is_set(_value(raw, path)):
             named.add(path)
             yield path, remark
-
-
-def extensions(config: Path | None, environ: Mapping[str, str]) -> str | None:
-    """A remark on DeerFlow's file of MCP servers and skills, if there is one with anything in it."""
-    if variable := environ.get("DEER_FLOW_EXTENSIONS_CONFIG_PATH"):
-        return f"DEER_FLOW_EXTENSIONS_CONFIG_PATH: {variable}: {ABSENT}"
-    for file in [config.parent / name for name in _EXTENSIONS] if config else []:
-        try:
-            empty = not any(json.loads(file.read_bytes()).values())
-        except FileNotFoundError:
-            continue
-        except (OSError, ValueError, AttributeError):
-            empty = False
-        return None if empty else f"{file.name}: {ABSENT}"
-    return None
 
 
 def translate(raw: dict[str, Any], environ: Mapping[str, str]) -> dict[str, str]:

@@ -25,7 +25,7 @@ import msgspec
 import structlog
 import yaml
 
-from core.config import deerflow
+from core.config import deerflow, extensions
 from core.config.redaction import is_secret, redactor
 from core.config.settings import Config, Model, Secret, Section, ToolEntry
 from core.errors import Invalid
@@ -42,7 +42,7 @@ _ARGUMENTS_FOR_OTHERS = (Model, ToolEntry)  # no spelling advice: their unknown 
 _EMPTY_IF_MISSING = re.compile(r"^(sandbox\.environment|acp_agents\.[^.]+\.env)\.")
 NEEDS_RESTART = (
     "log_level", "http.host", "http.port", "auth.enabled", "nats", "runs.max_concurrent", "actors", "installed",
-    "sandbox", "metrics.enabled", "tracing.otlp",
+    "sandbox", "skills.path", "metrics.enabled", "tracing.otlp",
 )  # fmt: skip
 """Keys and sections whose changes take effect at the next start."""
 _from_dotenv: dict[str, str] = {}
@@ -77,19 +77,24 @@ def load(argument: str | Path | None = None) -> Config:
     return ConfigSource(argument).current()
 
 
-def parse(text: str, name: str = "config.yaml", environ: Mapping[str, str] | None = None) -> Config:
-    """Make a `Config` of YAML text. Raises `Invalid` with `name` and the place of the first mistake."""
+def parse(text: str, name: str = "config.yaml", environ: Mapping[str, str] | None = None, extended: str = "") -> Config:
+    """Make a `Config` of YAML text. Raises `Invalid` with `name` and the place of the first mistake.
+
+    `extended` is the text of DeerFlow's second file (`core.config.extensions`).
+    """
     lines, renamed = _Lines(text), dict[str, str]()
     environ = os.environ if environ is None else environ
+    more = extensions.read(extended, extensions.NAMES[0], environ)
     try:
         raw = _read_yaml(text)
-        resolved = _resolve(raw, "", environ)
+        resolved = extensions.merged(_resolve(raw, "", environ), more)
         renamed = deerflow.translate(resolved, environ)
         notes = [f"{path}: {remark}" for path, remark in deerflow.without_effect(resolved)]
+        notes += [f"{extensions.NAMES[0]}: skills: {deerflow.ABSENT}"] if more.get("skills") else []
         unknown: list[str] = []
         shaped = _shape(Config, resolved, "", unknown)
         notes += [lines.placed(note) for note in unknown]
-        shaped |= {"hash": _digest(json.dumps(raw, sort_keys=True, default=str)), "warnings": notes}
+        shaped |= {"hash": _digest(json.dumps(raw, sort_keys=True, default=str) + extended), "warnings": notes}
         return msgspec.convert(shaped, Config, strict=False, dec_hook=_to_secret)
     except msgspec.ValidationError as error:
         problem = lines.misspelt(_place_first(str(error)))
@@ -168,8 +173,8 @@ class ConfigSource:
     def __init__(self, argument: str | Path | None = None) -> None:
         self._argument = argument
         self._path: Path | None = None
-        self._stamps: tuple[_Stamp, _Stamp] | None = None
-        self._texts: tuple[str, Mapping[str, str | None]] | None = None
+        self._stamps: tuple[_Stamp, _Stamp, _Stamp] | None = None
+        self._texts: tuple[str, Mapping[str, str | None], str] | None = None
         self._problem: str | None = None
         self._check: Callable[[Config], object] = lambda _: None
         self._config = parse("")
@@ -184,6 +189,11 @@ class ConfigSource:
         """
         self.current()
         return self._problem
+
+    @property
+    def project(self) -> Path:
+        """The folder of the configuration file; without a file, of what nobody names."""
+        return self._path.parent if self._path else _project()
 
     def require(self, check: Callable[[Config], object]) -> None:
         """From now on, a changed configuration counts only if `check` does not raise `Invalid`."""
@@ -231,20 +241,19 @@ class ConfigSource:
 
     def _refresh(self) -> None:
         self._path = path = self._path or find(self._argument)
-        stamps = _stamp(path), _stamp(_project() / ".env")
+        second = extensions.find(path.parent if path else _project(), os.environ)
+        stamps = _stamp(path), _stamp(_project() / ".env"), _stamp(second)
         if stamps == self._stamps:
             return
         self._stamps = None  # what cannot be read is tried again
         variables = _read_dotenv()
-        text = _read(path) if path else ""
+        text, extended = _read(path) if path else "", _read(second) if second else ""
         self._stamps = stamps
-        if (text, variables) != self._texts or self._problem:
-            self._texts = text, variables
+        if (text, variables, extended) != self._texts or self._problem:
+            self._texts = text, variables, extended
             redactor.learn_environment()
-            changed = parse(text, path.name if path else "config.yaml")
+            changed = parse(text, path.name if path else "config.yaml", extended=extended)
             redactor.learn(changed)
-            if remark := deerflow.extensions(path, os.environ):
-                changed = msgspec.structs.replace(changed, warnings=(*changed.warnings, remark))
             self._check(changed)
             self._config, self._problem = changed, None
 

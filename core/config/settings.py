@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
+from core.config.acp import NAME, AcpAgent
 from core.config.agent import (
     ApprovalRule,
     Budget,
@@ -28,7 +29,6 @@ from core.config.agent import (
     Model,
     Pricing,
     Provider,
-    Skills,
     Suggestions,
     Summarization,
     Title,
@@ -37,6 +37,7 @@ from core.config.agent import (
     ToolGroup,
     ToolOutput,
 )
+from core.config.mcp import Mcp, McpServer
 from core.config.sandbox import Mount, Sandbox
 from core.config.sections import Off, On, Open, Secret, Section
 from core.config.server import (
@@ -55,10 +56,12 @@ from core.config.server import (
     Uploads,
     Webhooks,
 )
+from core.config.skills import SkillEvolution, Skills
 from core.config.subagents import INHERIT, Subagents
 
 __all__ = [
     "ROLES",
+    "AcpAgent",
     "ApprovalRule",
     "Auth",
     "Budget",
@@ -75,6 +78,8 @@ __all__ = [
     "Langfuse",
     "Limits",
     "LoopDetection",
+    "Mcp",
+    "McpServer",
     "Memory",
     "Metrics",
     "MiddlewareEntry",
@@ -92,6 +97,7 @@ __all__ = [
     "Sandbox",
     "Secret",
     "Section",
+    "SkillEvolution",
     "Skills",
     "Subagents",
     "Suggestions",
@@ -139,6 +145,7 @@ class Config(Section, frozen=True, kw_only=True):
     tool_groups: tuple[ToolGroup, ...] = ()
     tool_search: Off = Off()
     """Tools with `deferred: true` are shown to the model only after it searched for them."""
+    mcp: Mcp = Mcp()
     sandbox: Sandbox = Sandbox()
     uploads: Uploads = Uploads()
     webhooks: Webhooks = Webhooks()
@@ -170,6 +177,12 @@ class Config(Section, frozen=True, kw_only=True):
     agents_api: Off = Off()
     """The routes of custom agents: `/api/agents` and `/api/user-profile`."""
     skills: Skills = Skills()
+    acp_agents: Mapping[str, AcpAgent] = {}
+    """Other agents by name, to which the agent gives work with the tool `invoke_acp_agent`:
+    `{codex: {command: codex-acp, trusted: true}}`."""
+    skill_scan: On = On()
+    """Checks skills by fixed rules before they are installed or changed, in addition to the check by a model."""
+    skill_evolution: SkillEvolution = SkillEvolution()
     hash: str = ""
     warnings: tuple[str, ...] = ()
 
@@ -178,6 +191,8 @@ class Config(Section, frozen=True, kw_only=True):
             _refuse_twice(key, [entry.name for entry in entries])
         _refuse_twice("sandbox.mounts", [mount.container_path for mount in self.sandbox.mounts], "container_path")
         _refuse_twice("approvals", [repr((rule.tool, rule.match, rule.when)) for rule in self.approvals], "tool")
+        if wrong := [name for name in self.acp_agents if not NAME.fullmatch(name)]:
+            raise ValueError(f"acp_agents.{wrong[0]}: a name has letters, digits, _ . and -, at most 64")
         if unknown := [role for role in self.model_roles if role not in ROLES]:
             raise ValueError(f"model_roles.{unknown[0]}: no such role; there are: {', '.join(ROLES)}")
         names = [model.name for model in self.models]
@@ -194,6 +209,7 @@ class Config(Section, frozen=True, kw_only=True):
             ("goals.model_name", self.goals.model_name),
             ("suggestions.model_name", self.suggestions.model_name),
             ("memory.model_name", self.memory.model_name),
+            ("skill_evolution.moderation_model_name", self.skill_evolution.moderation_model_name),
         ):
             if name is not None:
                 yield key, name

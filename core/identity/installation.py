@@ -22,6 +22,7 @@ LEAST = 32
 """Minimum length of a configured secret in characters: HS256 requires 256 bits (RFC 7518 §3.2)."""
 SESSIONS = ("SIKA_JWT_SECRET", "AUTH_JWT_SECRET")
 INTERNAL = ("SIKA_INTERNAL_TOKEN", "DEER_FLOW_INTERNAL_TOKEN")
+SEAL = ("SIKA_SEAL_KEY",)
 
 
 class Installation:
@@ -45,6 +46,11 @@ class Installation:
     def webhooks(self) -> Secret:
         """Signs posts to webhooks, where the configuration has no secret for that."""
         return self._secret("webhook_secret", ())
+
+    @functools.cached_property
+    def seal(self) -> Secret:
+        """Seals secrets that people entrust to the server (`core.seal`)."""
+        return self._secret("seal_key", SEAL)
 
     def derived(self, purpose: str) -> Secret:
         """Returns a secret for another purpose: signatures for one are invalid for the other."""

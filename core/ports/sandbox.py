@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 
@@ -48,8 +48,16 @@ class Sandbox(Protocol):
     """
 
     async def exec(
-        self, call_id: str, command: str, *, timeout: float, on_output: Callable[[str], None]
-    ) -> ExecResult: ...
+        self,
+        call_id: str,
+        command: str,
+        *,
+        timeout: float,
+        on_output: Callable[[str], None],
+        environment: Mapping[str, str] = {},
+    ) -> ExecResult:
+        """`environment`: variables of this command only. It is passed only if there are some."""
+        ...
 
     async def read(self, path: str) -> bytes: ...
 
@@ -84,6 +92,20 @@ class Sandbox(Protocol):
     ) -> tuple[Names, bool]: ...
 
 
+class Enclosed(NamedTuple):
+    """A command that runs in a sandbox: its arguments, and the contents of its descriptors from 100 on."""
+
+    argv: Sequence[str]
+    files: Sequence[bytes]
+
+
+@runtime_checkable
+class Encloses(Protocol):
+    """A provider that can also run a program for long, whose pipes the server reads and writes."""
+
+    def enclosed(self, argv: Sequence[str], env: Mapping[str, str], mounts: Iterable[Mount]) -> Enclosed: ...
+
+
 class SandboxProvider(Protocol):
     """Makes sandboxes. `check` returns None when usable, else what is wrong and what to do about it."""
 
@@ -92,6 +114,20 @@ class SandboxProvider(Protocol):
     async def check(self) -> str | None: ...
 
     async def acquire(self, user: str, thread: str) -> Sandbox: ...
+
+
+@runtime_checkable
+class Confines(Protocol):
+    """A provider that can confine a program that runs for long, beside its sandboxes."""
+
+    def confined(
+        self, command: Sequence[str], directory: Mount, variables: Mapping[str, str], *, network: bool
+    ) -> tuple[Sequence[str], Sequence[int]]:
+        """Returns the words that run the program in the directory, and descriptors that it inherits, which the caller
+        closes. The program sees of the host's files its system and the directory, and dies with the server. Raises
+        `Invalid` if it is not there.
+        """
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -98,7 +98,8 @@ class System:
         self, actor: str, request: Mapping[str, Any], on_progress: Callable[[str], Awaitable[None]] | None = None
     ) -> Any:
         """Ask an actor, wherever it runs. A process that answers may have died or be frozen: the question is asked
-        again after each silence, until `PATIENCE_SECONDS` have passed since the last sign of life.
+        again after each silence, until `PATIENCE_SECONDS` have passed since the last sign of life. A request with
+        `once: true` is not asked again when somebody may have taken it.
 
         Raises `Silent` if somebody may have taken the question in the end, and was not heard again.
         """
@@ -115,6 +116,8 @@ class System:
                 raise
             except Unavailable as error:
                 taken = error if isinstance(error, calls.Silent) else taken
+                if taken and request.get("once"):
+                    raise
                 patience = PATIENCE_SECONDS if taken else self.queue.lease_seconds
                 if anyio.current_time() > last_sign + patience:
                     raise taken or error from error

@@ -54,6 +54,8 @@ REFUSED = "refused"
 """Actions of installed policies about a call (`core.policy`); they may ask somebody, too."""
 FACTS = (ContextCompacted, ApprovalRequested, ApprovalResolved, StatePatched)
 """Events of policies besides answers and outcomes."""
+_STEPS: tuple[type[Event], ...] = (ModelCompleted, ToolRequested, ToolCompleted, *FACTS, *ENDS)
+"""Events that the loop comes to, or that end it."""
 OF_SUBAGENTS = (SubagentStarted, SubagentProgressed, SubagentCompleted)
 """Events that are recorded beside the run's own steps."""
 Execute = Callable[["ReplayJournal", Call], Awaitable[None]]
@@ -61,18 +63,28 @@ Execute = Callable[["ReplayJournal", Call], Awaitable[None]]
 
 class Report(msgspec.Struct):
     """The result of a replay: the number of reproduced runs and steps, and the first divergence if there was
-    one.
+    one, with both sides of it.
     """
 
     runs: int = 0
     steps: int = 0
     divergence: str | None = None
+    recorded: Json | None = None
+    """The event that the loop should have come to."""
+    now: Json | None = None
+    """The step that it came to instead."""
+    unfinished: int = 0
+    """The number of runs whose record does not reach an end of theirs: they are the same so far."""
+    changed: list[str] = []
+    """What is configured otherwise than it was recorded; no divergence by itself."""
 
 
 class ReplayJournal:
     """Serves a run's recorded outcomes to the loop, and raises `Divergence` when it asks for something else."""
 
-    def __init__(self, thread_id: str, run: str, state: ThreadState, records: list[Record]) -> None:
+    def __init__(
+        self, thread_id: str, run: str, state: ThreadState, records: list[Record], started: RunStarted
+    ) -> None:
         self.thread_id = thread_id
         self.id = run
         self.state = state
@@ -86,8 +98,21 @@ class ReplayJournal:
         self._facts = [r for r in records if isinstance(r.event, FACTS) or _of_policy(r)]
         self._beside = [r for r in records if isinstance(r.event, OF_SUBAGENTS)]
         self._asked = 0
+        self._last: Record | None = None
+        self._started = started
+        self.changed: list[str] = []
 
     stopping = False
+
+    def planned(self, model: str, configured: bool, prompt: str, config: str) -> None:
+        """Compares the plan of the run with the recorded one. `prompt` and `config` are hashes."""
+        self.changed += [] if configured else [f"model: {model} is not configured any more"]
+        for name, before, now in (
+            ("prompt", self._started.prompt, prompt),
+            ("configuration", self._started.config, config),
+        ):
+            if before is not None and before != now:
+                self.changed.append(f"{name}: {before} → {now}")
 
     async def fact(self, kind: type[E], key: str, make: Callable[[], Awaitable[E]]) -> E:
         for record in self._facts:
@@ -95,7 +120,8 @@ class ReplayJournal:
                 self._facts.remove(record)
                 self._took(record)
                 return record.event
-        raise Divergence(f"after {self._end()}: the loop comes to a {kind.__struct_config__.tag}; the run did not")
+        now = {"type": kind.__struct_config__.tag, "call_id": key}
+        raise self.differs(f"after {self._end()}: the loop comes to a {now['type']}; the run did not", now)
 
     def _ahead(self) -> int:
         """Where the next answer of the model lies."""
@@ -123,14 +149,16 @@ class ReplayJournal:
         if unanswered(self.state.messages):
             return ModelCompleted(message=next(m for m in reversed(self.state.messages) if m["type"] == "ai"))
         if self._asked >= len(self._models):
-            raise Divergence(f"after {self._end()}: the loop asks the model once more; the run did not")
+            now = {"type": "model.completed", "request": request}
+            raise self.differs(f"after {self._end()}: the loop asks the model once more; the run did not", now)
         record = self._models[self._asked]
         event = record.event
         assert isinstance(event, ModelCompleted)
         if event.request is not None and event.request != request:
-            raise Divergence(
+            text = (
                 f"{record.seq} model.completed: recorded for the conversation {event.request}, the loop sends {request}"
             )
+            raise self.differs(text, {"type": "model.completed", "request": request}, record)
         self._asked += 1
         self._took(record)
         return event
@@ -142,15 +170,18 @@ class ReplayJournal:
         if intent is None and outcome is not None and _refused_outside(outcome):
             self._took(outcome)
             return outcome.event if isinstance(outcome.event, ToolCompleted) else None
+        now = {"type": "tool.requested", "call_id": call_id, "name": name, "effect": effect, "args": args}
         if intent is None:
-            raise Divergence(f"after {self._end()}: the loop calls {name} ({call_id}); the run did not")
+            raise self.differs(f"after {self._end()}: the loop calls {name} ({call_id}); the run did not", now)
         asked = intent.event
         assert isinstance(asked, ToolRequested)
         if asked.name != name or (asked.args is not None and asked.args != args):
             shown = msgspec.json.encode(args).decode()[:200]
-            raise Divergence(f"{intent.seq} tool.requested: {asked.name} was called, the loop calls {name} {shown}")
+            text = f"{intent.seq} tool.requested: {asked.name} was called, the loop calls {name} {shown}"
+            raise self.differs(text, now, intent)
         if asked.effect != effect:
-            raise Divergence(f"{intent.seq} tool.requested: {name} was {asked.effect}, here it is {effect}")
+            text = f"{intent.seq} tool.requested: {name} was {asked.effect}, here it is {effect}"
+            raise self.differs(text, now, intent)
         if outcome is None and self._paused is not None:
             raise Paused(self._paused.next, self._paused.interrupts)
         if outcome is None:
@@ -167,11 +198,13 @@ class ReplayJournal:
         """Returns the outcome of a call that was not made: refused, or answered by a policy."""
         record = self._of_call(self._outcomes, event.call_id)
         if record is None:
-            raise Divergence(f"after {self._end()}: the loop answers {event.call_id} itself; the run did not")
+            text = f"after {self._end()}: the loop answers {event.call_id} itself; the run did not"
+            raise self.differs(text, msgspec.to_builtins(event))
         recorded = record.event
         assert isinstance(recorded, ToolCompleted)
         if (event.message, event.update) != (recorded.message, recorded.update):
-            raise Divergence(f"{record.seq} tool.completed: the loop answers {event.call_id} itself, and otherwise")
+            text = f"{record.seq} tool.completed: the loop answers {event.call_id} itself, and otherwise"
+            raise self.differs(text, msgspec.to_builtins(event), record)
         self._took(record)
 
     async def model_failed(self, event: ModelFailed) -> None:
@@ -195,14 +228,25 @@ class ReplayJournal:
         first = bisect_right(records, self.state.answer_seq(), key=lambda record: record.seq)
         return next((r for r in records[first:] if getattr(r.event, "call_id", "") == call_id), None)
 
+    def differs(self, text: str, now: Json, recorded: Record | None = None) -> Divergence:
+        """Returns the divergence at a record, by default the next one that the loop has not come to."""
+        recorded = recorded or self._next()
+        return Divergence(text, msgspec.json.decode(recorded.raw) if recorded else None, now)
+
+    def _next(self) -> Record | None:
+        last = self._last.seq if self._last else 0
+        return next((r for r in self._records if r.seq > last and isinstance(r.event, _STEPS)), None)
+
     def _took(self, record: Record) -> None:
         self.steps += 1
+        self._last = record
         before = [beside for beside in self._beside if beside.seq < record.seq]
         del self._beside[: len(before)]
         self.state = fold([*before, record], self.state)
 
     def _end(self) -> str:
-        return f"{self._records[-1].seq} {self._records[-1].type}" if self._records else "the start"
+        """Returns the name of the last record that the loop came to."""
+        return f"{self._last.seq} {self._last.type}" if self._last else "the start"
 
 
 async def replay(
@@ -233,38 +277,53 @@ async def _replay(
         if isinstance(record.event, RunStarted) and record.event.attempt == 1 and record.run:
             state, folded = fold(records[folded:number], state), number
             following = [later for later in of_run[record.run] if later.seq > record.seq]
-            await _replay_run(record.run, state, following, execute, aggregate.id, report)
+            await _replay_run(record.run, record.event, state, following, execute, aggregate.id, report)
             if report.divergence:
                 break
     return [record.event.subagent for record in records if isinstance(record.event, SubagentStarted)]
 
 
 async def _replay_run(
-    run: str, state: ThreadState, mine: list[Record], execute: Execute, thread_id: str, report: Report
+    run: str,
+    started: RunStarted,
+    state: ThreadState,
+    mine: list[Record],
+    execute: Execute,
+    thread_id: str,
+    report: Report,
 ) -> None:
-    journal = ReplayJournal(thread_id, run, state, mine)
+    journal = ReplayJournal(thread_id, run, state, mine, started)
     end = next((record for record in reversed(mine) if type(record.event) in ENDS), None)
     ended = end.type if end else ""
-    divergence: str | None = None
+    divergence: Divergence | None = None
     try:
         steps = -1
         while steps < journal.steps:  # a run that was steered at its end went on
             steps = journal.steps
             await execute(journal, _no_call)
         if left := journal.rest():
-            divergence = f"{left.seq} model.completed: the run asked the model, the loop ends before it"
+            text = f"{left.seq} model.completed: the run asked the model, the loop ends before it"
+            divergence = Divergence(text, msgspec.json.decode(left.raw), {"type": "run.completed"})
     except Divergence as error:
-        divergence = str(error)
+        divergence = error
     except Paused as paused:
         if ended != "run.paused":
-            divergence = f"the loop pauses before {', '.join(paused.event.next)}; the run did not"
+            text = f"the loop pauses before {', '.join(paused.event.next)}; the run did not"
+            divergence = journal.differs(text, {"type": "run.paused", "next": paused.event.next})
     except Exception as error:
         if not (end and isinstance(end.event, RunFailed)):
-            divergence = f"the loop failed: {type(error).__name__}: {error}"
+            text = f"the loop failed: {type(error).__name__}: {error}"
+            divergence = journal.differs(
+                text, {"type": "run.failed", "error": type(error).__name__, "text": str(error)}
+            )
     report.runs += 1
     report.steps += journal.steps
+    report.changed = list(dict.fromkeys([*report.changed, *journal.changed]))
     if divergence and (ended in ("run.completed", "run.paused") or journal.rest() is not None):
         report.divergence = f"run {run}: {divergence}"
+        report.recorded, report.now = divergence.recorded, divergence.now
+    elif end is None or (divergence and ended not in ("run.completed", "run.paused")):
+        report.unfinished += 1
 
 
 async def _no_call(actor: str, request: Mapping[str, Any], progress: Callable[[str], Awaitable[None]]) -> Any:

@@ -14,7 +14,7 @@ import structlog.testing
 from aiohttp import ClientSession
 
 from actors import compose
-from actors.compose import load_tools
+from actors.discovery import load_tools
 from adapters import toolbox
 from core.config.load import parse, reveal
 from core.errors import Invalid

@@ -73,9 +73,11 @@ def test_missing_variable_is_named_with_its_place() -> None:
 
 
 def test_missing_variable_is_empty_for_sandboxes_and_acp_agents() -> None:
-    found = parse("sandbox: {environment: {A: $NOPE, B: 1}}\nacp_agents: {x: {env: {A: $NOPE}}}", environ={})
+    found = parse(
+        "sandbox: {environment: {A: $NOPE, B: 1}}\nacp_agents: {x: {command: x, env: {A: $NOPE}}}", environ={}
+    )
     assert reveal(found.sandbox.environment) == {"A": "", "B": "1"}
-    assert found.extra["acp_agents"] == {"x": {"env": {"A": ""}}}
+    assert reveal(found.acp_agents["x"].env) == {"A": ""}
 
 
 def test_secrets_do_not_print_and_can_be_revealed() -> None:
@@ -236,7 +238,6 @@ def test_a_deerflow_file_is_accepted() -> None:
     )
     assert found.warnings == (
         "database: has no effect: the log keeps everything",
-        "skills: not in this version: the folder is mounted, but agents are not told of it",
         "uploads.pdf_converter: has no effect: the first converter that is installed is used",
         "tool_output.max: unknown key (line 17)",
     )

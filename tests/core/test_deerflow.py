@@ -45,9 +45,9 @@ tool_progress: {enabled: true}
 tool_search: {enabled: false, auto_promote_top_k: 3}
 """
 NAMED = (
-    "acp_agents", "agent_storage", "channels", "database", "llm_call.max_concurrent_calls", "logging",
+    "agent_storage", "channels", "database", "llm_call.max_concurrent_calls", "logging",
     "loop_detection.max_tracked_threads", "memory.backend_config", "plugins", "run_ownership", "sandbox.image",
-    "scheduler", "skill_scan", "skills", "token_budget.max_output_tokens", "tool_progress",
+    "scheduler", "skills.deferred_discovery", "token_budget.max_output_tokens", "tool_progress",
     "tool_search.auto_promote_top_k",
 )  # fmt: skip
 
@@ -77,7 +77,7 @@ def test_a_file_says_nothing_about_what_it_does_not_set() -> None:
 
 def test_what_has_no_effect_is_no_setting() -> None:
     settings = set(paths(Config))
-    assert settings & deerflow.WITHOUT_EFFECT.keys() == {"skills"}, "of skills, the folder is mounted"
+    assert not settings & deerflow.WITHOUT_EFFECT.keys()
 
 
 def test_every_setting_is_read() -> None:
@@ -177,21 +177,31 @@ def test_the_root_of_a_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert ConfigSource().current().http.port == 9
 
 
-@pytest.mark.parametrize(
-    ("content", "named"),
-    [
-        ('{"mcpServers": {"a": {}}}', True),
-        ("not json", True),
-        ('{"mcpServers": {}, "skills": {}}', False),
-        (None, False),
-    ],
-)
-def test_the_file_of_extensions_is_named(tmp_path: Path, content: str | None, named: bool) -> None:
-    (tmp_path / "config.yaml").write_text("")
-    if content is not None:
-        (tmp_path / "extensions_config.json").write_text(content)
-    warnings = ConfigSource(tmp_path / "config.yaml").current().warnings
-    assert warnings == (("extensions_config.json: not in this version",) if named else ())
+FILE = """{"mcpServers": {
+    "git": {"command": "uvx", "args": ["mcp-server-git"], "env": {"TOKEN": "$GIT_TOKEN", "NONE": "$NOT_SET"}, "x": 1},
+    "web": {"type": "streamable_http", "url": "http://localhost/mcp", "enabled": false, "description": null}
+}, "mcpInterceptors": "mine:build", "skills": {}}"""
+
+
+@pytest.mark.parametrize("name", ["extensions_config.json", "mcp_config.json", "elsewhere.json"])
+def test_the_file_of_extensions_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv("GIT_TOKEN", "hush hush")
+    if name == "elsewhere.json":
+        monkeypatch.setenv("DEER_FLOW_EXTENSIONS_CONFIG_PATH", str(tmp_path / name))
+    (tmp_path / "config.yaml").write_text("mcp: {servers: {own: {command: x}}, idle_seconds: 5}")
+    (tmp_path / name).write_text(FILE)
+    source = ConfigSource(tmp_path / "config.yaml")
+    mcp = source.current().mcp
+    assert sorted(mcp.servers) == ["git", "own", "web"]
+    assert (mcp.servers["git"].env["TOKEN"].reveal(), mcp.servers["git"].env["NONE"].reveal()) == ("hush hush", "")
+    assert mcp.servers["git"].extra == {"x": 1}
+    assert (mcp.servers["web"].transport, mcp.servers["web"].enabled) == ("http", False)
+    assert (mcp.interceptors, mcp.idle_seconds) == (("mine:build",), 5)
+    (tmp_path / name).write_text("not json")
+    assert source.current().mcp is mcp
+    assert "extensions_config.json: Expecting value" in (source.problem or "")
+    (tmp_path / name).write_text("{}")
+    assert sorted(source.current().mcp.servers) == ["own"]
 
 
 def test_settings_can_be_compared_after_a_change() -> None:

@@ -1,4 +1,4 @@
-"""What is wrong with an installed extension is said before the server starts, with its entry point."""
+"""A broken plug-in costs nothing but itself; what the configuration names, and policies, must be there."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from actors import compose
+from actors import compose, discovery
 from channels.http.app import all_routes
 from core import plugins
+from core.actor import Actor
 from core.config.load import parse
 from core.errors import Invalid
+from core.events import RunCompleted, catalogue
 from core.policy import Policy, View
 from core.tools import Tool, ToolContext, tool
 
@@ -43,6 +45,29 @@ class Moody(Policy):
 
 ROUTES = tuple(route for route in all_routes() if route.path == "/threads/{thread_id}/log")
 number = 5
+HOSTILE = {
+    "quits": "raise SystemExit(3)",
+    "hangs": "import threading\nthreading.Event().wait(5)",
+    "claims": "from core.events import Event\nclass RunCompleted(Event, frozen=True):\n    pass",
+}
+
+
+class Picky(Actor[RunCompleted]):
+    name = "picky"
+
+    def __init__(self, settings: dict[str, str]) -> None:
+        self.token = settings["token"]
+
+
+class Wiry(Actor[RunCompleted]):
+    name = "wiry"
+
+    def __init__(self, wires: int) -> None:
+        self.wires = wires
+
+
+class Webhooks(Actor[RunCompleted]):
+    name = "webhooks"
 
 
 @pytest.fixture
@@ -67,22 +92,64 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
     [
         ("actors", "nowhere:Nobody", NOWHERE),
         ("actors", f"{HERE}:number", "not an Actor class"),
+        ("actors", f"{HERE}:Wiry", "actor wiry: cannot be given wires; there is: config"),
+        ("actors", f"{HERE}:Picky", "cannot be built with the settings installed.picky: KeyError: 'token'"),
+        ("actors", f"{HERE}:Webhooks", "the name webhooks is taken by actors.webhooks:Webhooks"),
+        ("channels", f"{HERE}:Picky", "not a Channel class"),
         ("tools", f"{HERE}:number", "not a core.tools.Tool; declare it with @tool()"),
-        ("policies", f"{HERE}:number", "not a core.policy.Policy class"),
+        ("tools", f"{HERE}:ls", "the name ls is taken by adapters.tools.ls"),
         ("protocols", "tests.extending.pages", "a module with ROUTES, a list of Route, is expected"),
         ("protocols", HERE, "GET /api/threads/{thread_id}/log is taken"),
         ("events", "nowhere", NOWHERE),
+        ("models", f"{HERE}:number", "not a langchain_core.language_models.BaseChatModel class"),
+        ("sandboxes", f"{HERE}:number", "not a function that makes a provider"),
+        ("skills", HERE, "not a package: a module with a folder of its own is expected"),
+        ("skills", "tests.support", "there is no */SKILL.md in its folder; are the files part of the wheel?"),
+        ("tools", "quits:me", "cannot be imported: SystemExit: 3"),
+        ("tools", "hangs:me", "its import does not end within 0.2 s"),
+        ("events", "claims", "event run.completed: the name is taken by core.events"),
     ],
 )
-def test_what_cannot_be_added_is_named(install: Install, group: str, value: str, problem: str) -> None:
+def test_what_cannot_be_added_is_left_out(
+    install: Install, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, group: str, value: str, problem: str
+) -> None:
+    """The server starts without it, and its problem is listed."""
+    for name, code in HOSTILE.items():
+        (tmp_path / f"{name}.py").write_text(code)
+    monkeypatch.setattr(plugins, "IMPORT_SECONDS", 0.2 if value == "hangs:me" else 60)
     install(group, value)
-    assert compose.problems(parse("")) == [f"entry point mine of sika.{group}: {value}: {problem}"]
+    config = parse("")
+    assert compose.problems(config) == []
+    [plugin] = compose.plugins_of(config)
+    assert plugin.problem.startswith(problem)
+    assert plugin.place == f"entry point mine of sika.{group}: {value}"
+    assert (plugin.package, plugin.version) == ("stranger", "1.0")
+    assert catalogue()["run.completed"] is RunCompleted
 
 
-def test_a_tool_must_have_a_name_of_its_own(install: Install) -> None:
-    install("tools", f"{HERE}:ls")
+@pytest.mark.parametrize("value", [f"{HERE}:number", "nowhere:Nobody"])
+def test_nothing_starts_without_a_policy(install: Install, value: str) -> None:
+    """The agent would do what the policy is there to keep it from."""
+    install("policies", value)
     [problem] = compose.problems(parse(""))
-    assert "the name ls is taken by" in problem
+    assert problem.startswith(f"entry point mine of sika.policies: {value}: ")
+
+
+@pytest.mark.parametrize(
+    ("group", "value", "config", "problem"),
+    [
+        ("sandboxes", "nowhere:make", "sandbox: {provider: mine}", NOWHERE),
+        ("models", "nowhere:Model", "models: [{name: m, model: m, use: mine}]", NOWHERE),
+        ("models", "nowhere:Model", "models: [{name: m, model: m, use: other}]", "nor an installed model: mine"),
+        ("tools", f"{HERE}:number", f"tools: [{{name: n, use: '{HERE}:number'}}]", "neither a core.tools.Tool nor a"),
+        ("actors", f"{HERE}:number", f"actors: ['{HERE}:number']", "not an Actor class"),
+    ],
+)
+def test_what_the_configuration_names_must_be_there(
+    install: Install, group: str, value: str, config: str, problem: str
+) -> None:
+    install(group, value)
+    assert any(problem in line for line in compose.problems(parse(config)))
 
 
 def test_an_installed_tool_has_a_group(install: Install) -> None:
@@ -92,8 +159,8 @@ def test_an_installed_tool_has_a_group(install: Install) -> None:
     def found(tools: list[Tool]) -> list[str | None]:
         return [each.group for each in tools if each.name == "stroll"]
 
-    assert found(compose.load_tools()) == ["installed"]
-    assert found(compose.load_tools((), True)) == []
+    assert found(discovery.load_tools()) == ["installed"]
+    assert found(discovery.load_tools((), True)) == []
 
 
 def test_a_policy_has_its_settings(install: Install) -> None:
@@ -109,12 +176,10 @@ def test_a_policy_has_its_settings(install: Install) -> None:
 def test_an_unknown_sandbox_is_named(install: Install) -> None:
     install("sandboxes", f"{HERE}:number")
     with pytest.raises(Invalid, match=r"magic: there is no such provider; there are: auto, bubblewrap, host, mine$"):
-        compose.provider_of(parse("sandbox: {provider: magic}"))
+        discovery.provider_of(parse("sandbox: {provider: magic}"))
 
 
 def test_events_that_cannot_be_imported_stay_unknown(install: Install) -> None:
     """Reading a log goes on without them."""
     install("events", "nowhere")
-    assert [str(problem) for problem in plugins.load_events()] == [
-        f"entry point mine of sika.events: nowhere: {NOWHERE}"
-    ]
+    assert [plugin.problem for plugin in plugins.load_events()] == [NOWHERE]

@@ -59,7 +59,7 @@ def test_what_is_watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 async def test_a_change_is_in_force(tmp_path: Path) -> None:
-    """Also after a change that no server can start with."""
+    """Also after a change that no server can start with: a policy that cannot be imported."""
     package(tmp_path, "one")
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(tmp_path), str(ROOT)))}
     command = [sys.executable, "-m", "actors", "serve", "--reload", "--home", str(tmp_path / "home"), "--port", "0"]
@@ -81,6 +81,7 @@ async def test_a_change_is_in_force(tmp_path: Path) -> None:
 
     try:
         assert await word() == "one"
+        (tmp_path / "words-1.0.dist-info" / "entry_points.txt").write_text("[sika.policies]\nwords = my_words:Words\n")
         (tmp_path / "my_words.py").write_text("not Python")
         await wait_for(gone)
         package(tmp_path, "two")

@@ -9,7 +9,7 @@ from functools import cache
 
 from langchain_core.utils.function_calling import convert_to_openai_tool
 
-from actors import compose
+from actors import discovery
 from actors.lead import actor
 from actors.lead.loop.graph import as_langchain
 from actors.lead.setup import check
@@ -25,5 +25,5 @@ def share() -> None:
 
 def fill() -> None:
     """Make the forms of all tools, with the schemas that models are shown."""
-    for tool in compose.load_tools():
+    for tool in discovery.load_tools():
         convert_to_openai_tool(_shared(tool))

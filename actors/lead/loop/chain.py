@@ -55,7 +55,7 @@ from core.config.load import reveal
 from core.config.settings import Config, MiddlewareEntry
 from core.errors import Invalid, contained
 from core.events import ModelCompleted
-from core.plugins import POLICIES, Plugin, load, plugins, with_settings
+from core.plugins import POLICIES, Plugin, load, usable, with_settings
 from core.ports.guardrails import Provider
 from core.ports.images import Images
 from core.thread.subagents import TOOLS
@@ -111,16 +111,35 @@ def policies(setup: RunSetup, ports: Ports, deferred: Sequence[BaseTool] = ()) -
 
 
 def installed(config: Config) -> list[Policy]:
-    """Returns the policies of installed packages, but for those that `middlewares:` places. Raises `Invalid`."""
+    """Returns the policies of installed packages, but for those that `middlewares:` places.
+
+    Raises `Invalid` for one that cannot be used: nothing runs without the policies that are there to hold it back.
+    """
     placed = {entry.use for entry in config.middlewares}
-    return [_installed(plugin, config) for plugin in plugins(POLICIES) if _path_of(plugin.value) not in placed]
+    return [_installed(plugin, config) for plugin in usable(POLICIES) if _path_of(plugin.value) not in placed]
+
+
+def describe(plugin: Plugin, config: Config) -> str:
+    """Returns what an installed policy gives. Raises `Invalid` if it cannot be used."""
+    return f"{_of_plugin(plugin, config).name}, a policy of every run"
 
 
 def _installed(plugin: Plugin, config: Config) -> Policy:
+    try:
+        return _of_plugin(plugin, config)
+    except NotAPolicy as error:
+        raise Invalid(f"{plugin.place}: {error}") from None
+
+
+def _of_plugin(plugin: Plugin, config: Config) -> Policy:
     cls = plugin.value
     if not (isinstance(cls, type) and issubclass(cls, port.Policy)):
-        raise Invalid(f"{plugin.place}: not a core.policy.Policy class")
+        raise NotAPolicy("not a core.policy.Policy class")
     return _ported(cls, config.installed.get(cls.name, {}), f"installed.{cls.name}")
+
+
+class NotAPolicy(Invalid):
+    """An object of another kind is where a policy is expected."""
 
 
 def _ported(cls: type[port.Policy], options: settings.Open, where: str) -> Policy:

@@ -13,7 +13,7 @@ from typing import Any, cast
 import msgspec
 from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
 from langchain_core.language_models import BaseChatModel
-from langchain_core.messages import BaseMessage, ToolMessage
+from langchain_core.messages import BaseMessage, ToolCall, ToolMessage
 from langchain_core.runnables.base import RunnableBinding
 from langgraph.config import get_config
 from langgraph.errors import GraphBubbleUp, GraphInterrupt
@@ -22,6 +22,7 @@ from langgraph.prebuilt.tool_node import ToolCallRequest
 from actors.lead.loop.attempt import Answer, Attempt, Candidate, ModelHandler, ToolHandler, ToolResult, error_result
 from actors.lead.messages.convert import load
 from actors.lead.model.ask import Ask, answered
+from actors.lead.policies.approvals import step_approved
 from core.bus.rpc import Silent
 from core.config.redaction import Stream, redactor
 from core.errors import SikaError
@@ -59,6 +60,7 @@ class CallContext:
     subagent: str | None
     ref: CallRef
     _call: Callable[[str, Mapping[str, Any]], Awaitable[Any]]
+    _approved: Callable[[Mapping[str, Any], str], Awaitable[bool]]
 
     @property
     def run(self) -> str:
@@ -70,6 +72,9 @@ class CallContext:
 
     async def call(self, actor: str, request: Mapping[str, Any]) -> Any:
         return await self._call(actor, request)
+
+    async def approved(self, step: Mapping[str, Any], text: str) -> bool:
+        return await self._approved(step, text)
 
 
 tool_context: ContextVar[CallContext] = ContextVar("tool_context")
@@ -120,7 +125,7 @@ class Effects(AgentMiddleware[Any, Attempt, Any]):
         outcome = await attempt.journal.tool_requested(call_id, name, effect, request.tool_call["args"])
         if outcome is not None:
             raise Settled(outcome)
-        tool_context.set(_context(attempt, call_id, name))
+        tool_context.set(_context(attempt, request.tool_call))
         return await _asking_people(attempt, request, handler)
 
 
@@ -141,7 +146,8 @@ def _asking(bound: Any) -> Ask:
     return stream
 
 
-def _context(attempt: Attempt, call_id: str, name: str) -> CallContext:
+def _context(attempt: Attempt, call: ToolCall) -> CallContext:
+    call_id, name = str(call["id"]), call["name"]
     stream = Stream(redactor)
 
     async def progress(text: str) -> None:
@@ -151,7 +157,10 @@ def _context(attempt: Attempt, call_id: str, name: str) -> CallContext:
     async def ask(actor: str, request: Mapping[str, Any]) -> Any:
         return await attempt.call(actor, request, progress)
 
-    return CallContext(attempt.thread, attempt.user, attempt.subagent, attempt.call_ref(call_id), ask)
+    async def approved(step: Mapping[str, Any], text: str) -> bool:
+        return await step_approved(attempt, call, dict(step), text)
+
+    return CallContext(attempt.thread, attempt.user, attempt.subagent, attempt.call_ref(call_id), ask, approved)
 
 
 async def _asking_people(attempt: Attempt, request: ToolCallRequest, handler: ToolHandler) -> ToolResult:

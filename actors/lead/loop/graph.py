@@ -57,6 +57,8 @@ def as_langchain(tool: Tool) -> BaseTool:
 
     Its arguments are the same without the context, which comes from `tool_context`.
     """
+    if tool.schema is not None:
+        return Described(name=tool.name, description=tool.description, args_schema=dict(tool.schema), tool=tool)
 
     async def run(**arguments: Any) -> Any:
         context = tool_context.get()
@@ -70,6 +72,24 @@ def as_langchain(tool: Tool) -> BaseTool:
     run.__annotations__ = {p.name: p.annotation for p in visible} | {"return": signature.return_annotation}
     run.__name__ = tool.name
     return StructuredTool.from_function(coroutine=run, name=tool.name, description=tool.description)
+
+
+class Described(BaseTool):
+    """A tool whose arguments a schema describes. They may have any names, also those of LangChain's own arguments."""
+
+    tool: Any
+
+    def _to_args_and_kwargs(self, tool_input: Any, tool_call_id: str | None) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        return (tool_input,), {}
+
+    def _run(self, arguments: Any) -> Any:
+        raise NotImplementedError("tools are async")
+
+    async def _arun(self, arguments: Any) -> Any:
+        context = tool_context.get()
+        with contained():
+            result = await self.tool.function(context, **(arguments if isinstance(arguments, dict) else {}))
+        return _command(result, context.ref.id, self.name) if isinstance(result, Result) else result
 
 
 def _command(result: Result, call_id: str, name: str) -> Command[Any]:

@@ -89,6 +89,33 @@ class Approvals(AgentMiddleware[Any, Attempt, Any]):
         return await attempt.journal.fact(ApprovalRequested, call_id, make)
 
 
+async def step_approved(attempt: Attempt, call: ToolCall, step: Json, text: str) -> bool:
+    """Tells whether a person approved a step of a call (`ToolContext.approved`). Raises the pause of the run if nobody
+    has decided yet.
+    """
+    if attempt.subagent is not None:
+        return False
+    digest, call_id = approvals.digest(call["name"], step), str(call["id"])
+    identity = approvals.approval_id(attempt.call_ref(call_id).key, digest)
+
+    async def make() -> ApprovalRequested:
+        return ApprovalRequested(
+            approval=identity,
+            call_id=call_id,
+            tool=call["name"],
+            args=step,
+            digest=digest,
+            text=text,
+            allowed=["approve", "reject"],
+        )
+
+    known = attempt.state.approvals.get(identity)
+    request = known.request if known else await attempt.journal.fact(ApprovalRequested, call_id, make)
+    resolved = await _resolved(attempt, request)
+    attempt.decide(Approvals.name, approvals.STATUS[resolved.decision], _outcome(request, resolved), call_id=call_id)
+    return resolved.decision == "approve"
+
+
 async def _resolved(attempt: Attempt, request: ApprovalRequested) -> ApprovalResolved:
     """Returns the decision about a call. Raises the pause of the run if there is none."""
     state, identity = attempt.state, request.approval

@@ -12,7 +12,8 @@ from langchain_core.messages import AnyMessage, HumanMessage
 from actors.lead.loop.attempt import Attempt, ModelHandler
 from core.memory.facts import Memory
 from core.memory.inject import agent_of, block, refs_of
-from core.thread.messages import REMINDER
+from core.skills.selection import block as block_of_skill
+from core.thread.messages import REMINDER, SKILL
 
 FLAGS = {"hide_from_ui": True, "dynamic_context_reminder": True}
 KEPT = 1024
@@ -65,6 +66,9 @@ def _text(message: HumanMessage, memory: Memory | None, agent: str | None) -> st
     """Returns the reminder of a message, "" if it has none."""
     reminder = message.additional_kwargs.get(REMINDER)
     reminder = reminder if isinstance(reminder, str) else ""
+    skill = message.additional_kwargs.get(SKILL)
+    if isinstance(skill, dict) and (called := block_of_skill(skill)):
+        reminder = "\n".join(filter(None, (reminder, f"{OPENING}{called}{CLOSING}")))
     remembered = "" if memory is None else block(memory, _refs(message, agent))
     if not remembered:
         return reminder

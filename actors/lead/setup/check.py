@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from fnmatch import filter as matching
 
@@ -11,6 +12,7 @@ from actors.lead.setup.options import Options
 from actors.lead.setup.plan import RunSetup
 from core.config.load import Config
 from core.errors import Invalid
+from core.mcp.names import prefix_of
 from core.ports.guardrails import Provider
 from core.tools import Tool
 
@@ -25,9 +27,16 @@ def check(config: Config, tools: Sequence[Tool], provider: Provider | None) -> N
     _names_in(_setup(config, tools, everything=False), provider)
     names = _names_in(_setup(config, tools, everything=True), provider)
     for number, rule in enumerate(config.approvals):
-        if not matching(names, rule.tool):
+        if not matching(names, rule.tool) and not any(of_server(rule.tool, name) for name in config.mcp.servers):
             available = ", ".join(sorted(names))
             raise Invalid(f"approvals[{number}].tool: {rule.tool}: there is no such tool; there are: {available}")
+
+
+def of_server(pattern: str, server: str) -> bool:
+    """Tells whether a pattern may be meant for tools of an MCP server, whose names are known when it is listed."""
+    prefix = prefix_of(server)
+    literal = re.split(r"[*?\[]", pattern, maxsplit=1)[0]
+    return literal.startswith(prefix) or (literal != pattern and prefix.startswith(literal))
 
 
 def _setup(config: Config, tools: Sequence[Tool], everything: bool) -> RunSetup:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 
 import msgspec
@@ -32,6 +32,15 @@ class Mounted(msgspec.Struct, frozen=True):
     read_only: bool = True
 
 
+class Shown(msgspec.Struct, frozen=True):
+    """The skills of a run as its prompt shows them: fields of `Parts`."""
+
+    listed: tuple[tuple[str, str, str, str], ...] = ()
+    more: int = 0
+    loaded: tuple[tuple[str, str, str], ...] = ()
+    evolves: bool = False
+
+
 class Parts(msgspec.Struct, frozen=True, kw_only=True):
     """The parts of a prompt: equal parts make the same bytes. Empty parts are left out."""
 
@@ -43,6 +52,8 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     bootstrap: bool = False
     deferred: tuple[str, ...] = ()
     """Names of tools that the model must look up before it can call them."""
+    unavailable: tuple[tuple[str, str], ...] = ()
+    """MCP servers whose tools are not there, with the reasons."""
     mounts: tuple[Mounted, ...] = ()
     delegates: tuple[tuple[str, str], ...] = ()
     """The types of subagents that it can give work to, with their descriptions."""
@@ -50,6 +61,14 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     """The most that it can call at once."""
     role: str = ""
     """The instructions of a subagent."""
+    skills: tuple[tuple[str, str, str, str], ...] = ()
+    """The skills that it can read: name, description, label, and path."""
+    more_skills: int = 0
+    """The number of skills that it can only search, as they are too many."""
+    loaded: tuple[tuple[str, str, str], ...] = ()
+    """The skills of a subagent: name, path, and text."""
+    evolves: bool = False
+    """True if it may write skills."""
 
 
 ROLE = """\
@@ -93,6 +112,22 @@ only the person can know.
 </clarification>\
 """
 
+SKILLS = """\
+<skill_system>
+Skills are instructions for special work, each a folder with a SKILL.md. When a task fits the description of one, read \
+its SKILL.md with `read_file` before you begin, and follow it. Its other files are named there, relative to its \
+folder: read or run them only when they are needed.{search}{evolution}
+{available}
+</skill_system>\
+"""
+_SKILL = """\
+<skill><name>{}</name><description>{} [{}]</description><location>{}</location></skill>\
+"""
+SEARCH = """ There are {count} skills: find those that fit a task with `skill_search`."""
+EVOLUTION = """
+When a task took more than 5 tool calls, an error that was hard to find, or a correction by the person, and will come \
+again, offer to keep the way as a skill; write or patch it with `skill_manage` when they agree."""
+
 DELEGATES = """\
 <subagent_system>
 With `task` you give a part of the work to a subagent, which knows only the prompt and reports back to you.
@@ -113,6 +148,13 @@ An agent gave you one task; nobody sees your work but its last answer. You canno
 judgement, and say what you assumed. Stay with the task. Your last answer is the report: what you did, what you \
 found, paths of files that matter, what is open, and citations where something is from the web.
 </subagent>\
+"""
+
+UNAVAILABLE = """\
+<unavailable_tools>
+The tools of these servers cannot be used now. If the task needs them, say so, with the reason.
+{servers}
+</unavailable_tools>\
 """
 
 DIRECTORIES = """\
@@ -192,9 +234,11 @@ def parts_of(
     soul: str = "",
     profile: str | None = None,
     deferred: Sequence[str] = (),
+    unavailable: Mapping[str, str] = {},
     mounts: Sequence[Mounted] = (),
     delegates: Iterable[Role] = (),
     role: Role | None = None,
+    skills: Shown = Shown(),  # noqa: B008  frozen
 ) -> Parts:
     """Returns the parts for a run with these options. Pure.
 
@@ -202,14 +246,19 @@ def parts_of(
     `mounts` comes from `mounted`.
     """
     if options.bootstrap:
-        return Parts(agent=options.agent, profile=_cut(profile), bootstrap=True)
+        return Parts(agent=options.agent, profile=_cut(profile), bootstrap=True, skills=skills.listed)
     shown = tuple((delegate.name, delegate.description) for delegate in delegates)
     parts = Parts(
         deferred=tuple(deferred),
+        unavailable=tuple(unavailable.items()),
         mounts=tuple(mounts),
         delegates=shown,
         most_delegates=options.concurrent_subagents if shown else 0,
         role=neutralised(role.prompt) if role else "",
+        skills=skills.listed,
+        more_skills=skills.more,
+        loaded=skills.loaded,
+        evolves=skills.evolves,
     )
     if role is not None:
         return parts
@@ -235,7 +284,9 @@ def _agent(parts: Parts) -> list[str]:
         _profile(parts.profile),
         THINKING,
         CLARIFICATION,
+        _skills(parts),
         deferred_tools.block(parts.deferred),
+        _unavailable(parts.unavailable),
         _delegates(parts),
         _directories(parts.mounts),
         STYLE,
@@ -248,12 +299,32 @@ def _subagent(parts: Parts) -> list[str]:
     return [
         parts.role,
         SUBAGENT,
+        _skills(parts),
         deferred_tools.block(parts.deferred),
+        _unavailable(parts.unavailable),
         _delegates(parts),
         _directories(parts.mounts, SUBAGENT_DIRECTORIES),
         CITATIONS,
         REMINDERS,
     ]
+
+
+def _unavailable(servers: Sequence[tuple[str, str]]) -> str:
+    lines = "\n".join(f"- {name}: {neutralised(' '.join(reason.split()))}" for name, reason in servers)
+    return UNAVAILABLE.format(servers=lines) if servers else ""
+
+
+def _skills(parts: Parts) -> str:
+    """Returns the block of skills (contract runtime §3); "" without skills."""
+    texts = [f'<skill name="{name}" location="{path}">\n{text}\n</skill>' for name, path, text in parts.loaded]
+    entries = "\n".join(_SKILL.format(*map(neutralised, skill)) for skill in parts.skills)
+    if entries:
+        texts.append(f"<available_skills>\n{entries}\n</available_skills>")
+    if not texts and not parts.more_skills and not parts.evolves:
+        return ""
+    search = SEARCH.format(count=parts.more_skills) if parts.more_skills else ""
+    block = SKILLS.format(search=search, evolution=EVOLUTION if parts.evolves else "", available="\n".join(texts))
+    return block.replace("\n\n</skill_system>", "\n</skill_system>")
 
 
 def _delegates(parts: Parts) -> str:
@@ -265,7 +336,7 @@ def _delegates(parts: Parts) -> str:
 
 def _bootstrap(parts: Parts) -> list[str]:
     named = f', "{parts.agent}"' if parts.agent else ""
-    return [BOOTSTRAP_ROLE.format(product=PRODUCT, named=named), _profile(parts.profile), BOOTSTRAP]
+    return [BOOTSTRAP_ROLE.format(product=PRODUCT, named=named), _profile(parts.profile), BOOTSTRAP, _skills(parts)]
 
 
 def _soul(soul: str) -> str:

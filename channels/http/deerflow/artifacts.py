@@ -14,6 +14,7 @@ import zlib
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated
 from urllib.parse import quote
 
@@ -148,6 +149,12 @@ async def put(call: Call, thread: OwnedThread, path: str, body: Replacement) -> 
     return await call.live.to_its_end(replacing)
 
 
+def content_of(home: Path, user: str, thread_id: str, path: str) -> Content:
+    """Opens a file of a thread, by the path under which the agent sees it. Blocks. Raises as `get` does."""
+    archive, member = _split(_path(path))
+    return _open(Folder(home, user, thread_id), archive, member)
+
+
 # ── finding ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -251,7 +258,7 @@ def _member(file: _Frugal, member: str) -> bytes:
 
 
 def _headers(content: Content, cache: str, download: bool) -> dict[str, str]:
-    kind = _type(content)
+    kind = type_of(content)
     active = any(_ACTIVE.fullmatch(name) for name in (kind.partition(";")[0], _guessed(content)[0] or ""))
     return {
         "Content-Type": kind,
@@ -287,7 +294,7 @@ async def _send(
     return outlet.response
 
 
-def _type(content: Content) -> str:
+def type_of(content: Content) -> str:
     """By the name; what has no known one is text if it looks like it. Text says so if it is UTF-8."""
     guessed, encoding = _guessed(content)
     if encoding is not None:

@@ -12,7 +12,7 @@ import pytest
 from langgraph.types import interrupt
 from langgraph_sdk import get_client
 
-from actors import compose
+from actors import discovery
 from actors.approvals import Approvals
 from actors.lead.actor import Lead
 from adapters.models.configured import Silent
@@ -86,7 +86,7 @@ async def go_on(client: Client, answer: Any, model: str = "one") -> None:
 
 
 async def assert_replays(client: Client, home: Path) -> None:
-    toolset = [*compose.load_tools(), *TOOLS]
+    toolset = [*discovery.load_tools(), *TOOLS]
     lead = Lead(
         ConfigSource(home / "config.yaml"), Silent(), lambda _: toolset, client.system.call, client.system.log, home
     )

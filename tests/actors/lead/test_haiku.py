@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from actors import compose
+from actors import discovery
 from core.bus.queue import Hint
 from core.config.settings import Config
 from core.errors import Invalid
@@ -21,21 +21,21 @@ NAMED = "tests.support.haiku:Haiku"
 
 
 def test_found_by_its_name() -> None:
-    classes = list(compose.find_actors([NAMED]))
+    classes = list(discovery.find_actors([NAMED]))
     assert classes[-1] is Haiku
     assert (Haiku.name, Haiku.subscription) == ("haiku", (RunCompleted,))
-    assert isinstance(compose.construct(Haiku, {}), Haiku)
+    assert isinstance(discovery.construct(Haiku, {}), Haiku)
 
 
 @pytest.mark.parametrize("name", ["haiku:Limerick", "nowhere:Haiku", "haiku:HAIKU", "x"])
 def test_a_name_that_is_wrong_is_fatal(name: str) -> None:
     with pytest.raises(Invalid, match=r"^actors\[0\]: "):
-        list(compose.find_actors([f"tests.support.{name}"]))
+        list(discovery.find_actors([f"tests.support.{name}"]))
 
 
 async def test_after_each_run_once(tmp_path: Path) -> None:
     [haiku] = [
-        compose.construct(cls, {}) for cls in compose.find_actors(Config(actors=(NAMED,)).actors) if cls is Haiku
+        discovery.construct(cls, {}) for cls in discovery.find_actors(Config(actors=(NAMED,)).actors) if cls is Haiku
     ]
     async with site(tmp_path, {"m": [Turn(text="Hi.")]}, others=[haiku]) as (client, _):
         await client.thread()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from langgraph.types import interrupt
 
-from actors import compose
+from actors import discovery
 from actors.lead.actor import Lead
 from adapters.models.configured import Silent
 from core.config.load import ConfigSource
@@ -151,7 +151,7 @@ async def test_steering(tmp_path: Path) -> None:
 
 
 async def assert_replays(client: Client, home: Path) -> None:
-    toolset = [*compose.load_tools(), book, ring]
+    toolset = [*discovery.load_tools(), book, ring]
     source = ConfigSource(home / "config.yaml")
     lead = Lead(source, Silent(), lambda _: toolset, client.system.call, client.system.log, home)
     report = await replay(client.system.log, "t1", None, lead.execute)

@@ -10,7 +10,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from actors import compose
+from actors import discovery
 from actors.lead.actor import Lead
 from adapters.models.configured import Silent
 from core.config.load import ConfigSource
@@ -76,9 +76,9 @@ async def nobody(actor: str, request: Mapping[str, Any], progress: Any) -> Any:
     raise AssertionError("a replay asks nobody")
 
 
-def loop(tools: Sequence[Tool] = (sign,)) -> Lead:
-    toolset = [*compose.load_tools(), *tools]
-    return Lead(ConfigSource(None), Silent(), lambda _: toolset, nobody, cast(EventLog, None), Path())
+def loop(tools: Sequence[Tool] = (sign,), config: Path | None = None) -> Lead:
+    toolset = [*discovery.load_tools(), *tools]
+    return Lead(ConfigSource(config), Silent(), lambda _: toolset, nobody, cast(EventLog, None), Path())
 
 
 async def again(client: Client, change: Callable[[Event], Event], until: int | None = None, **how: Any) -> Report:
@@ -101,7 +101,7 @@ async def test_identical(tmp_path: Path) -> None:
         before = await client.records("t1")
         report = await replay(client.system.log, "t1", None, loop().execute)
         after = await client.records("t1")
-    assert report == Report(runs=2, steps=8)
+    assert (report.divergence, report.runs, report.steps, report.unfinished) == (None, 2, 8, 0)
     assert [record.raw for record in after] == [record.raw for record in before]
     assert signatures == []
 
@@ -117,7 +117,7 @@ async def test_calls_of_a_model_that_repeats_their_ids(tmp_path: Path, monkeypat
         report = await replay(client.system.log, "t1", None, loop().execute)
     assert len(intents) == 3
     assert len({cast(ToolRequested, record.event).call_id for record in intents}) == 1
-    assert report == Report(runs=1, steps=7)
+    assert (report.divergence, report.runs, report.steps) == (None, 1, 7)
 
 
 async def test_up_to_any_event(tmp_path: Path) -> None:
@@ -211,3 +211,26 @@ async def test_a_loop_in_which_the_tool_does_something_else(tmp_path: Path) -> N
         report = await again(client, lambda event: event, tools=[sign])
     assert report.divergence is not None
     assert "sign" in report.divergence
+
+
+async def test_a_rule_that_is_new_is_named_where_it_applies(tmp_path: Path) -> None:
+    """Both sides are told: the call that was made, and the question that comes instead."""
+    rules = tmp_path / "rules.yaml"
+    rules.write_text('{"approvals": [{"tool": "sign", "text": "Sign it?"}]}')
+    async with worked(tmp_path) as client:
+        report = await again(client, lambda event: event, config=rules)
+        [first, *_] = await client.records("t1", ToolRequested)
+    assert report.recorded is not None
+    assert report.now is not None
+    assert (report.recorded["type"], report.recorded["name"]) == ("tool.requested", "sign")
+    assert report.recorded["id"] == first.id
+    assert (report.now["type"], report.now["call_id"]) == ("approval.requested", report.recorded["call_id"])
+    assert {text.partition(":")[0] for text in report.changed} == {"model", "configuration"}
+
+
+async def test_a_call_without_an_end_is_not_called_identical(tmp_path: Path) -> None:
+    """The worker was killed while the tool was at work."""
+    async with worked(tmp_path) as client:
+        [first, *_] = await client.records("t1", ToolRequested)
+        report = await again(client, lambda event: event, until=first.seq)
+    assert (report.divergence, report.runs, report.unfinished) == (None, 1, 1)

@@ -1,0 +1,1 @@
+"""The MCP servers: lists what they offer, and calls their tools."""

@@ -1,0 +1,283 @@
+"""The MCP servers: lists what they offer where nobody knows it, and calls their tools in this process's sessions."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal, Never
+
+import msgspec
+import structlog
+
+from core.actor import Actor, Progress
+from core.config.load import ConfigSource
+from core.config.mcp import McpServer
+from core.config.redaction import redactor
+from core.errors import Invalid, NotFound, SikaError
+from core.events import Aggregate, Event, RunCancelled, RunCancelRequested, RunCompleted, RunFailed, RunPaused, thread
+from core.ids import stamp
+from core.log.store import EventLog
+from core.mcp.frames import Command, Listing, Part, Reply
+from core.mcp.servers import (
+    PAUSES,
+    SCOPE,
+    Installed,
+    McpFailed,
+    McpForgotten,
+    McpListed,
+    aggregates,
+    config_of,
+    in_force,
+)
+from core.ports.mcp import Broken, McpSessions, Place
+from core.seal import Seal
+from core.thread.threads import SUBAGENT
+
+log = structlog.get_logger("sika.mcp")
+
+MOST_TEXT = 400_000
+"""Limit of a result's text, in characters: it fits a message of the bus."""
+MOST_FILES = 50
+Ends = RunCancelled | RunCancelRequested | RunCompleted | RunFailed | RunPaused
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True, tag_field="op", forbid_unknown_fields=True):
+    pass
+
+
+class List(Request, frozen=True, kw_only=True, tag="list"):
+    """Asks that servers be listed which were not yet, or all again. The answer has a reason for each that failed."""
+
+    servers: Sequence[str] | None = None
+    again: bool = False
+
+
+class Forget(Request, frozen=True, kw_only=True, tag="forget"):
+    """Asks for the end of the sessions in this process, and drops what is known of the servers."""
+
+
+class Use(Request, frozen=True, kw_only=True):
+    """A request to one server, for somebody."""
+
+    server: str
+    user: str
+    thread: str = ""
+
+
+class Call(Use, frozen=True, kw_only=True, tag="call"):
+    """The call of a tool. `once: true` in a request says that it is not asked again (`System.call`)."""
+
+    tool: str
+    arguments: Mapping[str, Any] = {}
+    effect: Literal["pure", "idempotent", "once"] = "once"
+    run: str = ""
+    subagent: str | None = None
+    once: bool = False
+
+
+class Read(Use, frozen=True, kw_only=True, tag="read"):
+    """Asks for a resource."""
+
+    uri: str
+
+
+class Prompt(Use, frozen=True, kw_only=True, tag="prompt"):
+    """Asks for the text of a prompt."""
+
+    name: str
+    arguments: Mapping[str, str] = {}
+
+
+AnyRequest = List | Forget | Call | Read | Prompt
+
+
+class Mcp(Actor[Never]):
+    name = "mcp"
+
+    def __init__(self, config: ConfigSource, log: EventLog, sessions: McpSessions, seal: Seal) -> None:
+        self._config, self._log, self._sessions, self._seal = config, log, sessions, seal
+        self._states = aggregates(log)
+        self._listing: dict[str, asyncio.Lock] = {}
+        sessions.watch(self.relist)
+
+    async def answer(self, request: Mapping[str, Any], progress: Progress) -> Any:
+        parsed: AnyRequest = self.parse(request, AnyRequest)
+        match parsed:
+            case List(servers=names, again=again):
+                return await self._list(names, again=again)
+            case Forget():
+                await self._sessions.stop()
+                await self._append(McpForgotten())
+                return None
+            case Call():
+                return await self._call(parsed, progress)
+            case Read(uri=uri):
+                reply = await self._ask(parsed, Command(id=0, op="read", name=uri), progress)
+            case Prompt():
+                command = Command(id=0, op="prompt", name=parsed.name, arguments=parsed.arguments)
+                reply = await self._ask(parsed, command, progress)
+        return await self._result(parsed, reply)
+
+    # ── lists ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _list(self, names: Sequence[str] | None, *, again: bool) -> Mapping[str, str]:
+        """Lists servers, all at the same time. Returns the reasons of failures by server."""
+        state = await self._states.load(SCOPE)
+        servers = self._servers(state)
+        for name in names or ():
+            if name not in servers:
+                raise NotFound(f"there is no MCP server {name!r}; there are: {', '.join(servers) or 'none'}")
+        chosen = [name for name, server in servers.items() if server.enabled and (names is None or name in names)]
+        reasons = await asyncio.gather(*(self._listed(name, servers[name], again=again) for name in chosen))
+        return {name: reason for name, reason in zip(chosen, reasons, strict=True) if reason}
+
+    async def _listed(self, name: str, server: McpServer, *, again: bool, place: Place | None = None) -> str:
+        """Lists a server unless its lists are known. Returns why it failed, or an empty text."""
+        async with self._listing.setdefault(name, asyncio.Lock()):
+            known = (await self._states.load(SCOPE)).known.get(name)
+            config = config_of(server)
+            if known is not None and known.config == config and not again:
+                if known.failure is None:
+                    return ""
+                if known.failure.config == config and known.failure.again_at > _now():
+                    return known.failure.reason
+            try:
+                event: Event = await self._ask_for_lists(place or Place(name), server, config)
+            except SikaError as error:
+                attempt = known.failure.attempt + 1 if known and known.failure else 1
+                pause = PAUSES[min(attempt, len(PAUSES)) - 1]
+                reason = redactor.text(str(error))[:1000]
+                event = McpFailed(server=name, config=config, reason=reason, attempt=attempt, again_at=_now(pause))
+                log.warning("MCP server not listed", server=name, reason=reason)
+            same = known is not None and known.failure is None and known.config == config
+            if known is None or not same or not isinstance(event, McpListed) or known.hash != event.hash:
+                await self._append(event)
+            return event.reason if isinstance(event, McpFailed) else ""
+
+    async def _ask_for_lists(self, place: Place, server: McpServer, config: str) -> McpListed:
+        command = Command(id=0, op="list", seconds=server.session_init_timeout)
+        reply = await self._sessions.send(place, server, command, _nothing)
+        if reply.listing is None:
+            raise Broken(f"{place.server}: {reply.text or reply.kind}")
+        return listed(place.server, config, reply.listing)
+
+    async def relist(self, place: Place) -> None:
+        """Lists a server whose lists have changed in a session."""
+        server = self._servers(await self._states.load(SCOPE)).get(place.server)
+        if server is not None and server.enabled:
+            await self._listed(place.server, server, again=True, place=place)
+
+    async def _append(self, event: Event) -> None:
+        await self._states.decide(SCOPE, lambda _: [event], actor=self.name)
+
+    def _servers(self, state: Installed) -> Mapping[str, McpServer]:
+        return in_force(self._config.current(), state, lambda text: self._seal.open(text, "mcp"))
+
+    # ── calls ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _call(self, call: Call, progress: Progress) -> Mapping[str, Any]:
+        command = Command(id=0, op="call", name=call.tool, arguments=call.arguments)
+        work = asyncio.ensure_future(self._repeated(call, command, progress))
+        stop = asyncio.ensure_future(self._stopped(call))
+        try:
+            await asyncio.wait([work, stop], return_when=asyncio.FIRST_COMPLETED)
+            if not work.done():
+                raise Invalid("the run was stopped, and the call with it")
+            return await self._result(call, work.result())
+        finally:
+            for task in (work, stop):
+                task.cancel()
+            await asyncio.wait([work, stop])
+
+    async def _repeated(self, call: Call, command: Command, progress: Progress) -> Reply:
+        """Sends a call, and once more if its outcome is unknown and it may be repeated."""
+        reply = await self._ask(call, command, progress)
+        if reply.kind == "lost" and call.effect != "once":
+            log.info("MCP call repeated", server=call.server, tool=call.tool, reason=reply.text)
+            reply = await self._ask(call, command, progress)
+        return reply
+
+    async def _stopped(self, call: Call) -> None:
+        """Waits for the end of the call's run."""
+        if not call.run or not call.thread:
+            await asyncio.Event().wait()
+        aggregate = Aggregate(SUBAGENT, call.subagent) if call.subagent else thread(call.thread)
+        async for record in self._log.follow(aggregate, after=await self._log.tip(aggregate)):
+            if record.run == call.run and isinstance(record.event, Ends):
+                return
+
+    async def _ask(self, use: Use, command: Command, progress: Progress) -> Reply:
+        servers = self._servers(await self._states.load(SCOPE))
+        server = servers.get(use.server)
+        if server is None or not server.enabled:
+            raise NotFound(f"the MCP server {use.server!r} is not there (any more)")
+        place = {
+            "server": Place(use.server),
+            "user": Place(use.server, use.user),
+            "thread": Place(use.server, use.user, use.thread),
+        }[server.sharing]
+        seconds = server.tool_call_timeout
+        return await self._sessions.send(place, server, msgspec.structs.replace(command, seconds=seconds), progress)
+
+    async def _result(self, use: Use, reply: Reply) -> Mapping[str, Any]:
+        """Returns what the tool answers: a text, the structured content, and the files that were kept."""
+        if reply.outcome is None:
+            reason = redactor.text(reply.text)
+            if reply.kind == "lost":
+                advice = "The outcome of the call is unknown: check it before you repeat the call."
+                reason = f"{use.server}: {reason}. {advice}"
+            return {"text": reason, "failed": True}
+        outcome = reply.outcome
+        texts, files = list[str](), list[Mapping[str, str]]()
+        for part in outcome.parts:
+            if part.data is not None and len(files) < MOST_FILES:
+                files.append(await self._kept(use, part))
+                texts.append(files[-1]["text"])
+            elif part.data is None:
+                texts.append(_text_of(part))
+        text = "\n".join(texts)
+        if not texts and outcome.structured is not None:
+            text = msgspec.json.encode(outcome.structured).decode()
+        if len(text) > MOST_TEXT:
+            text = f"{text[:MOST_TEXT]}\n... [only {MOST_TEXT} of {len(text)} characters are shown]"
+        answer = {"text": text or "(no output)", "failed": outcome.failed, "files": files}
+        if outcome.structured is not None and len(msgspec.json.encode(outcome.structured)) <= MOST_TEXT:
+            answer["structured"] = outcome.structured
+        return answer
+
+    async def _kept(self, use: Use, part: Part) -> Mapping[str, str]:
+        """Keeps the bytes of a result as a file of the thread. Returns what is told of it."""
+        assert part.data is not None
+        kind = part.mime_type or "application/octet-stream"
+        what = f"{kind}, {len(part.data)} bytes"
+        if not use.thread:
+            return {"text": f"[{what}]", "mime_type": kind}
+        try:
+            path = await self._sessions.save(use.user, use.thread, part.data, kind)
+        except (SikaError, OSError) as error:
+            return {"text": f"[{what}; it could not be kept: {error}]", "mime_type": kind}
+        return {"text": f"[{what}: {path}]", "mime_type": kind, "path": path}
+
+
+def listed(name: str, config: str, listing: Listing) -> McpListed:
+    """Returns the fact of a server's lists."""
+    raw = redactor.value(msgspec.to_builtins(listing))
+    lists = {key: raw.get(key, []) for key in ("tools", "resources", "prompts")}
+    digest = hashlib.sha256(msgspec.json.encode(lists, order="sorted")).hexdigest()[:12]
+    return McpListed(server=name, config=config, hash=digest, **lists)
+
+
+def _text_of(part: Part) -> str:
+    if part.uri and part.text is not None and not part.mime_type:
+        return f"[{part.uri}] {part.text}"
+    return part.text or part.uri
+
+
+def _now(later: float = 0) -> str:
+    return stamp(datetime.now(UTC) + timedelta(seconds=later))
+
+
+async def _nothing(_: str) -> None:
+    """Nobody looks at the progress of lists."""

@@ -1,0 +1,499 @@
+"""The process that keeps one session with an MCP server: nothing of the SDK and the adapters is imported elsewhere.
+
+Theory of operation
+-------------------
+The server sends frames (`core.mcp.frames`) to standard input, first the `Setup`, and reads replies from standard
+output. One task owns the session. Each command has a task of its own: where the transport fails, the SDK cancels tasks
+that nobody cancelled, and that is the loss of the session. The session is never repaired here. The process ends, and
+the server starts another one. All processes below this one die with it: it adopts their orphans, and kills until there
+are none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import ctypes
+import gc
+import importlib
+import inspect
+import os
+import resource
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextvars import ContextVar
+from typing import Any
+
+import anyio
+import httpx
+import mcp.types as protocol
+import msgspec
+from langchain_core.messages import ToolMessage
+from langchain_core.tools import BaseTool, ToolException
+from langchain_mcp_adapters.interceptors import MCPToolCallRequest
+from langchain_mcp_adapters.tools import load_mcp_tools
+from mcp import ClientSession, McpError
+from mcp.client.sse import sse_client
+from mcp.client.streamable_http import create_mcp_http_client, streamable_http_client
+
+from adapters.mcp import stdio
+from adapters.sandboxes import processes
+from core.errors import Invalid
+from core.mcp.frames import Command, Listing, Offer, Outcome, Part, Reply, Setup, framed, length_of
+
+MOST_TOOLS = 1000
+MOST_OFFERS = 500
+SCHEMA_BYTES = 64 << 10
+LISTING_BYTES = 4 << 20
+TEXT = 4000
+"""Limit of a description, in characters."""
+PROGRESS_SECONDS = 0.2
+LONGEST_SECONDS = 3000.0
+GRACE_SECONDS = 1.0
+"""Time for an answer after a line that is not a message."""
+WATCH_SECONDS = 1.0
+_SUBREAPER = 36
+
+_encode = msgspec.json.encode
+
+
+class Call:
+    """A command being executed."""
+
+    def __init__(self, command: Command, report: Callable[[str], None]) -> None:
+        self.command, self.report = command, report
+        self.signs = 0
+        self.result: Any = None
+
+    async def progress(self, progress: float, total: float | None, message: str | None) -> None:
+        self.signs += 1
+        self.report(message or (f"{progress:g} of {total:g}" if total else f"{progress:g}"))
+
+
+current: ContextVar[Call] = ContextVar("current")
+
+
+class Session(ClientSession):
+    """A session that tells the server of cancelled requests, and reports progress."""
+
+    async def send_request(self, request: Any, *arguments: Any, **named: Any) -> Any:
+        number = self._request_id
+        try:
+            return await super().send_request(request, *arguments, **named)
+        except asyncio.CancelledError:
+            if not isinstance(request.root, protocol.InitializeRequest):
+                with anyio.CancelScope(shield=True), anyio.move_on_after(1), suppress(Exception):
+                    about = protocol.CancelledNotificationParams(requestId=number, reason="cancelled")
+                    notification = protocol.CancelledNotification(params=about)
+                    await self.send_notification(protocol.ClientNotification(notification))
+            raise
+
+    async def call_tool(self, name: str, arguments: Any = None, *rest: Any, **named: Any) -> Any:
+        return await super().call_tool(name, arguments, *rest, **{**named, "progress_callback": current.get().progress})
+
+    async def _validate_tool_result(self, name: str, result: Any) -> None:
+        """Takes every result: the effect has happened, and checking it costs what the server's schema makes it cost."""
+
+
+class Host:
+    def __init__(self, setup: Setup, send: Callable[[Reply], None]) -> None:
+        self._setup, self._send = setup, send
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._tools: dict[str, BaseTool] | None = None
+        self._loading = asyncio.Lock()
+        self._broken: asyncio.TimerHandle | None = None
+        self._interceptors: list[Any] = [_keep]
+        self.session: Session
+
+    async def run(self, commands: AsyncIterator[Command]) -> None:
+        for path in self._setup.interceptors:
+            self._interceptors.append(await _built(path))
+        async with transport(self._setup) as streams:
+            callbacks: dict[str, Any] = {"message_handler": self._on_message}
+            if self._setup.roots:
+                callbacks["list_roots_callback"] = self._roots
+            client = protocol.Implementation(name="sika", version="0.1.0")
+            async with Session(streams[0], streams[1], client_info=client, **callbacks) as self.session:
+                async with asyncio.timeout(self._setup.start_seconds):
+                    self._about = await self.session.initialize()
+                self._send(Reply(kind="ready"))
+                try:
+                    async for command in commands:
+                        self._begin(command)
+                finally:
+                    tasks = list(self._tasks.values())
+                    for task in tasks:
+                        task.cancel()
+                    if tasks:
+                        await asyncio.wait(tasks, timeout=2)
+
+    async def _on_message(self, message: Any) -> None:
+        if isinstance(message, Exception):
+            if self._broken is None:
+                loop = asyncio.get_running_loop()
+                self._broken = loop.call_later(GRACE_SECONDS, self._fail_open, set(self._tasks), str(message))
+            return
+        kind = getattr(getattr(message, "root", None), "method", "")
+        if kind.endswith("/list_changed") and not kind.startswith("notifications/roots"):
+            self._tools = None
+            self._send(Reply(kind="changed"))
+
+    def _fail_open(self, numbers: set[int], reason: str) -> None:
+        """Fails the commands that were open when the server sent what is not a message."""
+        self._broken = None
+        for number in numbers & self._tasks.keys():
+            self._send(Reply(id=number, kind="lost", text=f"the server sent what is not a message: {reason[:200]}"))
+            self._tasks[number].cancel()
+
+    async def _roots(self, _: Any) -> Any:
+        roots = [protocol.Root(uri=uri, name="workspace") for uri in self._setup.roots]  # type: ignore[arg-type]
+        return protocol.ListRootsResult(roots=roots)
+
+    def _begin(self, command: Command) -> None:
+        if command.op == "cancel":
+            if task := self._tasks.get(command.id):
+                task.cancel()
+            return
+        task = asyncio.create_task(self._answer(command))
+        self._tasks[command.id] = task
+        task.add_done_callback(lambda _: self._tasks.pop(command.id, None))
+
+    async def _answer(self, command: Command) -> None:
+        last = 0.0
+
+        def report(text: str) -> None:
+            nonlocal last
+            now = asyncio.get_running_loop().time()
+            if now - last >= PROGRESS_SECONDS:
+                last = now
+                self._send(Reply(id=command.id, kind="progress", text=text[:TEXT]))
+
+        call = Call(command, report)
+        current.set(call)
+        self._send(await self._limited(call))  # nobody waits for what is cancelled
+
+    async def _limited(self, call: Call) -> Reply:
+        """Executes a command within its time, which progress extends."""
+        number, seconds = call.command.id, call.command.seconds
+        work = asyncio.ensure_future(self._execute(call))
+        begin, signs = asyncio.get_running_loop().time(), -1
+        try:
+            while not work.done() and call.signs > signs:
+                signs = call.signs
+                left = begin + LONGEST_SECONDS - asyncio.get_running_loop().time()
+                await asyncio.wait([work], timeout=min(seconds, left))
+                if not work.done() and call.signs == signs:
+                    return Reply(id=number, kind="lost", text=f"no answer within {seconds:g} s; it was cancelled")
+            result = work.result()
+            return msgspec.structs.replace(result, id=number)
+        except asyncio.CancelledError:
+            if work.done() and work.cancelled():  # nobody cancelled it but the SDK
+                return Reply(id=number, kind="closed", text="the connection was lost")
+            raise
+        except McpError as error:
+            if error.error.code == protocol.CONNECTION_CLOSED:
+                return Reply(id=number, kind="closed", text="the connection was closed")
+            if "session terminated" in str(error).lower():
+                return Reply(id=number, kind="gone", text=str(error))
+            return Reply(id=number, kind="error", text=str(error)[:TEXT])
+        except (ToolException, Invalid, ValueError) as error:
+            return Reply(id=number, kind="error", text=str(error)[:TEXT])
+        except Exception as error:
+            kind = "gone" if isinstance(error, httpx.ConnectError) else "lost"
+            return Reply(id=number, kind=kind, text=f"{type(error).__name__}: {error}"[:TEXT])
+        finally:
+            if not work.done():
+                work.cancel()
+                await asyncio.wait([work], timeout=2)
+
+    async def _execute(self, call: Call) -> Reply:
+        command = call.command
+        match command.op:
+            case "list":
+                return Reply(kind="listing", listing=await self._list())
+            case "read":
+                resource_ = await self.session.read_resource(command.name)  # type: ignore[arg-type]
+                parts = tuple(_of_resource(content) for content in resource_.contents)
+                return Reply(kind="outcome", outcome=Outcome(parts=parts))
+            case "prompt":
+                arguments = {key: str(value) for key, value in command.arguments.items()}
+                prompt = await self.session.get_prompt(command.name, arguments or None)
+                parts = tuple(part for message in prompt.messages for part in _parts([message.content]))
+                return Reply(kind="outcome", outcome=Outcome(parts=parts))
+        return Reply(kind="outcome", outcome=await self._call(call))
+
+    async def _call(self, call: Call) -> Outcome:
+        name, arguments = call.command.name, dict(call.command.arguments)
+        tool = (await self._loaded()).get(name)
+        if tool is None:
+            raise Invalid(f"the server has no tool {name!r} any more")
+        if "runtime" in arguments:  # the adapters have an argument of this name
+            _keep_result(await self.session.call_tool(name, arguments))
+        else:
+            with suppress(ToolException):
+                await tool.coroutine(**arguments)  # type: ignore[attr-defined]
+        return outcome_of(call.result)
+
+    # ── lists ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _loaded(self) -> dict[str, BaseTool]:
+        async with self._loading:
+            if self._tools is None:
+                around: Any = self._interceptors
+                tools = await load_mcp_tools(self.session, tool_interceptors=around, server_name=self._setup.server)
+                self._tools = {tool.name: tool for tool in sorted(tools, key=lambda tool: tool.name)[:MOST_TOOLS]}
+            return self._tools
+
+    async def _list(self) -> Listing:
+        able = self._about.capabilities
+        self._tools = None
+        tools = list(_offered(await self._loaded())) if able.tools else []
+        resources, prompts = list[Offer](), list[Offer]()
+        if able.resources:
+            for listed in (await self.session.list_resources()).resources[:MOST_OFFERS]:
+                about = (listed.description or "")[:TEXT]
+                mime = listed.mimeType or ""
+                resources.append(Offer(name=listed.name[:200], description=about, uri=str(listed.uri), mime_type=mime))
+        if able.prompts:
+            for prompt in (await self.session.list_prompts()).prompts[:MOST_OFFERS]:
+                needed = {argument.name: argument.description or "" for argument in prompt.arguments or ()}
+                prompts.append(Offer(name=prompt.name, description=(prompt.description or "")[:TEXT], schema=needed))
+        listing = Listing(
+            tools=tools,
+            resources=sorted(resources, key=lambda offer: offer.name),
+            prompts=sorted(prompts, key=lambda offer: offer.name),
+            instructions=(self._about.instructions or "")[:TEXT],
+        )
+        if (size := len(_encode(listing))) > LISTING_BYTES:
+            raise Invalid(f"its lists have {size} bytes, more than {LISTING_BYTES}")
+        return listing
+
+
+def _offered(tools: dict[str, BaseTool]) -> Iterator[Offer]:
+    for tool in tools.values():
+        schema: Any = tool.args_schema
+        if not isinstance(schema, dict) or len(_encode(schema)) > SCHEMA_BYTES or len(tool.name) > 200:
+            print(f"the tool {tool.name[:200]} is left out: its schema is too large", file=sys.stderr)
+            continue
+        about = tool.metadata or {}
+        yield Offer(
+            name=tool.name,
+            description=tool.description[:TEXT],
+            schema=schema,
+            read_only=about.get("readOnlyHint") is True,
+            idempotent=about.get("idempotentHint") is True,
+        )
+
+
+# ── results ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def _keep(request: MCPToolCallRequest, handler: Callable[[Any], Awaitable[Any]]) -> Any:
+    """The outermost interceptor: keeps the result, and returns what the adapters can convert."""
+    result = await handler(request)
+    _keep_result(result)
+    return protocol.CallToolResult(content=[], isError=False)
+
+
+def _keep_result(result: Any) -> None:
+    current.get().result = result
+
+
+def outcome_of(result: Any) -> Outcome:
+    """Returns what came of a call. Raises `Invalid` for what an interceptor may not return."""
+    if isinstance(result, ToolMessage):
+        return Outcome(parts=(Part(text=str(result.text)),), failed=result.status == "error")
+    if not isinstance(result, protocol.CallToolResult):
+        raise Invalid(f"an interceptor returned {type(result).__name__} instead of a result")
+    return Outcome(
+        parts=tuple(_parts(result.content)), structured=result.structuredContent, failed=result.isError or False
+    )
+
+
+def _parts(contents: Sequence[Any]) -> Iterator[Part]:
+    for content in contents:
+        match content:
+            case protocol.TextContent():
+                yield Part(text=content.text)
+            case protocol.ImageContent() | protocol.AudioContent():
+                yield Part(data=_decoded(content.data), mime_type=content.mimeType)
+            case protocol.ResourceLink():
+                yield Part(uri=str(content.uri), text=content.description or content.name)
+            case protocol.EmbeddedResource():
+                yield _of_resource(content.resource)
+
+
+def _of_resource(content: Any) -> Part:
+    uri, mime_type = str(content.uri), content.mimeType or ""
+    if isinstance(content, protocol.TextResourceContents):
+        return Part(text=content.text, uri=uri, mime_type=mime_type)
+    return Part(data=_decoded(content.blob), uri=uri, mime_type=mime_type)
+
+
+def _decoded(text: str) -> bytes:
+    try:
+        return base64.b64decode(text)
+    except (binascii.Error, ValueError):
+        return text.encode()
+
+
+async def _built(path: str) -> Any:
+    """Returns the interceptor that `module:builder` builds. Raises `Invalid`."""
+    module, _, name = path.partition(":")
+    try:
+        built = getattr(importlib.import_module(module), name)()
+        return await built if inspect.isawaitable(built) else built
+    except Exception as error:
+        raise Invalid(f"mcp.interceptors: {path}: {type(error).__name__}: {error}") from error
+
+
+# ── the process ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@asynccontextmanager
+async def transport(setup: Setup) -> AsyncIterator[Sequence[Any]]:
+    if setup.transport == "stdio":
+        async with stdio.server(setup) as streams:
+            yield streams
+        return
+    headers = dict(setup.headers)
+    resource.setrlimit(resource.RLIMIT_DATA, (setup.memory_bytes, setup.memory_bytes))
+    opened: AbstractAsyncContextManager[Any]
+    if setup.transport == "sse":
+        opened = sse_client(setup.url, headers, timeout=30, sse_read_timeout=LONGEST_SECONDS)
+        async with opened as streams:
+            yield streams
+        return
+    timeout = httpx.Timeout(30, read=LONGEST_SECONDS)
+    async with (
+        create_mcp_http_client(headers=headers, timeout=timeout) as client,
+        streamable_http_client(setup.url, http_client=client) as streams,
+    ):
+        yield streams
+
+
+async def watch_memory(most: int) -> None:
+    """Ends when the processes below this one use more memory than they may."""
+    while True:
+        await asyncio.sleep(WATCH_SECONDS)
+        used = await asyncio.to_thread(lambda: processes.memory(processes.descendants(), most))
+        if used > most:
+            raise Invalid(f"the server used {used >> 20} MB of memory, more than {most >> 20}")
+
+
+def kill_all(*, reap: bool = True) -> None:
+    """Kills the processes below this one, until there are none. Without `reap` once."""
+    for _ in range(50 if reap else 1):
+        if not (pids := processes.descendants()):
+            return
+        for pid in pids:
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        with suppress(ChildProcessError):
+            while reap and os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+
+
+async def commands_of(fd: int) -> AsyncIterator[Command]:
+    reader = asyncio.StreamReader(limit=1 << 20)
+    with os.fdopen(fd, "rb", buffering=0, closefd=False) as file:
+        await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), file)
+        while True:
+            try:
+                body = await reader.readexactly(length_of(await reader.readexactly(4)))
+            except asyncio.IncompleteReadError:
+                return
+            yield msgspec.msgpack.decode(body, type=Command)
+
+
+async def serve(setup: Setup, out: int) -> None:
+    def send(reply: Reply) -> None:
+        try:
+            frame = framed(reply)
+        except Invalid as error:
+            frame = framed(Reply(id=reply.id, kind="error", text=f"the result is too large: {error}"))
+        with suppress(BrokenPipeError), os.fdopen(out, "wb", closefd=False) as file:
+            file.write(frame)
+
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            watching = tasks.create_task(watch_memory(setup.memory_bytes)) if setup.transport == "stdio" else None
+            await Host(setup, send).run(commands_of(0))
+            if watching:
+                watching.cancel()
+    except BaseException as error:
+        send(Reply(kind="ended", text=_reason(error, setup)))
+    kill_all(reap=False)
+
+
+def _reason(error: BaseException, setup: Setup) -> str:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    if isinstance(error, TimeoutError):
+        return f"it did not answer within {setup.start_seconds:g} s"
+    if isinstance(error, McpError):
+        return stdio.last_words() or str(error)
+    if isinstance(error, asyncio.CancelledError):
+        return stdio.last_words() or "the connection was lost"
+    return str(error) if isinstance(error, Invalid) else f"{type(error).__name__}: {error}"
+
+
+def main() -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
+    os.nice(5)
+    out = os.dup(1)
+    os.dup2(2, 1)  # what libraries print is no frame
+    setup = msgspec.msgpack.decode(_first(0), type=Setup)
+    stdio.reserve(setup.files)
+    try:
+        asyncio.run(serve(setup, out))
+    except BaseException as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
+    finally:
+        kill_all()
+        os._exit(0)  # threads of libraries must not keep the process
+
+
+def _first(fd: int) -> bytes:
+    return _exactly(fd, length_of(_exactly(fd, 4)))
+
+
+def _exactly(fd: int, count: int) -> bytes:
+    body = b""
+    while len(body) < count:
+        if not (chunk := os.read(fd, count - len(body))):
+            sys.exit(0)
+        body += chunk
+    return body
+
+
+def nurse(fd: int) -> None:
+    """Forks a process for each request that arrives with its pipes, until there is nobody to ask."""
+    gc.collect()
+    gc.freeze()
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    with socket.socket(fileno=fd) as requests:
+        while True:
+            word, pipes, *_ = socket.recv_fds(requests, 1, 3)
+            if not word:
+                return
+            if (pid := os.fork()) == 0:
+                requests.close()
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                os.setsid()
+                for number, pipe in enumerate(pipes):
+                    os.dup2(pipe, number)
+                os.closerange(3, max(pipes) + 1)
+                main()
+            for pipe in pipes:
+                os.close(pipe)
+            requests.sendall(pid.to_bytes(8, "big"))
+
+
+if __name__ == "__main__":
+    nurse(int(sys.argv[1]))

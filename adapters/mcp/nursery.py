@@ -1,0 +1,124 @@
+"""Processes for sessions, forked from one that has imported the SDK: that takes a second and 80 MB, a fork neither."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from anyio import to_thread
+
+from core.errors import Unavailable
+
+START_SECONDS = 90.0
+
+
+@dataclass(frozen=True, slots=True)
+class Child:
+    """A process, and its pipes."""
+
+    pid: int
+    stdin: asyncio.StreamWriter
+    stdout: asyncio.StreamReader
+    stderr: asyncio.StreamReader
+    transports: Sequence[asyncio.BaseTransport]
+
+    def close(self) -> None:
+        for transport in self.transports:
+            transport.close()
+
+    def kill(self) -> None:
+        """Kills the process and its group. What it started dies with it only if it ends by itself."""
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)
+
+
+class Nursery:
+    """Starts the process to fork from on first use, and again if it died. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._socket: socket.socket | None = None
+        self._owner = 0
+
+    def fork(self) -> tuple[int, int, int, int]:
+        """Returns the id of a new process, and our ends of its pipes. Blocks. Raises `Unavailable`."""
+        with self._lock:
+            for _ in range(2):
+                try:
+                    return self._fork()
+                except OSError as error:
+                    reason = error
+                    self._stop()
+        raise Unavailable(f"no process for an MCP session: {reason}")
+
+    def _fork(self) -> tuple[int, int, int, int]:
+        if self._owner != os.getpid() or self._process is None or self._process.poll() is not None:
+            self._start()
+        assert self._socket is not None
+        (stdin, ours_in), (ours_out, stdout), (ours_err, stderr) = os.pipe(), os.pipe(), os.pipe()
+        try:
+            socket.send_fds(self._socket, [b"f"], [stdin, stdout, stderr])
+            answer = self._socket.recv(8)
+            if len(answer) < 8:
+                raise ConnectionResetError("it ended")
+        except OSError:
+            for fd in (ours_in, ours_out, ours_err):
+                os.close(fd)
+            raise
+        finally:
+            for fd in (stdin, stdout, stderr):
+                os.close(fd)
+        return int.from_bytes(answer, "big"), ours_in, ours_out, ours_err
+
+    def _start(self) -> None:
+        ours, theirs = socket.socketpair()
+        ours.settimeout(START_SECONDS)
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "adapters.mcp.host", str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            )
+        self._socket, self._owner = ours, os.getpid()
+
+    def _stop(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+        if self._process is not None and self._owner == os.getpid():
+            self._process.kill()
+            self._process.wait()
+        self._process = self._socket = None
+
+
+_nursery = Nursery()
+atexit.register(_nursery._stop)
+
+
+async def child() -> Child:
+    """Returns a new process that waits for its `Setup`. Raises `Unavailable`."""
+    pid, stdin, stdout, stderr = await to_thread.run_sync(_nursery.fork)
+    loop = asyncio.get_running_loop()
+    pipe = os.fdopen(stdin, "wb", buffering=0)
+    transport, protocol = await loop.connect_write_pipe(asyncio.streams.FlowControlMixin, pipe)
+    writer = asyncio.StreamWriter(transport, protocol, None, loop)
+    (out, out_transport), (err, err_transport) = await _reader(loop, stdout), await _reader(loop, stderr)
+    return Child(pid, writer, out, err, (transport, out_transport, err_transport))
+
+
+async def _reader(loop: asyncio.AbstractEventLoop, fd: int) -> tuple[asyncio.StreamReader, asyncio.BaseTransport]:
+    reader = asyncio.StreamReader(limit=1 << 20)
+    pipe = os.fdopen(fd, "rb", buffering=0)
+    transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), pipe)
+    return reader, transport

@@ -1,0 +1,373 @@
+"""MCP sessions, each in a process of its own (`adapters.mcp.host`); see `core.ports.mcp`."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import itertools
+import mimetypes
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from pathlib import Path
+
+import anyio
+import msgspec
+import structlog
+from anyio import to_thread
+
+from adapters.mcp import nursery
+from core.config.mcp import Mcp, McpServer
+from core.config.redaction import redactor
+from core.errors import Invalid, SikaError, Unavailable
+from core.mcp.frames import Command, Reply, Setup, framed, length_of
+from core.paths import WORKSPACE, thread_root
+from core.ports.mcp import Broken, OnChange, OnProgress, Place
+from core.ports.sandbox import Enclosed
+from core.thread.folder import Folder
+
+log = structlog.get_logger("sika.mcp")
+
+END_SECONDS = 6.0
+"""Time for a session to end by itself: longer than the server has for it."""
+CHANGE_SECONDS = 0.5
+"""Time in which changes of a server's lists are one change."""
+PAUSES = (0.0, 1.0, 5.0, 15.0, 60.0)
+"""Seconds between starts of a server that fails to start."""
+FOLDER = f"{WORKSPACE}/.mcp"
+Headers = Callable[[str, McpServer, str], Awaitable[Mapping[str, str]]]
+"""Returns further headers for a server, and a user."""
+Changed = Callable[[Place], None]
+
+
+Confine = Callable[[Sequence[str], Mapping[str, str], Place], Awaitable[Enclosed]]
+"""Returns a command for the sandbox. Raises `Invalid` where there is none."""
+
+
+class _Session:
+    """One session and its process. `run` owns it."""
+
+    def __init__(self, child: nursery.Child, place: Place, server: McpServer, changed: Changed) -> None:
+        self._child, self.place, self.server = child, place, server
+        self.used_at = anyio.current_time()
+        self.reason = ""
+        self.ended = asyncio.Event()
+        self._changed = changed
+        self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._open: dict[int, tuple[asyncio.Future[Reply], OnProgress]] = {}
+        self._numbers = itertools.count(1)
+        self._gone = asyncio.Event()
+        self._closed = False
+        self._stopping = asyncio.Event()
+
+    @property
+    def running(self) -> bool:
+        return not (self._closed or self.ended.is_set() or self._stopping.is_set())
+
+    @property
+    def idle(self) -> bool:
+        return not self._open
+
+    def stop(self) -> None:
+        self._stopping.set()
+
+    async def run(self, setup: Setup) -> None:
+        """Runs the process until it ends, is stopped or is cancelled."""
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._drain, self._child)
+                tasks.start_soon(self._close_when_stopped, self._child)
+                await self._write(framed(setup))
+                await self._read(self._child)
+                tasks.cancel_scope.cancel()
+        except Exception as error:
+            self.reason = self.reason or f"{type(error).__name__}: {error}"
+            log.warning("MCP session failed", server=self.place.server, exc_info=True)
+        finally:
+            self._end()
+            with anyio.CancelScope(shield=True):
+                await self._kill()
+
+    async def ready(self, seconds: float) -> None:
+        """Waits until the server has answered. Raises `Broken`."""
+        await asyncio.wait([self._ready], timeout=seconds)
+        if not self._ready.done():
+            self.reason = f"it did not start within {seconds:g} s"
+            self.stop()
+        if self.reason or self._ready.cancelled():
+            raise Broken(f"{self.place.server}: {self.reason or 'it was stopped'}")
+
+    async def send(self, command: Command, progress: OnProgress) -> Reply:
+        number = next(self._numbers)
+        reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        self._open[number] = reply, progress
+        try:
+            if self.ended.is_set():
+                return Reply(kind="gone", text=self.reason)
+            await self._write(framed(msgspec.structs.replace(command, id=number)))
+            return await self._taken(await reply)
+        except asyncio.CancelledError:
+            with anyio.CancelScope(shield=True), anyio.move_on_after(1):
+                await self._write(framed(Command(id=number, op="cancel")))
+            raise
+        finally:
+            self._open.pop(number, None)
+            self.used_at = anyio.current_time()
+
+    async def _taken(self, reply: Reply) -> Reply:
+        """Returns a reply, with the reason where the session is over."""
+        if reply.kind != "closed":
+            return reply
+        self._closed = True
+        with suppress(TimeoutError):
+            async with asyncio.timeout(END_SECONDS):
+                await self.ended.wait()
+        self.stop()
+        return Reply(kind="lost", text=self.reason or reply.text)
+
+    async def _write(self, frame: bytes) -> None:
+        with suppress(ConnectionError):
+            self._child.stdin.write(frame)
+            await self._child.stdin.drain()
+
+    async def _read(self, child: nursery.Child) -> None:
+        try:
+            while True:
+                body = await child.stdout.readexactly(length_of(await child.stdout.readexactly(4)))
+                await self._take(msgspec.msgpack.decode(body, type=Reply))
+        except asyncio.IncompleteReadError:
+            self._gone.set()
+
+    async def _take(self, reply: Reply) -> None:
+        if not reply.id:
+            match reply.kind:
+                case "ready":
+                    self._ready.set_result(None)
+                case "changed":
+                    self._changed(self.place)
+                case "ended":
+                    self.reason = self.reason or redactor.text(reply.text)
+                    self._end()
+                    self.stop()
+            return
+        future, progress = self._open.get(reply.id) or (None, None)
+        if future is None or progress is None:
+            return
+        if reply.kind == "progress":
+            await progress(f"{redactor.text(reply.text)}\n")
+        elif not future.done():
+            future.set_result(reply)
+
+    def _end(self) -> None:
+        """States the end to all who wait."""
+        self.ended.set()
+        self.reason = self.reason or "its process ended"
+        if not self._ready.done():
+            self._ready.cancel()
+        for future, _ in self._open.values():
+            if not future.done():
+                future.set_result(Reply(kind="lost", text=self.reason))
+
+    async def _drain(self, child: nursery.Child) -> None:
+        """Logs what the server and the SDK write to stderr, without secrets. The process bounds it."""
+        while chunk := await child.stderr.read(1 << 14):
+            for line in chunk.decode("utf-8", "replace").splitlines():
+                if line.strip():
+                    log.info("MCP server", server=self.place.server, line=redactor.text(line[:500]))
+
+    async def _close_when_stopped(self, child: nursery.Child) -> None:
+        await self._stopping.wait()
+        child.stdin.close()
+        await asyncio.sleep(END_SECONDS)
+        child.kill()
+
+    async def _kill(self) -> None:
+        """Ends the process: it kills what it started when its input is closed."""
+        self._child.stdin.close()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(END_SECONDS):
+                while not self._gone.is_set():
+                    await self._read(self._child)
+        if not self._gone.is_set():
+            self._child.kill()
+        self._child.close()
+
+
+class Sessions:
+    """Implements `core.ports.mcp.McpSessions`; `opened` runs it."""
+
+    def __init__(
+        self, home: Path, settings: Callable[[], Mcp], confine: Confine, tasks: anyio.abc.TaskGroup, headers: Headers
+    ) -> None:
+        self._home, self._settings, self._confine, self._tasks = home, settings, confine, tasks
+        self._headers = headers
+        self._sessions: dict[Place, _Session] = {}
+        self._starting: dict[Place, asyncio.Lock] = {}
+        self._failures: dict[str, tuple[int, float]] = {}
+        """Failed starts in a row, and the time of the last one, by server."""
+        self._listener: OnChange | None = None
+        self._notified: set[Place] = set()
+
+    async def send(self, place: Place, server: McpServer, command: Command, progress: OnProgress) -> Reply:
+        for _ in range(2):
+            session = await self._session(place, server)
+            reply = await session.send(command, progress)
+            if reply.kind not in ("gone", "lost"):
+                return reply
+            if server.transport != "stdio" or reply.kind == "gone":
+                session.stop()  # a session elsewhere may be half dead, and a new one costs little
+            if reply.kind == "lost":
+                return reply
+        raise Broken(f"{place.server}: {reply.text}")
+
+    def watch(self, listener: OnChange) -> None:
+        self._listener = listener
+
+    def _changed(self, place: Place) -> None:
+        if place not in self._notified and self._listener is not None:
+            self._notified.add(place)
+            self._tasks.start_soon(self._notify, place, self._listener)
+
+    async def _notify(self, place: Place, listener: OnChange) -> None:
+        await asyncio.sleep(CHANGE_SECONDS)
+        self._notified.discard(place)
+        try:
+            await listener(place)
+        except SikaError as error:
+            log.warning("MCP server not listed again", server=place.server, reason=str(error))
+
+    async def save(self, user: str, thread: str, content: bytes, mime_type: str) -> str:
+        name = file_name(content, mime_type)
+        return await to_thread.run_sync(partial(_save, Folder(self._home, user, thread), name, content))
+
+    async def stop(self, server: str | None = None) -> None:
+        for place, session in list(self._sessions.items()):
+            if server in (None, place.server):
+                session.stop()
+
+    async def _session(self, place: Place, server: McpServer) -> _Session:
+        """Returns the running session of a place; starts one."""
+        lock = self._starting.setdefault(place, asyncio.Lock())
+        async with lock:
+            known = self._sessions.get(place)
+            if known is not None and known.running:
+                if known.server == server:
+                    known.used_at = anyio.current_time()
+                    return known
+                known.stop()
+            return await self._start(place, server)
+
+    async def _start(self, place: Place, server: McpServer) -> _Session:
+        if problem := server.problem:
+            raise Broken(f"{place.server}: {problem}")
+        count, at = self._failures.get(place.server, (0, 0.0))
+        left = at + PAUSES[min(count, len(PAUSES) - 1)] - anyio.current_time()
+        if count and left > 0:
+            raise Broken(f"{place.server}: it failed to start {count} times; the next attempt is in {left:.0f} s")
+        self._make_room()
+        try:
+            setup = await self._setup(place, server)
+        except SikaError as error:
+            raise Broken(f"{place.server}: {error}") from error
+        session = self._sessions[place] = _Session(await nursery.child(), place, server, self._changed)
+        self._tasks.start_soon(self._run, session, setup)
+        try:
+            await session.ready(server.session_init_timeout + END_SECONDS)
+        except Broken as error:
+            self._failures[place.server] = count + 1, anyio.current_time()
+            hint = "" if server.trusted or server.transport != "stdio" else " (it runs in the sandbox: see `trusted`)"
+            raise Broken(f"{error}{hint}") from None
+        self._failures.pop(place.server, None)
+        log.info("MCP session started", server=place.server, thread=place.thread)
+        return session
+
+    async def _run(self, session: _Session, setup: Setup) -> None:
+        await session.run(setup)
+        log.info("MCP session ended", server=session.place.server, reason=session.reason)
+        if self._sessions.get(session.place) is session:
+            del self._sessions[session.place]
+            self._starting.pop(session.place, None)
+
+    def _make_room(self) -> None:
+        most = self._settings().max_sessions
+        running = [session for session in self._sessions.values() if session.running]
+        if len(running) < most:
+            return
+        idle = sorted((session for session in running if session.idle), key=lambda session: session.used_at)
+        if not idle:
+            raise Unavailable(f"{most} MCP sessions are in use (mcp.max_sessions); try again later")
+        idle[0].stop()
+
+    async def _setup(self, place: Place, server: McpServer) -> Setup:
+        settings = self._settings()
+        setup = Setup(
+            transport=server.transport,
+            server=place.server,
+            start_seconds=server.session_init_timeout,
+            memory_bytes=settings.memory_mb << 20,
+            interceptors=settings.interceptors,
+        )
+        if server.transport != "stdio":
+            headers = {name: value.reveal() for name, value in server.headers.items()}
+            headers |= await self._headers(place.server, server, place.user)
+            return msgspec.structs.replace(setup, url=server.url or "", headers=headers)
+        argv = [server.command or "", *server.args]
+        env = {name: value.reveal() for name, value in server.env.items()}
+        if not server.trusted:
+            confined = await self._confine(argv, env, place)
+            roots = [f"file://{WORKSPACE}"] if place.thread else []
+            return msgspec.structs.replace(setup, argv=confined.argv, files=confined.files, roots=roots)
+        roots, cwd = [], None
+        if place.thread:
+            folder = Folder(self._home, place.user, place.thread)
+            await to_thread.run_sync(folder.make)
+            cwd = str(thread_root(self._home, place.user, place.thread) / "user-data" / "workspace")
+            roots = [Path(cwd).as_uri()]
+        return msgspec.structs.replace(setup, argv=argv, env=env, cwd=cwd, roots=roots)
+
+    async def stop_idle(self) -> None:
+        """Stops sessions that are not used, for ever."""
+        while True:
+            seconds = self._settings().idle_seconds
+            await asyncio.sleep(min(seconds, 5))
+            for session in list(self._sessions.values()):
+                if session.idle and anyio.current_time() - session.used_at > seconds:
+                    session.stop()
+
+
+async def no_headers(name: str, server: McpServer, user: str) -> Mapping[str, str]:
+    return {}
+
+
+@asynccontextmanager
+async def opened(
+    home: Path, settings: Callable[[], Mcp], confine: Confine, headers: Headers = no_headers
+) -> AsyncIterator[Sessions]:
+    """Sessions that end with the block."""
+    async with anyio.create_task_group() as tasks:
+        sessions = Sessions(home, settings, confine, tasks, headers)
+        tasks.start_soon(sessions.stop_idle)
+        try:
+            yield sessions
+        finally:
+            tasks.cancel_scope.cancel()
+
+
+def _save(folder: Folder, name: str, content: bytes) -> str:
+    folder.make()
+    path = f"{FOLDER}/{name}"
+    tree = folder.tree()
+    with tree.walk(path, create=True) as place:
+        if place.fd is None:
+            raise Invalid(f"{path}: cannot be written")
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+        with os.fdopen(os.open(place.name, flags, 0o600, dir_fd=place.fd), "wb") as file:
+            file.write(content)
+    return path
+
+
+def file_name(content: bytes, mime_type: str) -> str:
+    """Returns a name for the file of a result: the same for the same content."""
+    suffix = mimetypes.guess_extension(mime_type.partition(";")[0]) or ".bin"
+    return f"{hashlib.blake2b(content, digest_size=8).hexdigest()}{suffix}"

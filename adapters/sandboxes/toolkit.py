@@ -1,0 +1,94 @@
+"""The Python of commands: the server's interpreter with chosen packages of the server's installation.
+
+Only the packages below and what they need are bound, each by itself. The rest of the installation (plug-ins, records
+of where packages came from) stays invisible.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from importlib import metadata
+from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = "/python"
+"""A virtual environment in the sandbox. The PATH does not show the interpreter's place on the host."""
+BASE = f"{ROOT}/base"
+"""Link to the interpreter's prefix if that is not bound anyway."""
+PACKAGES = (
+    *("beautifulsoup4", "markdown-it-py", "matplotlib", "openpyxl", "pandas", "pillow", "pypdfium2", "python-docx"),
+    *("python-pptx", "pyyaml", "reportlab"),
+)
+ENVIRONMENT = {"MPLCONFIGDIR": "/tmp/matplotlib", "XDG_CACHE_HOME": "/tmp/cache", "OPENBLAS_NUM_THREADS": "1"}
+"""Keeps caches out of the workspace. Each thread of OpenBLAS would reserve a share of the limit of memory."""
+_SITE = f"{ROOT}/lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages"
+
+
+def binds(config: Path) -> list[str]:
+    """Returns the arguments for bubblewrap. `config` is the file that `write_config` writes."""
+    base = os.path.realpath(sys.base_prefix)
+    words = ["--ro-bind-try", str(config), f"{ROOT}/pyvenv.cfg"]
+    for name in ("python", "python3"):
+        words += ["--symlink", f"{_home()}/{_interpreter().name}", f"{ROOT}/bin/{name}"]
+    if is_outside():
+        words += ["--ro-bind", base, base, "--symlink", base, BASE]
+    for path in _entries():
+        words += ["--ro-bind-try", str(path), f"{_SITE}/{path.name}"]
+    return words
+
+
+def write_config(path: Path) -> None:
+    """Writes what makes `ROOT` a virtual environment that still sees the packages of the interpreter itself."""
+    path.write_text(f"home = {_home()}\ninclude-system-site-packages = true\n")
+
+
+def path(rest: str) -> str:
+    """Returns the PATH of commands."""
+    return f"{ROOT}/bin:{BASE}/bin:{rest}" if is_outside() else f"{ROOT}/bin:{rest}"
+
+
+def is_outside() -> bool:
+    """True if the server's Python (uv, pyenv, conda) is outside of the directories that are bound anyway."""
+    return not Path(sys.base_prefix).is_relative_to("/usr") and sys.base_prefix != "/"
+
+
+def _home() -> str:
+    return f"{BASE}/bin" if is_outside() else str(_interpreter().parent)
+
+
+def _interpreter() -> Path:
+    return Path(os.path.realpath(getattr(sys, "_base_executable", sys.executable)))
+
+
+@functools.cache
+def _entries() -> tuple[Path, ...]:
+    """Returns the files and directories that the packages consist of."""
+    paths = {path for distribution in _closure().values() for path in _top(distribution)}
+    return tuple(sorted(paths))
+
+
+def _top(distribution: metadata.Distribution) -> set[Path]:
+    names = {file.parts[0] for file in distribution.files or ()}
+    named = {name for name in names if name not in ("..", "__pycache__") and not name.endswith(".dist-info")}
+    return {Path(str(distribution.locate_file(name))).resolve() for name in named}
+
+
+def _closure() -> dict[str, metadata.Distribution]:
+    """Returns the installed distributions of `PACKAGES` and their requirements."""
+    distributions: dict[str, metadata.Distribution] = {}
+    names = list(PACKAGES)
+    while names:
+        name = canonicalize_name(names.pop())
+        if name in distributions:
+            continue
+        try:
+            distributions[name] = metadata.distribution(name)
+        except metadata.PackageNotFoundError:
+            continue
+        needs = map(Requirement, distributions[name].requires or ())
+        names += [need.name for need in needs if need.marker is None or need.marker.evaluate({"extra": ""})]
+    return distributions

@@ -1,0 +1,119 @@
+"""The messages between the server and the process that keeps one MCP session, and how they are framed.
+
+A frame is the length of its body (four bytes), and the body: one message as MessagePack.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from core.errors import Invalid
+
+MOST_BYTES = 24 << 20
+"""Limit of a frame's body."""
+
+
+class Setup(msgspec.Struct, frozen=True, kw_only=True):
+    """The first frame: what to start or to connect to."""
+
+    transport: str
+    argv: Sequence[str] = ()
+    env: Mapping[str, str] = {}
+    cwd: str | None = None
+    files: Sequence[bytes] = ()
+    """Contents of the command's descriptors from `FIRST_FD` on."""
+    url: str = ""
+    headers: Mapping[str, str] = {}
+    server: str = ""
+    start_seconds: float = 60
+    memory_bytes: int = 1 << 30
+    roots: Sequence[str] = ()
+    interceptors: Sequence[str] = ()
+
+
+FIRST_FD = 100
+
+
+class Command(msgspec.Struct, frozen=True, kw_only=True):
+    """A command to the session; `id` names it in the replies."""
+
+    id: int
+    op: str
+    """`list`, `call`, `read` (a resource), `prompt` or `cancel` (the command `id`)."""
+    name: str = ""
+    arguments: Mapping[str, Any] = {}
+    seconds: float = 60
+
+
+class Offer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A tool, resource or prompt that a server offers."""
+
+    name: str
+    description: str = ""
+    schema: Mapping[str, Any] = {}
+    """Of the arguments, as JSON schema."""
+    read_only: bool = False
+    idempotent: bool = False
+    uri: str = ""
+    mime_type: str = ""
+
+
+class Listing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The offers of a server, each in the order of its names."""
+
+    tools: Sequence[Offer] = ()
+    resources: Sequence[Offer] = ()
+    prompts: Sequence[Offer] = ()
+    instructions: str = ""
+
+
+class Part(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A part of a result: text, or the bytes of a file, or a link to a resource."""
+
+    text: str | None = None
+    data: bytes | None = None
+    mime_type: str = ""
+    uri: str = ""
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The result of a call."""
+
+    parts: Sequence[Part] = ()
+    structured: Any = None
+    failed: bool = False
+
+
+class Reply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A message of the session. Id 0 is no command's: `ready`, `changed` (its lists) or `ended` (with the reason)."""
+
+    id: int = 0
+    kind: str
+    """`ready`, `changed`, `ended`, `progress`, `listing`, `outcome`, `error` (refused), `lost` (outcome unknown),
+    `closed` (that, and the session is over) or `gone` (not taken, and the session is over).
+    """
+    text: str = ""
+    listing: Listing | None = None
+    outcome: Outcome | None = None
+
+
+_encode = msgspec.msgpack.Encoder().encode
+
+
+def framed(message: msgspec.Struct) -> bytes:
+    """Returns a message as a frame. Raises `Invalid` if it is too large."""
+    body = _encode(message)
+    if len(body) > MOST_BYTES:
+        raise Invalid(f"{len(body)} bytes, more than {MOST_BYTES}")
+    return len(body).to_bytes(4, "big") + body
+
+
+def length_of(head: bytes) -> int:
+    """Returns the length of the body that follows these four bytes. Raises `Invalid` if it is too large."""
+    length = int.from_bytes(head, "big")
+    if length > MOST_BYTES:
+        raise Invalid(f"a frame of {length} bytes, more than {MOST_BYTES}")
+    return length

@@ -1,0 +1,191 @@
+"""The MCP servers of an installation: what is configured beside the files, and what each server offers.
+
+One aggregate holds both, so that every process plans with the same tools and asks no server for them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import msgspec
+
+from core.config.mcp import McpServer
+from core.config.sections import Secret
+from core.config.settings import Config
+from core.errors import Invalid, SikaError
+from core.events import Event, Json, Record
+from core.log.repository import Repository
+from core.log.store import EventLog
+from core.mcp.frames import Listing, Offer
+
+KIND = "mcp"
+SCOPE = "server"
+"""Id of the aggregate of the whole installation."""
+MOST_SERVERS = 100
+PAUSES = (30.0, 60.0, 300.0, 600.0)
+"""Seconds between attempts to list a server that fails."""
+
+
+class McpConfigured(Event, frozen=True):
+    """These servers are configured otherwise than in the files. None: the server was removed. Values of `env` and
+    `headers`, and secrets of `oauth`, are sealed (`core.seal`).
+    """
+
+    servers: Mapping[str, Json | None]
+
+
+class McpListed(Event, frozen=True):
+    """A server has offered these tools, resources and prompts."""
+
+    server: str
+    config: str
+    """Names the configuration of the server at that time."""
+    hash: str
+    tools: list[Json]
+    resources: list[Json] = []  # noqa: RUF012
+    prompts: list[Json] = []  # noqa: RUF012
+
+
+class McpFailed(Event, frozen=True):
+    """A server could not be started or listed."""
+
+    server: str
+    config: str
+    reason: str
+    attempt: int = 1
+    again_at: str = ""
+    """Time of the next attempt."""
+
+
+class McpForgotten(Event, frozen=True):
+    """The lists were dropped, and are asked for again when they are needed: of one server, or of all."""
+
+    server: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is known of a server."""
+
+    config: str
+    listing: Listing | None = None
+    hash: str = ""
+    failure: McpFailed | None = None
+    """The failure since the listing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Installed:
+    """The servers beside the files, and what is known of all."""
+
+    changed: Mapping[str, Json | None] = field(default_factory=dict)
+    known: Mapping[str, Known] = field(default_factory=dict)
+    seq: int = 0
+
+
+def fold(records: Iterable[Record], state: Installed) -> Installed:
+    for record in records:
+        state = replace(_after(state, record.event), seq=record.seq)
+    return state
+
+
+def _after(state: Installed, event: Any) -> Installed:
+    match event:
+        case McpConfigured(servers=servers):
+            return replace(state, changed=servers)
+        case McpListed(server=server):
+            tools, resources, prompts = (tuple(_offers(raw)) for raw in (event.tools, event.resources, event.prompts))
+            listing = Listing(tools=tools, resources=resources, prompts=prompts)
+            return replace(state, known={**state.known, server: Known(event.config, listing, event.hash)})
+        case McpFailed(server=server):
+            before = state.known.get(server) or Known(event.config)
+            return replace(state, known={**state.known, server: replace(before, failure=event)})
+        case McpForgotten(server=server):
+            known = {} if server is None else {name: known for name, known in state.known.items() if name != server}
+            return replace(state, known=known)
+    return state
+
+
+def _offers(raw: Sequence[Json]) -> Iterable[Offer]:
+    for offer in raw:
+        try:
+            yield msgspec.convert(offer, Offer)
+        except msgspec.ValidationError:
+            continue
+
+
+def aggregates(log: EventLog) -> Repository[Installed]:
+    """Returns the repository; its only id is `SCOPE`."""
+    return Repository(log, KIND, fold, Installed())
+
+
+# ── configuration ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+SECRETS = ("env", "headers")
+"""Fields of a server whose values are secrets."""
+OAUTH_SECRETS = ("client_secret", "refresh_token")
+
+
+def plain(server: McpServer) -> Json:
+    """Returns a server as JSON, with its secrets in plain text."""
+    raw: Json = msgspec.to_builtins(server, enc_hook=_revealed)
+    return {**raw.pop("extra"), **raw}
+
+
+def with_secrets(raw: Mapping[str, Any], change: Callable[[str], str]) -> Json:
+    """Returns a server as JSON with each of its secrets changed."""
+    changed = dict(raw)
+    for name in SECRETS:
+        changed[name] = {key: change(str(value)) for key, value in (raw.get(name) or {}).items()}
+    if isinstance(oauth := raw.get("oauth"), Mapping):
+        changed["oauth"] = {k: change(v) if k in OAUTH_SECRETS and v else v for k, v in oauth.items()}
+    return changed
+
+
+def parsed(name: str, raw: Mapping[str, Any]) -> McpServer:
+    """Returns a server of JSON. Raises `Invalid` with the place of what is wrong."""
+    fields = McpServer.__struct_fields__
+    extra = {key: value for key, value in raw.items() if key not in fields}
+    own = {key: value for key, value in raw.items() if key in fields and value is not None}
+    try:
+        return msgspec.convert({**own, "extra": extra}, McpServer, strict=False, dec_hook=_secret)
+    except msgspec.ValidationError as error:
+        text, _, place = str(error).replace("`", "").partition(" - at $")
+        raise Invalid(f"mcp_servers.{name}{place}: {text[:1].lower()}{text[1:]}") from None
+
+
+def in_force(config: Config, state: Installed, opened: Callable[[str], str]) -> Mapping[str, McpServer]:
+    """Returns all servers by name: those of the files as they are configured now. `opened` opens a sealed text.
+
+    A server whose secrets cannot be opened is disabled, with the reason as its description.
+    """
+    servers = dict(config.mcp.servers)
+    for name, raw in state.changed.items():
+        if raw is None:
+            servers.pop(name, None)
+            continue
+        try:
+            servers[name] = parsed(name, with_secrets(raw, opened))
+        except SikaError as error:
+            servers[name] = McpServer(enabled=False, description=f"cannot be used: {error}")
+    return dict(sorted(servers.items()))
+
+
+def config_of(server: McpServer) -> str:
+    """Returns a short name of a server's configuration, without its secrets."""
+    raw = with_secrets(plain(server), lambda _: "")
+    relevant = {key: value for key, value in raw.items() if key not in ("enabled", "description", "tool_call_timeout")}
+    return hashlib.sha256(msgspec.json.encode(relevant, order="sorted")).hexdigest()[:12]
+
+
+def _revealed(value: Any) -> Any:
+    return value.reveal() if isinstance(value, Secret) else str(value)
+
+
+def _secret(kind: type[Any], value: Any) -> Any:
+    if kind is Secret and isinstance(value, str | int | float) and not isinstance(value, bool):
+        return Secret(str(value))
+    raise ValueError(f"Expected `str`, got `{type(value).__name__}`")

@@ -1,0 +1,139 @@
+"""The tools of MCP servers, as runs see them: made of what the log knows, without asking any server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import structlog
+
+from core.config.settings import Config
+from core.errors import SikaError
+from core.ids import now
+from core.log.store import EventLog
+from core.mcp.frames import Offer
+from core.mcp.names import names_of, prefix_of
+from core.mcp.servers import SCOPE, Installed, aggregates, config_of, in_force
+from core.tools import Effect, Result, Tool, ToolContext
+
+log = structlog.get_logger("sika.mcp")
+
+Ask = Callable[[str, Mapping[str, Any]], Awaitable[Any]]
+GROUP = "mcp"
+"""Group of the tools; agents may also name the group `mcp:SERVER`."""
+MOST_REASON = 300
+AGAIN_SECONDS = 30.0
+"""Time for which no run waits for servers after one waited in vain."""
+_EMPTY = {"type": "object", "properties": {}}
+
+
+class Offered(NamedTuple):
+    """The tools of all servers in a stable order, and why there are none of some servers."""
+
+    tools: Sequence[Tool] = ()
+    unavailable: Mapping[str, str] = {}
+    servers: Mapping[str, str] = {}
+    """The server of each tool, by the tool's name."""
+
+
+class Catalogue:
+    """The tools of MCP servers. `ask` asks an actor; None in a process that only looks at the log."""
+
+    def __init__(self, log: EventLog, ask: Ask | None = None) -> None:
+        self._states, self._ask = aggregates(log), ask
+        self._made: tuple[tuple[Any, ...], Offered] | None = None
+        self._waited_in_vain: float | None = None
+
+    async def offered(self, config: Config, taken: Collection[str]) -> Offered:
+        """Returns the tools, whose names are none of `taken`; the same objects as long as nothing changes.
+
+        Waits up to `mcp.list_seconds` for servers that were never listed.
+        """
+        state = await self._states.load(SCOPE)
+        if not config.mcp.servers and not state.changed:
+            return Offered()
+        servers = in_force(config, state, lambda _: "")
+        enabled = {name: config_of(server) for name, server in servers.items() if server.enabled}
+        if unknown := [name for name, digest in enabled.items() if _is_unknown(state, name, digest)]:
+            await self._listed(unknown, config.mcp.list_seconds)
+            state = await self._states.load(SCOPE)
+        key = (state.seq, config.hash, tuple(sorted(taken)))
+        if self._made is None or self._made[0] != key:
+            self._made = key, made(state, enabled, taken, config.mcp.direct_tools)
+        return self._made[1]
+
+    async def _listed(self, names: Sequence[str], seconds: float) -> None:
+        clock = asyncio.get_running_loop().time
+        if self._ask is None or (self._waited_in_vain is not None and clock() - self._waited_in_vain < AGAIN_SECONDS):
+            return
+        try:
+            async with asyncio.timeout(seconds):
+                await self._ask("mcp", {"op": "list", "servers": list(names)})
+        except (SikaError, TimeoutError) as error:
+            self._waited_in_vain = clock()
+            log.warning("MCP servers are not listed yet", servers=names, reason=str(error) or "no answer in time")
+
+
+def _is_unknown(state: Installed, name: str, digest: str) -> bool:
+    known = state.known.get(name)
+    if known is None:
+        return True
+    if known.failure is not None:
+        return known.failure.config != digest or known.failure.again_at <= now()
+    return known.config != digest
+
+
+def made(state: Installed, enabled: Mapping[str, str], taken: Collection[str], direct: int) -> Offered:
+    """Returns the tools of the enabled servers. Pure. `direct`: the most of which none is deferred."""
+    offers: dict[tuple[str, str], Offer] = {}
+    unavailable = {}
+    for name in enabled:
+        known = state.known.get(name)
+        if known is None or known.failure is not None:
+            reason = known.failure.reason if known and known.failure else "it was not listed yet"
+            unavailable[name] = reason[:MOST_REASON]
+        if known is not None and known.listing is not None and known.failure is None:
+            offers |= {(name, offer.name): offer for offer in known.listing.tools}
+    names = names_of(offers, taken)
+    deferred = len(names) > direct
+    tools = [_tool(name, *place, offers[place], deferred=deferred) for name, place in names.items()]
+    return Offered(tools, unavailable, {name: server for name, (server, _) in names.items()})
+
+
+def _tool(name: str, server: str, original: str, offer: Offer, *, deferred: bool) -> Tool:
+    effect: Effect = "pure" if offer.read_only else "idempotent" if offer.idempotent else "once"
+
+    async def call(ctx: ToolContext, **arguments: Any) -> Result:
+        request = {
+            "op": "call",
+            "server": server,
+            "tool": original,
+            "arguments": arguments,
+            "effect": effect,
+            "user": ctx.user,
+            "thread": ctx.thread,
+            "run": ctx.run,
+            "subagent": ctx.subagent,
+            "once": effect == "once",
+        }
+        answer = await ctx.call("mcp", request)
+        artifact = {key: answer[key] for key in ("structured", "files") if answer.get(key)}
+        artifact = {("structured_content" if key == "structured" else key): value for key, value in artifact.items()}
+        return Result(answer["text"], artifact=artifact or None, failed=bool(answer.get("failed")))
+
+    description = offer.description or f"The tool {original} of the MCP server {server}."
+    schema = offer.schema if offer.schema.get("type") == "object" else _EMPTY
+    return Tool(name, description, call, effect, f"{GROUP}:{server}", deferred, {"properties": {}, **schema})
+
+
+def listed(tools: Sequence[Tool], servers: Mapping[str, str], most: int = 60) -> list[str]:
+    """Returns the lines by which the prompt lists deferred tools: their names, or with many, those of the servers."""
+    if len(tools) <= most:
+        return [tool.name for tool in tools]
+    lines = [tool.name for tool in tools if tool.name not in servers]
+    counts: dict[str, int] = {}
+    for tool in tools:
+        if tool.name in servers:
+            counts[servers[tool.name]] = counts.get(servers[tool.name], 0) + 1
+    return [*lines, *(f"{prefix_of(server)}* ({count} tools)" for server, count in counts.items())]

@@ -1,0 +1,1 @@
+"""Skills: instructions that people share as folders with a `SKILL.md`."""

@@ -1,0 +1,79 @@
+"""Tools of MCP servers in a run: a real server process, sessions in processes of their own, a real bus."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from core.events import ToolRequested
+from core.mcp.servers import McpListed
+from tests.support.mcp import installed, mcp_site, server
+from tests.support.model_server import ToolCall, Turn
+
+pytestmark = pytest.mark.anyio
+DONE = Turn(text="Done.")
+
+
+def calls(*tools: tuple[str, dict[str, Any]]) -> list[Turn]:
+    return [*(Turn(tool_calls=(ToolCall(name, arguments),)) for name, arguments in tools), DONE]
+
+
+def results(messages: Any) -> list[Any]:
+    return [message for message in messages if message["type"] == "tool"]
+
+
+async def test_a_tool_is_called(tmp_path: Path) -> None:
+    marks = tmp_path / "marks"
+    turns = calls(("files_echo", {"text": "hello"}), ("files_rich", {}), ("files_fails", {}), ("files_refuse", {}))
+    async with mcp_site(tmp_path, {"files": server(f"marks={marks}")}, {"m": [*turns, *turns]}) as (client, models):
+        messages = await client.said(await client.thread(), "Go")
+        effects = [r.event.effect for r in await client.records("t1", ToolRequested)]  # type: ignore[union-attr]
+        again = await client.said("t1", "Again")
+        state = await installed(client)
+    echo, rich, fails, refuse = results(messages)
+    assert echo["content"] == "echo hello"
+    assert rich["artifact"]["structured_content"] == {"answer": 42}
+    lines = rich["content"].splitlines()
+    assert lines[0] == "see"
+    kept = [file["path"] for file in rich["artifact"]["files"]]
+    for path, content, line in zip(kept, (b"\x89PNG data", b"RIFF data"), lines[1:], strict=False):
+        file = tmp_path / "users/ada/threads/t1/user-data" / path.removeprefix("/mnt/user-data/")
+        assert file.read_bytes() == content
+        assert path in line
+    assert "inner text" in lines[3]
+    assert "test://more" in lines[4]
+    assert (fails["status"], fails["content"]) == ("error", "it went wrong")
+    assert (refuse["status"], refuse["content"]) == ("error", "these arguments are refused")
+    assert effects == ["pure", "once", "once", "once"]
+    assert len(results(again)) == 8
+    shown = [tool["function"]["name"] for tool in models.requests[0].body["tools"]]
+    assert [name for name in shown if name.startswith("files_")] == sorted(f"files_{n.name}" for n in tools_of(state))
+    assert marks.read_text().split().count("list") == 2  # one for the catalogue, one for the thread's session
+
+
+def tools_of(state: Any) -> Any:
+    return state.known["files"].listing.tools
+
+
+async def test_many_tools_are_searched(tmp_path: Path) -> None:
+    select = ("tool_search", {"query": "select:big_tool_7"})
+    turns = calls(select, ("big_tool_7", {}), ("big_tool_8", {}))
+    async with mcp_site(tmp_path, {"big": server("many=100")}, {"m": turns}) as (client, models):
+        messages = await client.said(await client.thread(), "Go")
+        listed = [r async for r in client.system.log.read(_aggregate()) if isinstance(r.event, McpListed)]
+    assert "Tool number 7 of many" in results(messages)[0]["content"]
+    assert results(messages)[1]["content"] == "called tool_7"
+    assert "do not know the arguments" in results(messages)[2]["content"]
+    first = models.requests[0].body
+    assert not [tool for tool in first["tools"] if tool["function"]["name"].startswith("big_")]
+    assert "big_* (118 tools)" in first["messages"][0]["content"]
+    assert len(listed) == 1
+
+
+def _aggregate() -> Any:
+    from core.events import Aggregate
+    from core.mcp.servers import KIND, SCOPE
+
+    return Aggregate(KIND, SCOPE)

@@ -1,0 +1,47 @@
+"""The Python of commands has the packages that skills need, and nothing else of the server's installation."""
+
+from __future__ import annotations
+
+from importlib import metadata
+
+import pytest
+
+from adapters.sandboxes import toolkit
+from adapters.sandboxes.bubblewrap import BubblewrapSandbox
+from tests.adapters.sandboxes.conftest import run
+
+pytestmark = pytest.mark.anyio
+
+MODULES = (
+    "bs4, docx, lxml, markdown_it, matplotlib.pyplot, openpyxl, pandas, PIL, pptx, pypdfium2, reportlab.platypus, yaml"
+)
+
+
+async def test_the_python_of_commands_has_the_packages_of_skills(jail: BubblewrapSandbox) -> None:
+    # The product shows that OpenBLAS fits into the limits of a small sandbox.
+    code = f"import numpy; numpy.ones((500, 500)) @ numpy.ones((500, 500)); import {MODULES}"
+    result = await run(jail, f"python3 -c '{code}'")
+    assert (result.stdout, result.stderr, result.exit_code) == ("", "", 0)
+    assert (await run(jail, "ls -A", "c2")).stdout == ""  # no caches in the workspace
+
+
+async def test_the_rest_of_the_servers_installation_is_invisible(jail: BubblewrapSandbox) -> None:
+    private = "ls -R /python/lib | grep -E 'dist-info|pth$|nats|openai'"
+    result = await run(jail, f"python3 -c 'import sys; print(sys.prefix)' && {private}")
+    assert result.stdout == f"{toolkit.ROOT}\n"
+    result = await run(jail, "cd /python/lib/python3*/site-packages/numpy && touch x", "c2")
+    assert "Read-only file system" in result.stderr
+
+
+def test_a_package_that_is_not_installed_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = metadata.distribution
+
+    def without_pandas(name: str) -> metadata.Distribution:
+        if name == "pandas":
+            raise metadata.PackageNotFoundError(name)
+        return original(name)
+
+    monkeypatch.setattr(metadata, "distribution", without_pandas)
+    names = {path.name for path in toolkit._entries.__wrapped__()}
+    assert {"matplotlib", "docx", "numpy"} <= names
+    assert "pandas" not in names
