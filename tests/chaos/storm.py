@@ -117,13 +117,17 @@ class Reaper:
         self._begun += 1
         return True
 
+    def _none(self) -> Doom:
+        return Doom("none", "0", str(self._deaths))
+
     def _doom(self) -> Doom:
         """Returns a random moment of each actor that has not died often enough."""
+        if self._dice.random() < OUTSIDE:
+            return self._none()
         deaths = self._of_actors()
         lacking = [actor for actor in MOMENTS if deaths[actor] < self._target.each] or list(MOMENTS)
         moments = ",".join(f"{actor}:{self._dice.choice(MOMENTS[actor])}" for actor in lacking)
-        outside = self._dice.random() < OUTSIDE
-        return Doom("none" if outside else moments, str(self._dice.randint(*FACTS)), str(self._deaths))
+        return Doom(moments, str(self._dice.randint(*FACTS)), str(self._deaths))
 
     async def reap(self, server: Server) -> None:
         while not self._is_over():
@@ -135,7 +139,7 @@ class Reaper:
             with suppress(AssertionError):  # it has died before it was ready
                 await server.start("tests.chaos.doomed", **{DOOM: str(self._doom())})
         await server.kill()
-        await server.start()
+        await server.start("tests.chaos.doomed", **{DOOM: str(self._none())})
         self.kills += 1
 
 
