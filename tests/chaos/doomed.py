@@ -3,7 +3,7 @@
 The moments lie between an effect and its acknowledgement: the model has answered or the command has run, and
 nothing is recorded (`done`); it is recorded, and the actor has not learned of it (`recorded`); its wake-up is not
 acked (`handled`); its answer is not sent (`answered`). Other actors that are between the two at that moment die, too
-(`beside`).
+(`beside`). A run is never given up as stalled: how often in a row its workers may die depends on the machine's speed.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from core.bus.connection import Bus
 from core.bus.queue import Wakeup
 from core.events import Aggregate, Event, Record
 from core.log.store import EventLog
+from core.thread import run
 from tests.e2e import sika
 
 DOOM = "SIKA_TEST_DOOM"
@@ -89,6 +90,7 @@ class Fate:
             await serve(bus, actor, answered)
 
         vars(rpc)["serve"] = served
+        vars(run)["STALLED_ATTEMPTS"] = sys.maxsize
         setattr(EventLog, "append", appended)  # noqa: B010 (mypy forbids the assignment)
         setattr(Wakeup, "done", handled)  # noqa: B010
 

@@ -27,6 +27,7 @@ REAL = "real output"
 class Tally(msgspec.Struct):
     """Figures, then faults: all of these must be 0."""
 
+    threads: int = 0
     kills: int = 0
     starts: int = 0
     taken_over: int = 0
@@ -72,12 +73,12 @@ class Tally(msgspec.Struct):
         names = self.__struct_fields__[self.__struct_fields__.index("runs_missing") : -1]
         return {name: value for name in names if (value := getattr(self, name))}
 
-    def report(self, threads: int) -> str:
+    def report(self) -> str:
         names = [name for name in self.__struct_fields__ if isinstance(getattr(self, name), int)]
         lines = [f"{name.replace('_', ' '):<28}{getattr(self, name):>6}" for name in names]
         actors = Counter(actor for moment, count in self.deaths.items() for actor in [moment.split()[0]] * count)
         lines += [f"died: {moment:<22}{count:>6}" for moment, count in sorted({**self.deaths, **actors}.items())]
-        again = {name: self.answers.get(name, 0) - times * threads for name, times in NEEDED.items()}
+        again = {name: self.answers.get(name, 0) - times * self.threads for name, times in NEEDED.items()}
         lines += [f"requested again: {name:<11}{count:>6}" for name, count in again.items()]
         return "\n".join([*lines, *self.stories])
 

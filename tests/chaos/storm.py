@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
+from statistics import fmean
 from typing import Any, NamedTuple
 
 from core.bus import embedded
@@ -88,33 +89,45 @@ class Reaper:
     def _of_actors(self) -> Counter[str]:
         return Counter(actor for line, count in self.deaths().items() for actor in [line.split()[0]] * count)
 
-    def _reached(self) -> float:
-        """Returns the part of the target that is met: with 1, all of it."""
+    def _parts(self) -> list[float]:
+        """Returns the parts of the target that are met: with 1, all of it."""
         parts, deaths = [self.kills / self._target.kills], self._of_actors()
         if self._target.each:
             parts += [deaths[actor] / self._target.each for actor in MOMENTS]
-        return min(1.0, *parts, 1.0)
+        return [min(1.0, part) for part in parts]
+
+    def _is_late(self) -> bool:
+        return time.monotonic() > self._until
 
     def _is_over(self) -> bool:
-        return self._reached() == 1 or self.ended == self._threads or time.monotonic() > self._until
+        return min(self._parts()) == 1 or self.ended == self._threads or self._is_late()
 
-    async def begin(self) -> None:
-        """Returns when the next thread may begin: not so early that none is left for the last kills."""
+    async def begin(self) -> bool:
+        """Returns True when the next thread may begin: not so early that none is left for the last kills. Returns False
+        if it is too late for that.
+        """
 
         async def due() -> bool:
             few = self._begun - self.ended < FEWEST
-            return few or self._is_over() or self._begun < AHEAD + self._threads * self._reached()
+            return few or self._is_over() or self._begun < AHEAD + self._threads * fmean(self._parts())
 
         await wait_for(due, 2 * self._target.seconds, every=0.1)
+        if self._is_late():
+            return False
         self._begun += 1
+        return True
+
+    def _none(self) -> Doom:
+        return Doom("none", "0", str(self._deaths))
 
     def _doom(self) -> Doom:
         """Returns a random moment of each actor that has not died often enough."""
+        if self._dice.random() < OUTSIDE:
+            return self._none()
         deaths = self._of_actors()
         lacking = [actor for actor in MOMENTS if deaths[actor] < self._target.each] or list(MOMENTS)
         moments = ",".join(f"{actor}:{self._dice.choice(MOMENTS[actor])}" for actor in lacking)
-        outside = self._dice.random() < OUTSIDE
-        return Doom("none" if outside else moments, str(self._dice.randint(*FACTS)), str(self._deaths))
+        return Doom(moments, str(self._dice.randint(*FACTS)), str(self._deaths))
 
     async def reap(self, server: Server) -> None:
         while not self._is_over():
@@ -126,7 +139,7 @@ class Reaper:
             with suppress(AssertionError):  # it has died before it was ready
                 await server.start("tests.chaos.doomed", **{DOOM: str(self._doom())})
         await server.kill()
-        await server.start()
+        await server.start("tests.chaos.doomed", **{DOOM: str(self._none())})
         self.kills += 1
 
 
@@ -178,15 +191,16 @@ async def several(path: Path, threads: int, count: int) -> AsyncIterator[tuple[l
 
 async def storm(path: Path, threads: int, target: Target, seed: int, *, servers: int = 2) -> Tally:
     dice = random.Random(seed)
-    all_threads = [Thread(number) for number in range(threads)]
+    all_threads, begun = [Thread(number) for number in range(threads)], list[Thread]()
     async with several(path, threads, servers) as (mortals, client, models):
         reaper, places = Reaper(path, dice, target, threads), asyncio.Semaphore(AT_ONCE)
 
         async def one(thread: Thread) -> None:
             async with places:
-                await reaper.begin()
-                await converse(client, thread)
-                reaper.ended += 1
+                if await reaper.begin():
+                    begun.append(thread)
+                    await converse(client, thread)
+                    reaper.ended += 1
 
         talks = [asyncio.create_task(one(thread)) for thread in all_threads]
         async with asyncio.TaskGroup() as tasks:
@@ -197,8 +211,8 @@ async def storm(path: Path, threads: int, target: Target, seed: int, *, servers:
             await quiet(client)
         for talk in talks:
             talk.cancel()
-        tally = Tally(kills=reaper.kills, deaths=reaper.deaths(), answers=dict(models.counts))
-        await judge(tally, client, mortals[0], all_threads)
+        tally = Tally(threads=len(begun), kills=reaper.kills, deaths=reaper.deaths(), answers=dict(models.counts))
+        await judge(tally, client, mortals[0], begun)
     return tally
 
 
@@ -250,7 +264,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         target = Target(options.kills, options.each, 60 * options.minutes)
         tally = asyncio.run(storm(Path(folder), options.threads, target, options.seed, servers=options.servers))
-    print(tally.report(options.threads))
+    print(tally.report())
     sys.exit(bool(tally.faults()))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
 
@@ -20,7 +21,7 @@ pytestmark = pytest.mark.anyio
 
 USERS, AGENTS = ("ada", "bob"), (None, "nurse")
 OWNERS = list(product(USERS, AGENTS))
-SCRIPTS = {
+SCRIPTS: dict[str, Script | Sequence[Turn]] = {
     "m": Script(
         (Turn(tool_calls=(ToolCall("recall", {"query": "Which otters, bees and secrets?"}),)), Turn(text="Noted.")),
     ),
