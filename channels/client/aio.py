@@ -267,6 +267,11 @@ class AsyncSikaClient(MemoryMethods):
         body = {"limit": limit, "sort_by": "updated_at", "select": ROW, "extract": dict(extract or {})}
         return _rows(await self._json("POST", "/api/threads/search", body, safe=True))
 
+    async def create_thread(self, thread_id: str, metadata: Mapping[str, Any]) -> Json:
+        """Creates a thread with metadata. An existing one stays as it is."""
+        body = {"thread_id": thread_id, "metadata": dict(metadata), "if_exists": "do_nothing"}
+        return _object(await self._json("POST", "/api/threads", body, safe=True))
+
     async def describe_thread(self, thread_id: str) -> Json:
         """Returns the current `{thread_id, status, metadata, values, interrupts, …}` of a thread."""
         return _object(await self._json("GET", _thread(thread_id)))
@@ -377,6 +382,23 @@ class AsyncSikaClient(MemoryMethods):
             self._runs.discard(run)
             with anyio.CancelScope(shield=True), anyio.move_on_after(CANCEL_SECONDS), suppress(ClientError):
                 await run.cancel()
+
+    # ── accounts at MCP servers ─────────────────────────────────────────────────────────────────────────────────────
+
+    async def list_mcp_access(self) -> list[Json]:
+        """Returns `[{server, state, reason, expires_at, scope, issuer, personal}]`: your access to MCP servers."""
+        return _rows(_object(await self._json("GET", "/api/mcp/oauth"))["servers"])
+
+    async def begin_mcp_login(self, server: str, *, register: bool = False) -> str:
+        """Returns the address at which to log in to an MCP server. `register`: as a new client, for servers that have
+        forgotten the last one.
+        """
+        path = f"/api/mcp/oauth/{quote(server, safe='')}/login"
+        return str(_object(await self._json("POST", path, {"register": register}))["authorization_url"])
+
+    async def end_mcp_login(self, server: str) -> Json:
+        """Gives your access to an MCP server up: `{revoked, reason}`."""
+        return _object(await self._json("DELETE", f"/api/mcp/oauth/{quote(server, safe='')}", safe=True))
 
     async def _json(
         self, method: str, path: str, body: Any = None, *, query: Mapping[str, Any] | None = None, safe: bool = False

@@ -126,6 +126,7 @@ class SikaClient:
 
     list_threads = _waiting(AsyncSikaClient.list_threads)
     search_threads = _waiting(AsyncSikaClient.search_threads)
+    create_thread = _waiting(AsyncSikaClient.create_thread)
     describe_thread = _waiting(AsyncSikaClient.describe_thread)
     get_thread = _waiting(AsyncSikaClient.get_thread)
 
@@ -145,6 +146,10 @@ class SikaClient:
     get_model = _waiting(AsyncSikaClient.get_model)
     readiness = _waiting(AsyncSikaClient.readiness)
     rebuild_projections = _waiting(AsyncSikaClient.rebuild_projections)
+
+    list_mcp_access = _waiting(AsyncSikaClient.list_mcp_access)
+    begin_mcp_login = _waiting(AsyncSikaClient.begin_mcp_login)
+    end_mcp_login = _waiting(AsyncSikaClient.end_mcp_login)
 
     upload_files = _waiting(AsyncSikaClient.upload_files)
     list_uploads = _waiting(AsyncSikaClient.list_uploads)
