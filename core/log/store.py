@@ -81,6 +81,8 @@ BODY_SECONDS = 1.0
 """Pause of a listener that could not fetch a body."""
 BUFFERED = 4096
 """Records a listener may lag behind before its buffer is dropped."""
+SETTLING_TURNS = 8
+"""Turns of the event loop for which a look at an aggregate waits for live events to be handled."""
 HEARD = 20_000
 """Aggregates whose last event is remembered."""
 
@@ -448,9 +450,10 @@ class EventLog:
         try:
             if self.bus.replicas > 1:
                 return until if await self._first_after(aggregate, after) is None else None
-            if not self._complete():
+            if not self._whole():
                 return None
             await self.bus.echo()
+            await self._settled()
         except Unavailable:
             if self.bus.reconnects == connection:
                 raise  # a read would wait as long
@@ -458,11 +461,22 @@ class EventLog:
         last = self._last.get(aggregate, after if after >= self._last_from else after + 1)
         return max(self.position, after) if self._complete() and last <= after else None
 
+    async def _settled(self) -> None:
+        """Gives the handler of live events its turns, as far as events have arrived: that costs less than a read."""
+        for _ in range(SETTLING_TURNS):
+            if self._complete():
+                return
+            await asyncio.sleep(0)
+
     def _complete(self) -> bool:
         """True if all live events that have arrived were handled, and none is missing."""
         handled = self._live is not None and self._live.delivered == self._handled
+        return handled and self._whole()
+
+    def _whole(self) -> bool:
+        """True if the live events are heard, and none that was sent before the last one is missing."""
         whole = self._connection == self.bus.reconnects and self._missing <= self.position
-        return handled and whole and self._positioned.is_set()
+        return whole and self._positioned.is_set()
 
     def _note(self, aggregate: Aggregate, seq: int) -> None:
         """Remembers an aggregate's last event. An event older than the evicted entries proves nothing."""

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 
 import pytest
+from nats.aio.msg import Msg
 
 from core.bus.connection import Bus
 from core.errors import Refused, Unavailable
@@ -80,6 +81,28 @@ async def test_a_kept_and_unchanged_aggregate_costs_the_server_no_request(
     assert asked == []
     await append(log, aggregate, NOTE, expected=record.seq)
     assert await counters.load(aggregate.id) == 2
+
+
+async def test_nor_does_it_while_other_events_are_being_handled(
+    counters: Repository[int], log: EventLog, bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    aggregate, other, receive = fresh(), fresh(), log._receive
+    await append(log, aggregate, NOTE)
+    assert await counters.load(aggregate.id) == 1
+
+    async def receiving(msg: Msg) -> None:
+        for _ in range(3):
+            await asyncio.sleep(0)
+        await receive(msg)
+
+    monkeypatch.setattr(log, "_receive", receiving)
+    expected = 0
+    with requests(bus) as subjects:
+        for _ in range(10):
+            [record] = await append(log, other, NOTE, expected=expected)
+            assert await counters.load(aggregate.id) == 1
+            expected = record.seq
+    assert {subject for subject in subjects if subject.startswith("$JS.API")} == set()
 
 
 async def test_an_aggregate_without_events_costs_no_request_either(

@@ -1,7 +1,8 @@
 """How long each file of tests takes: what runs first, what `make test-fast` leaves out, what has become slower.
 
-`durations.json` beside the tests holds seconds per file, of one whole run. `--durations-write` replaces it. Machines
-differ, so a file is held against its share of the whole, and what is over it is printed, never failed.
+`durations.json` beside the tests holds seconds per file, of one whole run. `--durations-write` replaces those of the
+files that run. Machines differ, so a file is held against its share of the whole, and what is over it is printed, never
+failed; a part of the files is written at the pace of those that are known.
 """
 
 from __future__ import annotations
@@ -54,20 +55,26 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         if isinstance(report, pytest.TestReport):
             durations[_file(report.nodeid)] += report.duration
     if config.getoption("--durations-write"):
-        rounded = {file: round(seconds, 1) for file, seconds in sorted(durations.items())}
-        RECORD.write_text(json.dumps(rounded, indent=1) + "\n")
+        speed = pace(durations, budgets())
+        seconds = budgets() | {file: round(spent / speed, 1) for file, spent in durations.items()}
+        there = {file: seconds[file] for file in sorted(seconds) if (TESTS / file).exists()}
+        RECORD.write_text(json.dumps(there, indent=1) + "\n")
     terminalreporter.section("files over their budget")
     for line in over(durations, budgets()):
         terminalreporter.write_line(line)
 
 
+def pace(durations: dict[str, float], seconds: dict[str, float]) -> float:
+    """Returns how many times longer the known files take than they did; 1 if none is known."""
+    known = [file for file in durations if seconds.get(file)]
+    return sum(durations[file] for file in known) / sum(seconds[file] for file in known) if known else 1.0
+
+
 def over(durations: dict[str, float], seconds: dict[str, float]) -> list[str]:
     """The files that take a greater share of the run than they did."""
-    known = [file for file in durations if file in seconds]
-    pace = sum(durations[file] for file in known) / (sum(seconds[file] for file in known) or 1)
-    lines = []
+    lines, speed = [], pace(durations, seconds)
     for file, spent in sorted(durations.items(), key=lambda item: -item[1]):
-        budget = seconds.get(file, 0.0) * pace
+        budget = seconds.get(file, 0.0) * speed
         if spent > max(budget * OVER, budget + OVER_SECONDS):
             lines.append(f"{spent:7.1f} s, budget {budget:.1f} s: {file}")
     return lines
