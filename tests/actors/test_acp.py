@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import AsyncIterator, Sequence
@@ -36,6 +37,7 @@ SCRIPTS = {
     "say": calls("say hello"),
     "two": calls(TWO),
     "hang": calls("hang"),
+    "see": calls("see"),
     "unknown": calls("say x", agent="nobody"),
     "lead": Script(
         [
@@ -51,7 +53,7 @@ SCRIPTS = {
 
 @asynccontextmanager
 async def at_work(home: Path, agents: Json | None = None, **more: Any) -> AsyncIterator[tuple[Client, Any]]:
-    others = [lambda _, config: Acp(config, LocalAgents(home, None))]
+    others = [lambda running, config: Acp(config, LocalAgents(home, None), running.log, home)]
     async with site(
         home, SCRIPTS, others=others, acp_agents={"helper": HELPER} if agents is None else agents, **more
     ) as (client, models):
@@ -142,3 +144,17 @@ async def test_cancelling_a_run_ends_the_agent(tmp_path: Path) -> None:
         ended = await client.ended("t1", run)
         assert ended.status == "interrupted"
         await wait_for(gone)
+
+
+async def test_enabled_mcp_servers_are_passed_on(tmp_path: Path) -> None:
+    servers = {
+        "files": {"command": "npx", "args": ["x"], "env": {"TOKEN": "t"}},
+        "off": {"command": "npx", "enabled": False},
+        "web": {"type": "http", "url": "http://127.0.0.1:9/mcp", "headers": {"X-Key": "k"}},
+    }
+    async with at_work(tmp_path, mcp={"servers": servers}) as (client, _):
+        [(text, _)] = results(await client.said("t1", "Go", "see"))
+    passed = json.loads(text)["session"]["mcpServers"]
+    assert [server["name"] for server in passed] == ["files"]  # it says that it speaks no HTTP
+    assert (passed[0]["command"], passed[0]["args"]) == ("npx", ["x"])
+    assert [variable["name"] for variable in passed[0]["env"]] == ["TOKEN"]
