@@ -281,9 +281,8 @@ def _question(item: Json, values: Json) -> Question:
         case {
             "type": "approval",
             "action_requests": [{"name": str(name), "args": Mapping() as args} as action, *_],
-            "review_configs": [*_],
+            "review_configs": [{"allowed_decisions": allowed}, *_],
         }:
-            allowed = next((review.get("allowed_decisions") for review in value["review_configs"]), None)
             text = str(action.get("description") or f"May {name} be called?")
             call = ToolCallUpdate(
                 tool_call_id=_call_of(values, name, args) or identity,

@@ -24,7 +24,7 @@ from tests.support.nats import Nats, running
 
 pytestmark = pytest.mark.anyio
 
-SERVERS = {name: {"command": name} for name in ("git", "time", "down")}
+SERVERS: dict[str, dict[str, Any]] = {name: {"command": name} for name in ("git", "time", "down")}
 
 
 @pytest.fixture(scope="session")
