@@ -15,11 +15,15 @@ if TYPE_CHECKING:
     import anyio
 
     from actors.compose import Options
+    from channels.client.aio import AsyncSikaClient
     from channels.terminal.digest import Digest
     from channels.terminal.doctor import Check, Finding
     from channels.terminal.story import Story
     from core.config.settings import Config
     from core.identity.directory import Directory
+    from core.mcp.servers import Directory as Servers
+    from core.runtime.system import System
+    from core.skills.library import Library
 
 Command = Callable[[argparse.Namespace], Awaitable[int]]
 
@@ -175,6 +179,11 @@ def parser() -> argparse.ArgumentParser:
     running = add("actors", _actors, "what runs where: position, lag, work, errors and durations of each actor")
     running.add_argument("--json", action="store_true")
 
+    new = add("new", _new, "write the package of a plug-in: a skeleton that works, with its test")
+    new.add_argument("kind", choices=("actor", "tool", "policy", "skill", "channel"))
+    new.add_argument("name", help="small letters, digits and dashes")
+    new.add_argument("--dir", type=Path, default=Path(), metavar="DIR", help="where the package's folder is made")
+
     add("asyncapi", _asyncapi, "print the AsyncAPI document of the bus, for actors in other languages")
 
     extensions = add("plugins", _plugins, "what installed packages add, and why some of it is left out")
@@ -188,6 +197,28 @@ def parser() -> argparse.ArgumentParser:
     mcp = add("mcp", None, "the Model Context Protocol").add_subparsers(required=True, metavar="WHAT")
     serving = add("serve", _mcp_serve, "offer the running server's conversations on standard input and output", mcp)
     serving.add_argument("--url", help="a server elsewhere")
+    subparser = add("login", _mcp_login, "log in to an MCP server with an account of yours", mcp)
+    subparser.add_argument("server", help="its name in the configuration")
+    subparser.add_argument("--register", action="store_true", help="as a new client: it has forgotten the last one")
+    subparser.add_argument("--no-browser", action="store_true", help="only print the address")
+    add("logout", _mcp_logout, "give your access to an MCP server up", mcp).add_argument("server")
+    add("list", _mcp_list, "the MCP servers, and what is wrong with them", mcp)
+    adding = add("add", _mcp_add, "add an MCP server to extensions_config.json beside the configuration", mcp)
+    adding.add_argument("server", help="its name: its tools begin with it")
+    adding.add_argument(
+        "program", nargs=argparse.REMAINDER, metavar="COMMAND", help="of a stdio server, with its arguments"
+    )
+    adding.add_argument("--url", help="of a server that is reached over HTTP")
+    adding.add_argument("--sse", action="store_true", help="by the older transport")
+    adding.add_argument("--env", action="append", default=[], metavar="NAME=VALUE", help="$NAME as value is resolved")
+    adding.add_argument("--header", action="append", default=[], metavar="NAME:VALUE")
+    adding.add_argument("--trusted", action="store_true", help="run it on this machine without a sandbox")
+    testing = add("test", _mcp_test, "list servers anew, and say why one cannot be listed", mcp)
+    testing.add_argument("server", nargs="*", help="default: all that are enabled")
+    add("tools", _mcp_tools, "the tools that servers offer", mcp).add_argument("server", nargs="?")
+    calling = add("call", _mcp_call, "call a tool", mcp)
+    calling.add_argument("tool", help="its name as `sika mcp tools` shows it")
+    calling.add_argument("arguments", nargs="?", default="{}", help="a JSON object")
 
     users = add("user", None, "accounts of people").add_subparsers(required=True, metavar="WHAT")
     subparser = add("create", _user_create, "make an account; prints a password to be changed if none is given", users)
@@ -248,6 +279,25 @@ def parser() -> argparse.ArgumentParser:
     subparser.add_argument("--user", default="default", metavar="ID", help="whose agent that is (default: default)")
     subparser.add_argument("--bootstrap", action="store_true", help="of the agent that makes agents")
     subparser.add_argument("--plan", action="store_true", help="with a list of steps")
+
+    skills = add("skill", None, "skills: instructions for the agent").add_subparsers(required=True, metavar="WHAT")
+    for name, command, text, argument in (
+        ("list", _skill_list, "the skills, and why others are not used", ""),
+        ("show", _skill_show, "the instructions of a skill", "name"),
+        ("install", _skill_install, "install a folder or a .skill archive for a user, after a check", "source"),
+        ("enable", _skill_enable, "let agents use a skill", "name"),
+        ("disable", _skill_disable, "let agents use a skill no longer", "name"),
+        ("new", _skill_new, "write a skill to begin with", "name"),
+        ("check", _skill_check, "look for what keeps a folder or an archive from being installed", "source"),
+        ("test", _skill_test, "parse its scripts and run its tests/ in a sandbox", "source"),
+    ):
+        subparser = add(name, command, text, skills)
+        if argument:
+            subparser.add_argument(argument, type=Path if argument == "source" else str)
+        if name == "new":
+            subparser.add_argument("--to", type=Path, default=Path(), metavar="DIR", help="default: here")
+        elif argument != "source" or name == "install":
+            subparser.add_argument("--user", default="default", metavar="ID", help="default: default")
 
     config = add("config", None, "the configuration file").add_subparsers(required=True, metavar="WHAT")
     add("check", _config_check, "look for mistakes", config)
@@ -740,6 +790,14 @@ async def _actors(arguments: argparse.Namespace) -> int:
     return OK
 
 
+async def _new(arguments: argparse.Namespace) -> int:
+    from channels.terminal import new
+
+    print(new.write(arguments.kind, arguments.name, arguments.dir))
+    print("next: pip install -e that folder, sika plugins, and pytest in it", file=sys.stderr)
+    return OK
+
+
 async def _asyncapi(arguments: argparse.Namespace) -> int:
     from importlib.metadata import version
 
@@ -815,7 +873,93 @@ async def _mcp_serve(arguments: argparse.Namespace) -> int:
     return OK
 
 
-async def _projections_rebuild(arguments: argparse.Namespace) -> int:
+async def _mcp_login(arguments: argparse.Namespace) -> int:
+    from channels.terminal import mcp_login
+
+    async with _client(arguments) as client:
+        browser = not arguments.no_browser and sys.stdout.isatty()
+        await mcp_login.login(client, arguments.server, sys.stdout, register=arguments.register, browser=browser)
+    return OK
+
+
+async def _mcp_logout(arguments: argparse.Namespace) -> int:
+    from channels.terminal import mcp_login
+
+    async with _client(arguments) as client:
+        await mcp_login.logout(client, arguments.server, sys.stdout)
+    return OK
+
+
+@asynccontextmanager
+async def _mcp(arguments: argparse.Namespace) -> AsyncIterator[tuple[System, Servers]]:
+    """The running system, and its MCP servers."""
+    from actors import compose
+    from core.config.load import ConfigSource
+    from core.mcp.servers import Directory as Servers
+    from core.seal import Seal
+
+    options = _options(arguments)
+    async with compose.attach(options) as system:
+        yield system, Servers(system.log, ConfigSource(options.config).current, Seal(options.home))
+
+
+async def _mcp_list(arguments: argparse.Namespace) -> int:
+    from channels.terminal import mcp
+
+    async with _mcp(arguments) as (_, servers):
+        print("\n".join(await mcp.servers(servers)))
+    return OK
+
+
+async def _mcp_add(arguments: argparse.Namespace) -> int:
+    from channels.terminal import mcp
+    from core.config import extensions, load
+
+    config = load.find(arguments.config)
+    folder = config.parent if config else Path.cwd()
+    file = extensions.find(folder, os.environ) or folder / extensions.NAMES[0]
+    if arguments.url:
+        transport = "sse" if arguments.sse else "http"
+        settings = {"type": transport, "url": arguments.url, "headers": mcp.pairs(arguments.header, ":")}
+    else:
+        program = [*arguments.program[arguments.program[:1] == ["--"] :], ""]
+        settings = {"command": program[0], "args": program[1:-1], "env": mcp.pairs(arguments.env, "=")}
+    mcp.add(file, arguments.server, settings | ({"trusted": True} if arguments.trusted else {}))
+    print(f"{arguments.server} is in {file}; `sika mcp test {arguments.server}` tries it")
+    return OK
+
+
+async def _mcp_test(arguments: argparse.Namespace) -> int:
+    from channels.terminal import mcp
+
+    async with _mcp(arguments) as (system, servers):
+        lines, good = await mcp.test(servers, system.call, arguments.server, mcp.USER)
+    print("\n".join(lines))
+    return OK if good else FAILED
+
+
+async def _mcp_tools(arguments: argparse.Namespace) -> int:
+    from channels.terminal import mcp
+
+    async with _mcp(arguments) as (_, servers):
+        print("\n".join(await mcp.tools(servers, arguments.server)))
+    return OK
+
+
+async def _mcp_call(arguments: argparse.Namespace) -> int:
+    from channels.terminal import mcp
+
+    async with _mcp(arguments) as (system, servers):
+        text, good = await mcp.call(servers, system.call, arguments.tool, arguments.arguments, mcp.USER)
+    print(text)
+    return OK if good else FAILED
+
+
+@asynccontextmanager
+async def _client(
+    arguments: argparse.Namespace, hint: str = "start one with `sika serve`"
+) -> AsyncIterator[AsyncSikaClient]:
+    """A client of the running server; its errors are lines for people."""
     from channels.client.aio import AsyncSikaClient
     from channels.client.errors import ClientError
     from channels.client.servers import announced, healthy
@@ -825,12 +969,17 @@ async def _projections_rebuild(arguments: argparse.Namespace) -> int:
     home = _options(arguments).home
     url = announced(home)
     if url is None or not await healthy(url):
-        raise Unavailable(f"no server is running in {home}; without one, its views.db may simply be deleted")
+        raise Unavailable(f"no server is running in {home}; {hint}")
     try:
         async with AsyncSikaClient(url=url, api_key=os.environ.get(API_KEY) or None) as client:
-            await client.rebuild_projections()
+            yield client
     except ClientError as error:
         raise SikaError(explained(error)) from error
+
+
+async def _projections_rebuild(arguments: argparse.Namespace) -> int:
+    async with _client(arguments, "without one, its views.db may simply be deleted") as client:
+        await client.rebuild_projections()
     print("rebuilding")
     return OK
 
@@ -971,6 +1120,97 @@ async def _agent(arguments: argparse.Namespace) -> int:
 
 
 # ── parts ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+# ── skills ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@asynccontextmanager
+async def _library(arguments: argparse.Namespace) -> AsyncIterator[Library]:
+    from actors import compose
+    from core.config.load import ConfigSource
+
+    options = _options(arguments)
+    async with compose.attach(options) as system:
+        yield compose.library(system.log, ConfigSource(options.config), options.home)
+
+
+async def _skill_list(arguments: argparse.Namespace) -> int:
+    from channels.terminal import skill
+
+    async with _library(arguments) as library:
+        for line in skill.lines(await library.of(arguments.user)):
+            print(line)
+    return OK
+
+
+async def _skill_show(arguments: argparse.Namespace) -> int:
+    async with _library(arguments) as library:
+        skill = await library.get(arguments.user, arguments.name)
+    print(f"{skill.folder} ({'on' if skill.enabled else 'off'}), for agents {skill.path}", file=sys.stderr)
+    print(skill.text())
+    return OK
+
+
+async def _skill_install(arguments: argparse.Namespace) -> int:
+    from actors.skills.writer import Writer
+    from adapters.models.configured import Configured
+    from channels.terminal import skill
+    from core.config.load import ConfigSource
+
+    async with _library(arguments) as library:
+        source = ConfigSource(_options(arguments).config)
+        writer = Writer(library, Configured(source), source, actor=skill.ACTOR)
+        print(await writer.install(arguments.user, arguments.source, skill.taken))
+    return OK
+
+
+async def _skill_enable(arguments: argparse.Namespace) -> int:
+    return await _skill_switch(arguments, True)
+
+
+async def _skill_disable(arguments: argparse.Namespace) -> int:
+    return await _skill_switch(arguments, False)
+
+
+async def _skill_switch(arguments: argparse.Namespace, enabled: bool) -> int:
+    from channels.terminal import skill
+
+    async with _library(arguments) as library:
+        known = await library.get(arguments.user, arguments.name)
+        await library.switch(arguments.user, known, enabled, actor=skill.ACTOR)
+    return OK
+
+
+async def _skill_new(arguments: argparse.Namespace) -> int:
+    from channels.terminal import skill
+
+    print(skill.create(arguments.name, arguments.to))
+    return OK
+
+
+async def _skill_check(arguments: argparse.Namespace) -> int:
+    from channels.terminal import skill
+
+    wrong, remarks = skill.report(arguments.source)
+    for line in wrong:
+        print(line)
+    for line in remarks:
+        print(f"remark: {line}")
+    return FAILED if wrong else OK
+
+
+async def _skill_test(arguments: argparse.Namespace) -> int:
+    from actors import compose
+    from channels.terminal import skill
+    from core.config.load import ConfigSource
+
+    source = ConfigSource(_options(arguments).config)
+    failed = False
+    async for title, problem in skill.test(arguments.source, compose.test_sandbox(source.current())):
+        failed = failed or bool(problem)
+        print(f"{'FAILED' if problem else 'ok'}  {title}" + (f"\n{problem}" if problem else ""))
+    return FAILED if failed else OK
 
 
 def _options(arguments: argparse.Namespace) -> Options:

@@ -30,6 +30,8 @@ from core.config.load import ConfigSource, reveal
 from core.config.settings import Config
 from core.errors import Invalid, Unavailable, ungrouped
 from core.events import RunRequested
+from core.mcp.login import Logins
+from core.mcp.servers import Directory
 from core.plugins import Plugin
 from core.ports.mcp import McpSessions
 from core.ports.sandbox import SandboxProvider, SandboxSetup
@@ -38,7 +40,7 @@ from core.runtime.readiness import Readiness
 from core.runtime.servers import Address, announce, announced, withdraw
 from core.runtime.system import System
 from core.seal import Seal
-from core.skills.library import Library, root_of
+from core.skills.library import Library, folders_of
 from core.tools import Tool
 from core.views.projections import own_file
 
@@ -55,6 +57,7 @@ if TYPE_CHECKING:
     from adapters.workspace import LocalWorkspace
     from core.config.settings import Guardrails
     from core.log.store import EventLog
+    from core.mcp.authorisation import Authorisation
     from core.ports.guardrails import Provider
     from core.thread.intake import Intake
     from core.thread.replay import Report
@@ -111,7 +114,10 @@ class Parts(TypedDict):
     outcome: Outcome
     sessions: McpSessions
     """The sessions with MCP servers."""
-    seal: Seal
+    logins: Logins
+    """The logins of people at MCP servers."""
+    servers: Directory
+    """The MCP servers."""
     settings: Mapping[str, Any]
     """The settings of `installed.<name of the actor>`."""
 
@@ -150,7 +156,7 @@ async def _server(options: Options, source: ConfigSource) -> AsyncIterator[str]:
         AsyncExitStack() as opened,
     ):
         provider = await sandbox_provider(options.home, config, source.project)
-        sessions = await opened.enter_async_context(mcp_sessions(options.home, source, provider))
+        sessions = await opened.enter_async_context(mcp_sessions(running, options.home, source, provider))
         skills = library(running.log, source, options.home)
         load = partial(_load, running, source, options, provider, sessions, skills)
         loaded = await anyio.to_thread.run_sync(load, abandon_on_cancel=True)
@@ -357,17 +363,27 @@ def _loads(config: Config) -> Iterator[Callable[[], object]]:
 
 def library(log: EventLog, source: ConfigSource, home: Path) -> Library:
     """Returns the skills of an installation."""
-    return Library(log, home, root_of(source.current(), source.project), source.project)
+    return Library(log, home, folders_of(source.current(), source.project), source.project)
 
 
 def mcp_sessions(
-    home: Path, source: ConfigSource, provider: SandboxProvider
+    running: System, home: Path, source: ConfigSource, provider: SandboxProvider
 ) -> AbstractAsyncContextManager[McpSessions]:
     """Returns what keeps the sessions with MCP servers; the processes that keep them are started when they are used."""
     from adapters.mcp.confine import confine
     from adapters.mcp.sessions import opened
 
-    return opened(home, lambda: source.current().mcp, partial(confine, provider, home))
+    access = mcp_access(running, home, source)
+    return opened(home, lambda: source.current().mcp, partial(confine, provider, home), access.bearer)
+
+
+def mcp_access(running: System, home: Path, source: ConfigSource) -> Authorisation:
+    """Returns the access to MCP servers."""
+    from adapters.mcp.oauth_http import OAuthHttp
+    from core.mcp.authorisation import Authorisation
+
+    seal = Seal(home)
+    return Authorisation(running.log, seal, OAuthHttp(), Directory(running.log, source.current, seal).authorised)
 
 
 class Loaded(NamedTuple):
@@ -422,7 +438,8 @@ def _load(
         "traced": lambda **about: callbacks.invocation(source.current(), **about),
         "outcome": run_object.outcome,
         "sessions": sessions,
-        "seal": Seal(options.home),
+        "logins": Logins(mcp_access(running, options.home, source)),
+        "servers": Directory(running.log, source.current, Seal(options.home)),
         "settings": {},
     }
     callbacks.callbacks(source.current())  # what is on and not complete is an error now, not at the first run
@@ -512,6 +529,19 @@ async def sandbox_provider(home: Path, config: Config, project: Path = Path()) -
     return Host(setup)
 
 
+def test_sandbox(config: Config) -> Callable[[Path, Path], SandboxProvider]:
+    """Returns what makes the configured sandbox for a data directory and a folder of skills of their own."""
+    from adapters.sandboxes.bubblewrap import Bubblewrap
+    from adapters.sandboxes.host import Host
+    from core.skills.folders import folders_in
+
+    def make(home: Path, skills: Path) -> SandboxProvider:
+        setup = replace(_sandbox_setup(home, config, Path()), skills=folders_in(skills))
+        return Host(setup) if config.sandbox.provider == "host" else (provider_of(config) or Bubblewrap)(setup)
+
+    return make
+
+
 def _sandbox_setup(home: Path, config: Config, project: Path) -> SandboxSetup:
     from core.paths import Mount
 
@@ -521,7 +551,7 @@ def _sandbox_setup(home: Path, config: Config, project: Path) -> SandboxSetup:
             log.warning("a mount is left out: no such directory, or it cannot be looked at", host_path=mount.host_path)
     return SandboxSetup(
         home=home,
-        skills=root_of(config, project),
+        skills=folders_of(config, project),
         mounts=[Mount(Path(m.host_path), m.container_path, writable=not m.read_only) for m in section.mounts],
         environment={name: secret.reveal() for name, secret in section.environment.items()},
         network=section.network,

@@ -12,7 +12,6 @@ import msgspec
 import structlog
 
 from core.actor import Actor, Progress
-from core.config.load import ConfigSource
 from core.config.mcp import McpServer
 from core.config.redaction import redactor
 from core.errors import Invalid, NotFound, SikaError
@@ -20,19 +19,8 @@ from core.events import Aggregate, Event, RunCancelled, RunCancelRequested, RunC
 from core.ids import stamp
 from core.log.store import EventLog
 from core.mcp.frames import Command, Listing, Part, Reply
-from core.mcp.servers import (
-    PAUSES,
-    SCOPE,
-    Installed,
-    McpFailed,
-    McpForgotten,
-    McpListed,
-    aggregates,
-    config_of,
-    in_force,
-)
+from core.mcp.servers import PAUSES, SCOPE, Directory, McpFailed, McpForgotten, McpListed, config_of
 from core.ports.mcp import Broken, McpSessions, Place
-from core.seal import Seal
 from core.thread.threads import SUBAGENT
 
 log = structlog.get_logger("sika.mcp")
@@ -51,6 +39,8 @@ class List(Request, frozen=True, kw_only=True, tag="list"):
     """Asks that servers be listed which were not yet, or all again. The answer has a reason for each that failed."""
 
     servers: Sequence[str] | None = None
+    user: str = ""
+    """The user whose account is used, where each person has one."""
     again: bool = False
 
 
@@ -96,17 +86,17 @@ AnyRequest = List | Forget | Call | Read | Prompt
 class Mcp(Actor[Never]):
     name = "mcp"
 
-    def __init__(self, config: ConfigSource, log: EventLog, sessions: McpSessions, seal: Seal) -> None:
-        self._config, self._log, self._sessions, self._seal = config, log, sessions, seal
-        self._states = aggregates(log)
+    def __init__(self, log: EventLog, sessions: McpSessions, servers: Directory) -> None:
+        self._log, self._sessions, self._servers = log, sessions, servers
+        self._states = servers.states
         self._listing: dict[str, asyncio.Lock] = {}
         sessions.watch(self.relist)
 
     async def answer(self, request: Mapping[str, Any], progress: Progress) -> Any:
         parsed: AnyRequest = self.parse(request, AnyRequest)
         match parsed:
-            case List(servers=names, again=again):
-                return await self._list(names, again=again)
+            case List(servers=names, user=user, again=again):
+                return await self._list(names, user, again=again)
             case Forget():
                 await self._sessions.stop()
                 await self._append(McpForgotten())
@@ -122,19 +112,20 @@ class Mcp(Actor[Never]):
 
     # ── lists ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _list(self, names: Sequence[str] | None, *, again: bool) -> Mapping[str, str]:
+    async def _list(self, names: Sequence[str] | None, user: str, *, again: bool) -> Mapping[str, str]:
         """Lists servers, all at the same time. Returns the reasons of failures by server."""
-        state = await self._states.load(SCOPE)
-        servers = self._servers(state)
+        servers = await self._servers.all()
         for name in names or ():
             if name not in servers:
                 raise NotFound(f"there is no MCP server {name!r}; there are: {', '.join(servers) or 'none'}")
         chosen = [name for name, server in servers.items() if server.enabled and (names is None or name in names)]
-        reasons = await asyncio.gather(*(self._listed(name, servers[name], again=again) for name in chosen))
+        places = [Place(name, user if servers[name].sharing == "user" else "") for name in chosen]
+        reasons = await asyncio.gather(*(self._listed(place, servers[place.server], again=again) for place in places))
         return {name: reason for name, reason in zip(chosen, reasons, strict=True) if reason}
 
-    async def _listed(self, name: str, server: McpServer, *, again: bool, place: Place | None = None) -> str:
+    async def _listed(self, place: Place, server: McpServer, *, again: bool) -> str:
         """Lists a server unless its lists are known. Returns why it failed, or an empty text."""
+        name = place.server
         async with self._listing.setdefault(name, asyncio.Lock()):
             known = (await self._states.load(SCOPE)).known.get(name)
             config = config_of(server)
@@ -144,7 +135,7 @@ class Mcp(Actor[Never]):
                 if known.failure.config == config and known.failure.again_at > _now():
                     return known.failure.reason
             try:
-                event: Event = await self._ask_for_lists(place or Place(name), server, config)
+                event: Event = await self._ask_for_lists(place, server, config)
             except SikaError as error:
                 attempt = known.failure.attempt + 1 if known and known.failure else 1
                 pause = PAUSES[min(attempt, len(PAUSES)) - 1]
@@ -165,15 +156,12 @@ class Mcp(Actor[Never]):
 
     async def relist(self, place: Place) -> None:
         """Lists a server whose lists have changed in a session."""
-        server = self._servers(await self._states.load(SCOPE)).get(place.server)
+        server = (await self._servers.all()).get(place.server)
         if server is not None and server.enabled:
-            await self._listed(place.server, server, again=True, place=place)
+            await self._listed(place, server, again=True)
 
     async def _append(self, event: Event) -> None:
         await self._states.decide(SCOPE, lambda _: [event], actor=self.name)
-
-    def _servers(self, state: Installed) -> Mapping[str, McpServer]:
-        return in_force(self._config.current(), state, lambda text: self._seal.open(text, "mcp"))
 
     # ── calls ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -209,10 +197,7 @@ class Mcp(Actor[Never]):
                 return
 
     async def _ask(self, use: Use, command: Command, progress: Progress) -> Reply:
-        servers = self._servers(await self._states.load(SCOPE))
-        server = servers.get(use.server)
-        if server is None or not server.enabled:
-            raise NotFound(f"the MCP server {use.server!r} is not there (any more)")
+        server = await self._servers.server(use.server)
         place = {
             "server": Place(use.server),
             "user": Place(use.server, use.user),

@@ -38,7 +38,8 @@ from langchain_mcp_adapters.interceptors import MCPToolCallRequest
 from langchain_mcp_adapters.tools import load_mcp_tools
 from mcp import ClientSession, McpError
 from mcp.client.sse import sse_client
-from mcp.client.streamable_http import create_mcp_http_client, streamable_http_client
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared._httpx_utils import create_mcp_http_client
 
 from adapters.mcp import stdio
 from adapters.sandboxes import processes

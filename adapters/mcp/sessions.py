@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
+from typing import Protocol
 
 import anyio
 import msgspec
@@ -22,6 +23,7 @@ from core.config.mcp import Mcp, McpServer
 from core.config.redaction import redactor
 from core.errors import Invalid, SikaError, Unavailable
 from core.mcp.frames import Command, Reply, Setup, framed, length_of
+from core.mcp.grants import EVERYBODY
 from core.paths import WORKSPACE, thread_root
 from core.ports.mcp import Broken, OnChange, OnProgress, Place
 from core.ports.sandbox import Enclosed
@@ -35,9 +37,21 @@ CHANGE_SECONDS = 0.5
 """Time in which changes of a server's lists are one change."""
 PAUSES = (0.0, 1.0, 5.0, 15.0, 60.0)
 """Seconds between starts of a server that fails to start."""
+NOT_TAKEN = ("HTTPStatusError: Client error", "ConnectError")
+"""Beginnings of the reasons for which a server over HTTP has not taken a request."""
 FOLDER = f"{WORKSPACE}/.mcp"
-Headers = Callable[[str, McpServer, str], Awaitable[Mapping[str, str]]]
-"""Returns further headers for a server, and a user."""
+UNAUTHORIZED = "401 Unauthorized"
+"""Text of the HTTP client's error."""
+
+
+class Bearer(Protocol):
+    """Returns the headers that let a user in (`core.mcp.authorisation`)."""
+
+    async def __call__(
+        self, server: str, user: str, *, rejected: Mapping[str, str] | None = None
+    ) -> Mapping[str, str]: ...
+
+
 Changed = Callable[[Place], None]
 
 
@@ -59,6 +73,7 @@ class _Session:
         self._numbers = itertools.count(1)
         self._gone = asyncio.Event()
         self._closed = False
+        self.bearer: Mapping[str, str] = {}
         self._stopping = asyncio.Event()
 
     @property
@@ -124,7 +139,7 @@ class _Session:
             async with asyncio.timeout(END_SECONDS):
                 await self.ended.wait()
         self.stop()
-        return Reply(kind="lost", text=self.reason or reply.text)
+        return Reply(kind=self._kind, text=self.reason or reply.text)
 
     async def _write(self, frame: bytes) -> None:
         with suppress(ConnectionError):
@@ -167,7 +182,13 @@ class _Session:
             self._ready.cancel()
         for future, _ in self._open.values():
             if not future.done():
-                future.set_result(Reply(kind="lost", text=self.reason))
+                future.set_result(Reply(kind=self._kind, text=self.reason))
+
+    @property
+    def _kind(self) -> str:
+        """How open commands ended with the session: `gone` where the request was refused or never left."""
+        refused = self.server.transport != "stdio" and self.reason.startswith(NOT_TAKEN)
+        return "gone" if refused else "lost"
 
     async def _drain(self, child: nursery.Child) -> None:
         """Logs what the server and the SDK write to stderr, without secrets. The process bounds it."""
@@ -198,10 +219,10 @@ class Sessions:
     """Implements `core.ports.mcp.McpSessions`; `opened` runs it."""
 
     def __init__(
-        self, home: Path, settings: Callable[[], Mcp], confine: Confine, tasks: anyio.abc.TaskGroup, headers: Headers
+        self, home: Path, settings: Callable[[], Mcp], confine: Confine, tasks: anyio.abc.TaskGroup, bearer: Bearer
     ) -> None:
         self._home, self._settings, self._confine, self._tasks = home, settings, confine, tasks
-        self._headers = headers
+        self._bearer = bearer
         self._sessions: dict[Place, _Session] = {}
         self._starting: dict[Place, asyncio.Lock] = {}
         self._failures: dict[str, tuple[int, float]] = {}
@@ -217,7 +238,7 @@ class Sessions:
                 return reply
             if server.transport != "stdio" or reply.kind == "gone":
                 session.stop()  # a session elsewhere may be half dead, and a new one costs little
-            if reply.kind == "lost":
+            if reply.kind == "lost" and UNAUTHORIZED not in reply.text:  # a refused request had no effect
                 return reply
         raise Broken(f"{place.server}: {reply.text}")
 
@@ -251,31 +272,51 @@ class Sessions:
         lock = self._starting.setdefault(place, asyncio.Lock())
         async with lock:
             known = self._sessions.get(place)
+            bearer = await self._headers(place, server)
             if known is not None and known.running:
-                if known.server == server:
+                if known.server == server and known.bearer == bearer:
                     known.used_at = anyio.current_time()
                     return known
                 known.stop()
-            return await self._start(place, server)
+            try:
+                return await self._start(place, server, bearer)
+            except Broken as error:
+                if UNAUTHORIZED not in str(error):
+                    raise
+                bearer = await self._headers(place, server, rejected=bearer)
+                return await self._start(place, server, bearer, again=True)
 
-    async def _start(self, place: Place, server: McpServer) -> _Session:
+    async def _headers(
+        self, place: Place, server: McpServer, rejected: Mapping[str, str] | None = None
+    ) -> Mapping[str, str]:
+        """Returns the headers of a person's or the server's account. Raises what `Bearer` raises."""
+        personal = server.oauth is None or server.oauth.grant_type == "authorization_code"
+        if server.transport == "stdio" or (personal and not place.user):
+            return {}
+        return await self._bearer(place.server, place.user or EVERYBODY, rejected=rejected)
+
+    async def _start(
+        self, place: Place, server: McpServer, bearer: Mapping[str, str], *, again: bool = False
+    ) -> _Session:
         if problem := server.problem:
             raise Broken(f"{place.server}: {problem}")
         count, at = self._failures.get(place.server, (0, 0.0))
         left = at + PAUSES[min(count, len(PAUSES) - 1)] - anyio.current_time()
-        if count and left > 0:
+        if count and left > 0 and not again:
             raise Broken(f"{place.server}: it failed to start {count} times; the next attempt is in {left:.0f} s")
         self._make_room()
         try:
-            setup = await self._setup(place, server)
+            setup = await self._setup(place, server, bearer)
         except SikaError as error:
             raise Broken(f"{place.server}: {error}") from error
         session = self._sessions[place] = _Session(await nursery.child(), place, server, self._changed)
+        session.bearer = bearer
         self._tasks.start_soon(self._run, session, setup)
         try:
             await session.ready(server.session_init_timeout + END_SECONDS)
         except Broken as error:
-            self._failures[place.server] = count + 1, anyio.current_time()
+            if UNAUTHORIZED not in str(error):  # that is a matter of the account
+                self._failures[place.server] = count + 1, anyio.current_time()
             hint = "" if server.trusted or server.transport != "stdio" else " (it runs in the sandbox: see `trusted`)"
             raise Broken(f"{error}{hint}") from None
         self._failures.pop(place.server, None)
@@ -299,7 +340,7 @@ class Sessions:
             raise Unavailable(f"{most} MCP sessions are in use (mcp.max_sessions); try again later")
         idle[0].stop()
 
-    async def _setup(self, place: Place, server: McpServer) -> Setup:
+    async def _setup(self, place: Place, server: McpServer, bearer: Mapping[str, str]) -> Setup:
         settings = self._settings()
         setup = Setup(
             transport=server.transport,
@@ -310,20 +351,19 @@ class Sessions:
         )
         if server.transport != "stdio":
             headers = {name: value.reveal() for name, value in server.headers.items()}
-            headers |= await self._headers(place.server, server, place.user)
-            return msgspec.structs.replace(setup, url=server.url or "", headers=headers)
+            return msgspec.structs.replace(setup, url=server.url or "", headers={**headers, **bearer})
         argv = [server.command or "", *server.args]
         env = {name: value.reveal() for name, value in server.env.items()}
         if not server.trusted:
             confined = await self._confine(argv, env, place)
-            roots = [f"file://{WORKSPACE}"] if place.thread else []
+            roots = [f"file://{WORKSPACE}"] if place.thread and server.roots is not False else []
             return msgspec.structs.replace(setup, argv=confined.argv, files=confined.files, roots=roots)
         roots, cwd = [], None
         if place.thread:
             folder = Folder(self._home, place.user, place.thread)
             await to_thread.run_sync(folder.make)
             cwd = str(thread_root(self._home, place.user, place.thread) / "user-data" / "workspace")
-            roots = [Path(cwd).as_uri()]
+            roots = [Path(cwd).as_uri()] if server.roots else []
         return msgspec.structs.replace(setup, argv=argv, env=env, cwd=cwd, roots=roots)
 
     async def stop_idle(self) -> None:
@@ -336,17 +376,17 @@ class Sessions:
                     session.stop()
 
 
-async def no_headers(name: str, server: McpServer, user: str) -> Mapping[str, str]:
+async def nobodys(server: str, user: str, *, rejected: Mapping[str, str] | None = None) -> Mapping[str, str]:
     return {}
 
 
 @asynccontextmanager
 async def opened(
-    home: Path, settings: Callable[[], Mcp], confine: Confine, headers: Headers = no_headers
+    home: Path, settings: Callable[[], Mcp], confine: Confine, bearer: Bearer = nobodys
 ) -> AsyncIterator[Sessions]:
     """Sessions that end with the block."""
     async with anyio.create_task_group() as tasks:
-        sessions = Sessions(home, settings, confine, tasks, headers)
+        sessions = Sessions(home, settings, confine, tasks, bearer)
         tasks.start_soon(sessions.stop_idle)
         try:
             yield sessions

@@ -383,6 +383,23 @@ class AsyncSikaClient(MemoryMethods):
             with anyio.CancelScope(shield=True), anyio.move_on_after(CANCEL_SECONDS), suppress(ClientError):
                 await run.cancel()
 
+    # ── accounts at MCP servers ─────────────────────────────────────────────────────────────────────────────────────
+
+    async def list_mcp_access(self) -> list[Json]:
+        """Returns `[{server, state, reason, expires_at, scope, issuer, personal}]`: your access to MCP servers."""
+        return _rows(_object(await self._json("GET", "/api/mcp/oauth"))["servers"])
+
+    async def begin_mcp_login(self, server: str, *, register: bool = False) -> str:
+        """Returns the address at which to log in to an MCP server. `register`: as a new client, for servers that have
+        forgotten the last one.
+        """
+        path = f"/api/mcp/oauth/{quote(server, safe='')}/login"
+        return str(_object(await self._json("POST", path, {"register": register}))["authorization_url"])
+
+    async def end_mcp_login(self, server: str) -> Json:
+        """Gives your access to an MCP server up: `{revoked, reason}`."""
+        return _object(await self._json("DELETE", f"/api/mcp/oauth/{quote(server, safe='')}", safe=True))
+
     async def _json(
         self, method: str, path: str, body: Any = None, *, query: Mapping[str, Any] | None = None, safe: bool = False
     ) -> Any:

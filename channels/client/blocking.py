@@ -147,6 +147,10 @@ class SikaClient:
     readiness = _waiting(AsyncSikaClient.readiness)
     rebuild_projections = _waiting(AsyncSikaClient.rebuild_projections)
 
+    list_mcp_access = _waiting(AsyncSikaClient.list_mcp_access)
+    begin_mcp_login = _waiting(AsyncSikaClient.begin_mcp_login)
+    end_mcp_login = _waiting(AsyncSikaClient.end_mcp_login)
+
     upload_files = _waiting(AsyncSikaClient.upload_files)
     list_uploads = _waiting(AsyncSikaClient.list_uploads)
     delete_upload = _waiting(AsyncSikaClient.delete_upload)

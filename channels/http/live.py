@@ -17,11 +17,13 @@ from core.config.load import Config
 from core.errors import SikaError, Unavailable
 from core.identity.principal import Principal
 from core.log.store import EventLog
+from core.mcp.servers import Directory
 from core.memory.facts import Memories
 from core.plugins import Listed
 from core.runtime.readiness import Missing
 from core.runtime.system import System
 from core.runtime.vitals import ProcessReport
+from core.seal import Seal
 from core.skills.library import Library
 from core.thread.commands import Commands
 from core.thread.follow import Follower, Followers
@@ -75,6 +77,8 @@ class Services:
     """The users' schedules, and what fires them."""
     stores: Stores
     memories: Memories
+    mcp: Directory
+    """The MCP servers."""
     config: Callable[[], Config]
     call: Ask
     """Asks an actor, wherever it runs."""
@@ -104,6 +108,7 @@ class Services:
             launch=Launch(system.log, system.threads, system.intake),
             stores=Stores(system.log, actor=ACTOR),
             memories=Memories(system.log, actor=ACTOR),
+            mcp=Directory(system.log, config, Seal(home)),
             config=config,
             call=system.call,
             home=home,

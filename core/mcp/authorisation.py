@@ -31,7 +31,7 @@ from anyio import to_thread
 
 from core.config.mcp_oauth import OAuth
 from core.egress import may_be_public
-from core.errors import SikaError, Unavailable
+from core.errors import Refused, SikaError, Unavailable
 from core.events import Aggregate, Event
 from core.ids import stamp
 from core.log.repository import Repository
@@ -59,8 +59,8 @@ REQUEST_SECONDS = 30.0
 WAIT_SECONDS = 45.0
 """Limit of a call's wait for headers."""
 JITTER_SECONDS = 10.0
-FRESH_SECONDS = 60.0
-"""A token that the server refuses at this age is not renewed again."""
+FRESH = timedelta(seconds=60)
+"""A token that was renewed because the server refused the one before, and is refused at this age, is not renewed."""
 PAUSE_SECONDS, MOST_PAUSE_SECONDS = 5.0, 300.0
 BY_LOGIN = OAuth(grant_type="authorization_code")
 """The settings of servers that have none."""
@@ -68,7 +68,7 @@ BY_LOGIN = OAuth(grant_type="authorization_code")
 Step = Literal["use", "request", "wait", "fail", "login"]
 
 
-class NeedsLogin(SikaError):
+class NeedsLogin(Refused):
     """The server lets nobody in without a login, or not any more. A person must log in (HTTP 409)."""
 
     code = "mcp_login_required"
@@ -187,8 +187,8 @@ class Authorisation:
         if grant.retry_at and now < self.time(grant.retry_at) and grant.seed == seed:
             return "use" if valid else "fail"
         renewable = not server.personal or (token is not None and token.refresh is not None)
-        fresh = refused and token is not None and now < self.time(grant.issued_at) + timedelta(seconds=FRESH_SECONDS)
-        if renewable and not fresh:
+        fresh = grant.refused and token is not None and now < self.time(grant.issued_at) + FRESH
+        if renewable and not (refused and fresh):
             return "request"
         if valid:
             return "use"
@@ -225,8 +225,9 @@ class Authorisation:
 
         def begin(state: Grants) -> Sequence[Event]:
             grant = state.servers.get(server.name, NONE)
-            step = self.step(server, grant, refused is not None and grant.token == refused.token)
-            return [GrantRequested(server=server.name, until=until)] if step == "request" else []
+            again = refused is not None and grant.token == refused.token
+            step = self.step(server, grant, again)
+            return [GrantRequested(server=server.name, until=until, refused=again)] if step == "request" else []
 
         state, records = await states.decide(identity, begin, actor=self.actor)
         if not records:

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from core.errors import Invalid
+from core.tools import Effect
 
 MOST_BYTES = 24 << 20
 """Limit of a frame's body."""
@@ -59,6 +60,11 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     idempotent: bool = False
     uri: str = ""
     mime_type: str = ""
+
+    @property
+    def effect(self) -> Effect:
+        """What a retry of the tool may do. The hints are the server's word."""
+        return "pure" if self.read_only else "idempotent" if self.idempotent else "once"
 
 
 class Listing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -80,10 +80,13 @@ class LoginDemanded(Event, frozen=True):
 
 
 class GrantRequested(Event, frozen=True):
-    """A process asks for a token. Others do not, until it has an answer, or until the time `until`."""
+    """A process asks for a token. Others do not, until it has an answer, or until the time `until`. `refused`: the
+    server has refused the present one.
+    """
 
     server: str
     until: str
+    refused: bool = False
 
 
 class GrantIssued(Event, frozen=True):
@@ -143,6 +146,8 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True):
     failures: int = 0
     retry_at: str | None = None
     requested_until: str = ""
+    refused: bool = False
+    """True if the token was requested because the server had refused the one before."""
     issued_at: str = ""
     seed: str = ""
     """The settings with which the last request was made."""
@@ -186,9 +191,9 @@ def _changed(
 ) -> Grant:
     match event:
         case GrantIssued():
-            return Grant(token=event, issued_at=at, seed=event.seed)
-        case GrantRequested(until=until):
-            return msgspec.structs.replace(grant, requested_until=until)
+            return Grant(token=event, issued_at=at, seed=event.seed, refused=grant.refused)
+        case GrantRequested(until=until, refused=refused):
+            return msgspec.structs.replace(grant, requested_until=until, refused=refused)
         case GrantFailed() if event.retry_at is None:
             return Grant(demanded=event.reason, seed=event.seed)
         case GrantFailed():

@@ -13,13 +13,17 @@ from typing import Any
 import msgspec
 
 from core.config.mcp import McpServer
+from core.config.mcp_oauth import OAuth
+from core.config.redaction import is_secret
 from core.config.sections import Secret
 from core.config.settings import Config
-from core.errors import Invalid, SikaError
+from core.errors import Invalid, NotFound, SikaError
 from core.events import Event, Json, Record
 from core.log.repository import Repository
 from core.log.store import EventLog
+from core.mcp.authorisation import Server
 from core.mcp.frames import Listing, Offer
+from core.seal import Seal
 
 KIND = "mcp"
 SCOPE = "server"
@@ -127,11 +131,15 @@ def aggregates(log: EventLog) -> Repository[Installed]:
 SECRETS = ("env", "headers")
 """Fields of a server whose values are secrets."""
 OAUTH_SECRETS = ("client_secret", "refresh_token")
+PURPOSE = "mcp"
+"""Purpose of the seals (`core.seal`)."""
 
 
 def plain(server: McpServer) -> Json:
     """Returns a server as JSON, with its secrets in plain text."""
     raw: Json = msgspec.to_builtins(server, enc_hook=_revealed)
+    if isinstance(oauth := raw.get("oauth"), dict):
+        raw["oauth"] = {**oauth.pop("extra"), **oauth}
     return {**raw.pop("extra"), **raw}
 
 
@@ -142,6 +150,9 @@ def with_secrets(raw: Mapping[str, Any], change: Callable[[str], str]) -> Json:
         changed[name] = {key: change(str(value)) for key, value in (raw.get(name) or {}).items()}
     if isinstance(oauth := raw.get("oauth"), Mapping):
         changed["oauth"] = {k: change(v) if k in OAUTH_SECRETS and v else v for k, v in oauth.items()}
+    for name, value in raw.items():
+        if name not in McpServer.__struct_fields__ and is_secret(name) and isinstance(value, str):
+            changed[name] = change(value)
     return changed
 
 
@@ -150,11 +161,51 @@ def parsed(name: str, raw: Mapping[str, Any]) -> McpServer:
     fields = McpServer.__struct_fields__
     extra = {key: value for key, value in raw.items() if key not in fields}
     own = {key: value for key, value in raw.items() if key in fields and value is not None}
+    if isinstance(oauth := own.get("oauth"), Mapping):
+        own["oauth"] = {key: value for key, value in oauth.items() if key in OAuth.__struct_fields__}
     try:
         return msgspec.convert({**own, "extra": extra}, McpServer, strict=False, dec_hook=_secret)
     except msgspec.ValidationError as error:
         text, _, place = str(error).replace("`", "").partition(" - at $")
         raise Invalid(f"mcp_servers.{name}{place}: {text[:1].lower()}{text[1:]}") from None
+
+
+class Directory:
+    """The servers that are configured now, with their secrets."""
+
+    def __init__(self, log: EventLog, config: Callable[[], Config], seal: Seal) -> None:
+        self.states = aggregates(log)
+        self._config, self._seal = config, seal
+
+    async def all(self) -> Mapping[str, McpServer]:
+        """Returns all servers by name. Raises `Unavailable`."""
+        state = await self.states.load(SCOPE)
+        return in_force(self._config(), state, lambda text: self._seal.open(text, PURPOSE))
+
+    async def change(
+        self, decide: Callable[[Mapping[str, McpServer], Config, Callable[[str], str]], McpConfigured], *, actor: str
+    ) -> Mapping[str, McpServer]:
+        """Appends what `decide` makes of the present servers, the files and the seal. Returns the servers after it."""
+        config = self._config()
+
+        def decision(state: Installed) -> Sequence[Event]:
+            present = in_force(config, state, lambda text: self._seal.open(text, PURPOSE))
+            return [decide(present, config, lambda text: self._seal.seal(text, PURPOSE))]
+
+        await self.states.decide(SCOPE, decision, actor=actor)
+        return await self.all()
+
+    async def server(self, name: str) -> McpServer:
+        """Returns an enabled server. Raises `NotFound`."""
+        server = (await self.all()).get(name)
+        if server is None or not server.enabled:
+            raise NotFound(f"the MCP server {name[:80]!r} is not there (any more)")
+        return server
+
+    async def authorised(self, name: str, user: str) -> Server:
+        """Returns a server as far as authorisation goes (`core.mcp.authorisation.Servers`). Raises `NotFound`."""
+        server = await self.server(name)
+        return Server(name, server.url or "", server.oauth)
 
 
 def in_force(config: Config, state: Installed, opened: Callable[[str], str]) -> Mapping[str, McpServer]:

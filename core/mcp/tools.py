@@ -15,7 +15,7 @@ from core.log.store import EventLog
 from core.mcp.frames import Offer
 from core.mcp.names import names_of, prefix_of
 from core.mcp.servers import SCOPE, Installed, aggregates, config_of, in_force
-from core.tools import Effect, Result, Tool, ToolContext
+from core.tools import Result, Tool, ToolContext
 
 log = structlog.get_logger("sika.mcp")
 
@@ -53,7 +53,7 @@ class Catalogue:
         self._made: tuple[tuple[Any, ...], Offered] | None = None
         self._waited_in_vain: float | None = None
 
-    async def offered(self, config: Config, taken: Collection[str]) -> Offered:
+    async def offered(self, config: Config, user: str, taken: Collection[str]) -> Offered:
         """Returns the tools, whose names are none of `taken`; the same objects as long as nothing changes.
 
         Waits up to `mcp.list_seconds` for servers that were never listed.
@@ -64,20 +64,20 @@ class Catalogue:
         servers = in_force(config, state, lambda _: "")
         enabled = {name: config_of(server) for name, server in servers.items() if server.enabled}
         if unknown := [name for name, digest in enabled.items() if _is_unknown(state, name, digest)]:
-            await self._listed(unknown, config.mcp.list_seconds)
+            await self._listed(unknown, user, config.mcp.list_seconds)
             state = await self._states.load(SCOPE)
         key = (state.seq, config.hash, tuple(sorted(taken)))
         if self._made is None or self._made[0] != key:
             self._made = key, made(state, enabled, taken, config.mcp.direct_tools)
         return self._made[1]
 
-    async def _listed(self, names: Sequence[str], seconds: float) -> None:
+    async def _listed(self, names: Sequence[str], user: str, seconds: float) -> None:
         clock = asyncio.get_running_loop().time
         if self._ask is None or (self._waited_in_vain is not None and clock() - self._waited_in_vain < AGAIN_SECONDS):
             return
         try:
             async with asyncio.timeout(seconds):
-                await self._ask("mcp", {"op": "list", "servers": list(names)})
+                await self._ask("mcp", {"op": "list", "servers": list(names), "user": user})
         except (SikaError, TimeoutError) as error:
             self._waited_in_vain = clock()
             log.warning("MCP servers are not listed yet", servers=names, reason=str(error) or "no answer in time")
@@ -110,7 +110,7 @@ def made(state: Installed, enabled: Mapping[str, str], taken: Collection[str], d
 
 
 def _tool(name: str, server: str, original: str, offer: Offer, *, deferred: bool) -> Tool:
-    effect: Effect = "pure" if offer.read_only else "idempotent" if offer.idempotent else "once"
+    effect = offer.effect
 
     async def call(ctx: ToolContext, **arguments: Any) -> Result:
         request = {

@@ -200,7 +200,7 @@ def _version(record: Record, name: str, before: Definition | None) -> Version | 
     agent: Definition | None
     match record.event:
         case AgentDefined() as event if event.name == name:
-            agent = Definition(**msgspec.structs.asdict(event))
+            agent: Definition | None = Definition(**msgspec.structs.asdict(event))
         case AgentRemoved(name=removed) if removed == name:
             agent = None
         case _:

@@ -15,7 +15,7 @@ from adapters.mcp.sessions import Sessions, opened
 from adapters.sandboxes.host import Host
 from core.config.load import ConfigSource
 from core.config.mcp import Mcp as Settings
-from core.mcp.servers import SCOPE, Installed, aggregates
+from core.mcp.servers import SCOPE, Directory, Installed, aggregates
 from core.ports.sandbox import SandboxProvider, SandboxSetup
 from core.seal import Seal
 from tests.support.model_server import ModelServer, Script, Turn
@@ -58,7 +58,7 @@ async def mcp_site(
 
 
 def _actor(sessions: Sessions, home: Path, running: Any, source: ConfigSource) -> Mcp:
-    return Mcp(source, running.log, sessions, Seal(home))
+    return Mcp(running.log, sessions, Directory(running.log, source.current, Seal(home)))
 
 
 async def installed(client: Client) -> Installed:

@@ -187,8 +187,27 @@ class AuthorizationServer:
         )
 
     async def endpoint(self, request: web.Request) -> web.Response:
+        """A small MCP server with one tool."""
         self.calls["endpoint"] += 1
-        return web.Response() if self.admits(request.headers.get("Authorization", "")) else self.challenge()
+        if not self.admits(request.headers.get("Authorization", "")):
+            return self.challenge()
+        if request.method != "POST":
+            return web.Response(status=405)
+        message = await request.json()
+        match message["method"]:
+            case "initialize":
+                about = {"name": "notes", "version": "1"}
+                version = message["params"]["protocolVersion"]
+                result: Any = {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": about}
+            case "tools/list":
+                schema = {"type": "object", "properties": {}}
+                result = {"tools": [{"name": "read", "description": "Read my notes.", "inputSchema": schema}]}
+            case "tools/call":
+                self.calls["read"] += 1
+                result = {"content": [{"type": "text", "text": "buy milk"}]}
+            case _:
+                return web.Response(status=202)
+        return _json({"jsonrpc": "2.0", "id": message["id"], "result": result})
 
     async def agree(self, url: str) -> dict[str, str]:
         """What a browser brings back from an authorisation URL."""

@@ -107,7 +107,7 @@ class Planner:
         there = offered(self._tools(config), config)
         permitted = allowed(there, requested, agent, memory=config.memory.tools and role is None)
         tools = [tool for tool in permitted if vision or tool.name != VIEW_IMAGE]
-        mcp = (await self._of_servers(config, requested)).only(agent.mcp_servers if agent else None)
+        mcp = (await self._of_servers(config, requested, user)).only(agent.mcp_servers if agent else None)
         tools += mcp.tools
         tools = tools if role is None else role.permitted(tools)
         skills = await self._selected(request, user, requested, agent, role)
@@ -146,12 +146,12 @@ class Planner:
             blind=frozenset(n for n in candidates if vision and not settings[n].supports_vision),
         )
 
-    async def _of_servers(self, config: Config, requested: Options) -> Offered:
+    async def _of_servers(self, config: Config, requested: Options, user: str) -> Offered:
         """Returns the tools of MCP servers for a run."""
         if self._mcp is None or requested.bootstrap:
             return Offered()
         taken = [*(tool.name for tool in self._tools(config)), *POLICIES_TOOLS]
-        return await self._mcp.offered(config, taken)
+        return await self._mcp.offered(config, user, taken)
 
     async def role(self, user: str, name: str, caller: RunRequested | None = None) -> Role:
         """Returns a type of subagents that a run may call; without `caller`, any. Raises `Invalid` and `NotFound`."""

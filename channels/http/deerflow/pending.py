@@ -41,7 +41,6 @@ class Subsystem(NamedTuple):
 
 
 SUBSYSTEMS = (
-    Subsystem("mcp", "Tools of MCP servers", "/mcp", {"/config": {"mcp_servers": {}}}),
     Subsystem("mcp_tasks", "Long tasks of MCP servers", f"{_T}/mcp-tasks", {"": []}),
     Subsystem("browser", "Browser control", f"{_T}/browser"),
     Subsystem(

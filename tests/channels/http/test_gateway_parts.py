@@ -45,7 +45,6 @@ async def test_features(api: Api) -> None:
 
 
 READ: dict[str, Any] = {
-    "/mcp/config": {"mcp_servers": {}},
     "/threads/t/mcp-tasks": [],
     "/channels/": {"service_running": False, "channels": {}},
     "/channels/providers": {"enabled": False, "providers": []},
@@ -54,9 +53,6 @@ READ: dict[str, Any] = {
 """What DeerFlow's page reads: it fails, or waits for seconds, without."""
 NOT_FOUND = ("/threads/t/mcp-tasks/x",)
 UNAVAILABLE = (
-    ("mcp", "PUT", "/mcp/config"),
-    ("mcp", "PATCH", "/mcp/config"),
-    ("mcp", "POST", "/mcp/cache/reset"),
     ("mcp_tasks", "POST", "/threads/t/mcp-tasks/x/cancel"),
     ("browser", "POST", "/threads/t/browser/navigate"),
     ("browser", "GET", "/threads/t/browser/stream"),

@@ -1,0 +1,158 @@
+"""The MCP servers: their configuration (contract http §6), and what they offer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from channels.http.call import Call
+from channels.http.endpoint import Routes
+from channels.http.errors import BadRequest
+from channels.http.live import ACTOR
+from channels.http.routes import API
+from core.config.mcp import McpServer
+from core.errors import Invalid, NotFound
+from core.events import Json
+from core.mcp.change import changed, masked
+from core.mcp.frames import Listing
+from core.mcp.names import names_of
+from core.mcp.servers import SCOPE, Known, config_of
+
+
+class Servers(msgspec.Struct):
+    """`mcp_servers`: settings by name, as in `mcp.servers` of the configuration. Values of `env` and `headers` are
+    shown as `***`, secrets of `oauth` as null; sent back like that, they stay."""
+
+    mcp_servers: dict[str, Json]
+
+
+class Changes(msgspec.Struct):
+    """`mcp_servers`: the settings to change by name of the server, such as `{"github": {"enabled": false}}`."""
+
+    mcp_servers: dict[str, Json]
+
+
+class OfferedTool(msgspec.Struct):
+    """`name`: as the agent calls it. `tool`: as the server does."""
+
+    name: str
+    tool: str
+    description: str
+    effect: str
+
+
+class OfferedOther(msgspec.Struct):
+    """A resource or a prompt."""
+
+    name: str
+    description: str
+    uri: str = ""
+
+
+class Status(msgspec.Struct):
+    """`error`: why it could not be listed the last time. `listed`: false if that is still to come."""
+
+    name: str
+    enabled: bool
+    type: str
+    description: str
+    listed: bool
+    error: str | None
+    tools: list[OfferedTool]
+    resources: list[OfferedOther]
+    prompts: list[OfferedOther]
+
+
+class Statuses(msgspec.Struct):
+    servers: list[Status]
+
+
+class Reset(msgspec.Struct):
+    success: bool
+    message: str
+
+
+ROUTES = Routes(mounts=API, tag="mcp")
+_READ = "assistants:read"
+
+
+@ROUTES("GET", "/mcp/config", _READ)
+async def get(call: Call) -> Servers:
+    """The MCP servers, without their secrets."""
+    return _shown(await call.services.mcp.all())
+
+
+@ROUTES("PUT", "/mcp/config", "admin", role="admin", errors=(400,))
+async def put(call: Call, body: Servers) -> Servers:
+    """Replace the MCP servers: those that are not sent are removed. The files of the server stay as they are."""
+    return await _change(call, lambda _: body.mcp_servers)
+
+
+@ROUTES("PATCH", "/mcp/config", "admin", role="admin", errors=(400, 404))
+async def patch(call: Call, body: Changes) -> Servers:
+    """Change settings of some MCP servers, such as `enabled`."""
+
+    def all_of(present: Mapping[str, McpServer]) -> Mapping[str, Json]:
+        if unknown := [name for name in body.mcp_servers if name not in present]:
+            raise NotFound(f"MCP server {unknown[0][:64]} not found")
+        shown = {name: masked(server) for name, server in present.items()}
+        return {name: {**settings, **body.mcp_servers.get(name, {})} for name, settings in shown.items()}
+
+    return await _change(call, all_of)
+
+
+@ROUTES("POST", "/mcp/cache/reset", "admin", role="admin")
+async def reset(call: Call) -> Reset:
+    """Forget what the MCP servers offer, and end the sessions with them: the next run asks them again."""
+    await call.services.call("mcp", {"op": "forget"})
+    return Reset(True, "The lists of the MCP servers are asked for again.")
+
+
+@ROUTES("GET", "/mcp/servers", _READ)
+async def servers(call: Call) -> Statuses:
+    """What the MCP servers offer, and why one does not."""
+    state = await call.services.mcp.states.load(SCOPE)
+    configured = await call.services.mcp.all()
+    return Statuses([status(name, server, state.known.get(name)) for name, server in configured.items()])
+
+
+@ROUTES("POST", "/mcp/servers/{name}/test", "admin", role="admin", errors=(404,))
+async def test(call: Call, name: str) -> Status:
+    """List a server anew, also if it failed a moment ago."""
+    await call.services.mcp.server(name)
+    await call.services.call("mcp", {"op": "list", "servers": [name], "user": call.user, "again": True})
+    state = await call.services.mcp.states.load(SCOPE)
+    return status(name, await call.services.mcp.server(name), state.known.get(name))
+
+
+def status(name: str, server: McpServer, known: Known | None) -> Status:
+    """Returns what is known of a server."""
+    fresh = known is not None and known.config == config_of(server)
+    listing = known.listing if known is not None and known.listing is not None else Listing()
+    names = names_of(((name, offer.name) for offer in listing.tools), ())
+    tools = [
+        OfferedTool(shown, offer.name, offer.description, offer.effect)
+        for (shown, _), offer in zip(names.items(), listing.tools, strict=True)
+    ]
+    others = [
+        [OfferedOther(offer.name, offer.description, offer.uri) for offer in offers]
+        for offers in (listing.resources, listing.prompts)
+    ]
+    failure = known.failure.reason if known is not None and known.failure is not None else server.problem
+    return Status(name, server.enabled, server.transport, server.description, fresh, failure, tools, *others)
+
+
+async def _change(call: Call, sent: Any) -> Servers:
+    try:
+        after = await call.services.mcp.change(
+            lambda present, config, seal: changed(sent(present), present, config.mcp.servers, seal), actor=ACTOR
+        )
+    except Invalid as error:
+        raise BadRequest(str(error)) from error
+    return _shown(after)
+
+
+def _shown(servers: Mapping[str, McpServer]) -> Servers:
+    return Servers({name: masked(server) for name, server in servers.items()})
