@@ -197,7 +197,6 @@ def known(roster: Roster, name: str) -> Definition:
 
 def _version(record: Record, name: str, before: Definition | None) -> Version | None:
     """Returns the version that a record makes of an agent, None if it concerns another."""
-    agent: Definition | None
     match record.event:
         case AgentDefined() as event if event.name == name:
             agent: Definition | None = Definition(**msgspec.structs.asdict(event))
