@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Never
 
 import msgspec
 
 from core.actor import Actor, Progress
 from core.config.load import ConfigSource
+from core.config.mcp import McpServer
 from core.errors import Invalid
+from core.events import Json
+from core.log.store import EventLog
+from core.mcp import servers
 from core.ports.agents import OtherAgents, Permission, Report, Work
+from core.seal import Seal
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True, tag_field="op", tag="run"):
@@ -35,11 +41,21 @@ class Kill(msgspec.Struct, frozen=True, kw_only=True, tag_field="op", tag="kill"
     call_id: str
 
 
+def passed(server: McpServer, name: str) -> Json:
+    """Returns an MCP server as the protocol writes it."""
+    if server.transport == "stdio":
+        env = [{"name": key, "value": value.reveal()} for key, value in server.env.items()]
+        return {"name": name, "command": server.command, "args": list(server.args), "env": env}
+    headers = [{"name": key, "value": value.reveal()} for key, value in server.headers.items()]
+    return {"name": name, "type": server.transport, "url": server.url, "headers": headers}
+
+
 class Acp(Actor[Never]):
     name = "acp"
 
-    def __init__(self, config: ConfigSource, agents: OtherAgents) -> None:
+    def __init__(self, config: ConfigSource, agents: OtherAgents, log: EventLog, home: Path) -> None:
         self._config, self._agents = config, agents
+        self._installed, self._seal = servers.aggregates(log), Seal(home)
 
     async def answer(self, request: Mapping[str, Any], progress: Progress) -> Permission | Report | None:
         command: Run | Kill = self.parse(request, Run | Kill)
@@ -58,6 +74,13 @@ class Acp(Actor[Never]):
             key=command.call_id,
             agent=command.agent,
             prompt=command.prompt,
+            servers=await self._servers(),
             asks=command.asks,
         )
         return await self._agents.advance(work, configured[command.agent], command.decisions, progress)
+
+    async def _servers(self) -> list[Json]:
+        """Returns the enabled MCP servers that are complete."""
+        state = await self._installed.load(servers.SCOPE)
+        there = servers.in_force(self._config.current(), state, self._seal.open)
+        return [passed(server, name) for name, server in there.items() if server.enabled and server.problem is None]

@@ -139,7 +139,7 @@ class LocalAgents:
             raise
         files = Files(root, Tree([Mount(directory.host.resolve(), ACP, writable=True)]), MAX_FILE_MB)
         cwd = str(directory.host) if settings.trusted else ACP
-        session = Session(work.agent, settings, process, files, cwd, asks=work.asks)
+        session = Session(work.agent, settings, process, files, cwd, work)
         task = asyncio.create_task(self._work(work, session, record), name=f"acp {work.agent}")
         _open.add(task)
         task.add_done_callback(_open.discard)

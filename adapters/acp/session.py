@@ -11,16 +11,20 @@ import structlog
 from acp import PROTOCOL_VERSION, RequestError, connect_to_agent, text_block
 from acp.client.connection import ClientSideConnection
 from acp.schema import (
+    AgentCapabilities,
     AgentMessageChunk,
     AgentPlanUpdate,
     AllowedOutcome,
     ClientCapabilities,
     DeniedOutcome,
     FileSystemCapabilities,
+    HttpMcpServer,
     Implementation,
+    McpServerStdio,
     PermissionOption,
     ReadTextFileResponse,
     RequestPermissionResponse,
+    SseMcpServer,
     TextContentBlock,
     ToolCallProgress,
     ToolCallStart,
@@ -34,7 +38,7 @@ from core.config.acp import AcpAgent
 from core.config.redaction import redactor
 from core.errors import Invalid
 from core.paths import ACP
-from core.ports.agents import Permission, Report
+from core.ports.agents import Permission, Report, Work
 
 log = structlog.get_logger("sika.acp")
 
@@ -63,10 +67,10 @@ class Session:
     """The client of one agent process. `report` is set at the end; `pending` are requests for permission that wait."""
 
     def __init__(
-        self, name: str, settings: AcpAgent, process: AgentProcess, files: Files, cwd: str, *, asks: bool
+        self, name: str, settings: AcpAgent, process: AgentProcess, files: Files, cwd: str, work: Work
     ) -> None:
         self._name, self._settings, self._process, self._files = name, settings, process, files
-        self._cwd, self._asks = cwd, asks
+        self._cwd, self._asks, self._servers = cwd, work.asks, work.servers
         self._texts: list[str] = []
         self._characters = 0
         self._unshown: list[str] = []
@@ -133,11 +137,29 @@ class Session:
             spoken = f"{answer.protocol_version}, and Sika {PROTOCOL_VERSION}"
             raise ConnectionError(f"it speaks version {spoken} of the protocol")
         wish: dict[str, Any] = {"model": self._settings.model} if self._settings.model else {}
-        session = await connection.new_session(cwd=self._cwd, mcp_servers=[], **wish)
+        servers = self._supported(answer.agent_capabilities)
+        session = await connection.new_session(cwd=self._cwd, mcp_servers=servers, **wish)
         self._id = session.session_id
         for option in session.config_options or ():
             if wish and option.category == "model" and option.current_value != wish["model"]:
                 await connection.set_config_option(option.id, self._id, wish["model"])
+
+    def _supported(self, capabilities: AgentCapabilities | None) -> list[Any]:
+        """Returns the MCP servers whose transport the agent speaks: all of them speak stdio."""
+        spoken = capabilities.mcp_capabilities if capabilities else None
+        kinds: dict[str, tuple[bool, Any]] = {
+            "stdio": (True, McpServerStdio),
+            "http": (bool(spoken and spoken.http), HttpMcpServer),
+            "sse": (bool(spoken and spoken.sse), SseMcpServer),
+        }
+        usable = []
+        for server in self._servers:
+            speaks, form = kinds[server.get("type", "stdio")]
+            if speaks:
+                usable.append(form.model_validate(server))
+            else:
+                log.warning("an agent cannot use an MCP server", agent=self._name, server=server["name"])
+        return usable
 
     async def advance(self, progress: Callable[[str], Awaitable[None]]) -> Permission | Report:
         """Returns the next request for permission, or the report; passes on what the agent says meanwhile."""

@@ -225,7 +225,8 @@ class SikaAgent:
         if session.scope is not None:
             raise RequestError.invalid_request({"sessionId": "a prompt of this session is being worked on"})
         content = mapping.prompt_of(prompt)
-        turn, reason = Turn(), "cancelled"
+        turn = Turn()
+        reason: StopReason = "cancelled"
         with _refusing(), anyio.CancelScope() as session.scope:
             try:
                 reason = await self._turn(session_id, session, content.text, content.attachments, turn)

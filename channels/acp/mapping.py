@@ -278,8 +278,11 @@ def questions(values: Json) -> list[Question]:
 def _question(item: Json, values: Json) -> Question:
     identity, value = str(item.get("id")), item.get("value")
     match value:
-        case {"type": "approval", "action_requests": [{"name": str(name), "args": Mapping() as args} as action, *_]}:
-            allowed = next((r.get("allowed_decisions") for r in value.get("review_configs") or ()), None)
+        case {
+            "type": "approval",
+            "action_requests": [{"name": str(name), "args": Mapping() as args} as action, *_],
+            "review_configs": [{"allowed_decisions": allowed}, *_],
+        }:
             text = str(action.get("description") or f"May {name} be called?")
             call = ToolCallUpdate(
                 tool_call_id=_call_of(values, name, args) or identity,
@@ -319,9 +322,11 @@ def is_question(message: Json) -> bool:
 
 def choices(values: Json) -> Question | None:
     """Returns the clarification with options at the end of a state, None if there is none."""
-    last = next(iter(reversed(values.get("messages") or [])), {})
-    card = (last.get("artifact") or {}).get("human_input") if isinstance(last.get("artifact"), Mapping) else None
-    labels = [str(o["label"]) for o in (card or {}).get("options") or () if isinstance(o, Mapping) and "label" in o]
+    last: Json = next(iter(reversed(values.get("messages") or [])), {})
+    artifact = last.get("artifact")
+    card = artifact.get("human_input") if isinstance(artifact, Mapping) else None
+    offered = card.get("options") if isinstance(card, Mapping) else None
+    labels = [str(o["label"]) for o in offered or () if isinstance(o, Mapping) and "label" in o]
     if not is_question(last) or not labels:
         return None
     options = [PermissionOption(option_id=label, name=label, kind="allow_once") for label in labels[:20]]

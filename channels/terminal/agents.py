@@ -77,7 +77,11 @@ def shown(agent: Definition) -> Iterator[str]:
     yield f"name: {agent.name}"
     yield f"description: {one_line(agent.description, 2000)}"
     yield f"model: {agent.model or '(default)'}"
-    for label, names in (("tool groups", agent.tool_groups), ("skills", agent.skills)):
+    for label, names in (
+        ("tool groups", agent.tool_groups),
+        ("skills", agent.skills),
+        ("MCP servers", agent.mcp_servers),
+    ):
         yield f"{label}: {'(all)' if names is None else ', '.join(one_line(n, 100) for n in names) or '(none)'}"
     if agent.soul:
         yield ""

@@ -36,6 +36,14 @@ class Offered(NamedTuple):
     servers: Mapping[str, str] = {}
     """The server of each tool, by the tool's name."""
 
+    def only(self, allowed: Collection[str] | None) -> Offered:
+        """Returns those of the allowed servers; None allows all."""
+        if allowed is None:
+            return self
+        servers = {tool: server for tool, server in self.servers.items() if server in allowed}
+        unavailable = {server: reason for server, reason in self.unavailable.items() if server in allowed}
+        return Offered([tool for tool in self.tools if tool.name in servers], unavailable, servers)
+
 
 class Catalogue:
     """The tools of MCP servers. `ask` asks an actor; None in a process that only looks at the log."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -18,6 +18,8 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     key: str
     agent: str
     prompt: str
+    servers: Sequence[Mapping[str, Any]] = ()
+    """The MCP servers that it gets, as the protocol writes them (contract runtime §12)."""
     asks: bool = True
     """False: nobody can be asked, so what needs permission is rejected."""
 

@@ -37,6 +37,8 @@ class Bundle(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     skills: Names | None = None
     """Names: the skills themselves are not in it."""
     soul: Soul | None = None
+    mcp_servers: Names | None = None
+    """Names: the servers themselves are not in it."""
 
     def definition(self) -> Definition:
         """Raises `Invalid` for a bad name."""
@@ -47,6 +49,7 @@ class Bundle(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             tool_groups=self.tool_groups,
             skills=self.skills,
             soul=self.soul,
+            mcp_servers=self.mcp_servers,
         )
 
 

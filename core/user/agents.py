@@ -34,6 +34,8 @@ class AgentDefined(Event, frozen=True):
     """None: all skills that are enabled."""
     soul: str | None = None
     """The agent's part of the system prompt."""
+    mcp_servers: list[str] | None = None
+    """None: all MCP servers that are enabled."""
 
 
 class AgentRemoved(Event, frozen=True):
@@ -57,6 +59,7 @@ class Definition(msgspec.Struct, frozen=True):
     tool_groups: Sequence[str] | None = None
     skills: Sequence[str] | None = None
     soul: str | None = None
+    mcp_servers: Sequence[str] | None = None
 
 
 class Version(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import AsyncIterator, Sequence
@@ -29,29 +30,24 @@ TWO = "permission allow_once,reject_once allow_once,reject_once"
 
 def calls(*prompts: str, agent: str = "helper") -> Script:
     turns = [Turn(tool_calls=(ToolCall(TOOL, {"agent": agent, "prompt": prompt}),)) for prompt in prompts]
-    return Script([*turns, Turn(text="Done.")], count="total")
+    return Script((*turns, Turn(text="Done.")), count="total")
 
 
+TASK = {"description": "d", "prompt": "p", "subagent_type": "general-purpose"}
 SCRIPTS = {
     "say": calls("say hello"),
     "two": calls(TWO),
     "hang": calls("hang"),
+    "see": calls("see"),
     "unknown": calls("say x", agent="nobody"),
-    "lead": Script(
-        [
-            Turn(
-                tool_calls=(ToolCall("task", {"description": "d", "prompt": "p", "subagent_type": "general-purpose"}),)
-            ),
-            Turn(text="Done."),
-        ]
-    ),
+    "lead": Script((Turn(tool_calls=(ToolCall("task", TASK),)), Turn(text="Done."))),
     "sub": calls("permission allow_once,reject_once"),
 }
 
 
 @asynccontextmanager
 async def at_work(home: Path, agents: Json | None = None, **more: Any) -> AsyncIterator[tuple[Client, Any]]:
-    others = [lambda _, config: Acp(config, LocalAgents(home, None))]
+    others = [lambda running, config: Acp(config, LocalAgents(home, None), running.log, home)]
     async with site(
         home, SCRIPTS, others=others, acp_agents={"helper": HELPER} if agents is None else agents, **more
     ) as (client, models):
@@ -81,6 +77,10 @@ async def test_no_tool_without_agents(tmp_path: Path) -> None:
     assert TOOL not in [tool["function"]["name"] for tool in models.requests[0].body["tools"]]
 
 
+async def events(client: Client, kind: Any) -> list[Any]:
+    return [record.event for record in await client.records("t1", kind)]
+
+
 async def go_on(client: Client, answer: Any) -> Any:
     run_id = uuid7()
     request = RunRequested(context={"model_name": "two"}, resume=Resume(value=answer))
@@ -91,7 +91,7 @@ async def go_on(client: Client, answer: Any) -> Any:
 async def test_permissions_are_approvals(tmp_path: Path) -> None:
     async with at_work(tmp_path) as (client, _):
         await client.ended("t1", await client.ask("t1", "Go", "two"))
-        [request] = [record.event for record in await client.records("t1", ApprovalRequested)]
+        [request] = await events(client, ApprovalRequested)
         assert request.tool == TOOL
         assert request.text == "The agent helper asks for permission: Delete all"
         assert request.args["input"] == "{'command': 'rm -r x'}"
@@ -103,7 +103,7 @@ async def test_permissions_are_approvals(tmp_path: Path) -> None:
         state = await client.state("t1")
         assert state.status == "idle"
         assert results(state.messages) == [("id-allow_once id-reject_once", "success")]
-        decided = [record.event.decision for record in await client.records("t1", ApprovalResolved)]
+        decided = [event.decision for event in await events(client, ApprovalResolved)]
         assert decided == ["approve", "reject"]
 
 
@@ -142,3 +142,17 @@ async def test_cancelling_a_run_ends_the_agent(tmp_path: Path) -> None:
         ended = await client.ended("t1", run)
         assert ended.status == "interrupted"
         await wait_for(gone)
+
+
+async def test_enabled_mcp_servers_are_passed_on(tmp_path: Path) -> None:
+    servers = {
+        "files": {"command": "npx", "args": ["x"], "env": {"TOKEN": "t"}},
+        "off": {"command": "npx", "enabled": False},
+        "web": {"type": "http", "url": "http://127.0.0.1:9/mcp", "headers": {"X-Key": "k"}},
+    }
+    async with at_work(tmp_path, mcp={"servers": servers}) as (client, _):
+        [(text, _)] = results(await client.said("t1", "Go", "see"))
+    passed = json.loads(text)["session"]["mcpServers"]
+    assert [server["name"] for server in passed] == ["files"]  # it says that it speaks no HTTP
+    assert (passed[0]["command"], passed[0]["args"]) == ("npx", ["x"])
+    assert [variable["name"] for variable in passed[0]["env"]] == ["TOKEN"]

@@ -22,7 +22,7 @@ from tests.support.nats import Nats, running
 
 pytestmark = pytest.mark.anyio
 
-NURSE = Definition("nurse", "Cares.", model="big", tool_groups=["web"], skills=[], soul="# Kind\n")
+NURSE = Definition("nurse", "Cares.", model="big", tool_groups=["web"], skills=[], soul="# K\n", mcp_servers=["git"])
 FILE = {"format": "sika.agent", "version": 1, "name": "Nurse"}
 
 

@@ -107,7 +107,7 @@ class Planner:
         there = offered(self._tools(config), config)
         permitted = allowed(there, requested, agent, memory=config.memory.tools and role is None)
         tools = [tool for tool in permitted if vision or tool.name != VIEW_IMAGE]
-        mcp = await self._of_servers(config, requested, user)
+        mcp = (await self._of_servers(config, requested, user)).only(agent.mcp_servers if agent else None)
         tools += mcp.tools
         tools = tools if role is None else role.permitted(tools)
         skills = await self._selected(request, user, requested, agent, role)

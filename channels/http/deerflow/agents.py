@@ -31,7 +31,7 @@ Names = Annotated[list[Name], msgspec.Meta(max_length=200)]
 
 
 class Agent(msgspec.Struct):
-    """`tool_groups` and `skills`: null for all."""
+    """`tool_groups`, `skills` and `mcp_servers`: null for all."""
 
     name: str
     description: str
@@ -39,6 +39,7 @@ class Agent(msgspec.Struct):
     tool_groups: list[str] | None
     skills: list[str] | None
     soul: str | None
+    mcp_servers: list[str] | None
 
 
 class Agents(msgspec.Struct):
@@ -52,6 +53,7 @@ class CreateBody(msgspec.Struct):
     tool_groups: Names | None = None
     skills: Names | None = None
     soul: Markdown | None = None
+    mcp_servers: Names | None = None
 
 
 class ChangeBody(msgspec.Struct):
@@ -62,6 +64,7 @@ class ChangeBody(msgspec.Struct):
     tool_groups: Names | UnsetType | None = UNSET
     skills: Names | UnsetType | None = UNSET
     soul: Markdown | UnsetType | None = UNSET
+    mcp_servers: Names | UnsetType | None = UNSET
 
 
 class AgentVersion(msgspec.Struct):

@@ -23,7 +23,7 @@ WHICH = {"question": "Which?", "clarification_type": "approach_choice", "options
 
 
 def _script(turns: list[Turn]) -> Script:
-    return Script(turns, count="total")
+    return Script(tuple(turns), count="total")
 
 
 SCRIPTS = {

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import base64
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from acp import RequestError, text_block
@@ -56,11 +58,15 @@ async def test_tools_and_plans(editor: Start) -> None:
         assert [(entry.content, entry.status) for entry in plan.entries] == [("look", "completed")]
 
 
+def answering(chosen: str | None) -> Callable[[list[Any]], str | None]:
+    return lambda options: chosen
+
+
 async def test_questions_are_requests_for_permission(editor: Start, models: Models) -> None:
     async with editor() as client:
         for chosen, status in (("approve", "completed"), ("reject", "failed"), (None, "failed")):
             client.forget()
-            client.choose = lambda options, chosen=chosen: chosen
+            client.choose = answering(chosen)
             session = await client.session("mailing")
             answer = await client.agent.prompt(session_id=session, prompt=[text_block("Mail")])
             assert answer.stop_reason == "end_turn"
@@ -73,7 +79,7 @@ async def test_questions_are_requests_for_permission(editor: Start, models: Mode
             assert client.texts().endswith("Ok.")
 
         client.forget()
-        client.choose = lambda options: "blue"
+        client.choose = answering("blue")
         session = await client.session("choosing")
         await client.agent.prompt(session_id=session, prompt=[text_block("Paint")])
         assert [option.name for option in client.asked[0][1]] == ["red", "blue", "Answer otherwise"]
@@ -81,7 +87,7 @@ async def test_questions_are_requests_for_permission(editor: Start, models: Mode
         assert "blue" in str(models.prompts("choosing")[-1][-1])
 
         client.forget()
-        client.choose = lambda options: "answer-otherwise"
+        client.choose = answering("answer-otherwise")
         session = await client.session("choosing")
         answer = await client.agent.prompt(session_id=session, prompt=[text_block("Paint")])
         assert answer.stop_reason == "end_turn"

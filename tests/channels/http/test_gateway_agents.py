@@ -46,7 +46,15 @@ async def test_turned_off(api: Api, config: Changeable, method: str, path: str) 
 async def test_from_its_definition_to_its_end(api: Api, services: Services) -> None:
     assert await api.ask("GET", "/agents") == {"agents": []}
     assert await api.ask("GET", "/agents/check?name=Nurse-1") == {"available": True, "name": "nurse-1"}
-    given = {"name": "Nurse-1", "description": "d", "model": "m", "tool_groups": ["web"], "skills": [], "soul": "# Hi"}
+    given = {
+        "name": "Nurse-1",
+        "description": "d",
+        "model": "m",
+        "tool_groups": ["web"],
+        "skills": [],
+        "soul": "# Hi",
+        "mcp_servers": ["git"],
+    }
     made = await api.ask("POST", "/agents", given, status=201)
     assert made == {**given, "name": "nurse-1"}
     assert await api.ask("GET", "/agents/check?name=NURSE-1") == {"available": False, "name": "nurse-1"}
@@ -59,6 +67,7 @@ async def test_from_its_definition_to_its_end(api: Api, services: Services) -> N
         "tool_groups": None,
         "skills": None,
         "soul": None,
+        "mcp_servers": None,
     }
     assert await api.ask("GET", "/agents") == {"agents": [plain, made]}
     rosters = agents.aggregates(services.log)
@@ -74,7 +83,15 @@ async def test_from_its_definition_to_its_end(api: Api, services: Services) -> N
     assert await api.ask("POST", "/agents", given, status=201) == made
 
 
-FULL = {"name": "a", "description": "d", "model": "m", "tool_groups": ["web"], "skills": [], "soul": "x"}
+FULL = {
+    "name": "a",
+    "description": "d",
+    "model": "m",
+    "tool_groups": ["web"],
+    "skills": [],
+    "soul": "x",
+    "mcp_servers": None,
+}
 
 
 @pytest.mark.parametrize(
@@ -167,5 +184,6 @@ async def test_versions_and_files(api: Api) -> None:
     assert "nobody-has-it" in refused["detail"]
     plain = await api.ask("POST", "/agents/import", {"agent": strange, "replace": True, "model": None}, status=201)
     assert plain["model"] is None
-    for hostile in ({"name": "../x"}, file | {"hooks": 1}, file | {"version": 9}, [], "x"):
-        await api.ask("POST", "/agents/import", {"agent": hostile}, status=422)
+    hostile: list[Any] = [{"name": "../x"}, file | {"hooks": 1}, file | {"version": 9}, [], "x"]
+    for agent in hostile:
+        await api.ask("POST", "/agents/import", {"agent": agent}, status=422)

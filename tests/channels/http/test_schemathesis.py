@@ -126,6 +126,8 @@ ONLY_REFUSING = {
     "DELETE /api/memory/facts/{fact_id}",
     "GET /api/memory/facts/{fact_id}/source",
     "PATCH /api/memory/facts/{fact_id}",
+    # No number of a version is known.
+    "POST /api/agents/{name}/rollback",
     # No run has subagents.
     "GET /api/threads/{thread_id}/subagents/{subagent_id}",
     "GET /api/threads/{thread_id}/subagents/{subagent_id}/messages",
