@@ -36,13 +36,13 @@ class Scripts:
         return re.findall(r'^test\("([^"]+)"', (self.folder / f"{area}.mjs").read_text(), re.MULTILINE)
 
     def run(self, site: Site, area: str, client: str, cases: Iterable[str]) -> dict[str, Result]:
-        folder = self._installed()
+        folder = self.installed()
         for script in (HERE / "lab.mjs", *self.folder.glob("*.mjs")):
             shutil.copy(script, folder)
         command = ["node", f"{area}.mjs", "--sdk", client, "--url", site.urls[0], "--models", site.models, *cases]
         return finished(command, {}, cwd=str(folder))
 
-    def _installed(self) -> Path:
+    def installed(self) -> Path:
         """A folder with the packages of the lock file. Node looks for packages beside scripts: they are copied
         there.
         """
