@@ -37,6 +37,8 @@ CHANGE_SECONDS = 0.5
 """Time in which changes of a server's lists are one change."""
 PAUSES = (0.0, 1.0, 5.0, 15.0, 60.0)
 """Seconds between starts of a server that fails to start."""
+NOT_TAKEN = ("HTTPStatusError: Client error", "ConnectError")
+"""Beginnings of the reasons for which a server over HTTP has not taken a request."""
 FOLDER = f"{WORKSPACE}/.mcp"
 UNAUTHORIZED = "401 Unauthorized"
 """Text of the HTTP client's error."""
@@ -137,7 +139,7 @@ class _Session:
             async with asyncio.timeout(END_SECONDS):
                 await self.ended.wait()
         self.stop()
-        return Reply(kind="lost", text=self.reason or reply.text)
+        return Reply(kind=self._kind, text=self.reason or reply.text)
 
     async def _write(self, frame: bytes) -> None:
         with suppress(ConnectionError):
@@ -180,7 +182,13 @@ class _Session:
             self._ready.cancel()
         for future, _ in self._open.values():
             if not future.done():
-                future.set_result(Reply(kind="lost", text=self.reason))
+                future.set_result(Reply(kind=self._kind, text=self.reason))
+
+    @property
+    def _kind(self) -> str:
+        """How open commands ended with the session: `gone` where the request was refused or never left."""
+        refused = self.server.transport != "stdio" and self.reason.startswith(NOT_TAKEN)
+        return "gone" if refused else "lost"
 
     async def _drain(self, child: nursery.Child) -> None:
         """Logs what the server and the SDK write to stderr, without secrets. The process bounds it."""
@@ -348,14 +356,14 @@ class Sessions:
         env = {name: value.reveal() for name, value in server.env.items()}
         if not server.trusted:
             confined = await self._confine(argv, env, place)
-            roots = [f"file://{WORKSPACE}"] if place.thread else []
+            roots = [f"file://{WORKSPACE}"] if place.thread and server.roots is not False else []
             return msgspec.structs.replace(setup, argv=confined.argv, files=confined.files, roots=roots)
         roots, cwd = [], None
         if place.thread:
             folder = Folder(self._home, place.user, place.thread)
             await to_thread.run_sync(folder.make)
             cwd = str(thread_root(self._home, place.user, place.thread) / "user-data" / "workspace")
-            roots = [Path(cwd).as_uri()]
+            roots = [Path(cwd).as_uri()] if server.roots else []
         return msgspec.structs.replace(setup, argv=argv, env=env, cwd=cwd, roots=roots)
 
     async def stop_idle(self) -> None:

@@ -10,17 +10,20 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from anyio import move_on_after, sleep
 
 from channels.terminal.text import clean, one_line
 from core.config import extensions
 from core.config.mcp import McpServer
 from core.errors import Invalid, NotFound, Refused
+from core.identity.principal import LOCAL
 from core.mcp.names import names_of
 from core.mcp.servers import SCOPE, Directory, Installed, config_of, parsed
 
 Ask = Callable[[str, Mapping[str, Any]], Awaitable[Any]]
 ROW = "{:<20} {:<6} {:<10} {:>6}  {}"
-USER = "local"
+USER = LOCAL.user
+READ_SECONDS = 3.0
 
 
 async def servers(directory: Directory) -> Iterator[str]:
@@ -49,7 +52,7 @@ async def test(directory: Directory, ask: Ask, names: Sequence[str], user: str) 
     if unknown := [name for name in names if name not in configured]:
         raise NotFound(f"there is no MCP server {unknown[0]!r}; there are: {', '.join(configured) or 'none'}")
     chosen = list(names) or [name for name, server in configured.items() if server.enabled]
-    failures = await ask("mcp", {"op": "list", "servers": chosen, "user": user, "again": True})
+    failures = await _listed(ask, {"op": "list", "servers": chosen, "user": user, "again": True})
     known = (await directory.states.load(SCOPE)).known
     lines = []
     for name in chosen:
@@ -57,6 +60,17 @@ async def test(directory: Directory, ask: Ask, names: Sequence[str], user: str) 
         count = len(listing.tools) if listing is not None else 0
         lines.append(f"{name}: {clean(failures[name])}" if name in failures else f"{name}: {count} tools")
     return lines, not failures
+
+
+async def _listed(ask: Ask, request: Mapping[str, Any]) -> Mapping[str, str]:
+    """Returns the failures. The running server may not have read a changed file yet: it has some seconds for that."""
+    with move_on_after(READ_SECONDS):
+        while True:
+            try:
+                return dict(await ask("mcp", request))
+            except NotFound:
+                await sleep(0.2)
+    return dict(await ask("mcp", request))
 
 
 async def tools(directory: Directory, name: str | None) -> Iterator[str]:

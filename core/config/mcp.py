@@ -47,6 +47,9 @@ class McpServer(Section, frozen=True, kw_only=True):
     trusted: bool = False
     """True: the stdio server runs on this machine as the server does. Else it runs in a sandbox, with the files of its
     conversation, and with a network only if the sandbox has one."""
+    roots: bool | None = None
+    """True: the server is told that the workspace of its conversation is where it works (`roots` of the protocol),
+    which may take the place of folders among its arguments. Default: only in a sandbox."""
     shared: Sharing | None = None
     """Who shares a session with it: each `thread` has its own (the default of stdio), each `user` (that of http and
     sse), or all share the one of the `server`."""

@@ -25,6 +25,7 @@ from tests.bench.processes import ROOT, Broken
 from tests.bench.sections import (
     chain,
     cold,
+    extensions,
     fanout,
     giants,
     growth,
@@ -46,6 +47,7 @@ SECTIONS: Mapping[str, tuple[str, Section]] = {
     "first-token": ("Time to the first token", runs.first_token),
     "turns": ("One long conversation", long.turns),
     "cold": ("Cold start", cold.cold),
+    "extensions": ("Extensions that are not used", extensions.extensions),
     "memory": ("Memory", memory.memory),
     "recall": ("What is remembered", recall.recall),
     "streams": ("A hundred streams of 50 tokens a second", streams.streams),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 import subprocess
 import uuid
 from collections.abc import AsyncIterator
@@ -44,9 +43,7 @@ def services(system: System, tmp_path: Path) -> Services:
 
 @pytest.fixture
 async def folder() -> Path:
-    folder = await anyio.to_thread.run_sync(PACKAGES.installed)
-    shutil.copy(HERE / "client.mjs", folder)
-    return folder
+    return await anyio.to_thread.run_sync(PACKAGES.installed)
 
 
 async def test_the_conformance_suite(

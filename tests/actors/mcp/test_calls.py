@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from core.events import ToolRequested
-from core.mcp.servers import McpListed
-from tests.support.mcp import installed, mcp_site, server
+from adapters.sandboxes.bubblewrap import Bubblewrap
+from core.events import Aggregate, ToolRequested
+from core.mcp.servers import KIND, SCOPE, McpListed
+from core.ports.sandbox import SandboxSetup
+from tests.support.mcp import SERVER, installed, mcp_site, server
 from tests.support.model_server import ToolCall, Turn
 
 pytestmark = pytest.mark.anyio
@@ -62,7 +65,7 @@ async def test_many_tools_are_searched(tmp_path: Path) -> None:
     turns = calls(select, ("big_tool_7", {}), ("big_tool_8", {}))
     async with mcp_site(tmp_path, {"big": server("many=100")}, {"m": turns}) as (client, models):
         messages = await client.said(await client.thread(), "Go")
-        listed = [r async for r in client.system.log.read(_aggregate()) if isinstance(r.event, McpListed)]
+        listed = [r async for r in client.system.log.read(Aggregate(KIND, SCOPE)) if isinstance(r.event, McpListed)]
     assert "Tool number 7 of many" in results(messages)[0]["content"]
     assert results(messages)[1]["content"] == "called tool_7"
     assert "do not know the arguments" in results(messages)[2]["content"]
@@ -72,8 +75,20 @@ async def test_many_tools_are_searched(tmp_path: Path) -> None:
     assert len(listed) == 1
 
 
-def _aggregate() -> Any:
-    from core.events import Aggregate
-    from core.mcp.servers import KIND, SCOPE
-
-    return Aggregate(KIND, SCOPE)
+async def test_a_server_in_the_sandbox(tmp_path: Path) -> None:
+    """It sees the files of its conversation, and neither the server's environment nor its files."""
+    home = tmp_path / "home"
+    home.mkdir()
+    provider = Bubblewrap(SandboxSetup(home=home))
+    if problem := await provider.check():
+        pytest.skip(problem)
+    source = {"command": "python3", "args": ["-c", Path(SERVER).read_text()], "env": {"TOKEN": "hush-hush-hush"}}
+    turns = calls(("s_environment", {}), ("s_roots", {}))
+    async with mcp_site(home, {"s": source}, {"m": turns}, provider=provider) as (client, _):
+        messages = await client.said(await client.thread(), "Go")
+    environment, roots = (message["content"] for message in results(messages))
+    assert json.loads(environment)["TOKEN"] == "***"
+    assert "PYTEST_CURRENT_TEST" not in environment
+    assert "SIKA" not in environment
+    assert "hush" not in environment
+    assert roots == "file:///mnt/user-data/workspace"

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from actors.mcp.actor import listed
 from core.config.load import Config, parse
-from core.events import Aggregate
+from core.events import Aggregate, Event
 from core.mcp.frames import Listing, Offer
 from core.mcp.servers import KIND, SCOPE, Directory, McpFailed, aggregates, config_of
 from core.runtime.system import System
@@ -128,14 +129,12 @@ async def test_more_commands_may_be_allowed(api: Api, monkeypatch: pytest.Monkey
 
 
 async def test_what_servers_offer(api: Api, system: System, config: Any) -> None:
-    from actors.mcp.actor import listed
-
     servers: Config = config()
     digest = config_of(servers.mcp.servers["files"])
     listing = Listing(tools=[Offer(name="read.all", description="Reads.", read_only=True)])
     failed = McpFailed(server="web", config="x", reason="it is down")
-    for event in (listed("files", digest, listing), failed):
-        await aggregates(system.log).decide(SCOPE, lambda _, event=event: [event], actor="mcp")
+    events: list[Event] = [listed("files", digest, listing), failed]
+    await aggregates(system.log).decide(SCOPE, lambda _: events, actor="mcp")
     files, web = (await api.ask("GET", "/mcp/servers"))["servers"]
     [tool] = files["tools"]
     assert (files["listed"], files["error"], tool["tool"], tool["effect"]) == (True, None, "read.all", "pure")
