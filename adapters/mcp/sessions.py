@@ -213,6 +213,8 @@ class _Session:
         if not self._gone.is_set():
             self._child.kill()
         self._child.close()
+        await asyncio.sleep(0)  # in which the transports close their files
+        await asyncio.sleep(0)
 
 
 class Sessions:
