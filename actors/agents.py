@@ -16,6 +16,8 @@ from core.config.load import Config, ConfigSource
 from core.errors import Invalid
 from core.events import Event
 from core.log.store import EventLog
+from core.skills.library import Library
+from core.skills.selection import known
 from core.thread.state import Run, ThreadState
 from core.thread.threads import Threads
 from core.user import agents
@@ -62,8 +64,8 @@ class Update(msgspec.Struct, frozen=True, tag_field="op", tag="update"):
 class Agents(Actor[Never]):
     """Records each change of an agent as one event. Repeating a request changes nothing."""
 
-    def __init__(self, config: ConfigSource, log: EventLog, threads: Threads) -> None:
-        self._config, self._threads = config, threads
+    def __init__(self, config: ConfigSource, log: EventLog, threads: Threads, skills: Library | None = None) -> None:
+        self._config, self._threads, self._skills = config, threads, skills
         self._rosters = agents.aggregates(log)
 
     async def answer(self, request: Mapping[str, Any], progress: Progress) -> str | list[str]:
@@ -72,6 +74,8 @@ class Agents(Actor[Never]):
         if state.user != command.user or command.run not in state.runs:
             raise Invalid(f"Run {command.run} not found")
         run = state.runs[command.run]
+        if self._skills is not None and command.skills:
+            known(await self._skills.of(command.user), command.skills)
         if isinstance(command, Setup):
             return await self._setup(command, run, state)
         return await self._update(command, run)

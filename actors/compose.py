@@ -40,6 +40,7 @@ from core.runtime.readiness import Readiness
 from core.runtime.servers import Address, announce, announced, withdraw
 from core.runtime.system import System
 from core.seal import Seal
+from core.skills.library import Library, root_of
 from core.tools import Tool
 from core.views.projections import own_file
 
@@ -107,6 +108,7 @@ class Parts(TypedDict):
     images: LocalImages
     batches: LocalBatchFiles
     agents: LocalAgents
+    skills: Library
     guardrails: Callable[[Guardrails], Provider | None]
     traced: Callable[..., Any]
     outcome: Outcome
@@ -153,14 +155,15 @@ async def _server(options: Options, source: ConfigSource) -> AsyncIterator[str]:
         _system(options, config, place) as (running, number),
         AsyncExitStack() as opened,
     ):
-        provider = await sandbox_provider(options.home, config)
+        provider = await sandbox_provider(options.home, config, source.project)
         sessions = await opened.enter_async_context(mcp_sessions(running, options.home, source, provider))
-        load = partial(_load, running, source, options, provider, sessions)
+        skills = library(running.log, source, options.home)
+        load = partial(_load, running, source, options, provider, sessions, skills)
         loaded = await anyio.to_thread.run_sync(load, abandon_on_cancel=True)
         ready = Readiness(running, source)
         listed = [plugin.listed() for plugin in loaded.plugins]
         services = app.Services.of(running, source.current, options.home)
-        services = replace(services, missing=ready.missing, plugins=listed)
+        services = replace(services, missing=ready.missing, plugins=listed, skills=skills)
         host = options.host or config.http.host
         port = config.http.port if options.port is None else options.port
         async with app.serve(services, host, port) as bound, anyio.create_task_group() as tasks:
@@ -225,9 +228,9 @@ async def replay(running: System, thread_id: str, until: int | None, options: Op
 
     source, home = ConfigSource(options.config), options.home
     parts = source, Silent(), Toolset(source.current()), running.call, running.log, home
-    files = LocalBatchFiles(home)
-    subagents = Subagents(*parts, threads=running.threads, subagents=running.subagents, batches=files)
-    return await execute(running.log, thread_id, until, Lead(*parts).execute, subagents.execute)
+    files, skills = LocalBatchFiles(home), library(running.log, source, home)
+    subagents = Subagents(*parts, threads=running.threads, subagents=running.subagents, batches=files, skills=skills)
+    return await execute(running.log, thread_id, until, Lead(*parts, skills=skills).execute, subagents.execute)
 
 
 async def plan(running: System, request: RunRequested, user: str, options: Options) -> RunSetup:
@@ -238,8 +241,9 @@ async def plan(running: System, request: RunRequested, user: str, options: Optio
     from core.user.agents import aggregates
 
     source = ConfigSource(options.config)
-    catalogue = Catalogue(running.log)
-    planner = Planner(source, Silent(), Toolset(source.current()), aggregates(running.log), options.home, catalogue)
+    tools, rosters = Toolset(source.current()), aggregates(running.log)
+    skills, catalogue = library(running.log, source, options.home), Catalogue(running.log)
+    planner = Planner(source, Silent(), tools, rosters, options.home, skills, catalogue)
     return await planner.plan(request, user)
 
 
@@ -357,6 +361,11 @@ def _loads(config: Config) -> Iterator[Callable[[], object]]:
     yield partial(callbacks.check, config.tracing)
 
 
+def library(log: EventLog, source: ConfigSource, home: Path) -> Library:
+    """Returns the skills of an installation."""
+    return Library(log, home, root_of(source.current(), source.project), source.project)
+
+
 def mcp_sessions(
     running: System, home: Path, source: ConfigSource, provider: SandboxProvider
 ) -> AbstractAsyncContextManager[McpSessions]:
@@ -385,7 +394,12 @@ class Loaded(NamedTuple):
 
 
 def _load(
-    running: System, source: ConfigSource, options: Options, provider: SandboxProvider, sessions: McpSessions
+    running: System,
+    source: ConfigSource,
+    options: Options,
+    provider: SandboxProvider,
+    sessions: McpSessions,
+    skills: Library,
 ) -> Loaded:
     from adapters import guardrails
     from adapters.acp.agents import LocalAgents
@@ -419,6 +433,7 @@ def _load(
         "images": LocalImages(options.home),
         "batches": LocalBatchFiles(options.home),
         "agents": LocalAgents(options.home, provider),
+        "skills": skills,
         "guardrails": guardrails.load,
         "traced": lambda **about: callbacks.invocation(source.current(), **about),
         "outcome": run_object.outcome,
@@ -496,12 +511,12 @@ class Toolset:
         return tools
 
 
-async def sandbox_provider(home: Path, config: Config) -> SandboxProvider:
+async def sandbox_provider(home: Path, config: Config, project: Path = Path()) -> SandboxProvider:
     """Returns the configured sandbox provider; `auto` is bubblewrap if it works, else file tools without commands."""
     from adapters.sandboxes.bubblewrap import Bubblewrap
     from adapters.sandboxes.host import Host
 
-    name, setup = config.sandbox.provider, _sandbox_setup(home, config)
+    name, setup = config.sandbox.provider, _sandbox_setup(home, config, project)
     if name == "host":
         return Host(setup)
     provider = (provider_of(config) or Bubblewrap)(setup)
@@ -514,17 +529,16 @@ async def sandbox_provider(home: Path, config: Config) -> SandboxProvider:
     return Host(setup)
 
 
-def _sandbox_setup(home: Path, config: Config) -> SandboxSetup:
+def _sandbox_setup(home: Path, config: Config, project: Path) -> SandboxSetup:
     from core.paths import Mount
 
     section = config.sandbox
     for mount in section.mounts:
         if not os.path.isdir(mount.host_path):
             log.warning("a mount is left out: no such directory, or it cannot be looked at", host_path=mount.host_path)
-    skills = Path(config.skills.path) if config.skills.path else Path(__file__).parent.parent / "skills"
     return SandboxSetup(
         home=home,
-        skills=skills if os.path.isdir(skills) else None,
+        skills=root_of(config, project),
         mounts=[Mount(Path(m.host_path), m.container_path, writable=not m.read_only) for m in section.mounts],
         environment={name: secret.reveal() for name, secret in section.environment.items()},
         network=section.network,

@@ -11,10 +11,13 @@ import msgspec
 from anyio import to_thread
 
 from core.actor import Actor, Progress
+from core.config.load import ConfigSource
 from core.errors import Invalid, ungrouped
 from core.ports.images import image_of, place_of
 from core.ports.sandbox import ExecResult, SandboxProvider, result_path
 from core.ports.sandbox import Sandbox as Port
+from core.skills.commands import environment, script_of
+from core.skills.library import Library
 
 GLOB_CAP, GREP_CAP = 1000, 500
 """Upper limits of the results of one search (contract §6)."""
@@ -126,8 +129,14 @@ Answer = str | Mapping[str, Any] | None
 class Sandbox(Actor[Never]):
     name = "sandbox"
 
-    def __init__(self, provider: SandboxProvider, limits: Limits) -> None:
-        self._provider, self._limits = provider, limits
+    def __init__(
+        self,
+        provider: SandboxProvider,
+        limits: Limits,
+        config: ConfigSource | None = None,
+        skills: Library | None = None,
+    ) -> None:
+        self._provider, self._limits, self._config, self._skills = provider, limits, config, skills
 
     async def answer(self, request: Mapping[str, Any], progress: Progress) -> Answer:
         parsed: AnyRequest = self.parse(request, AnyRequest)
@@ -181,13 +190,22 @@ class Sandbox(Actor[Never]):
 
     async def _exec(self, request: Exec, sandbox: Port, progress: Progress) -> Answer:
         timeout = self._limits.bash_timeout
+        secrets = await self._secrets(request)
+        more: dict[str, Any] = {"environment": secrets} if secrets else {}
         result = await streamed(
-            progress, lambda show: sandbox.exec(request.key, request.command, timeout=timeout, on_output=show)
+            progress, lambda show: sandbox.exec(request.key, request.command, timeout=timeout, on_output=show, **more)
         )
         text, limit = outcome(result, timeout), min(self._limits.bash_output_max_chars or MOST_OUTPUT, MOST_OUTPUT)
         if len(text) > limit:
             text = cut_middle(text, limit, await self._saved(request, sandbox, text))
         return text if result.ended == "exited" else {"error": text}
+
+    async def _secrets(self, request: Exec) -> Mapping[str, str]:
+        """Returns the variables that the command gets because it runs a script of a skill that declares them."""
+        if self._config is None or self._skills is None or script_of(request.command) is None:
+            return {}
+        skills = (await self._skills.of(request.user)).skills.values()
+        return environment(request.command, skills, self._config.current().skills)
 
     async def _saved(self, request: Exec, sandbox: Port, text: str) -> str:
         """Writes a whole output to a file for the model. Returns a note about it."""

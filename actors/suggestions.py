@@ -7,11 +7,13 @@ from typing import Any, Never
 
 import msgspec
 
-from actors.completion import Prompt, bare, candidates, complete
+from actors.completion import Completion, Prompt, bare, candidates, complete
 from actors.lead.messages.content import without_thoughts
 from actors.lead.setup.plan import Models
 from core.actor import Actor, Progress
 from core.config.load import ConfigSource
+from core.events import QuestionsSuggested
+from core.thread.threads import Threads
 
 SUGGESTION_CHARACTERS = 300
 """Limit of a suggestion; longer texts are dropped."""
@@ -32,6 +34,7 @@ class Utterance(msgspec.Struct, frozen=True):
 class Suggest(msgspec.Struct, frozen=True, tag_field="op", tag="suggest"):
     """Requests suggestions; the answer is a list of at most `n` texts."""
 
+    thread: str
     messages: list[Utterance]
     n: int
     model: str | None = None
@@ -45,13 +48,16 @@ class Polish(msgspec.Struct, frozen=True, tag_field="op", tag="polish"):
 
 
 class Suggestions(Actor[Never]):
-    """Asks models once, without tools and thinking. Raises `NoCompletion` if none answers in time."""
+    """Asks models once, without tools and thinking. Raises `NoCompletion` if none answers in time. Records what it
+    suggested and was asked in the thread; a polished message is not sent yet, and leaves no record.
+    """
 
     name = "suggestions"
 
-    def __init__(self, config: ConfigSource, models: Models) -> None:
+    def __init__(self, config: ConfigSource, models: Models, threads: Threads) -> None:
         self._config = config
         self._models = models
+        self._threads = threads
 
     async def answer(self, request: Mapping[str, Any], progress: Progress) -> list[str] | str:
         command: Suggest | Polish = self.parse(request, Suggest | Polish)
@@ -60,19 +66,28 @@ class Suggestions(Actor[Never]):
             case Suggest():
                 talk = "\n\n".join(f"{message.role}: {message.content}" for message in command.messages)
                 prompt = Prompt(_SUGGEST.format(n=command.n), f"<conversation>\n{talk}\n</conversation>")
-                text = await self._ask(prompt, "suggest", config.suggestions.model_name or command.model)
-                return suggestions(text, command.n)
+                answer = await self._ask(prompt, "suggest", config.suggestions.model_name or command.model)
+                event = QuestionsSuggested(
+                    suggestions=suggestions(answer.text, command.n),
+                    model=answer.model,
+                    request=prompt.hash,
+                    usage=answer.usage,
+                )
+                await self._threads.decide(
+                    command.thread, lambda state: [event] if state.exists else [], actor=self.name
+                )
+                return event.suggestions
             case Polish():
                 locale = f" (the person's locale is {command.locale})" if command.locale else ""
                 prompt = Prompt(_POLISH.format(locale=locale), f"<message>\n{command.text}\n</message>")
                 preferred = config.input_polish.model_name or config.suggestions.model_name
-                return polished(await self._ask(prompt, "polish", preferred))
+                return polished((await self._ask(prompt, "polish", preferred)).text)
 
-    async def _ask(self, prompt: Prompt, purpose: str, *preferred: str | None) -> str:
+    async def _ask(self, prompt: Prompt, purpose: str, *preferred: str | None) -> Completion:
         config = self._config.current()
         names = candidates(config, self.name, *preferred)
         seconds = config.suggestions.timeout_seconds
-        return (await complete(self._models, names, prompt, seconds=seconds, purpose=purpose)).text
+        return await complete(self._models, names, prompt, seconds=seconds, purpose=purpose)
 
 
 def suggestions(text: str, n: int) -> list[str]:

@@ -223,6 +223,8 @@ class RunStarted(Event, frozen=True):
     """Short hash of the configuration in force."""
     agent: str | None = None
     """The custom agent of the run."""
+    skills: Json = {}
+    """Content hashes of the skills that the run has, by name; of many, one for all as `*`."""
     prepared: Json = {}
     """The server's additions to the input: other fields of the state, and of its messages, by `id`, the fields that
     differ (the uploads block, the reminder).
@@ -412,6 +414,8 @@ class ModelFailed(Event, frozen=True):
     wait_ms: int | None = None
     model: str | None = None
     """The configured name of the model, if it is not the run's."""
+    status: int | None = None
+    """The HTTP status of the provider's response."""
 
 
 class ToolRequested(Event, frozen=True):
@@ -533,6 +537,17 @@ class GoalEvaluated(Event, frozen=True):
     """Short hash of the request for the evaluation."""
     usage: Json | None = None
     """`input_tokens`, `output_tokens`, `total_tokens` of the evaluation."""
+
+
+class QuestionsSuggested(Event, frozen=True):
+    """A model has suggested what the person may ask next; no `suggestions` if its answer was not usable."""
+
+    suggestions: list[str]
+    model: str
+    request: str
+    """Short hash of the request for the suggestions."""
+    usage: Json | None = None
+    """`input_tokens`, `output_tokens`, `total_tokens` of the answer."""
 
 
 class GoalContinued(Event, frozen=True):

@@ -27,6 +27,8 @@ WORKSPACE = f"{USER_DATA}/workspace"
 OUTPUTS = f"{USER_DATA}/outputs"
 ROOTS = ("workspace", "uploads", "outputs")
 SKILLS = "/mnt/skills"
+OWN_SKILLS = "user"
+"""Name of the folder in `SKILLS` with the skills of the user."""
 ACP = "/mnt/acp-workspace"
 
 MAX_PATH = 4096
@@ -96,20 +98,30 @@ def make_thread(root: Path) -> None:
     """Creates the directories of a thread. 0700: only the server's own user needs them."""
     root.mkdir(parents=True, exist_ok=True)
     root.chmod(0o700)
+    (root.parent.parent / "skills").mkdir(mode=0o700, exist_ok=True)
     for name in ROOTS:
         (root / "user-data" / name).mkdir(parents=True, exist_ok=True)
 
 
 def mounts_of(root: Path, skills: Path | None, extra: Sequence[Mount]) -> list[Mount]:
     """Returns the mounts of a thread, the shortest virtual path first. Extra mounts without a host directory are left
-    out."""
+    out. Skills: the folders in `skills`, and those of the thread's user.
+    """
     mounts = [Mount(root / "user-data" / name, f"{USER_DATA}/{name}", writable=True) for name in ROOTS]
     mounts.append(Mount(root / "acp-workspace", ACP))
-    if skills is not None:
-        mounts.append(Mount(skills, SKILLS))
+    mounts += _skills(root.parent.parent / "skills", skills)
     mounts += [mount for mount in extra if os.path.isdir(mount.host)]
     resolved = [Mount(mount.host.resolve(), join(split(mount.virtual)), mount.writable) for mount in mounts]
     return sorted(resolved, key=lambda mount: len(mount.virtual))
+
+
+def _skills(own: Path, shared: Path | None) -> Iterator[Mount]:
+    """Yields the mounts of skills. Each folder has its own: no mount can be made within a read-only one."""
+    for entry in sorted(os.scandir(shared), key=lambda entry: entry.name) if shared else ():
+        if entry.is_dir() and not entry.name.startswith(".") and entry.name != OWN_SKILLS:
+            yield Mount(Path(entry.path), f"{SKILLS}/{entry.name}")
+    if own.is_dir():
+        yield Mount(own, f"{SKILLS}/{OWN_SKILLS}")
 
 
 def parse(path: str) -> Parts:

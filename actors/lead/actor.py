@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
+import anyio.to_thread
 import structlog
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import BaseMessage
@@ -31,7 +32,7 @@ from actors.lead.setup.prompt import short_hash
 from actors.lead.summary.write import chosen
 from core.config.load import Config, ConfigSource
 from core.config.settings import Guardrails
-from core.errors import SikaError
+from core.errors import Invalid, SikaError
 from core.events import Json, SubagentCompleted, ToolCompleted
 from core.log.store import EventLog
 from core.mcp.tools import Catalogue
@@ -40,6 +41,8 @@ from core.memory.facts import Memories, memory_id
 from core.memory.search import Searches
 from core.ports.guardrails import Provider
 from core.ports.images import Images
+from core.skills.library import Library
+from core.skills.selection import reference
 from core.thread.ledger import Ledgers, Today
 from core.thread.replay import ReplayJournal
 from core.thread.run import CallRef, Failed, Journal, OwnedRun, Paused, Prepared, RunActor, tool_message
@@ -98,6 +101,7 @@ class Lead(RunActor):
         uploads: Uploads | None = None,
         images: Images | None = None,
         guardrails: LoadGuardrails = unguarded,
+        skills: Library | None = None,
     ) -> None:
         self._models = models
         self._call = call
@@ -107,7 +111,8 @@ class Lead(RunActor):
         self._uploads = uploads
         self._images = images
         self._guardrails = guardrails
-        self._planner = Planner(config, models, tools, agents.aggregates(log), home, Catalogue(log, self._ask))
+        rosters = agents.aggregates(log)
+        self._planner = Planner(config, models, tools, rosters, home, skills, Catalogue(log, self._ask))
         self._memories = Memories(log, actor=self.name)
         self._searches = Searches()
         self._compiled = CompiledAgents()
@@ -120,13 +125,16 @@ class Lead(RunActor):
 
     async def prepare(self, run: OwnedRun) -> Prepared[RunSetup]:
         setup = await self._setup(run)
-        facts = {"model": setup.model, "prompt": short_hash(setup.prompt), "config": setup.config.hash}
+        facts: Json = {"model": setup.model, "prompt": short_hash(setup.prompt), "config": setup.config.hash}
         if setup.agent:
             facts["agent"] = setup.agent.name
+        if setup.skills.skills:
+            facts["skills"] = setup.skills.record(setup.config.skills.list_limit)
         if run.attempt > 1 or not run.request.input or self._uploads is None:
             return Prepared(setup, facts)
         recall = partial(self._recalled, setup, run.state.user)
-        added = await preparation.prepare(run.id, run.request, run.state, run.thread_id, self._uploads, recall)
+        skill = await _called(setup)
+        added = await preparation.prepare(run.id, run.request, run.state, run.thread_id, self._uploads, recall, skill)
         return Prepared(setup, facts | {"prepared": added})
 
     async def _recalled(self, setup: RunSetup, user: str, text: str, before: Sequence[str]) -> Json | None:
@@ -331,6 +339,7 @@ class Lead(RunActor):
 def _traced_options(setup: RunSetup) -> Json:
     """Returns the options of a run for its trace (contract runtime §1.1)."""
     agent, options = setup.agent, setup.options
+    whitelist = options.skills if agent is None or agent.skills is None else agent.skills
     return {
         "agent_name": agent.name if agent else "default",
         "thinking_enabled": options.thinking is not False,
@@ -338,5 +347,16 @@ def _traced_options(setup: RunSetup) -> Json:
         "is_plan_mode": setup.todos,
         "subagent_enabled": options.subagents,
         "tool_groups": list(agent.tool_groups) if agent and agent.tool_groups is not None else None,
-        "available_skills": sorted(agent.skills) if agent and agent.skills is not None else None,
+        "available_skills": None if whitelist is None else sorted(whitelist),
     }
+
+
+async def _called(setup: RunSetup) -> Json | None:
+    """Returns the record of the skill that the message of a run calls; None if the skill is gone since."""
+    if (skill := setup.skills.called) is None:
+        return None
+    try:
+        return reference(skill, await anyio.to_thread.run_sync(skill.text, abandon_on_cancel=True))
+    except Invalid as error:
+        log.warning("the called skill cannot be read", skill=skill.name, reason=str(error))
+        return None

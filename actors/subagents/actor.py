@@ -37,6 +37,7 @@ from core.log.store import EventLog
 from core.paths import OUTPUTS
 from core.ports.batches import BatchFiles
 from core.ports.images import Images
+from core.skills.library import Library
 from core.thread.intake import Intake
 from core.thread.replay import ReplayJournal
 from core.thread.run import Journal, OwnedRun, Prepared
@@ -108,8 +109,9 @@ class Subagents(Lead):
         traced: Traced = untraced,
         images: Images | None = None,
         guardrails: LoadGuardrails = unguarded,
+        skills: Library | None = None,
     ) -> None:
-        super().__init__(config, models, tools, call, log, home, traced, None, images, guardrails)
+        super().__init__(config, models, tools, call, log, home, traced, None, images, guardrails, skills)
         self._threads = threads
         self._intake = subagents
         self._files = batches

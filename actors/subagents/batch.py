@@ -15,6 +15,7 @@ import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
 import anyio
 import msgspec
@@ -22,9 +23,10 @@ import structlog
 
 from actors.lead.setup.delegates import Role
 from actors.subagents.delegation import Call, Task
+from actors.subagents.pool import Pool
 from core.config.subagents import Batches
 from core.errors import Invalid, NotFound, SikaError, ungrouped
-from core.events import Event, SubagentCompleted
+from core.events import Event, ModelFailed, Record, SubagentCompleted
 from core.log.store import Listener
 from core.ports.batches import BatchFiles
 from core.thread import batches
@@ -38,6 +40,7 @@ log = structlog.get_logger("sika.subagents")
 
 FATAL = frozenset(("auth", "quota", "BudgetSpent"))
 """Failures that all further items would share."""
+TOO_MANY_REQUESTS = 429
 ITEM_SECONDS = 600.0
 STOP_SECONDS = 30.0
 """Time for the open items of a batch to end that stops."""
@@ -51,10 +54,13 @@ class BatchStopped(SikaError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Item(Call):
-    """An attempt at an item. `retries`: how many attempts may follow."""
+    """An attempt at an item. `retries`: how many attempts may follow. `limited` is called when the model's provider
+    refuses a request for its rate.
+    """
 
     owned: OwnedRun
     retries: int
+    limited: Callable[[], None]
 
     async def calling(self) -> tuple[ThreadState, Run]:
         return self.owned.state, self.owned.run
@@ -67,6 +73,10 @@ class Item(Call):
     async def attend(self, listener: Listener, seconds: float) -> SubagentCompleted | None:
         """Follows the subagent to its end. What it says meanwhile is in its own log only."""
         return await self.follow(listener, seconds, 1 << 31)
+
+    def hear(self, records: Sequence[Record]) -> None:
+        if any(isinstance(record.event, ModelFailed) and _is_limited(record.event) for record in records):
+            self.limited()
 
     async def completed(self, event: SubagentCompleted) -> SubagentCompleted:
         failed = event.status in ("failed", "timed_out") and event.failure not in FATAL
@@ -88,6 +98,7 @@ class Batch:
         self._thread, self._depth = str(about["thread"]), int(about["depth"]) + 1
         self._prompts, self._table = run.run.batch or [], str(run.request.batch_table)
         self._history = batches.History(self._prompts)
+        self._pool = Pool(settings.pool)
 
     async def work(self) -> None:
         """Works through the items that have not ended. Raises `BatchStopped`."""
@@ -119,15 +130,19 @@ class Batch:
         await self._files.replace(self._run.state.user, self._thread, self._table, self._history.lines())
 
     async def _work(self, pending: Iterator[int]) -> None:
-        for index in pending:
-            await self._item(index)
+        while True:
+            async with self._pool.place() as period:
+                if (index := next(pending, None)) is None:
+                    return
+                await self._item(index, partial(self._pool.refused, period))
+                self._pool.answered(period)
             self._check_failures()
 
-    async def _item(self, index: int) -> None:
+    async def _item(self, index: int, limited: Callable[[], None]) -> None:
         """Brings an item to its end."""
         opened = any(known.item == index for known in self._run.run.subagents.values())
         attempt = self._history.attempts.get(index, 0) + (0 if opened else 1)
-        while (event := await self._attempt(index, attempt)).retried:
+        while (event := await self._attempt(index, attempt, limited)).retried:
             attempt += 1
         row = batches.row(index, self._prompts[index], attempt, self._call(index, attempt).subagent, event)
         try:
@@ -137,8 +152,8 @@ class Batch:
         if event.failure in FATAL:
             raise BatchStopped(f"The batch was stopped, because item {index} failed ({event.failure}): {event.error}")
 
-    async def _attempt(self, index: int, attempt: int) -> SubagentCompleted:
-        call, threads = self._call(index, attempt), self._intake.threads
+    async def _attempt(self, index: int, attempt: int, limited: Callable[[], None]) -> SubagentCompleted:
+        call, threads = self._call(index, attempt, limited=limited), self._intake.threads
         with threads.log.listen(threads.aggregate(call.subagent)) as listener:
             if self._run.stopping:
                 await anyio.sleep_forever()  # the watcher of the run cancels this
@@ -165,7 +180,9 @@ class Batch:
             except NotFound:  # the batch ended before the item was requested
                 await call.completed(SubagentCompleted(call_id=call.id, status="cancelled"))
 
-    def _call(self, index: int, attempt: int, retries: int | None = None) -> Item:
+    def _call(
+        self, index: int, attempt: int, retries: int | None = None, limited: Callable[[], None] = lambda: None
+    ) -> Item:
         threads, key = self._intake.threads, f"{index}-{attempt}"
         return Item(
             callers=threads,
@@ -177,5 +194,10 @@ class Batch:
             subagent=identity(threads.aggregate(self._run.thread_id), self._run.id, key),
             intake=self._intake,
             owned=self._run,
+            limited=limited,
             retries=self._settings.retries + 1 - attempt if retries is None else retries,
         )
+
+
+def _is_limited(failed: ModelFailed) -> bool:
+    return failed.status == TOO_MANY_REQUESTS or failed.reason == "busy"

@@ -16,7 +16,7 @@ from core import traces
 from core.bus.queue import Hint
 from core.config.subagents import INHERIT
 from core.errors import NotFound, Refused
-from core.events import Event, Message, RunRequested, SubagentCompleted, SubagentProgressed, SubagentStarted
+from core.events import Event, Message, Record, RunRequested, SubagentCompleted, SubagentProgressed, SubagentStarted
 from core.ids import uuid7
 from core.log.store import Listener
 from core.thread import batches, subagents
@@ -135,6 +135,7 @@ class Call:
         context = {
             "model_name": model,
             "agent_name": role.agent or run.request.context.get("agent_name"),
+            "available_skills": run.request.context.get("available_skills"),
             "thinking_enabled": False,
             "is_plan_mode": False,
             "subagent_enabled": nested,
@@ -182,10 +183,14 @@ class Call:
         try:
             async with asyncio.timeout(min(seconds, RECHECK_SECONDS)):
                 records, lost = await listener.take()
+            self.hear(records)
             return None if lost or not records else records[-1].seq
         except TimeoutError:
             await self._recheck(state)
             return None
+
+    def hear(self, records: Sequence[Record]) -> None:
+        """Takes notice of events of the subagent."""
 
     async def _recheck(self, state: ThreadState) -> None:
         """Stops a subagent that nobody waits for any more, and wakes one that no wake-up stands for."""

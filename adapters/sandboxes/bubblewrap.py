@@ -63,8 +63,16 @@ class BubblewrapSandbox(Files):
         super().__init__(root, tree, provider.max_file_mb, provider.quota)
         self._provider = provider
 
-    async def exec(self, call_id: str, command: str, *, timeout: float, on_output: Callable[[str], None]) -> ExecResult:
-        job = self._provider.job(command, timeout, self.tree.mounts.values(), self.root)
+    async def exec(
+        self,
+        call_id: str,
+        command: str,
+        *,
+        timeout: float,
+        on_output: Callable[[str], None],
+        environment: Mapping[str, str] = {},
+    ) -> ExecResult:
+        job = self._provider.job(command, timeout, self.tree.mounts.values(), self.root, environment)
         return await self.calls.exec(call_id, command, job, on_output)
 
     async def kill(self, call_id: str) -> None:
@@ -107,7 +115,7 @@ class Bubblewrap:
     async def acquire(self, user: str, thread: str) -> BubblewrapSandbox:
         return await self._threads.acquire(user, thread)
 
-    def job(self, command: str, timeout: float, mounts: Iterable[Mount], root: Path) -> Job:
+    def job(self, command: str, timeout: float, mounts: Iterable[Mount], root: Path, extra: Mapping[str, str]) -> Job:
         shell = "bash" if shutil.which("bash", path=_PATH) else "sh"
         inner = [shell, "-c", command]
         watched = os.geteuid() == 0 and seccomp.available()
@@ -115,7 +123,7 @@ class Bubblewrap:
             inner = ["sh", "-c", _LIMITED, shell, str(self._max_processes), command]
         # By a descriptor: bwrap's own arguments are readable inside, where it is process 1.
         filter_words, filters = filtered(FIRST_FD + 1)
-        words = "\0".join([*self._bwrap(mounts), *filter_words, "--chdir", WORKSPACE])
+        words = "\0".join([*self._bwrap(mounts, extra), *filter_words, "--chdir", WORKSPACE])
         return Job(
             program=binary() or "bwrap",
             argv=["bwrap", "--args", str(FIRST_FD), "--", *inner],
@@ -135,7 +143,7 @@ class Bubblewrap:
     def enclosed(self, argv: Sequence[str], env: Mapping[str, str], mounts: Iterable[Mount]) -> Enclosed:
         """Returns a long-running command in a sandbox of its own, with these variables and mounts."""
         filter_words, filters = filtered(FIRST_FD + 1)
-        words = self._bwrap(mounts, env)
+        words = self._bwrap(mounts, {}, env)
         text = "\0".join([*words, *filter_words, "--chdir", WORKSPACE])
         limited = ["sh", "-c", _LONG, "sh", str(self._memory_mb << 10), str(self._max_processes), *argv]
         return Enclosed([binary() or "bwrap", "--args", str(FIRST_FD), "--", *limited], [os.fsencode(text), *filters])
@@ -177,7 +185,7 @@ class Bubblewrap:
         filter_words, filters = filtered(FIRST_FD)
         fds = [in_memory(content) for content in filters]
         try:
-            words = [binary() or "bwrap", *self._bwrap(()), *filter_words, "--", "true"]
+            words = [binary() or "bwrap", *self._bwrap((), {}), *filter_words, "--", "true"]
             process = subprocess.run(
                 [*(str(fds[0]) if word == str(FIRST_FD) else word for word in words)],
                 capture_output=True,
@@ -192,9 +200,11 @@ class Bubblewrap:
                 os.close(fd)
         return None if process.returncode == 0 else f"{process.stderr.strip()}. {_REMEDY}"
 
-    def _bwrap(self, mounts: Iterable[Mount], env: Mapping[str, str] | None = None) -> list[str]:
+    def _bwrap(
+        self, mounts: Iterable[Mount], extra: Mapping[str, str], env: Mapping[str, str] | None = None
+    ) -> list[str]:
         words = namespaces(network=self._network)
-        variables = {**toolkit.ENVIRONMENT, **(self._environment if env is None else env)}
+        variables = {**toolkit.ENVIRONMENT, **(self._environment if env is None else env), **extra}
         for name, value in environment(WORKSPACE, toolkit.path(_PATH), variables).items():
             words += ["--setenv", name, value]
         words += [*_system(), *toolkit.binds(self._home / "sandbox" / "pyvenv.cfg"), *self._etc(network=self._network)]

@@ -7,7 +7,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import msgspec
@@ -34,8 +34,16 @@ class HostSandbox(Files):
         self._provider = provider
         self._translated = _Translated(root / "written")
 
-    async def exec(self, call_id: str, command: str, *, timeout: float, on_output: Callable[[str], None]) -> ExecResult:
-        job = self._provider.job(command, timeout, self.tree, self.root)
+    async def exec(
+        self,
+        call_id: str,
+        command: str,
+        *,
+        timeout: float,
+        on_output: Callable[[str], None],
+        environment: Mapping[str, str] = {},
+    ) -> ExecResult:
+        job = self._provider.job(command, timeout, self.tree, self.root, environment)
         lines = _Lines(lambda text: on_output(self.tree.to_virtual(text)))
         result = await self.calls.exec(call_id, command, job, lines.put)
         lines.flush()
@@ -86,7 +94,7 @@ class Host:
     async def acquire(self, user: str, thread: str) -> HostSandbox:
         return await self._threads.acquire(user, thread)
 
-    def job(self, command: str, timeout: float, tree: Tree, root: Path) -> Job:
+    def job(self, command: str, timeout: float, tree: Tree, root: Path, extra: Mapping[str, str]) -> Job:
         if not self._allowed:
             raise Invalid("bash: is off, because this sandbox runs commands on the host (sandbox.allow_host_bash)")
         if reason := refuse(command, self._roots):
@@ -97,7 +105,7 @@ class Host:
         return Job(
             program=shell,
             argv=[shell, "-c", tree.to_host(command)],
-            env=environment(workspace, path, self._environment),
+            env=environment(workspace, path, {**self._environment, **extra}),
             cwd=workspace,
             timeout=timeout,
             limits=limits(self._memory_mb, self.max_file_mb),

@@ -12,9 +12,9 @@
                 case "end", {"usage": usage}:
                     print(f"\\n{usage['total_tokens']} tokens")
 
-`AsyncSikaClient` has the same methods for programs with an event loop. Reading order: `aio` (the methods), `events`
-(the events of a stream), `turn` (a run, over broken connections), `wire` (HTTP and its retries), `sse`, `servers`
-(servers of this machine), `local` (the server in the process), `blocking`.
+`AsyncSikaClient` has the same methods for programs with an event loop. Reading order: `aio`, `memory` (the methods),
+`events` (the events of a stream), `turn` (a run, over broken connections), `wire` (HTTP and its retries), `sse`,
+`servers` (servers of this machine), `local` (the server in the process), `blocking`.
 """
 
 from __future__ import annotations

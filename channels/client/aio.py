@@ -16,6 +16,7 @@ from anyio import to_thread
 
 from channels.client.errors import ClientError, Invalid, NotFound, RunFailed, closed, unexpected
 from channels.client.events import INTERRUPT, Json, StreamEvent, Translator
+from channels.client.memory import MemoryMethods
 from channels.client.sse import value_of
 from channels.client.turn import RunStream
 from channels.client.wire import OnOutage, Target, Transport
@@ -61,7 +62,7 @@ class Overrides(Defaults, total=False):
     """The run's fate if its stream is closed before the end; by default it is cancelled."""
 
 
-class AsyncSikaClient:
+class AsyncSikaClient(MemoryMethods):
     """A client of the server at `url`, or of a server in this process that uses the data directory `home`.
 
     A server in the process is configured by `config_path`, as `sika serve --config` is, and ends with its last client.

@@ -129,6 +129,18 @@ class SikaClient:
     describe_thread = _waiting(AsyncSikaClient.describe_thread)
     get_thread = _waiting(AsyncSikaClient.get_thread)
 
+    get_memory = _waiting(AsyncSikaClient.get_memory)
+    reload_memory = _waiting(AsyncSikaClient.reload_memory)
+    export_memory = _waiting(AsyncSikaClient.export_memory)
+    import_memory = _waiting(AsyncSikaClient.import_memory)
+    clear_memory = _waiting(AsyncSikaClient.clear_memory)
+    create_memory_fact = _waiting(AsyncSikaClient.create_memory_fact)
+    update_memory_fact = _waiting(AsyncSikaClient.update_memory_fact)
+    delete_memory_fact = _waiting(AsyncSikaClient.delete_memory_fact)
+    get_memory_source = _waiting(AsyncSikaClient.get_memory_source)
+    get_memory_config = _waiting(AsyncSikaClient.get_memory_config)
+    get_memory_status = _waiting(AsyncSikaClient.get_memory_status)
+
     list_models = _waiting(AsyncSikaClient.list_models)
     get_model = _waiting(AsyncSikaClient.get_model)
     readiness = _waiting(AsyncSikaClient.readiness)

@@ -18,6 +18,7 @@ from channels.http import (
     access,
     actors,
     agui,
+    asyncapi,
     auth,
     connections,
     deerflow,
@@ -49,7 +50,7 @@ __all__ = ["Services", "build", "serve"]
 STOP_SECONDS = 5.0
 
 PACKAGES = (deerflow, langgraph, langgraph_events)
-MODULES = (actors, agui, auth, mcp_server, metrics, native, openapi, pages)
+MODULES = (actors, agui, asyncapi, auth, mcp_server, metrics, native, openapi, pages)
 """Where the routes are: modules have a `ROUTES`, and all modules of a package are looked at."""
 
 

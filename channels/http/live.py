@@ -24,6 +24,7 @@ from core.runtime.readiness import Missing
 from core.runtime.system import System
 from core.runtime.vitals import ProcessReport
 from core.seal import Seal
+from core.skills.library import Library
 from core.thread.commands import Commands
 from core.thread.follow import Follower, Followers
 from core.thread.intake import Intake
@@ -82,6 +83,7 @@ class Services:
     call: Ask
     """Asks an actor, wherever it runs."""
     home: Path
+    skills: Library
     version: str = "0.1.0"
     missing: Callable[[], Awaitable[Sequence[Missing]]] = _nothing
     """Returns what keeps the process from taking work (`core.runtime.readiness`)."""
@@ -110,6 +112,7 @@ class Services:
             config=config,
             call=system.call,
             home=home,
+            skills=Library(system.log, home),
             report=system.vitals.report,
         )
 

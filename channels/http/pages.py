@@ -1,4 +1,4 @@
-"""The documentation in words, at `/docs/<name>`: the Markdown files of `docs/`, and the configuration reference."""
+"""The documentation in words, at `/docs/<name>`: the Markdown files of `docs/`, and the generated references."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from aiohttp import web
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
+from channels.http import asyncapi
 from channels.http.call import Call
 from channels.http.endpoint import Routes
 from channels.http.openapi import PAGE_HEADERS, require_docs
@@ -28,6 +29,8 @@ CONTENTS = "contents"
 """The name of the generated page that lists the others."""
 CONFIGURATION = "configuration"
 """The name of the page that the generated reference is added to."""
+OTHER_LANGUAGES = "other-languages"
+"""The name of the page that the description of the bus is added to."""
 
 _FOLDER = Path(__file__).parent / "docs"
 _OPENING = re.compile(r"# (.+)\n+([^\n].*(?:\n.+)*)")
@@ -43,7 +46,7 @@ async def get_text(call: Call, page: str) -> Annotated[web.Response, "text/html"
     require_docs(call)
     if page not in (CONTENTS, *_names()):
         raise NotFound(f"no such page: {page[:80]!r}; /docs/{CONTENTS} lists them")
-    body = await anyio.to_thread.run_sync(_page, page)
+    body = await anyio.to_thread.run_sync(_page, page, call.config.nats.prefix)
     return web.Response(body=body, content_type="text/html", charset="utf-8", headers=PAGE_HEADERS)
 
 
@@ -53,9 +56,9 @@ def _names() -> tuple[str, ...]:
 
 
 @functools.cache
-def _page(name: str) -> bytes:
+def _page(name: str, prefix: str) -> bytes:
     """The whole page as HTML. It stays as it is while the process lives."""
-    text = _source(name)
+    text = _source(name, prefix)
     entries = [(CONTENTS, "Contents"), *((other, _opening(_file(other))[0]) for other in _names())]
     links = "".join(f'      <a href="{other}">{escape(title)}</a>\n' for other, title in entries)
     template = Template((_FOLDER / "text.html").read_text(encoding="utf-8"))
@@ -63,10 +66,12 @@ def _page(name: str) -> bytes:
     return page.encode()
 
 
-def _source(name: str) -> str:
-    """The Markdown of a page."""
+def _source(name: str, prefix: str) -> str:
+    """The Markdown of a page. `prefix`: of subjects."""
     if name == CONTENTS:
         return "\n".join(_contents())
+    if name == OTHER_LANGUAGES:
+        return "\n".join([_file(name), *asyncapi.words(prefix)])
     return "\n".join([_file(name), *_reference()]) if name == CONFIGURATION else _file(name)
 
 

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
+from channels.terminal import diff as diff_text
 from channels.terminal.story import Story, quote
 from channels.terminal.text import Style, about, one_line, todo_line
 from channels.terminal.tree import tree_lines
 from channels.terminal.undecoded import problem_of
-from core.errors import NotFound
-from core.events import Aggregate, Record, thread
+from core.errors import Invalid, NotFound
+from core.events import Aggregate, Record, RunRequested, thread
 from core.ids import safe_id
 from core.log.store import EventLog
 from core.replay import causes, moment
+from core.replay import diff as diffs
 from core.replay import tree as spans
 from core.thread.state import Run, ThreadState, next_nodes
 from core.thread.threads import SUBAGENT
@@ -145,6 +148,59 @@ async def tree(log: EventLog, thread_id: str, write: Write, *, raw: bool = False
     for number, run in enumerate(runs, 1):
         for line in tree_lines(run, number, style or Style()):
             write(line)
+
+
+async def diff(
+    log: EventLog, left: str, right: str, write: Write, *, raw: bool = False, whole: bool = False, style: Style
+) -> bool:
+    """Writes how two threads, runs (`THREAD#2`) or moments of a thread (`THREAD@17`) differ; returns whether they do.
+
+    Two moments are compared as states, everything else step by step. Raises `Invalid` and `NotFound`.
+    """
+    sides = [Side.of(name) for name in (left, right)]
+    of_sides = [await records_of(log, side.thread) for side in sides]
+    if sides[0].thread == sides[1].thread and all(side.run is None for side in sides):
+        states = [
+            _plain(side.thread, moment.at(records, side.at)) for side, records in zip(sides, of_sides, strict=True)
+        ]
+        plain = [msgspec.to_builtins(state["values"] | {"status": state["status"]}) for state in states]
+        changes = list(diffs.changes(*plain))
+        lines = [_json([change._asdict() for change in changes])] if raw else diff_text.state_lines(changes, style)
+        different = bool(changes)
+    else:
+        rows = diffs.aligned(*(side.steps(records) for side, records in zip(sides, of_sides, strict=True)))
+        plain_rows = [{"difference": row.difference, "left": row.left, "right": row.right} for row in rows]
+        lines = [_json(plain_rows)] if raw else diff_text.run_lines(rows, style, whole=whole)
+        different = any(not row.same for row in rows)
+    for line in lines:
+        write(line)
+    return different
+
+
+class Side(NamedTuple):
+    """One side of a comparison: a thread, one of its runs (from 1), or up to an event."""
+
+    thread: str
+    run: int | None = None
+    at: int | None = None
+
+    @classmethod
+    def of(cls, name: str) -> Side:
+        """Reads `THREAD`, `THREAD#2` or `THREAD@17`. Raises `Invalid`."""
+        match = re.fullmatch(r"([^#@]+)(?:#(\d{1,9})|@(\d{1,18}))?", name)
+        if match is None:
+            raise Invalid(f"{name}: THREAD, THREAD#RUN (from 1) or THREAD@SEQ is expected")
+        return cls(match[1], int(match[2]) if match[2] else None, int(match[3]) if match[3] else None)
+
+    def steps(self, records: Sequence[Record]) -> list[diffs.Step]:
+        """Returns the steps to compare. Raises `NotFound`."""
+        upto = [record for record in records if self.at is None or record.seq <= self.at]
+        if self.run is None:
+            return diffs.steps(upto)
+        runs = list(dict.fromkeys(record.run for record in records if isinstance(record.event, RunRequested)))
+        if not 1 <= self.run <= len(runs):
+            raise NotFound(f"thread {self.thread}: there is no run {self.run}; it has {len(runs)}")
+        return diffs.steps(upto, runs[self.run - 1])
 
 
 def reader(log: EventLog) -> Callable[[Aggregate], Awaitable[Sequence[Record]]]:

@@ -326,7 +326,7 @@ class Bus:
 
     async def ensure_streams(self) -> None:
         """Creates or updates the streams of all planes. Safe to run from every process at every start."""
-        for config in self._stream_configs():
+        for config in stream_configs(self.names, self.replicas).values():
             try:
                 await self.api(f"STREAM.CREATE.{config['name']}", config)
             except ApiError as error:
@@ -336,7 +336,7 @@ class Bus:
 
     async def ensure_previews(self) -> None:
         """Creates the stream of previews: a memory stream vanishes with its definition when its server restarts."""
-        config = self._previews_config()
+        config = stream_configs(self.names)["tok"]
         await self.api(f"STREAM.CREATE.{config['name']}", config)
 
     async def ensure_consumer(self, stream: str, config: Mapping[str, Any], *, anew: bool = False) -> None:
@@ -349,52 +349,48 @@ class Bus:
                 log.debug("no consumer to reset", consumer=name, error=str(error))
         await self.api(f"CONSUMER.CREATE.{stream}.{name}", {"stream_name": stream, "config": config})
 
-    def _stream_configs(self) -> list[dict[str, Any]]:
-        n, p = self.names, self.names.prefix
-        shared = {"num_replicas": self.replicas, "storage": "file"}
-        return [
-            {
-                **shared,
-                "name": n.stream("log"),
-                "subjects": [n.all_log],
-                "retention": "limits",
-                "compression": "s2",
-                "allow_direct": True,
-                "allow_atomic": True,
-                "republish": {"src": n.all_log, "dest": n.all_live},
-                "duplicate_window": 120 * SECOND,
-            },
-            {
-                **shared,
-                "name": n.stream("cmd"),
-                "subjects": [f"{p}.cmd.>"],
-                "retention": "workqueue",
-                "duplicate_window": 120 * SECOND,
-            },
-            {
-                **shared,
-                "name": n.stream("timer"),
-                "subjects": [f"{p}.timer.>", n.all_wakes],
-                "allow_msg_schedules": True,
-                "allow_msg_ttl": True,
-                "allow_rollup_hdrs": True,
-            },
-            {**shared, "name": n.stream("place"), "subjects": [n.place("*")], "max_msgs_per_subject": 1},
-            {**shared, "name": n.stream("dlq"), "subjects": [f"{p}.dlq.>"], "max_age": 30 * 86400 * SECOND},
-            self._previews_config(),
-        ]
 
-    def _previews_config(self) -> dict[str, Any]:
-        return {
-            "name": self.names.stream("tok"),
-            "subjects": [f"{self.names.prefix}.tok.>"],
+def stream_configs(names: Subjects, replicas: int = 1) -> dict[str, dict[str, Any]]:
+    """Returns the configuration of the streams, by plane."""
+    prefix = names.prefix
+    shared = {"num_replicas": replicas, "storage": "file"}
+    configs: dict[str, dict[str, Any]] = {
+        "log": {
+            **shared,
+            "subjects": [names.all_log],
+            "retention": "limits",
+            "compression": "s2",
+            "allow_direct": True,
+            "allow_atomic": True,
+            "republish": {"src": names.all_log, "dest": names.all_live},
+            "duplicate_window": 120 * SECOND,
+        },
+        "cmd": {
+            **shared,
+            "subjects": [f"{prefix}.cmd.>"],
+            "retention": "workqueue",
+            "duplicate_window": 120 * SECOND,
+        },
+        "timer": {
+            **shared,
+            "subjects": [f"{prefix}.timer.>", names.all_wakes],
+            "allow_msg_schedules": True,
+            "allow_msg_ttl": True,
+            "allow_rollup_hdrs": True,
+        },
+        "place": {**shared, "subjects": [names.place("*")], "max_msgs_per_subject": 1},
+        "dlq": {**shared, "subjects": [f"{prefix}.dlq.>"], "max_age": 30 * 86400 * SECOND},
+        "tok": {
+            "subjects": [f"{prefix}.tok.>"],
             "storage": "memory",
             "max_age": PREVIEW_SECONDS * SECOND,
             "max_bytes": 64 << 20,
             "allow_direct": True,
             "allow_rollup_hdrs": True,
             "num_replicas": 1,
-        }
+        },
+    }
+    return {plane: {"name": names.stream(plane), **config} for plane, config in configs.items()}
 
 
 @asynccontextmanager

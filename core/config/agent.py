@@ -86,15 +86,6 @@ class ToolGroup(Section, frozen=True, kw_only=True):
     """The name of the group."""
 
 
-class Skills(Section, frozen=True, kw_only=True):
-    """The folder of skills. It is mounted in the sandbox; agents do not use skills in this version."""
-
-    path: str | None = None
-    """A folder with `public/` and `custom/`. Default: the variable `DEER_FLOW_SKILLS_PATH`, or the built-in one."""
-    container_path: str = "/mnt/skills"
-    """Its path in the sandbox."""
-
-
 # --- help with writing ------------------------------------------------------------------------------------------
 
 
@@ -309,7 +300,8 @@ class Budgets(Section, frozen=True, kw_only=True):
     thread: Budget = Budget()
     """The budget of each thread."""
     user_per_day: Budget = Budget()
-    """The budget of each user in a day, which ends at 0:00 UTC. Counted from when there is a budget of a day."""
+    """The budget of each user in a day, which ends at 0:00 UTC. Counted from when there is a budget of a day. Titles,
+    judgements of goals, suggestions and the memory's readings count here and in `day`, not for a run or a thread."""
     day: Budget = Budget()
     """The budget of all users together in a day."""
     warn: Share = 0.8

@@ -14,10 +14,10 @@ _CONTAINERS = "has no effect: there are no container providers in this version"
 _LLM = "has no effect; see models[].max_concurrency and runs.max_model_attempts"
 WITHOUT_EFFECT: Mapping[str, str] = {
     **dict.fromkeys(("channel_connections", "channels", "extensions"), ABSENT),
-    **dict.fromkeys(("logging", "mcp_tasks", "plugins", "skill_evolution", "skill_scan"), ABSENT),
+    **dict.fromkeys(("logging", "mcp_tasks", "plugins"), ABSENT),
     **dict.fromkeys(("tool_progress", "safety_finish_reason.detectors"), ABSENT),
-    **dict.fromkeys(("skills.use", "skills.deferred_discovery", "tool_search.auto_promote_top_k"), ABSENT),
-    "skills": f"{ABSENT}: the folder is mounted, but agents are not told of it",
+    **dict.fromkeys(("skills.use", "tool_search.auto_promote_top_k"), ABSENT),
+    "skills.deferred_discovery": "has no effect; see skills.list_limit",
     **dict.fromkeys(("database", "checkpointer", "run_events", "stream_bridge"), _STORES),
     **dict.fromkeys(("agent_storage", "dedupe_storage"), _STORES),
     **dict.fromkeys(("memory.storage_path", "memory.storage_class"), _STORES),

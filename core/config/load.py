@@ -42,7 +42,7 @@ _ARGUMENTS_FOR_OTHERS = (Model, ToolEntry)  # no spelling advice: their unknown 
 _EMPTY_IF_MISSING = re.compile(r"^(sandbox\.environment|acp_agents\.[^.]+\.env)\.")
 NEEDS_RESTART = (
     "log_level", "http.host", "http.port", "auth.enabled", "nats", "runs.max_concurrent", "actors", "installed",
-    "sandbox", "metrics.enabled", "tracing.otlp",
+    "sandbox", "skills.path", "metrics.enabled", "tracing.otlp",
 )  # fmt: skip
 """Keys and sections whose changes take effect at the next start."""
 _from_dotenv: dict[str, str] = {}
@@ -189,6 +189,11 @@ class ConfigSource:
         """
         self.current()
         return self._problem
+
+    @property
+    def project(self) -> Path:
+        """The folder of the configuration file; without a file, of what nobody names."""
+        return self._path.parent if self._path else _project()
 
     def require(self, check: Callable[[Config], object]) -> None:
         """From now on, a changed configuration counts only if `check` does not raise `Invalid`."""

@@ -103,7 +103,7 @@ class Limits(Section, frozen=True, kw_only=True):
     requests_per_minute: Positive | None = None
     """Requests to one server process."""
     tokens_per_day: Positive | None = None
-    """Tokens in a day; then no more runs until 0:00 UTC."""
+    """Tokens in a day, those of titles, goals, suggestions and memory included; then no more runs until 0:00 UTC."""
     exempt_admins: bool = True
     """True if administrators have no limits. Without accounts everybody is one."""
 

@@ -29,7 +29,6 @@ from core.config.agent import (
     Model,
     Pricing,
     Provider,
-    Skills,
     Suggestions,
     Summarization,
     Title,
@@ -57,6 +56,7 @@ from core.config.server import (
     Uploads,
     Webhooks,
 )
+from core.config.skills import SkillEvolution, Skills
 from core.config.subagents import INHERIT, Subagents
 
 __all__ = [
@@ -97,6 +97,7 @@ __all__ = [
     "Sandbox",
     "Secret",
     "Section",
+    "SkillEvolution",
     "Skills",
     "Subagents",
     "Suggestions",
@@ -179,6 +180,9 @@ class Config(Section, frozen=True, kw_only=True):
     acp_agents: Mapping[str, AcpAgent] = {}
     """Other agents by name, to which the agent gives work with the tool `invoke_acp_agent`:
     `{codex: {command: codex-acp, trusted: true}}`."""
+    skill_scan: On = On()
+    """Checks skills by fixed rules before they are installed or changed, in addition to the check by a model."""
+    skill_evolution: SkillEvolution = SkillEvolution()
     hash: str = ""
     warnings: tuple[str, ...] = ()
 
@@ -205,6 +209,7 @@ class Config(Section, frozen=True, kw_only=True):
             ("goals.model_name", self.goals.model_name),
             ("suggestions.model_name", self.suggestions.model_name),
             ("memory.model_name", self.memory.model_name),
+            ("skill_evolution.moderation_model_name", self.skill_evolution.moderation_model_name),
         ):
             if name is not None:
                 yield key, name

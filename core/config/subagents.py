@@ -37,6 +37,9 @@ class SubagentOverride(Section, frozen=True, kw_only=True):
     """The most steps: a model call is one, its tool calls are another."""
     model: str | None = None
     """The name of its model."""
+    skills: tuple[str, ...] | None = None
+    """The names of its skills, whose instructions it gets with its prompt. Default: those of the agent which calls it,
+    to look up."""
 
 
 class CustomSubagent(Section, frozen=True, kw_only=True):
@@ -48,6 +51,8 @@ class CustomSubagent(Section, frozen=True, kw_only=True):
     """Its instructions."""
     tools: tuple[str, ...] | None = None
     """The names of its tools. Default: all that the agent has which calls it."""
+    skills: tuple[str, ...] | None = None
+    """The names of its skills, as in `agents`."""
     disallowed_tools: tuple[str, ...] = ()
     """Tools that it does not get. No subagent gets `ask_clarification` and `present_files`."""
     model: str = INHERIT
@@ -62,7 +67,8 @@ class Batches(Section, frozen=True, kw_only=True):
     """Batches of prompts, which the agent hands over with the tool `tasks`. Each prompt has a subagent of its own."""
 
     pool: Annotated[int, msgspec.Meta(ge=1, le=64)] = 8
-    """The most subagents of a batch at the same time, on all workers together."""
+    """The most subagents of a batch at the same time, on all workers together. There are fewer while the provider of
+    their model limits the rate of requests."""
     max_items: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 10_000
     """The most prompts of a batch."""
     retries: Annotated[int, msgspec.Meta(ge=0, le=5)] = 1

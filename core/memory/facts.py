@@ -400,6 +400,11 @@ def memory_id(user: str, agent: str | None) -> str:
     return user if agent is None else f"{user}~{safe_id(agent, 'agent').lower()}"
 
 
+def owner(identity: str) -> str:
+    """Returns the user of a memory, by its `memory_id`."""
+    return identity.partition("~")[0]
+
+
 def aggregates(log: EventLog) -> Repository[Memory]:
     """Returns the repository of memories, by `memory_id`."""
     return Repository(log, KIND, fold, Memory())

@@ -28,6 +28,7 @@ from core.events import (
     Message,
     ModelCompleted,
     ModelFailed,
+    QuestionsSuggested,
     Record,
     RunRequested,
     RunStarted,
@@ -174,7 +175,7 @@ class Metrics:
             case ContextCompacted():
                 numbers.count(COMPACTIONS, event.model or UNNAMED)
                 self._used(event.model or UNNAMED, event.summary)
-            case ThreadTitled() | GoalEvaluated() if event.model is not None:
+            case ThreadTitled() | GoalEvaluated() | QuestionsSuggested() if event.model is not None:
                 self._used(event.model, {"usage_metadata": event.usage})
             case ApprovalRequested():
                 numbers.count(ASKED, event.tool)

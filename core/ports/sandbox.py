@@ -48,8 +48,16 @@ class Sandbox(Protocol):
     """
 
     async def exec(
-        self, call_id: str, command: str, *, timeout: float, on_output: Callable[[str], None]
-    ) -> ExecResult: ...
+        self,
+        call_id: str,
+        command: str,
+        *,
+        timeout: float,
+        on_output: Callable[[str], None],
+        environment: Mapping[str, str] = {},
+    ) -> ExecResult:
+        """`environment`: variables of this command only. It is passed only if there are some."""
+        ...
 
     async def read(self, path: str) -> bytes: ...
 

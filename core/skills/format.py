@@ -43,7 +43,7 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 
 
 class Front(NamedTuple):
-    """What a `SKILL.md` says about its skill. `keys` are those of the front matter."""
+    """What a `SKILL.md` says about its skill."""
 
     name: str
     description: str
@@ -52,7 +52,8 @@ class Front(NamedTuple):
     """Names of our tools. None: any."""
     secrets: tuple[str, ...]
     """Environment variables that its scripts need."""
-    keys: frozenset[str]
+    values: Mapping[str, Any]
+    """The front matter."""
     body: str
 
 
@@ -85,7 +86,7 @@ def read(text: str) -> Front:
         _text(values, "license") or None,
         _tools(values.get("allowed-tools")),
         _secrets(values),
-        frozenset(values),
+        values,
         text[match.end() :],
     )
 
@@ -96,11 +97,10 @@ def problems(text: str, folder: str | None = None) -> list[str]:
         return ["the file begins with a byte order mark; save it as UTF-8 without one"]
     try:
         front = read(text)
-        values = _mapping(_FRONT.match(text.replace("\r\n", "\n"))[1])
     except Invalid as error:
         return [str(error)]
-    description = _text(values, "description")
-    unknown = sorted(front.keys - FIELDS - FOREIGN)
+    values, description = front.values, _text(front.values, "description")
+    unknown = sorted(front.values.keys() - FIELDS - FOREIGN)
     checks = (
         (not _STRICT_NAME.fullmatch(front.name), f"name: a-z, 0-9 and single hyphens between, got {front.name!r}"),
         (folder not in (None, front.name), f"name: {front.name} is not the name of its folder, {folder}"),
@@ -119,7 +119,7 @@ def problems(text: str, folder: str | None = None) -> list[str]:
 def remarks(text: str) -> list[str]:
     """Returns what is accepted in a `SKILL.md` and has no effect, or may surprise."""
     front = read(text)
-    foreign = [f"{key}: is of another host, and has no effect here" for key in sorted(front.keys & FOREIGN)]
+    foreign = [f"{key}: is of another host, and has no effect here" for key in sorted(front.values.keys() & FOREIGN)]
     body = front.body
     notes = (
         ("<!--" in body, "the instructions contain an HTML comment, which people do not see"),
@@ -149,7 +149,7 @@ def _load(text: str) -> Any:
     try:
         return loader.get_single_data()
     finally:
-        loader.dispose()  # type: ignore[no-untyped-call]
+        loader.dispose()
 
 
 def _of_yaml(error: yaml.YAMLError) -> str:

@@ -1,6 +1,7 @@
 """The usage of a day, by user and in total: exact, whichever process counts.
 
-A user's ledger is one aggregate: of the newest day, each run with all that it has used so far. Saying the same again
+A user's ledger is one aggregate: of the newest day, each run with all that it has used so far, and each title,
+judgement, suggestion and reading for the memory by the id of its event. Saying the same again
 changes nothing, so a run may be posted any number of times: before each model call, and before its end. The ledger of
 everybody has the users' sums in place of runs. Days are in UTC, and a run counts for the day on which it was asked for.
 A day that is over is not read any more: its entries are dropped with the first post of the next.
@@ -45,7 +46,7 @@ class Counts(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class TokensSpent(Event, frozen=True):
-    """All that these entries (runs, or users) have used of a day (`2026-01-31`), by model."""
+    """All that these entries (runs and events, or users) have used of a day (`2026-01-31`), by model."""
 
     day: str
     used: dict[str, dict[str, Counts]]
@@ -125,11 +126,15 @@ class Ledgers:
         """Enters what a run has used so far into its user's ledger, and (`everybody`) the sum into that of all. Returns
         what was used today. Raises `Unavailable`.
         """
-        mine = await self._post(self._users, state.user, run.created_at[:10], run.id, by_model(state, run))
+        return await self.enter(state.user, run.created_at[:10], run.id, by_model(state, run), everybody=everybody)
+
+    async def enter(self, user: str, day: str, key: str, used: Used, *, everybody: bool) -> Today:
+        """Like `post`, of anything with a key of its own."""
+        mine = await self._post(self._users, user, day, key, used)
         everyone = Ledger()
         if everybody:
             async with self._one_at_a_time:
-                everyone = await self._post(self._all, EVERYBODY, mine.day, state.user, mine.total)
+                everyone = await self._post(self._all, EVERYBODY, mine.day, user, mine.total)
         today = now()[:10]
         return Today(mine.on(today), everyone.on(today))
 

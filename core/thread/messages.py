@@ -16,7 +16,9 @@ MEMORY = "memory"
 """Key of `additional_kwargs`: references to what the model is told of the memory with the message
 (`core.memory.inject`).
 """
-RESERVED = frozenset({REMINDER, UPLOADS_BLOCK, MEMORY, "dynamic_context_reminder"})
+SKILL = "skill"
+"""Key of `additional_kwargs`: the skill that the message calls, with its text (`core.skills.selection`)."""
+RESERVED = frozenset({REMINDER, UPLOADS_BLOCK, MEMORY, SKILL, "dynamic_context_reminder"})
 """Keys of `additional_kwargs` that only the server sets; those of clients are ignored."""
 
 

@@ -435,7 +435,7 @@ class Prepared(Generic[S]):
 
     setup: S
     facts: Mapping[str, Any] = field(default_factory=dict)
-    """Fields of `run.started`: `model`, `prompt`, `config`, `agent`; and, at the first attempt, `prepared`."""
+    """Fields of `run.started`: `model`, `prompt`, `config`, `agent`, `skills`; at the first attempt also `prepared`."""
 
 
 class RunActor(Actor[RunRequested]):

@@ -18,6 +18,7 @@ from core.events import (
     Json,
     MessageAdded,
     ModelCompleted,
+    QuestionsSuggested,
     Record,
     RunFailed,
     RunPaused,
@@ -269,7 +270,7 @@ class Batch:
                 thread.write(record, {"title": event.title})
                 if event.model is not None:
                     thread.use(run, event.model, record.head.actor, {"usage_metadata": event.usage})
-            case GoalEvaluated() if event.model is not None:
+            case GoalEvaluated() | QuestionsSuggested() if event.model is not None:
                 thread.use(run, event.model, record.head.actor, {"usage_metadata": event.usage})
             case ThreadForked():
                 thread.write(record, *event.patches)

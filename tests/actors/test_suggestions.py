@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import aiohttp
 import pytest
@@ -17,9 +17,12 @@ from core.bus import embedded
 from core.bus.connection import Endpoint
 from core.config.load import ConfigSource
 from core.errors import Invalid, Unavailable
+from core.events import QuestionsSuggested
+from core.runtime.system import System
+from core.thread.threads import Threads
 from tests.channels.http.conftest import Api
 from tests.support.model_server import Failure, ModelServer, Turn
-from tests.support.workers import configure, worker
+from tests.support.workers import configure, site, worker
 
 pytestmark = pytest.mark.anyio
 
@@ -69,14 +72,17 @@ SCRIPTS = {
 }
 
 
+def suggesting(running: System, source: ConfigSource) -> Suggestions:
+    return Suggestions(source, Configured(source), running.threads)
+
+
 @asynccontextmanager
 async def server(home: Path, **sections: Any) -> AsyncIterator[tuple[Api, ModelServer, str]]:
     """The actor in a process with a web server, asked over the bus; and a thread."""
     async with ModelServer(SCRIPTS) as models, embedded.start(home) as nats:
         source = ConfigSource(configure(home / "config.yaml", models, **sections))
-        actor = Suggestions(source, Configured(source))
         endpoint = Endpoint(nats.url, token=nats.token)
-        async with worker(endpoint, home, home / "config.yaml", others=[actor]) as running:
+        async with worker(endpoint, home, home / "config.yaml", others=[suggesting]) as running:
             services = Services.of(running, source.current, home)
             async with serve(services, "127.0.0.1", 0) as port, aiohttp.ClientSession() as session:
                 api = Api(session, f"http://127.0.0.1:{port}")
@@ -102,6 +108,26 @@ async def test_what_to_ask_next(tmp_path: Path) -> None:
         before = len(models.requests)
         assert await api.ask("POST", path, {"messages": []}) == {"suggestions": []}
         assert len(models.requests) == before
+
+
+async def test_what_was_suggested_is_on_record(tmp_path: Path) -> None:
+    async with site(tmp_path, SCRIPTS, others=[suggesting]) as (client, _):
+        command = {"op": "suggest", "thread": await client.thread(), "messages": TALK, "n": 3}
+        for model in ("good", "chatty"):
+            await client.system.call("suggestions", {**command, "model": model})
+        with pytest.raises(Unavailable, match="broken"):
+            await client.system.call("suggestions", {**command, "model": "broken"})
+        events = [record.event for record in await client.records("t1", QuestionsSuggested)]
+    suggested, unusable = [event for event in events if isinstance(event, QuestionsSuggested)]
+    assert (suggested.model, len(suggested.suggestions), unusable.model, unusable.suggestions) == (
+        "good",
+        3,
+        "chatty",
+        [],
+    )
+    assert suggested.request == unusable.request
+    assert suggested.usage is not None
+    assert suggested.usage["total_tokens"] > 0
 
 
 async def test_another_model_stands_in(tmp_path: Path) -> None:
@@ -145,18 +171,22 @@ async def test_turned_off_nobody_is_asked(tmp_path: Path) -> None:
         assert models.requests == []
 
 
+def homeless(home: Path) -> Suggestions:
+    """The actor without a log: it gets as far as there is nothing to record."""
+    source = ConfigSource(configure_nothing(home))
+    return Suggestions(source, Configured(source), cast("Threads", None))
+
+
 async def test_the_demo_model_has_none(tmp_path: Path) -> None:
-    source = ConfigSource(configure_nothing(tmp_path))
-    actor = Suggestions(source, Configured(source))
+    actor = homeless(tmp_path)
     with pytest.raises(Unavailable, match="demo"):
         await actor.answer({"op": "polish", "text": "x"}, nobody)
 
 
 @pytest.mark.parametrize("odd", [{}, {"op": "other"}, {"op": "polish"}, {"op": "suggest", "messages": 5, "n": 3}])
 async def test_odd_questions_are_refused(tmp_path: Path, odd: Any) -> None:
-    source = ConfigSource(configure_nothing(tmp_path))
     with pytest.raises(Invalid, match="suggestions"):
-        await Suggestions(source, Configured(source)).answer(odd, nobody)
+        await homeless(tmp_path).answer(odd, nobody)
 
 
 def configure_nothing(home: Path) -> Path:

@@ -75,7 +75,8 @@ class Tally(msgspec.Struct):
     def report(self, threads: int) -> str:
         names = [name for name in self.__struct_fields__ if isinstance(getattr(self, name), int)]
         lines = [f"{name.replace('_', ' '):<28}{getattr(self, name):>6}" for name in names]
-        lines += [f"died: {moment:<22}{count:>6}" for moment, count in sorted(self.deaths.items())]
+        actors = Counter(actor for moment, count in self.deaths.items() for actor in [moment.split()[0]] * count)
+        lines += [f"died: {moment:<22}{count:>6}" for moment, count in sorted({**self.deaths, **actors}.items())]
         again = {name: self.answers.get(name, 0) - times * threads for name, times in NEEDED.items()}
         lines += [f"requested again: {name:<11}{count:>6}" for name, count in again.items()]
         return "\n".join([*lines, *self.stories])

@@ -1,6 +1,6 @@
-"""Two servers whose actors die between their effects and the acknowledgements, while they work on many threads.
+"""Servers whose actors die between their effects and the acknowledgements, while they work on many threads.
 
-`python -m tests.chaos.storm --threads 500 --kills 100` prints the tally; `test_storm.py` is a small one.
+`python -m tests.chaos.storm --threads 500 --each 100` prints the tally; `test_storm.py` is a small one.
 """
 
 from __future__ import annotations
@@ -8,14 +8,13 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import math
 import random
 import sys
 import tempfile
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, suppress
-from itertools import chain, repeat
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,6 +29,8 @@ from tests.support.model_server import ModelServer, Script, ToolCall, Turn
 from tests.support.workers import LEASE, Client, configure, wait_for
 
 AT_ONCE, USERS = 48, 10
+FEWEST, AHEAD = 6, 16
+"""Threads at work if any are left, and threads that may begin before their time."""
 IDLE_LOOKS = 10
 """Looks, each half a second after the other, at which nothing is to be done: what has ended is heard of by then."""
 QUIET_SECONDS = 240.0
@@ -67,34 +68,68 @@ def scripts(threads: int) -> dict[str, Script]:
     }
 
 
-class Reaper:
-    """Restarts servers, each with the next doom, until there were enough kills. Lets threads begin at that pace."""
+class Target(NamedTuple):
+    """The end of a storm: so many kills in all, and deaths of `each` actor at its own moments, within `seconds`."""
 
-    def __init__(self, folder: Path, dice: random.Random, kills: int, threads: int, pace: Pace) -> None:
-        self._wanted, self._pace, self._places = kills, pace, math.ceil(threads / max(1, kills))
-        self.begin = asyncio.Semaphore(2 * self._places)
-        self.kills = 0
+    kills: int
+    each: int = 0
+    seconds: float = 3600.0
+
+
+class Reaper:
+    """Restarts servers, each with the next doom, until the target is met. Lets threads begin at that pace."""
+
+    def __init__(self, folder: Path, dice: random.Random, target: Target, threads: int, pace: Pace) -> None:
+        self._target, self._threads, self._pace = target, threads, pace
+        self.kills = self.ended = self._begun = 0
         self._deaths, self._dice = folder / "deaths.txt", dice
-        moments = [(actor, moment) for actor in MOMENTS for moment in MOMENTS[actor]]
-        self._moments = chain.from_iterable(dice.sample(moments, len(moments)) for _ in repeat(None))
+        self._until = time.monotonic() + target.seconds
 
     def deaths(self) -> Counter[str]:
         """Counts the deaths at moments of actors; all other kills came from outside."""
         return Counter(self._deaths.read_text().splitlines() if self._deaths.exists() else [])
 
+    def _of_actors(self) -> Counter[str]:
+        return Counter(actor for line, count in self.deaths().items() for actor in [line.split()[0]] * count)
+
+    def _reached(self) -> float:
+        """Returns the part of the target that is met: with 1, all of it."""
+        parts, deaths = [self.kills / self._target.kills], self._of_actors()
+        if self._target.each:
+            parts += [deaths[actor] / self._target.each for actor in MOMENTS]
+        return min(1.0, *parts, 1.0)
+
+    def _is_over(self) -> bool:
+        return self._reached() == 1 or self.ended == self._threads or time.monotonic() > self._until
+
+    async def begin(self) -> None:
+        """Returns when the next thread may begin: not so early that none is left for the last kills."""
+
+        async def due() -> bool:
+            few = self._begun - self.ended < FEWEST
+            return few or self._is_over() or self._begun < AHEAD + self._threads * self._reached()
+
+        await wait_for(due, 2 * self._target.seconds, every=0.1)
+        self._begun += 1
+
+    def _doom(self) -> Doom:
+        """Returns a moment of an actor that has died less often than others."""
+        deaths = self._of_actors()
+        actors = self._dice.sample(list(MOMENTS), len(MOMENTS))
+        lacking = [actor for actor in actors if deaths[actor] < self._target.each] or actors
+        actor = min(lacking[:2], key=deaths.__getitem__)
+        after, times = self._dice.uniform(*self._pace.life), self._dice.randint(1, 3)
+        return Doom(actor, self._dice.choice(MOMENTS[actor]), str(after), str(times), str(self._deaths))
+
     async def reap(self, server: Server) -> None:
-        while self.kills < self._wanted:
+        while not self._is_over():
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._dice.uniform(*self._pace.patience)):
                     await server.process.waited()
             await server.kill()
             self.kills += 1
-            for _ in range(self._places):
-                self.begin.release()
-            after, times = self._dice.uniform(*self._pace.life), self._dice.randint(1, 3)
-            doom = Doom(*next(self._moments), str(after), str(times), str(self._deaths))
             with suppress(AssertionError):  # it has died before it was ready
-                await server.start("tests.chaos.doomed", **{DOOM: str(doom)})
+                await server.start("tests.chaos.doomed", **{DOOM: str(self._doom())})
         await server.kill()
         await server.start()
         self.kills += 1
@@ -123,8 +158,12 @@ async def converse(client: Client, thread: Thread) -> None:
 
 
 @asynccontextmanager
-async def two_servers(path: Path, threads: int) -> AsyncIterator[tuple[list[Server], Client, ModelServer]]:
-    async with ModelServer(scripts(threads), record=False) as models, embedded.start(path / "nats") as nats:
+async def several(path: Path, threads: int, count: int) -> AsyncIterator[tuple[list[Server], Client, ModelServer]]:
+    async with (
+        ModelServer(scripts(threads), record=False) as models,
+        embedded.start(path / "nats") as nats,
+        AsyncExitStack() as stack,
+    ):
         sections: dict[str, Any] = {
             "runs": {"lease_seconds": LEASE},
             "nats": {"url": nats.url, "token": nats.token},
@@ -134,28 +173,29 @@ async def two_servers(path: Path, threads: int) -> AsyncIterator[tuple[list[Serv
             "subagents": {"agents": {"general-purpose": {"model": "sub"}}},
         }
         config, endpoint = configure(path / "config.yaml", models, **sections), Endpoint(nats.url, token=nats.token)
-        async with (
-            serving(path / "home", config, name="a") as a,
-            serving(path / "home", config, name="b") as b,
-            system.start(endpoint, path / "views.db", lease_seconds=LEASE, slots=1) as running,
-        ):
-            yield [a, b], Client(running), models
+        starting = (serving(path / "home", config, name=f"server-{number}") for number in range(count))
+        servers = [await stack.enter_async_context(server) for server in starting]
+        running = await stack.enter_async_context(
+            system.start(endpoint, path / "views.db", lease_seconds=LEASE, slots=1)
+        )
+        yield servers, Client(running), models
 
 
-async def storm(path: Path, threads: int, kills: int, seed: int, pace: Pace = SHORT) -> Tally:
+async def storm(path: Path, threads: int, target: Target, seed: int, pace: Pace = SHORT, *, servers: int = 2) -> Tally:
     dice = random.Random(seed)
     all_threads = [Thread(number) for number in range(threads)]
-    async with two_servers(path, threads) as (servers, client, models):
-        reaper, places = Reaper(path, dice, kills, threads, pace), asyncio.Semaphore(AT_ONCE)
+    async with several(path, threads, servers) as (mortals, client, models):
+        reaper, places = Reaper(path, dice, target, threads, pace), asyncio.Semaphore(AT_ONCE)
 
         async def one(thread: Thread) -> None:
-            await reaper.begin.acquire()
             async with places:
+                await reaper.begin()
                 await converse(client, thread)
+                reaper.ended += 1
 
         talks = [asyncio.create_task(one(thread)) for thread in all_threads]
         async with asyncio.TaskGroup() as tasks:
-            for server in servers:
+            for server in mortals:
                 tasks.create_task(reaper.reap(server))
         await asyncio.wait(talks, timeout=QUIET_SECONDS)
         with suppress(TimeoutError):
@@ -163,7 +203,7 @@ async def storm(path: Path, threads: int, kills: int, seed: int, pace: Pace = SH
         for talk in talks:
             talk.cancel()
         tally = Tally(kills=reaper.kills, deaths=reaper.deaths(), answers=dict(models.counts))
-        await judge(tally, client, servers[0], all_threads)
+        await judge(tally, client, mortals[0], all_threads)
     return tally
 
 
@@ -207,10 +247,14 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--threads", type=int, default=500)
     parser.add_argument("--kills", type=int, default=100)
+    parser.add_argument("--each", type=int, default=0, help="deaths of each actor at moments of its own")
+    parser.add_argument("--minutes", type=float, default=60, help="time after which nothing is killed any more")
+    parser.add_argument("--servers", type=int, default=2)
     parser.add_argument("--seed", type=int, default=20261122)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        tally = asyncio.run(storm(Path(folder), options.threads, options.kills, options.seed, LONG))
+        target = Target(options.kills, options.each, 60 * options.minutes)
+        tally = asyncio.run(storm(Path(folder), options.threads, target, options.seed, LONG, servers=options.servers))
     print(tally.report(options.threads))
     sys.exit(bool(tally.faults()))
 

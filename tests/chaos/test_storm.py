@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.storm import storm
+from tests.chaos.storm import Target, storm
 
 pytestmark = pytest.mark.anyio
 
 
 async def test_a_small_storm(tmp_path: Path) -> None:
-    tally = await storm(tmp_path, threads=20, kills=8, seed=3)
+    tally = await storm(tmp_path, threads=20, target=Target(kills=8), seed=3)
     print(tally.report(20))
     assert tally.faults() == {}
     assert tally.kills >= 8

@@ -238,7 +238,6 @@ def test_a_deerflow_file_is_accepted() -> None:
     )
     assert found.warnings == (
         "database: has no effect: the log keeps everything",
-        "skills: not in this version: the folder is mounted, but agents are not told of it",
         "uploads.pdf_converter: has no effect: the first converter that is installed is used",
         "tool_output.max: unknown key (line 17)",
     )

@@ -47,7 +47,7 @@ tool_search: {enabled: false, auto_promote_top_k: 3}
 NAMED = (
     "agent_storage", "channels", "database", "llm_call.max_concurrent_calls", "logging",
     "loop_detection.max_tracked_threads", "memory.backend_config", "plugins", "run_ownership", "sandbox.image",
-    "scheduler", "skill_scan", "skills", "token_budget.max_output_tokens", "tool_progress",
+    "scheduler", "skills.deferred_discovery", "token_budget.max_output_tokens", "tool_progress",
     "tool_search.auto_promote_top_k",
 )  # fmt: skip
 
@@ -77,7 +77,7 @@ def test_a_file_says_nothing_about_what_it_does_not_set() -> None:
 
 def test_what_has_no_effect_is_no_setting() -> None:
     settings = set(paths(Config))
-    assert settings & deerflow.WITHOUT_EFFECT.keys() == {"skills"}, "of skills, the folder is mounted"
+    assert not settings & deerflow.WITHOUT_EFFECT.keys()
 
 
 def test_every_setting_is_read() -> None:

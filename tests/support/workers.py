@@ -23,6 +23,7 @@ import structlog
 from actors import compose
 from actors.lead.actor import Lead
 from actors.sandbox import Limits, Sandbox
+from actors.skills.actor import Skills
 from actors.subagents.actor import Subagents
 from adapters import guardrails
 from adapters.batches import LocalBatchFiles
@@ -155,8 +156,11 @@ async def worker(
     power: Power | None = None,
     alone: bool = True,
     slots: int = 16,
+    skills: bool = False,
 ) -> AsyncIterator[System]:
-    """A process's worth of Sika without its web server: the lead and the sandbox actor, and `others`."""
+    """A process's worth of Sika without its web server: the lead and the sandbox actor, and `others`. `skills`: it has
+    those of its configuration, and the actor that writes them.
+    """
     ready: asyncio.Queue[System | None] = asyncio.Queue()
 
     async def run() -> None:
@@ -165,7 +169,7 @@ async def worker(
         async with system.start(endpoint, views, lease_seconds=LEASE, slots=slots) as running:
             if power is not None:
                 power.wire(running)
-            provider = await compose.sandbox_provider(home, source.current())
+            provider = await compose.sandbox_provider(home, source.current(), source.project)
             models = Configured(source)
             await anyio.to_thread.run_sync(compose.problems, source.current())  # the imports
             declared = compose.Toolset(source.current())
@@ -179,12 +183,18 @@ async def worker(
                 "images": LocalImages(home),
                 "guardrails": guardrails.load,
             }
+            library = compose.library(running.log, source, home) if skills else None
+            shared["skills"] = library
             lead = Lead(**shared, uploads=LocalUploads(home))
             subagents = Subagents(
                 **shared, threads=running.threads, subagents=running.subagents, batches=LocalBatchFiles(home)
             )
             more = [other if isinstance(other, Actor) else other(running, source) for other in others]
-            parts: list[Actor[Any]] = [lead, subagents, Sandbox(provider, Limits()), *more]
+            if library is not None:
+                names = ("config", "models", "tools", "log", "home")
+                own = {name: shared[name] for name in names}
+                more.append(Skills(**own, threads=running.threads, subagents=running.subagents, skills=library))
+            parts: list[Actor[Any]] = [lead, subagents, Sandbox(provider, Limits(), source, library), *more]
             async with anyio.create_task_group() as tasks:
                 await tasks.start(partial(running.serve, parts, alone=alone))
                 ready.put_nowait(running)

@@ -15,7 +15,7 @@ from langgraph.errors import GraphBubbleUp
 from actors.lead.loop.attempt import Attempt, Candidate, VisibleFailure
 from actors.lead.messages.content import without_images
 from actors.lead.model.answer import completed, merge, redacted
-from actors.lead.model.failures import Breaker, address, classify, pause_ms
+from actors.lead.model.failures import Breaker, address, classify, pause_ms, status_of
 from core.config.redaction import redactor
 from core.errors import SikaError
 from core.events import ModelCompleted, ModelFailed
@@ -122,6 +122,7 @@ def _failure(
         max_attempts=attempts,
         reason=reason,
         wait_ms=pause_ms(error, attempt) if again else None,
+        status=status_of(error),
     )
 
 

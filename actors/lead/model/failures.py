@@ -39,9 +39,9 @@ def classify(error: BaseException) -> tuple[str, bool]:
     text = _text(error)
     if any(word in text for word in QUOTA_WORDS):
         return "quota", False
-    if any(word in text for word in AUTH_WORDS) or _status(error) in (401, 403):
+    if any(word in text for word in AUTH_WORDS) or status_of(error) in (401, 403):
         return "auth", False
-    if _status(error) in RETRIABLE_STATUS or {cls.__name__ for cls in type(error).__mro__} & RETRIABLE_CLASSES:
+    if status_of(error) in RETRIABLE_STATUS or {cls.__name__ for cls in type(error).__mro__} & RETRIABLE_CLASSES:
         return "transient", True
     return ("busy", True) if any(word in text for word in BUSY_WORDS) else ("generic", False)
 
@@ -137,7 +137,7 @@ def _text(error: BaseException) -> str:
     return " ".join([str(error), *(code for code in codes if isinstance(code, str))]).lower()
 
 
-def _status(error: BaseException) -> int | None:
+def status_of(error: BaseException) -> int | None:
     """Returns the HTTP status of the response, or of an error within a stream."""
     response = getattr(error, "response", None)
     named: tuple[Any, ...] = (

@@ -12,7 +12,8 @@ from langchain_core.messages import AnyMessage, HumanMessage
 from actors.lead.loop.attempt import Attempt, ModelHandler
 from core.memory.facts import Memory
 from core.memory.inject import block, refs_of
-from core.thread.messages import MEMORY, REMINDER
+from core.skills.selection import block as block_of_skill
+from core.thread.messages import MEMORY, REMINDER, SKILL
 
 FLAGS = {"hide_from_ui": True, "dynamic_context_reminder": True}
 KEPT = 1024
@@ -62,6 +63,9 @@ def _text(message: HumanMessage, memories: Memories) -> str:
     """Returns the reminder of a message, "" if it has none."""
     reminder, refs = message.additional_kwargs.get(REMINDER), refs_of(message.additional_kwargs)
     reminder = reminder if isinstance(reminder, str) else ""
+    skill = message.additional_kwargs.get(SKILL)
+    if isinstance(skill, dict) and (called := block_of_skill(skill)):
+        reminder = "\n".join(filter(None, (reminder, f"{OPENING}{called}{CLOSING}")))
     remembered = _block(memories.get(_agent(message)), refs) if refs else ""
     if not remembered:
         return reminder

@@ -35,6 +35,8 @@ class Role(msgspec.Struct, frozen=True, kw_only=True):
     prompt: str
     tools: tuple[str, ...] | None = None
     denied: tuple[str, ...] = ()
+    skills: tuple[str, ...] | None = None
+    """The only skills that it has, whose texts are in its prompt. None: those that its caller has."""
     model: str = INHERIT
     max_turns: int
     seconds: float
@@ -100,6 +102,7 @@ def _configured(config: Config) -> Mapping[str, Role]:
             prompt=entry.system_prompt,
             tools=entry.tools,
             denied=entry.disallowed_tools,
+            skills=entry.skills,
             model=entry.model,
             max_turns=entry.max_turns,
             seconds=entry.timeout_seconds,
@@ -114,6 +117,7 @@ def _changed(role: Role, override: SubagentOverride | None) -> Role:
         return role
     return msgspec.structs.replace(
         role,
+        skills=role.skills if override.skills is None else override.skills,
         model=override.model or role.model,
         max_turns=override.max_turns or role.max_turns,
         seconds=override.timeout_seconds or role.seconds,
@@ -126,6 +130,7 @@ def _of_agent(config: Config, definition: Definition) -> Role:
         name=definition.name,
         description=definition.description or f"the agent {definition.name} of this person",
         prompt=(definition.soul or "").strip() or GENERAL,
+        skills=None if definition.skills is None else tuple(definition.skills),
         model=definition.model or INHERIT,
         max_turns=settings.max_turns or 100,
         seconds=settings.timeout_seconds,

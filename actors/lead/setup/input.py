@@ -18,7 +18,7 @@ from core.ids import now
 from core.memory.inject import referred
 from core.paths import USER_DATA
 from core.ports.documents import KINDS
-from core.thread.messages import MEMORY, REMINDER, RESERVED, UPLOADS_BLOCK
+from core.thread.messages import MEMORY, REMINDER, RESERVED, SKILL, UPLOADS_BLOCK
 from core.thread.previews import text_of
 from core.thread.state import REMOVE_ALL, ThreadState
 from core.thread.uploads import Outline, Upload, Uploads
@@ -47,16 +47,25 @@ async def nothing(text: str, before: Sequence[str]) -> Json | None:
 
 
 async def prepare(
-    run: str, request: RunRequested, state: ThreadState, thread: str, uploads: Uploads, recall: Recall = nothing
+    run: str,
+    request: RunRequested,
+    state: ThreadState,
+    thread: str,
+    uploads: Uploads,
+    recall: Recall = nothing,
+    skill: Json | None = None,
 ) -> Json:
-    """Returns `prepared` for the first attempt at a run. Lists files only if the last message is a person's."""
+    """Returns `prepared` for the first attempt at a run. Lists files only if the last message is a person's.
+
+    `skill` is the record of the skill that this message calls.
+    """
     values = request.input or {}
     base = state.head if request.base is None else state.commit_at(request.base)
     names = claimed(values)
     files = [] if names is None else await uploads.listing(state.user, thread, names)
     history = state.values_at(base).get("messages", ())
     memory = await _recalled(values, history, recall)
-    patch = prepared(values, run=run, at=now(), history=history, files=files, memory=memory)
+    patch = prepared(values, run=run, at=now(), history=history, files=files, memory=memory, skill=skill)
     return _slim(patch, values) if patch else patch
 
 
@@ -79,6 +88,13 @@ def _slim(patch: Json, values: Json) -> Json:
     return {**patch, "messages": slim}
 
 
+def last_text(values: Json) -> str:
+    """Returns the text of the last message of an input if it is a person's, as they wrote it; else ""."""
+    messages, _ = _standing(values.get("messages"))
+    last = next(reversed(messages.values()), None)
+    return text_of(_bare(last.get("content", ""))) if last is not None and last["type"] == "human" else ""
+
+
 def claimed(values: Json) -> list[str] | None:
     """Returns the names of the files that the client attached; None if the last message is not a person's."""
     messages, _ = _standing(values.get("messages"))
@@ -94,6 +110,7 @@ def prepared(
     history: Sequence[Message] = (),
     files: Sequence[Upload] = (),
     memory: Json | None = None,
+    skill: Json | None = None,
 ) -> Json:
     """Returns the human messages of an input that must change, as they become, and `uploaded_files`. Pure.
 
@@ -114,6 +131,8 @@ def prepared(
         extra[REMINDER] = reminder
     if memory:
         extra[MEMORY] = memory
+    if skill:
+        extra[SKILL] = skill
     patch: Json = {"messages": [new for old, new in zip(others, honest, strict=True) if new is not old]}
     content = _bare(last.get("content", ""))
     listed = _listed(files, _claimed(last)) if last is next(reversed(messages.values())) else NOTHING

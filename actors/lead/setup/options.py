@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from core.events import RunRequested
+from core.skills.selection import MOST_WHITELIST
 
 MODES: Mapping[str, Mapping[str, Any]] = {
     "flash": {"thinking_enabled": False},
@@ -30,6 +31,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     plan_mode: bool | None = None
     subagents: bool = False
     agent: str | None = None
+    skills: tuple[str, ...] | None = None
+    """Names of the only skills that it may use."""
     bootstrap: bool = False
     steps: int | None = None
     concurrent_subagents: int = 3
@@ -55,6 +58,7 @@ def options(request: RunRequested) -> Options:
         plan_mode=_flag(values, "is_plan_mode"),
         subagents=_flag(values, "subagent_enabled") or False,
         agent=_text(values, "agent_name"),
+        skills=_names(values, "available_skills"),
         bootstrap=_flag(values, "is_bootstrap") or False,
         steps=_whole(request.config.get("recursion_limit"), MOST_STEPS),
         concurrent_subagents=_whole(values.get("max_concurrent_subagents"), MOST_CONCURRENT) or 3,
@@ -65,6 +69,11 @@ def options(request: RunRequested) -> Options:
 def _text(values: Mapping[str, Any], name: str) -> str | None:
     value = values.get(name)
     return value if isinstance(value, str) and value else None
+
+
+def _names(values: Mapping[str, Any], name: str) -> tuple[str, ...] | None:
+    value = values.get(name)
+    return tuple(map(str, value[:MOST_WHITELIST])) if isinstance(value, list) else None
 
 
 def _flag(values: Mapping[str, Any], name: str) -> bool | None:

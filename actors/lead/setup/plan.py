@@ -3,27 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 import anyio.to_thread
 from langchain_core.language_models import BaseChatModel
 
+from actors.lead.setup import skills as setup_skills
 from actors.lead.setup.acp import offered
 from actors.lead.setup.custom_agent import allowed, default_soul, find
 from actors.lead.setup.delegates import Role, role_of, roles
+from actors.lead.setup.input import last_text
 from actors.lead.setup.options import Options, options
-from actors.lead.setup.prompt import Mounted, build, mounted, parts_of
+from actors.lead.setup.prompt import Mounted, Shown, build, mounted, parts_of
 from core.config.load import Config, ConfigSource
 from core.errors import Invalid
 from core.events import RunRequested
 from core.log.repository import Repository
 from core.mcp.tools import Catalogue, Offered, listed
+from core.skills.library import Library
+from core.skills.selection import Selection, selected
 from core.thread.subagents import TOOLS
 from core.tools import Tool
 from core.user.agents import Definition, Roster
 
+BOOTSTRAP = "bootstrap"
+"""The only skill of the agent that makes agents."""
 DEMO = "demo"
 """The model without configuration. Plan mode is its default; others need `is_plan_mode` (contract runtime §1.1)."""
 VIEW_IMAGE = "view_image"
@@ -60,6 +66,7 @@ class RunSetup:
     vision: bool
     role: Role | None = None
     """The type of subagent; None for the thread's own agent."""
+    skills: Selection = field(default_factory=Selection)
     blind: frozenset[str]
     """Fallbacks that do not see images, where the model does."""
 
@@ -74,6 +81,7 @@ class Planner:
         tools: Toolset,
         rosters: Repository[Roster],
         home: Path,
+        skills: Library | None = None,
         mcp: Catalogue | None = None,
     ) -> None:
         self._config = config
@@ -82,6 +90,7 @@ class Planner:
         self._rosters = rosters
         self._home = home
         self._mcp = mcp
+        self._skills = skills
 
     async def plan(
         self, request: RunRequested, user: str, model: str | None = None, role: Role | None = None
@@ -101,10 +110,14 @@ class Planner:
         mcp = await self._of_servers(config, requested, user)
         tools += mcp.tools
         tools = tools if role is None else role.permitted(tools)
+        skills = await self._selected(request, user, requested, agent, role)
+        tools = setup_skills.permitted(tools, skills, config, role)
         delegates = roles(config, roster, agent) if any(tool.name in TOOLS for tool in tools) else {}
         searched = config.tool_search.enabled
         deferred = [tool for tool in tools if tool.deferred and (searched or tool.name in mcp.servers)]
-        soul, mounts = await anyio.to_thread.run_sync(self._read, config, abandon_on_cancel=True)
+        soul, mounts, block = await anyio.to_thread.run_sync(
+            self._read, config, skills, role, requested, abandon_on_cancel=True
+        )
         parts = parts_of(
             requested,
             agent,
@@ -115,6 +128,7 @@ class Planner:
             mounts=mounts,
             delegates=delegates.values(),
             role=role,
+            skills=block,
         )
         return RunSetup(
             config=config,
@@ -128,6 +142,7 @@ class Planner:
             todos=requested.plan_mode if requested.plan_mode is not None else name == DEMO and role is None,
             vision=vision,
             role=role,
+            skills=skills,
             blind=frozenset(n for n in candidates if vision and not settings[n].supports_vision),
         )
 
@@ -145,9 +160,32 @@ class Planner:
         roster = await self._rosters.load(user) if needed else Roster()
         return role_of(config, roster, find(roster, requested), name)
 
-    def _read(self, config: Config) -> tuple[str, Sequence[Mounted]]:
-        """Reads the soul and the mounts from the file system, which may be a network volume: call it in a thread."""
-        return default_soul(self._home), mounted(config)
+    async def selection(self, request: RunRequested, user: str, role: Role | None = None) -> Selection:
+        """Returns the skills of a run. Raises `NotFound`."""
+        config, requested = self._config.current(), options(request)
+        needed = requested.agent or config.agents_api.enabled
+        roster = await self._rosters.load(user) if needed else Roster()
+        return await self._selected(request, user, requested, find(roster, requested), role)
+
+    async def _selected(
+        self, request: RunRequested, user: str, requested: Options, agent: Definition | None, role: Role | None
+    ) -> Selection:
+        if self._skills is None:
+            return Selection()
+        whitelists = [requested.skills, agent.skills if agent else None, role.skills if role else None]
+        whitelists += [(BOOTSTRAP,)] if requested.bootstrap else []
+        text = last_text(request.input or {}) if role is None and not requested.bootstrap else ""
+        return selected(await self._skills.of(user), whitelists, text)
+
+    def _read(
+        self, config: Config, skills: Selection, role: Role | None, requested: Options
+    ) -> tuple[str, Sequence[Mounted], Shown]:
+        """Reads the file system, which may be a network volume: call it in a thread."""
+        return (
+            default_soul(self._home),
+            mounted(config),
+            setup_skills.shown(skills, config, role, bootstrap=requested.bootstrap),
+        )
 
     def _name(self, config: Config, requested: str | None) -> str:
         """Returns the configured name of the requested model. Raises `Invalid` instead of substituting another."""

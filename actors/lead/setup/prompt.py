@@ -32,6 +32,15 @@ class Mounted(msgspec.Struct, frozen=True):
     read_only: bool = True
 
 
+class Shown(msgspec.Struct, frozen=True):
+    """The skills of a run as its prompt shows them: fields of `Parts`."""
+
+    listed: tuple[tuple[str, str, str, str], ...] = ()
+    more: int = 0
+    loaded: tuple[tuple[str, str, str], ...] = ()
+    evolves: bool = False
+
+
 class Parts(msgspec.Struct, frozen=True, kw_only=True):
     """The parts of a prompt: equal parts make the same bytes. Empty parts are left out."""
 
@@ -52,6 +61,14 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     """The most that it can call at once."""
     role: str = ""
     """The instructions of a subagent."""
+    skills: tuple[tuple[str, str, str, str], ...] = ()
+    """The skills that it can read: name, description, label, and path."""
+    more_skills: int = 0
+    """The number of skills that it can only search, as they are too many."""
+    loaded: tuple[tuple[str, str, str], ...] = ()
+    """The skills of a subagent: name, path, and text."""
+    evolves: bool = False
+    """True if it may write skills."""
 
 
 ROLE = """\
@@ -94,6 +111,22 @@ Asking ends your turn; go on when the person has answered. Do not ask what you c
 only the person can know.
 </clarification>\
 """
+
+SKILLS = """\
+<skill_system>
+Skills are instructions for special work, each a folder with a SKILL.md. When a task fits the description of one, read \
+its SKILL.md with `read_file` before you begin, and follow it. Its other files are named there, relative to its \
+folder: read or run them only when they are needed.{search}{evolution}
+{available}
+</skill_system>\
+"""
+_SKILL = """\
+<skill><name>{}</name><description>{} [{}]</description><location>{}</location></skill>\
+"""
+SEARCH = """ There are {count} skills: find those that fit a task with `skill_search`."""
+EVOLUTION = """
+When a task took more than 5 tool calls, an error that was hard to find, or a correction by the person, and will come \
+again, offer to keep the way as a skill; write or patch it with `skill_manage` when they agree."""
 
 DELEGATES = """\
 <subagent_system>
@@ -205,6 +238,7 @@ def parts_of(
     mounts: Sequence[Mounted] = (),
     delegates: Iterable[Role] = (),
     role: Role | None = None,
+    skills: Shown = Shown(),  # noqa: B008  frozen
 ) -> Parts:
     """Returns the parts for a run with these options. Pure.
 
@@ -212,7 +246,7 @@ def parts_of(
     `mounts` comes from `mounted`.
     """
     if options.bootstrap:
-        return Parts(agent=options.agent, profile=_cut(profile), bootstrap=True)
+        return Parts(agent=options.agent, profile=_cut(profile), bootstrap=True, skills=skills.listed)
     shown = tuple((delegate.name, delegate.description) for delegate in delegates)
     parts = Parts(
         deferred=tuple(deferred),
@@ -221,6 +255,10 @@ def parts_of(
         delegates=shown,
         most_delegates=options.concurrent_subagents if shown else 0,
         role=neutralised(role.prompt) if role else "",
+        skills=skills.listed,
+        more_skills=skills.more,
+        loaded=skills.loaded,
+        evolves=skills.evolves,
     )
     if role is not None:
         return parts
@@ -246,6 +284,7 @@ def _agent(parts: Parts) -> list[str]:
         _profile(parts.profile),
         THINKING,
         CLARIFICATION,
+        _skills(parts),
         deferred_tools.block(parts.deferred),
         _unavailable(parts.unavailable),
         _delegates(parts),
@@ -260,6 +299,7 @@ def _subagent(parts: Parts) -> list[str]:
     return [
         parts.role,
         SUBAGENT,
+        _skills(parts),
         deferred_tools.block(parts.deferred),
         _unavailable(parts.unavailable),
         _delegates(parts),
@@ -274,6 +314,19 @@ def _unavailable(servers: Sequence[tuple[str, str]]) -> str:
     return UNAVAILABLE.format(servers=lines) if servers else ""
 
 
+def _skills(parts: Parts) -> str:
+    """Returns the block of skills (contract runtime §3); "" without skills."""
+    texts = [f'<skill name="{name}" location="{path}">\n{text}\n</skill>' for name, path, text in parts.loaded]
+    entries = "\n".join(_SKILL.format(*map(neutralised, skill)) for skill in parts.skills)
+    if entries:
+        texts.append(f"<available_skills>\n{entries}\n</available_skills>")
+    if not texts and not parts.more_skills and not parts.evolves:
+        return ""
+    search = SEARCH.format(count=parts.more_skills) if parts.more_skills else ""
+    block = SKILLS.format(search=search, evolution=EVOLUTION if parts.evolves else "", available="\n".join(texts))
+    return block.replace("\n\n</skill_system>", "\n</skill_system>")
+
+
 def _delegates(parts: Parts) -> str:
     if not parts.delegates:
         return ""
@@ -283,7 +336,7 @@ def _delegates(parts: Parts) -> str:
 
 def _bootstrap(parts: Parts) -> list[str]:
     named = f', "{parts.agent}"' if parts.agent else ""
-    return [BOOTSTRAP_ROLE.format(product=PRODUCT, named=named), _profile(parts.profile), BOOTSTRAP]
+    return [BOOTSTRAP_ROLE.format(product=PRODUCT, named=named), _profile(parts.profile), BOOTSTRAP, _skills(parts)]
 
 
 def _soul(soul: str) -> str:

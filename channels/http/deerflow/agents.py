@@ -15,6 +15,7 @@ from channels.http.routes import API
 from channels.http.run_request import model_names
 from core.config.load import Config
 from core.errors import Invalid
+from core.skills.selection import known
 from core.user import agents
 from core.user.agents import Definition, Rosters
 
@@ -101,7 +102,7 @@ async def create(call: Call, body: CreateBody) -> Created[Agent]:
     """Define an agent. Its name is kept in lower case."""
     rosters = _rosters(call)
     agent = Definition(**{**msgspec.structs.asdict(body), "name": agents.checked(body.name)})
-    _check(call.config, msgspec.structs.asdict(agent))
+    await _check(call, msgspec.structs.asdict(agent))
     await rosters.create(call.user, agent)
     return _object(agent)
 
@@ -113,7 +114,7 @@ async def change(call: Call, name: str, body: ChangeBody) -> Agent:
     changes = {field: value for field, value in msgspec.structs.asdict(body).items() if value is not UNSET}
     if changes.get("description", "") is None:
         changes["description"] = ""
-    _check(call.config, changes)
+    await _check(call, changes)
     return _object(await rosters.change(call.user, name, changes))
 
 
@@ -142,8 +143,9 @@ def _rosters(call: Call) -> Rosters:
     return call.services.agents
 
 
-def _check(config: Config, fields: Mapping[str, Any]) -> None:
+async def _check(call: Call, fields: Mapping[str, Any]) -> None:
     """Tells whether there is what an agent is to have. Raises `Invalid`, with what there is."""
+    config = call.config
     model, names = fields.get("model"), model_names(config)
     if model is not None and model not in names:
         raise Invalid(f"model: {model!r} is not configured; there are: {', '.join(names)}")
@@ -151,8 +153,8 @@ def _check(config: Config, fields: Mapping[str, Any]) -> None:
     for index, group in enumerate(fields.get("tool_groups") or ()):
         if groups is not None and group not in groups:
             raise Invalid(f"tool_groups[{index}]: no group {group!r}; there are: {', '.join(sorted(groups))}")
-    for index, skill in enumerate(fields.get("skills") or ()):
-        raise Invalid(f"skills[{index}]: no skill {skill!r}; there are no skills in this version")
+    if fields.get("skills"):
+        known(await call.services.skills.of(call.user), fields["skills"])
 
 
 def _groups(config: Config) -> set[str] | None:

@@ -42,7 +42,6 @@ class Subsystem(NamedTuple):
 
 SUBSYSTEMS = (
     Subsystem("mcp_tasks", "Long tasks of MCP servers", f"{_T}/mcp-tasks", {"": []}),
-    Subsystem("skills", "Skills", "/skills", {"": {"skills": []}, "/custom": {"skills": []}}),
     Subsystem("browser", "Browser control", f"{_T}/browser"),
     Subsystem(
         "channels",

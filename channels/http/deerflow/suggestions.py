@@ -73,7 +73,8 @@ async def suggest(call: Call, thread: OwnedThread, body: SuggestBody) -> Suggest
         return Suggestions([])
     last = [{"role": message.role, "content": message.content[:CHARACTERS]} for message in body.messages[-MESSAGES:]]
     n = min(body.n, settings.max_suggestions)
-    suggestions = await _ask(call, {"op": "suggest", "messages": last, "n": n, "model": body.model_name}, list[str])
+    question = {"op": "suggest", "thread": thread.id, "messages": last, "n": n, "model": body.model_name}
+    suggestions = await _ask(call, question, list[str])
     return Suggestions(suggestions or [])
 
 

@@ -10,13 +10,15 @@ from typing import Any
 import pytest
 
 from actors import compose
+from actors.subagents.pool import Pool
 from actors.subagents.prompts import Source, rendered
 from adapters.batches import LocalBatchFiles
 from core.errors import Invalid, Refused
-from core.events import SubagentCompleted, SubagentProgressed, SubagentStarted
+from core.events import Aggregate, SubagentCompleted, SubagentProgressed, SubagentStarted
 from core.paths import thread_root
 from core.thread.folder import Folder
 from core.thread.state import fold
+from core.thread.threads import SUBAGENT
 from tests.support.model_server import Failure, Script, ToolCall, Turn
 from tests.support.workers import Client, site
 
@@ -116,6 +118,53 @@ async def test_an_early_stop(tmp_path: Path, error: Failure, batch: Any, reason:
     assert len(result["content"]) < 2000
     assert [row["index"] for row in table(tmp_path)] == list(range(ended))
     assert models.counts["sub"] == ended
+
+
+BUSY = Failure(status=429, message="slow down", headers={"retry-after-ms": "1"})
+
+
+async def test_the_pool_shrinks_when_the_provider_limits_the_rate(tmp_path: Path) -> None:
+    """Of eight refused items the first one halves the pool: four are at work when all eight have ended."""
+    turns = [Turn(text=f"Did {n}.", error=BUSY, times=1) for n in range(8)]
+    turns += [Turn(text=f"Did {n}.", gate="held") for n in range(8, 24)]
+    prompts = [f"Do step-{n}." for n in range(24)]
+    async with site(tmp_path, scripts(prompts, turns), subagents=OWN) as (client, models):
+        thread = await client.thread()
+        run = await client.ask(thread, "Go on.", context=ON)
+        await client.until(thread, lambda _, record: isinstance(record.event, SubagentStarted))
+        [started] = await events(client, SubagentStarted)
+        log, aggregate = client.system.log, Aggregate(SUBAGENT, started.subagent)
+        begun, ended = 0, 0
+        async for record in log.follow(aggregate):
+            begun += isinstance(record.event, SubagentStarted)
+            ended += isinstance(record.event, SubagentCompleted)
+            if ended == 8 and begun >= 12:
+                break
+        await models.reached("held")
+        items = [r async for r in log.read(aggregate) if isinstance(r.event, SubagentStarted)]
+        models.release("held")
+        await client.ended(thread, run)
+    assert len(items) == 12
+    assert [row["result"] for row in table(tmp_path)] == [f"Did {n}." for n in range(24)]
+
+
+async def test_the_pool_grows_again() -> None:
+    pool = Pool(8)
+    async with pool.place() as before:
+        pool.refused(before)
+        pool.refused(before)
+        assert pool.size == 4
+    sizes = []
+    for _ in range(4 + 5 + 6 + 7 + 8):
+        async with pool.place() as period:
+            pool.answered(before)
+            pool.answered(period)
+        sizes.append(pool.size)
+    assert [sizes.count(size) for size in range(4, 9)] == [3, 5, 6, 7, 9]
+    for _ in range(9):
+        async with pool.place() as period:
+            pool.refused(period)
+    assert pool.size == 1
 
 
 async def test_a_cancel_reaches_the_items(tmp_path: Path) -> None:

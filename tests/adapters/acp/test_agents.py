@@ -227,7 +227,7 @@ async def test_the_option_that_is_chosen(desk: Desk, kinds: str, granted: bool, 
 async def test_an_open_request_is_rejected_in_the_end_and_the_work_goes_on(desk: Desk) -> None:
     settings = agent(permission_timeout_seconds=0.2, timeout_seconds=20)
     await desk.permission("permission allow_once,reject_once", settings, "k")
-    while isinstance(report := await desk.advance("", settings, key="k"), Permission):
+    while isinstance(report := await desk.advance("", settings, key="k"), Permission):  # noqa: ASYNC110
         await asyncio.sleep(0.02)
     assert report.text == "id-reject_once"
 

@@ -138,6 +138,7 @@ async def test_mounts_are_there(sandbox: Local) -> None:
         "/mnt/shared/x",
         "/mnt/skills/",
         "/mnt/skills/demo/",
+        "/mnt/skills/user/",
         "/mnt/user-data/",
         "/mnt/user-data/outputs/",
         "/mnt/user-data/uploads/",

@@ -104,6 +104,7 @@ class Place:
     def __init__(self, url: str, system: System, home: Path) -> None:
         self.url = url
         self.system = system
+        self.home = home
         self.installation = Installation(home, {})
         self.directory = Directory(system.log, self.installation)
         """Of another process, which only shares the log and the data directory."""

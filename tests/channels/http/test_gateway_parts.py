@@ -46,18 +46,14 @@ async def test_features(api: Api) -> None:
 
 READ: dict[str, Any] = {
     "/threads/t/mcp-tasks": [],
-    "/skills": {"skills": []},
-    "/skills/custom": {"skills": []},
     "/channels/": {"service_running": False, "channels": {}},
     "/channels/providers": {"enabled": False, "providers": []},
     "/channels/connections": {"connections": []},
 }
 """What DeerFlow's page reads: it fails, or waits for seconds, without."""
-NOT_FOUND = ("/threads/t/mcp-tasks/x", "/skills/x", "/skills/custom/x", "/skills/custom/x/history")
+NOT_FOUND = ("/threads/t/mcp-tasks/x",)
 UNAVAILABLE = (
     ("mcp_tasks", "POST", "/threads/t/mcp-tasks/x/cancel"),
-    ("skills", "PUT", "/skills/x"),
-    ("skills", "DELETE", "/skills/custom/x"),
     ("browser", "POST", "/threads/t/browser/navigate"),
     ("browser", "GET", "/threads/t/browser/stream"),
     ("channels", "POST", "/channels/slack/restart"),

@@ -291,9 +291,10 @@ async def test_page_needs_nobody_else(api: Api) -> None:
         assert response.content_type == "text/html"
     assert (policy["default-src"], policy["script-src"], policy["connect-src"]) == ("'none'", "'self'", "'self'")
     parts = re.findall(r'(?:src|href)="(?!#|data:)([^"]+)"', page)
-    assert set(parts) == {"docs/page.js", "docs/page.css", "docs/contents", "openapi.json"}
+    words = {"docs/contents", "docs/other-languages"}
+    assert set(parts) == {"docs/page.js", "docs/page.css", "openapi.json", "asyncapi.json", *words}
     texts = [page]
-    for part in set(parts) - {"docs/contents"}:
+    for part in set(parts) - words:
         async with api.session.get(f"{api.url}/{part}") as response:
             assert response.status == 200
             texts.append(await response.text() if part != "openapi.json" else "")

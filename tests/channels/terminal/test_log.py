@@ -11,6 +11,7 @@ import pytest
 from channels.terminal import dlq
 from channels.terminal import log as logs
 from channels.terminal.story import Story
+from channels.terminal.text import Style
 from channels.terminal.verify import verify, verify_all
 from core.bus import streams
 from core.bus.connection import Bus
@@ -109,6 +110,39 @@ async def test_show_as_json_is_the_log(log: EventLog) -> None:
     found = [json.loads(line) for line in lines]
     assert [event["type"] for event in found][:2] == ["thread.created", "run.requested"]
     assert [event["seq"] for event in found] == list(range(1, 9))
+
+
+async def test_two_moments_of_a_thread(log: EventLog) -> None:
+    last = await fill(log)
+    lines: list[str] = []
+    assert await logs.diff(log, f"{T}@5", T, lines.append, style=Style())
+    assert lines[0] == "messages[tool-c]"
+    assert lines[1].startswith('  + {"type":"tool"')
+    assert lines[1].endswith("xxx…")
+    assert "todos" in lines
+    assert not await logs.diff(log, T, f"{T}@{last}", print, style=Style())
+    with pytest.raises(Invalid, match="THREAD#RUN"):
+        await logs.diff(log, T, "t1#", print, style=Style())
+    with pytest.raises(NotFound, match="no run 2; it has 1"):
+        await logs.diff(log, "t1#1", "t1#2", print, style=Style())
+
+
+async def test_two_threads(log: EventLog) -> None:
+    await fill(log)
+    await fill(log, "t2")
+    lines: list[str] = []
+    assert not await logs.diff(log, T, "t2", lines.append, style=Style())
+    assert lines[0] == "the same: 4 steps"
+    await log.append(
+        thread("t2"),
+        [RunRequested(input={"messages": []})],
+        expected=await log.tip(thread("t2")),
+        actor="http",
+        run="r2",
+    )
+    lines.clear()
+    assert await logs.diff(log, T, "t2", lines.append, style=Style())
+    assert lines[0] == "first difference after 4 steps: only the right one has this step"
 
 
 async def test_an_unknown_thread_is_named(log: EventLog) -> None:

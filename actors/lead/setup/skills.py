@@ -1,0 +1,52 @@
+"""Shows a run the skills that it has: in its prompt, and in its tools."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from actors.lead.setup.delegates import Role
+from actors.lead.setup.prompt import Shown
+from core.config.load import Config
+from core.control import neutralised
+from core.errors import Invalid
+from core.skills.folders import Skill
+from core.skills.selection import Selection
+from core.tools import Tool
+
+SEARCH, MANAGE = "skill_search", "skill_manage"
+MOST_LOADED, MOST_CHARACTERS = 10, 20_000
+"""Limits of the skills whose texts are in the prompt of a subagent: their number, and the characters of each."""
+
+
+def permitted(tools: Sequence[Tool], skills: Selection, config: Config, role: Role | None) -> list[Tool]:
+    """Returns the tools that the skills of a run leave, with those of skills where they have a use."""
+    hidden = set[str]()
+    if len(skills.skills) <= config.skills.list_limit:
+        hidden.add(SEARCH)
+    if not config.skill_evolution.enabled or role is not None:
+        hidden.add(MANAGE)
+    allowed = skills.tools
+    return [tool for tool in tools if tool.name not in hidden and (allowed is None or tool.name in allowed)]
+
+
+def shown(skills: Selection, config: Config, role: Role | None, *, bootstrap: bool) -> Shown:
+    """Returns what the prompt of a run shows of its skills. Blocks: call it in a thread."""
+    evolves = config.skill_evolution.enabled and role is None and not bootstrap
+    if role is not None and role.skills is not None:
+        texts = [(skill, _text(skill)) for skill in list(skills.skills.values())[:MOST_LOADED]]
+        return Shown(loaded=tuple((skill.name, skill.path, text) for skill, text in texts if text))
+    if len(skills.skills) > config.skills.list_limit:
+        return Shown(more=len(skills.skills), evolves=evolves)
+    return Shown(tuple(map(_entry, skills.skills.values())), evolves=evolves)
+
+
+def _entry(skill: Skill) -> tuple[str, str, str, str]:
+    return skill.name, skill.description, "custom, editable" if skill.own else skill.category, skill.path
+
+
+def _text(skill: Skill) -> str:
+    """Returns the text of a skill, "" if it is gone since it was listed."""
+    try:
+        return neutralised(skill.text()[:MOST_CHARACTERS])
+    except Invalid:
+        return ""

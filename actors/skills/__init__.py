@@ -1,0 +1,1 @@
+"""What acts on skills: the check of their content, and their changes."""

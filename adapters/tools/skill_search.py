@@ -1,0 +1,17 @@
+"""Tool that finds skills, when there are too many to list."""
+
+from __future__ import annotations
+
+from core.tools import ToolContext, tool
+
+
+@tool(effect="pure")
+async def skill_search(ctx: ToolContext, query: str) -> str:
+    """Find skills (instructions for special work) that fit a task. Then read the SKILL.md of the best with read_file.
+
+    Args:
+        query: The task in a few words, with the kinds of files or things that it is about.
+    """
+    request = {"op": "search", "thread": ctx.thread, "user": ctx.user, "run": ctx.run, "subagent": ctx.subagent}
+    skills = await ctx.call("skills", request | {"query": query})
+    return "\n".join(f"- {skill}" for skill in skills) or "No skill fits."

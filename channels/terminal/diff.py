@@ -1,0 +1,119 @@
+"""Lines of differences (`core.replay.diff`): the first one first, words that are gone and new, and the totals. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from channels.terminal.story import seconds
+from channels.terminal.text import Style, about, clean, one_line
+from core.replay.diff import Change, Row, Step, words
+
+WIDTH = 60
+MOST_CHARACTERS = 4000
+"""Limit of a text that is shown."""
+_WHOSE = {
+    "input": "what went in differs: the prompt, the policies, the configuration or an earlier step",
+    "output": "the same went in, something else came out: the model, or the world that a tool saw",
+    "only left": "only the left one has this step",
+    "only right": "only the right one has this step",
+}
+
+
+def run_lines(rows: Sequence[Row], style: Style, *, whole: bool = False) -> list[str]:
+    """Returns the lines of two runs beside each other. `whole`: rows that are the same, too."""
+    first = next((row for row in rows if not row.same), None)
+    if first is None:
+        return [f"the same: {len(rows)} steps", *_totals(rows)]
+    before = rows.index(first)
+    lines = [style.bold(f"first difference after {before} steps: {_WHOSE[first.difference]}"), *_both(first, style), ""]
+    for row in rows if whole else rows[before:]:
+        lines += [_row(row, style)]
+    return [*lines, "", *_totals(rows)]
+
+
+def state_lines(changes: Sequence[Change], style: Style) -> list[str]:
+    """Returns the lines of what differs in two states."""
+    lines: list[str] = []
+    for change in changes:
+        lines.append(style.bold(change.path))
+        if isinstance(change.before, str) and isinstance(change.after, str):
+            lines.append(f"  {_marked(change.before, change.after, style)}")
+            continue
+        for mark, value in (("-", change.before), ("+", change.after)):
+            if value is not msgspec.UNSET:
+                lines.append(f"  {_sign(mark, style)} {one_line(_json(value), 500)}")
+    return lines or ["the same"]
+
+
+def _both(row: Row, style: Style) -> Iterator[str]:
+    if row.left is None or row.right is None:
+        for name, step in (("left", row.left), ("right", row.right)):
+            yield from [f"  {name:<6} {_step(step)}"] if step else []
+        return
+    yield f"  {row.left.kind} {row.left.name}".rstrip() + f", left at {row.left.seq}, right at {row.right.seq}"
+    for name, left, right in (("in", row.left.input, row.right.input), ("out", row.left.output, row.right.output)):
+        if left != right:
+            yield f"  {name:<4} {_marked(_text(left), _text(right), style)}"
+
+
+def _row(row: Row, style: Style) -> str:
+    mark = {"": " ", "only left": "-", "only right": "+"}.get(row.difference, "≠")
+    line = f"{mark} {_cell(row.left)} │ {_cell(row.right)}".rstrip()
+    return line if row.same else style.yellow(line)
+
+
+def _cell(step: Step | None) -> str:
+    return f"{_step(step)[:WIDTH]:<{WIDTH}}" if step else " " * WIDTH
+
+
+def _step(step: Step) -> str:
+    text = f"{step.seq:>6} {step.name or step.kind} "
+    match step.kind:
+        case "call":
+            return text + about(step.input, WIDTH)
+        case "answer":
+            names = " ".join(f"→ {name}" for name, _ in step.output["calls"])
+            return text + one_line(f"“{step.output['text']}” {names}", WIDTH)
+    return text + one_line(" ".join(step.input["messages"]), WIDTH)
+
+
+def _totals(rows: Sequence[Row]) -> list[str]:
+    sides = {"left": [row.left for row in rows if row.left], "right": [row.right for row in rows if row.right]}
+    return [f"{name:<6} {_total(side)}" for name, side in sides.items()]
+
+
+def _total(side: Sequence[Step]) -> str:
+    took = seconds(sum(step.milliseconds for step in side))
+    return f"{len(side)} steps, {sum(step.tokens for step in side)} tokens, {took}"
+
+
+def _marked(before: str, after: str, style: Style) -> str:
+    """Returns both texts as one: `[-gone-]` and `{+new+}`, in colours where there are some."""
+    pieces = words(clean(before)[:MOST_CHARACTERS], clean(after)[:MOST_CHARACTERS])
+    return "".join(_shaped(kind, text, style) for kind, text in pieces)
+
+
+def _shaped(kind: str, text: str, style: Style) -> str:
+    match kind:
+        case "gone":
+            return style.red(f"[-{text}-]")
+        case "new":
+            return style.green(f"{{+{text}+}}")
+    return text
+
+
+def _sign(mark: str, style: Style) -> str:
+    return style.red(mark) if mark == "-" else style.green(mark)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, dict) and isinstance(value.get("text"), str) and len(value) == 1:
+        return str(value["text"])
+    return _json(value)
+
+
+def _json(value: Any) -> str:
+    return msgspec.json.encode(value).decode()

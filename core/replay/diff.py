@@ -1,0 +1,198 @@
+"""Differences of two runs, threads or moments.
+
+Runs are compared step by step: a step is a request of a person, an answer of the model, or a call of a tool, each with
+what went in and what came out. Steps are aligned by what they are and what went in; times, ids, workers and usage are
+no difference. The first difference tells who made it: another input is ours, another output on the same input is the
+model's or the world's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from difflib import SequenceMatcher
+from itertools import zip_longest
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+
+from core.events import Json, Message, ModelCompleted, Record, RunRequested, RunStarted, ToolCompleted, ToolRequested
+from core.thread.previews import text_of
+from core.thread.tokens import tokens_of
+
+Kind = Literal["request", "answer", "call"]
+MOST_WORDS = 20_000
+"""Limit of words that are aligned one by one; longer texts are shown as replaced."""
+
+
+class Step(NamedTuple):
+    """A step of a run. `input` and `output` are JSON, with thread ids replaced."""
+
+    kind: Kind
+    name: str
+    seq: int
+    input: Any
+    output: Any
+    tokens: int = 0
+    milliseconds: int = 0
+
+    def key(self) -> str:
+        return msgspec.json.encode((self.kind, self.name, self.input), order="deterministic").decode()
+
+
+class Row(NamedTuple):
+    """Two steps beside each other; None where one side has no such step."""
+
+    left: Step | None
+    right: Step | None
+
+    @property
+    def same(self) -> bool:
+        left, right = self.left, self.right
+        return left is not None and right is not None and left.key() == right.key() and left.output == right.output
+
+    @property
+    def difference(self) -> Literal["", "input", "output", "only left", "only right"]:
+        """How the steps differ; empty if they do not."""
+        if self.same:
+            return ""
+        if self.left is None or self.right is None:
+            return "only right" if self.left is None else "only left"
+        return "output" if self.left.key() == self.right.key() else "input"
+
+
+class Change(NamedTuple):
+    """A value of a state that differs. `before` and `after` are `UNSET` where there is none."""
+
+    path: str
+    before: Any
+    after: Any
+
+
+# ── runs ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def steps(records: Sequence[Record], run: str | None = None) -> list[Step]:
+    """Returns the steps of a log, or of one run of it. Calls of one answer are in the order in which they were made."""
+    prompts: dict[str, str | None] = {}
+    calls: dict[tuple[str, str], int] = {}
+    result: list[Step] = []
+    for record in records:
+        of_run = record.run or ""
+        if run not in (None, record.run):
+            continue
+        match record.event:
+            case RunRequested(input=run_input, context=context):
+                texts = [text_of(message.get("content", "")) for message in (run_input or {}).get("messages") or ()]
+                model = context.get("model_name")
+                result.append(Step("request", "", record.seq, {"messages": texts, "model": model}, None))
+            case RunStarted(prompt=prompt):
+                prompts[of_run] = prompt
+            case ModelCompleted() as answer:
+                went_in = {"conversation": answer.request, "prompt": prompts.get(of_run)}
+                message, took = answer.message, answer.duration_ms
+                used = tokens_of(message).total
+                result.append(Step("answer", "", record.seq, went_in, _said(message), used, took))
+                for call in message.get("tool_calls") or ():
+                    calls[of_run, str(call.get("id"))] = len(result)
+                    result.append(Step("call", str(call.get("name")), record.seq, call.get("args") or {}, None))
+            case ToolRequested(call_id=call, args=args) if args is not None and (of_run, call) in calls:
+                place = calls[of_run, call]
+                result[place] = result[place]._replace(input=args)
+            case ToolCompleted() as outcome if (of_run, outcome.call_id) in calls:
+                place = calls[of_run, outcome.call_id]
+                text = text_of(outcome.message.get("content", ""))
+                ended = {"status": outcome.message.get("status", "success"), "text": text}
+                took = outcome.duration_ms
+                result[place] = result[place]._replace(seq=record.seq, output=ended, milliseconds=took)
+    thread = re.compile(rf"(?<![\w-]){re.escape(records[0].head.aggregate_id)}(?![\w-])") if records else None
+    return [_neutral(step, thread) for step in result] if thread else result
+
+
+def aligned(left: Sequence[Step], right: Sequence[Step]) -> list[Row]:
+    """Returns the steps beside each other: those with the same input, and between them those of the same kind."""
+    matcher = SequenceMatcher(None, [_place(step) for step in left], [_place(step) for step in right], autojunk=False)
+    rows: list[Row] = []
+    for name, a0, a1, b0, b1 in matcher.get_opcodes():
+        if name == "equal":
+            rows += [Row(a, b) for a, b in zip(left[a0:a1], right[b0:b1], strict=True)]
+        else:
+            rows += _gap(left[a0:a1], right[b0:b1])
+    return rows
+
+
+def _place(step: Step) -> str:
+    """Returns the key by which steps are aligned: answers by what they say, for their input holds all before it."""
+    return step.key() if step.kind != "answer" else msgspec.json.encode(("answer", step.output)).decode()
+
+
+def _gap(left: Sequence[Step], right: Sequence[Step]) -> Iterator[Row]:
+    """Yields steps that are nowhere on the other side; of the same kind and name they stand beside each other."""
+    names = [[f"{step.kind} {step.name}" for step in side] for side in (left, right)]
+    for name, a0, a1, b0, b1 in SequenceMatcher(None, names[0], names[1], autojunk=False).get_opcodes():
+        if name == "equal":
+            yield from (Row(a, b) for a, b in zip(left[a0:a1], right[b0:b1], strict=True))
+        else:
+            yield from (Row(step, None) for step in left[a0:a1])
+            yield from (Row(None, step) for step in right[b0:b1])
+
+
+def _said(message: Message) -> Json:
+    return {
+        "text": text_of(message.get("content", "")),
+        "calls": [[call.get("name"), call.get("args") or {}] for call in message.get("tool_calls") or ()],
+    }
+
+
+def _neutral(step: Step, thread: re.Pattern[str]) -> Step:
+    """Returns the step with the thread's id replaced, so that those of two threads can be equal."""
+    plain = msgspec.json.encode((step.input, step.output)).decode()
+    went_in, came_out = msgspec.json.decode(thread.sub("<thread>", plain))
+    return step._replace(input=went_in, output=came_out)
+
+
+# ── states and texts ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def changes(before: Any, after: Any, path: str = "") -> Iterator[Change]:
+    """Yields the values that differ in two JSON values. Items of lists with an `id` are compared by it."""
+    if isinstance(before, Mapping) and isinstance(after, Mapping):
+        for name in dict.fromkeys([*before, *after]):
+            where = f"{path}.{name}" if path else str(name)
+            yield from changes(before.get(name, msgspec.UNSET), after.get(name, msgspec.UNSET), where)
+    elif isinstance(before, list) and isinstance(after, list):
+        yield from _of_lists(before, after, path)
+    elif before != after:
+        yield Change(path, before, after)
+
+
+def _of_lists(before: list[Any], after: list[Any], path: str) -> Iterator[Change]:
+    olds, news = _by_id(before), _by_id(after)
+    if olds is None or news is None:
+        for index, (old, new) in enumerate(zip_longest(before, after, fillvalue=msgspec.UNSET)):
+            yield from changes(old, new, f"{path}[{index}]")
+        return
+    for identity in dict.fromkeys([*olds, *news]):
+        where = f"{path}[{identity}]"
+        yield from changes(olds.get(identity, msgspec.UNSET), news.get(identity, msgspec.UNSET), where)
+
+
+def _by_id(items: list[Any]) -> dict[str, Any] | None:
+    """Returns the items by their ids; None if one has none, or two have the same."""
+    by_id = {str(item["id"]): item for item in items if isinstance(item, Mapping) and item.get("id")}
+    return by_id if len(by_id) == len(items) else None
+
+
+def words(before: str, after: str) -> list[tuple[Literal["same", "gone", "new"], str]]:
+    """Returns the pieces of two texts, word by word."""
+    a, b = (re.findall(r"\w+|\s+|[^\w\s]", text) for text in (before, after))
+    if len(a) + len(b) > MOST_WORDS:
+        return [("gone", before), ("new", after)]
+    pieces: list[tuple[Literal["same", "gone", "new"], str]] = []
+    for name, a0, a1, b0, b1 in SequenceMatcher(None, a, b, autojunk=False).get_opcodes():
+        if name == "equal":
+            pieces.append(("same", "".join(a[a0:a1])))
+            continue
+        pieces += [("gone", "".join(a[a0:a1]))] if a1 > a0 else []
+        pieces += [("new", "".join(b[b0:b1]))] if b1 > b0 else []
+    return pieces

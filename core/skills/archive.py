@@ -1,0 +1,159 @@
+"""`.skill` archives: zip files of strangers, unpacked into an empty folder or refused.
+
+Nothing that an archive says of itself is trusted: bytes are counted as they come, and paths are built of checked parts.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import struct
+import unicodedata
+import zipfile
+import zlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import IO
+
+from core.control import JOINERS, UNSEEN
+from core.errors import Invalid
+from core.skills.folders import content
+from core.skills.format import FILE, problems, read
+
+SUFFIX = ".skill"
+MOST_BYTES = 512 << 20
+"""Limit of the files of a skill together (contract runtime §10)."""
+MOST_PACKED = 128 << 20
+"""Limit of an archive."""
+MOST_CONTENTS = 1 << 20
+"""Limit of an archive's table of contents."""
+MOST_FILES, MOST_DEPTH, MOST_PART, MOST_PATH = 2000, 12, 200, 800
+MOST_RATIO, RATIO_FROM = 200, 16 << 20
+"""Limit of the ratio of a file's size to its packed size, for files above `RATIO_FROM` bytes."""
+_CHUNK = 256 * 1024
+_END = b"PK\x05\x06"
+_BAD_PART = re.compile(rf"[\x00-\x1f\x7f<>:\"|?*{UNSEEN}{JOINERS}]")
+_IGNORED = ("__MACOSX",)
+
+
+def unpack(archive: Path, target: Path) -> str:
+    """Unpacks a skill into an empty folder, and returns its name. Blocks: call it in a thread.
+
+    Links, devices, and hidden files are left out. Raises `Invalid` with the reason if the archive is not acceptable.
+    """
+    try:
+        with open(archive, "rb") as file:
+            _check_end(file)
+            with zipfile.ZipFile(file) as opened:
+                _extract(opened, target)
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, struct.error, UnicodeDecodeError) as error:
+        raise Invalid(f"not a valid archive: {str(error)[:200] or type(error).__name__}") from None
+    except RuntimeError as error:  # as zipfile reports what is encrypted
+        raise Invalid(f"not a readable archive: {str(error)[:200]}") from None
+    return check(target)
+
+
+def check(folder: Path, name: str | None = None) -> str:
+    """Returns the name of an unpacked skill that may be installed. Raises `Invalid`. `name`: the expected one."""
+    if not (folder / FILE).is_file():
+        raise Invalid(f"there is no {FILE} at the top of the skill")
+    nested = [path for path in folder.rglob("*") if path.name.lower() == FILE.lower() and path != folder / FILE]
+    if nested:
+        raise Invalid(f"{nested[0].relative_to(folder)}: a skill has one {FILE}, at its top")
+    text = content(folder / FILE)
+    if wrong := problems(text, name):
+        raise Invalid(f"{FILE}: {'; '.join(wrong)}")
+    return read(text).name
+
+
+def safe_path(path: str) -> str:
+    """Returns the path of a file in a skill. Raises `Invalid` for what could lead out of it, or could not be shown."""
+    plain = unicodedata.normalize("NFC", path.replace("\\", "/"))
+    parts = plain.removesuffix("/").split("/")
+    if plain.startswith("/") or re.match(r"[A-Za-z]:", plain) or ".." in parts:
+        raise Invalid(f"{path[:80]!r}: leads out of the skill")
+    if "" in parts or "." in parts or any(_BAD_PART.search(part) or part != part.strip() for part in parts):
+        raise Invalid(f"{path[:80]!r}: is not a plain path")
+    if any(len(part.encode()) > MOST_PART for part in parts) or len(plain.encode()) > MOST_PATH:
+        raise Invalid(f"{path[:80]!r}: is too long")
+    if len(parts) > MOST_DEPTH:
+        raise Invalid(f"{path[:80]!r}: more than {MOST_DEPTH} levels")
+    return "/".join(parts)
+
+
+def _check_end(file: IO[bytes]) -> None:
+    """Refuses archives that are too large to be looked at."""
+    size = os.fstat(file.fileno()).st_size
+    if size > MOST_PACKED:
+        raise Invalid(f"the archive is larger than {MOST_PACKED >> 20} MiB")
+    file.seek(max(0, size - 66_000))
+    tail = file.read()
+    place = tail.rfind(_END)
+    if place < 0 or len(tail) - place < 22:
+        raise Invalid("not a zip archive")
+    count, contents = struct.unpack("<HI", tail[place + 10 : place + 16])
+    if contents > MOST_CONTENTS or count == 0xFFFF:
+        raise Invalid(f"the archive lists more than {MOST_FILES} files")
+
+
+def _extract(archive: zipfile.ZipFile, target: Path) -> None:
+    members = list(_members(archive))
+    if len(members) > MOST_FILES:
+        raise Invalid(f"the archive has more than {MOST_FILES} files")
+    root, taken, room = _root([path for path, _ in members]), dict[str, str](), MOST_BYTES
+    for path, member in members:
+        inner = path.removeprefix(root)
+        _claim(inner, taken)
+        place = target / inner
+        place.parent.mkdir(parents=True, exist_ok=True)
+        room -= _write(archive, member, place, room)
+
+
+def _members(archive: zipfile.ZipFile) -> Iterator[tuple[str, zipfile.ZipInfo]]:
+    for member in archive.infolist():
+        path = safe_path(member.orig_filename)
+        kind = stat.S_IFMT(member.external_attr >> 16)
+        hidden = any(part.startswith(".") or part in _IGNORED for part in path.split("/"))
+        if member.is_dir() or hidden or kind not in (0, stat.S_IFREG):
+            continue
+        if member.flag_bits & 1:
+            raise Invalid(f"{path}: is encrypted")
+        yield path, member
+
+
+def _root(paths: Sequence[str]) -> str:
+    """Returns the prefix of all paths: the only folder at the top, or "" if the files are there themselves."""
+    if FILE in paths:
+        return ""
+    tops = {path.partition("/")[0] for path in paths}
+    if len(tops) != 1 or f"{(top := tops.pop())}/{FILE}" not in paths:
+        raise Invalid(f"there is no {FILE}, neither at the top nor in the only folder there")
+    return f"{top}/"
+
+
+def _claim(path: str, taken: dict[str, str]) -> None:
+    """Refuses names that are the same on some system, and files that are folders of others."""
+    parts = path.split("/")
+    for depth in range(1, len(parts)):
+        folder = "/".join(parts[:depth])
+        if taken.setdefault(folder.casefold(), f"{folder}/") != f"{folder}/":
+            raise Invalid(f"{path}: the archive has the name {folder} twice")
+    if path.casefold() in taken:
+        raise Invalid(f"{path}: the archive has this name twice")
+    taken[path.casefold()] = path
+
+
+def _write(archive: zipfile.ZipFile, member: zipfile.ZipInfo, place: Path, room: int) -> int:
+    """Writes a file of at most `room` bytes. Returns its size."""
+    size, mode = 0, 0o755 if member.external_attr >> 16 & 0o111 else 0o644
+    descriptor = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
+    with os.fdopen(descriptor, "wb") as out, archive.open(member) as source:
+        while chunk := source.read(_CHUNK):
+            size += len(chunk)
+            if size > room:
+                raise Invalid(f"the files are larger than {MOST_BYTES >> 20} MiB together")
+            if size > RATIO_FROM and size > MOST_RATIO * max(member.compress_size, 1):
+                raise Invalid(f"{place.name}: is packed more than {MOST_RATIO}:1")
+            out.write(chunk)
+    return size

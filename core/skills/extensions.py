@@ -1,0 +1,52 @@
+"""The switches of skills in DeerFlow's `extensions_config.json` (contract runtime §16)."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import structlog
+
+log = structlog.get_logger("sika.skills")
+
+VARIABLE = "DEER_FLOW_EXTENSIONS_CONFIG_PATH"
+NAMES = ("extensions_config.json", "mcp_config.json")
+MOST_BYTES = 4 << 20
+
+
+class Switches:
+    """The map `skills` of the file, as it is now. A broken file switches nothing, and is named in the log."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._known: tuple[object, Mapping[str, bool]] = (None, {})
+
+    def read(self) -> Mapping[str, bool]:
+        """Returns the switches by name. Blocks: call it in a thread."""
+        for file in self._files():
+            try:
+                info = os.stat(file)
+            except OSError:
+                continue
+            signature = (file, info.st_mtime_ns, info.st_size, info.st_ino)
+            if self._known[0] != signature:
+                self._known = (signature, _read(file))
+            return self._known[1]
+        return {}
+
+    def _files(self) -> list[Path]:
+        if named := os.environ.get(VARIABLE):
+            return [Path(named).expanduser()]
+        return [self._folder / name for name in NAMES]
+
+
+def _read(file: Path) -> Mapping[str, bool]:
+    try:
+        with open(file, "rb") as opened:
+            entries = json.loads(opened.read(MOST_BYTES)).get("skills") or {}
+        return {name: entry["enabled"] for name, entry in entries.items() if isinstance(entry.get("enabled"), bool)}
+    except (OSError, ValueError, AttributeError, TypeError) as error:
+        log.warning("switches of skills are not read", file=file.name, reason=str(error)[:200])
+        return {}

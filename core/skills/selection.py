@@ -1,0 +1,91 @@
+"""The skills of a run: those that its agent may use, the one that its message calls, and the tools that they allow."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from core.control import neutralised
+from core.errors import Invalid
+from core.events import Json
+from core.skills.folders import Listing, Skill
+
+COMMAND = re.compile(r"/([a-z0-9]+(?:-[a-z0-9]+)*)(?:\s+|\Z)")
+"""The beginning of a message that calls a skill (contract runtime §23.1)."""
+RESERVED = frozenset(("bootstrap", "goal", "help", "memory", "models", "new", "status"))
+"""Words after a slash that are commands of channels."""
+MOST_CHARACTERS = 64_000
+"""Characters of a skill's text that a message records."""
+MOST_WHITELIST = 200
+MOST_NAMED = 30
+
+Whitelist = frozenset[str] | None
+"""Names. None: all that are enabled."""
+
+
+class Selection(NamedTuple):
+    """The skills of a run by name. `called` is the one that the message names."""
+
+    skills: Mapping[str, Skill] = {}
+    called: Skill | None = None
+    tools: frozenset[str] | None = None
+    """The only tools that the run has. None: skills restrict none."""
+
+    def record(self, limit: int) -> Json:
+        """Returns what a run records of its skills: their content hashes by name, or above the limit one for all."""
+        hashes = {name: skill.hash for name, skill in self.skills.items()}
+        if len(hashes) <= limit:
+            return hashes
+        whole = hashlib.blake2b(repr(sorted(hashes.items())).encode(), digest_size=6).hexdigest()
+        called = {self.called.name: self.called.hash} if self.called else {}
+        return {"*": f"{len(hashes)} skills, {whole}", **called}
+
+
+def selected(listing: Listing, whitelists: Sequence[Iterable[str] | None], text: str) -> Selection:
+    """Returns the skills that are enabled and in all whitelists, for a run with this message."""
+    limits = [frozenset(names) for names in whitelists if names is not None]
+    only = frozenset.intersection(*limits) if limits else None
+    skills = {n: skill for n, skill in listing.skills.items() if skill.enabled and (only is None or n in only)}
+    called = skills.get(command(text) or "")
+    return Selection(skills, called, _tools(skills if only is not None else {}, called))
+
+
+def command(text: str) -> str | None:
+    """Returns the name of the skill that a message calls, as in `/name text`."""
+    match = COMMAND.match(text)
+    return match[1] if match and match[1] not in RESERVED else None
+
+
+def known(listing: Listing, names: Sequence[str]) -> None:
+    """Raises `Invalid` for the name of a skill that there is not, enabled or not."""
+    for index, name in enumerate(names):
+        if name not in listing.skills:
+            there = ", ".join([*listing.skills][:MOST_NAMED]) or "none"
+            raise Invalid(f"skills[{index}]: no skill {name!r}; there are: {there}")
+
+
+def _tools(chosen: Mapping[str, Skill], called: Skill | None) -> frozenset[str] | None:
+    """Returns the union of the declared tools: of the called skill, else of those that a whitelist chose.
+
+    Skills that are merely there restrict nothing: one of them would take the tools from all others.
+    """
+    skills = [called] if called else chosen.values()
+    declared = [skill.allowed_tools for skill in skills if skill.allowed_tools is not None]
+    return frozenset(tool for tools in declared for tool in tools) if declared else None
+
+
+def reference(skill: Skill, text: str) -> Json:
+    """Returns what a message records of the skill that it calls. Its text is part of it, so a replay has the same."""
+    cut = text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]}\n[cut here; read the rest in its file]"
+    return {"name": skill.name, "path": skill.path, "hash": skill.hash, "text": cut}
+
+
+def block(recorded: Json) -> str:
+    """Returns the text for the model of a skill that a message calls, "" for anything else."""
+    name, path, text = (recorded.get(key) for key in ("name", "path", "text"))
+    if not (isinstance(name, str) and isinstance(path, str) and isinstance(text, str)):
+        return ""
+    lead = f"The person calls the skill {name} with the next message. Its instructions, from {path}:"
+    return f'{lead}\n<skill name="{neutralised(name)}">\n{neutralised(text)}\n</skill>'
