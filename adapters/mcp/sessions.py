@@ -330,7 +330,8 @@ class Sessions:
         log.info("MCP session ended", server=session.place.server, reason=session.reason)
         if self._sessions.get(session.place) is session:
             del self._sessions[session.place]
-            self._starting.pop(session.place, None)
+            if not self._starting[session.place].locked():
+                del self._starting[session.place]
 
     def _make_room(self) -> None:
         most = self._settings().max_sessions

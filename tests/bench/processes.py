@@ -56,9 +56,9 @@ class Sika:
 
 
 @contextmanager
-def models() -> Iterator[str]:
-    """A model server in a process of its own; its URL."""
-    command = [sys.executable, "-m", "tests.support.model_server", "--count-only"]
+def models(*, record: bool = False) -> Iterator[str]:
+    """A model server in a process of its own; its URL. `record`: it keeps the requests."""
+    command = [sys.executable, "-m", "tests.support.model_server", *([] if record else ["--count-only"])]
     with _child(command, subprocess.DEVNULL) as process:
         yield _url(process, "the model server")
 
