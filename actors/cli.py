@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from core.identity.directory import Directory
     from core.mcp.servers import Directory as Servers
     from core.runtime.system import System
+    from core.skills.library import Library
 
 Command = Callable[[argparse.Namespace], Awaitable[int]]
 
@@ -123,6 +124,9 @@ def parser() -> argparse.ArgumentParser:
     chat.add_argument("--url", help="a server elsewhere")
     chat.add_argument("--plan", action="store_true", help="let the agent keep a list of steps")
 
+    acp = add("acp", _acp, "be an agent of an editor (Agent Client Protocol on standard input and output)")
+    acp.add_argument("--url", help="a server elsewhere")
+
     init = add("init", _init, "write a first config.yaml: asks for a provider and a key, and tries them")
     init.add_argument("--provider", metavar="NAME", help="openai, deepseek, openrouter, groq, mistral, ollama, custom")
     init.add_argument("--base-url", metavar="URL", help="of an OpenAI-compatible endpoint")
@@ -174,6 +178,11 @@ def parser() -> argparse.ArgumentParser:
 
     running = add("actors", _actors, "what runs where: position, lag, work, errors and durations of each actor")
     running.add_argument("--json", action="store_true")
+
+    new = add("new", _new, "write the package of a plug-in: a skeleton that works, with its test")
+    new.add_argument("kind", choices=("actor", "tool", "policy", "skill", "channel"))
+    new.add_argument("name", help="small letters, digits and dashes")
+    new.add_argument("--dir", type=Path, default=Path(), metavar="DIR", help="where the package's folder is made")
 
     add("asyncapi", _asyncapi, "print the AsyncAPI document of the bus, for actors in other languages")
 
@@ -240,6 +249,27 @@ def parser() -> argparse.ArgumentParser:
     subparser.add_argument("--user", help="address or id: only theirs")
     add("revoke", _key_revoke, "make a key worthless", keys).add_argument("key", help="its id")
 
+    agents = add("agent", None, "custom agents").add_subparsers(required=True, metavar="WHAT")
+    for name, text in (
+        ("list", "the agents"),
+        ("show", "an agent's definition"),
+        ("export", "print an agent as one file"),
+        ("import", "make agents of a file, or of DeerFlow's folders"),
+        ("history", "an agent's versions, the newest first"),
+        ("rollback", "make an agent what it was in a version"),
+    ):
+        subparser = add(name, _agent, text, agents)
+        subparser.set_defaults(verb=name)
+        subparser.add_argument("--user", default="default", metavar="ID", help="whose (default: default)")
+        if name in ("show", "export", "history", "rollback"):
+            subparser.add_argument("name")
+        if name == "rollback":
+            subparser.add_argument("version", type=_count)
+        if name == "import":
+            subparser.add_argument("path", type=Path)
+            subparser.add_argument("--name", help="call it so")
+            subparser.add_argument("--replace", action="store_true", help="replace an agent of that name")
+
     views = add("projections", None, "the read models").add_subparsers(required=True, metavar="WHAT")
     add("rebuild", _projections_rebuild, "let the running server build them again from the log", views)
 
@@ -249,6 +279,25 @@ def parser() -> argparse.ArgumentParser:
     subparser.add_argument("--user", default="default", metavar="ID", help="whose agent that is (default: default)")
     subparser.add_argument("--bootstrap", action="store_true", help="of the agent that makes agents")
     subparser.add_argument("--plan", action="store_true", help="with a list of steps")
+
+    skills = add("skill", None, "skills: instructions for the agent").add_subparsers(required=True, metavar="WHAT")
+    for name, command, text, argument in (
+        ("list", _skill_list, "the skills, and why others are not used", ""),
+        ("show", _skill_show, "the instructions of a skill", "name"),
+        ("install", _skill_install, "install a folder or a .skill archive for a user, after a check", "source"),
+        ("enable", _skill_enable, "let agents use a skill", "name"),
+        ("disable", _skill_disable, "let agents use a skill no longer", "name"),
+        ("new", _skill_new, "write a skill to begin with", "name"),
+        ("check", _skill_check, "look for what keeps a folder or an archive from being installed", "source"),
+        ("test", _skill_test, "parse its scripts and run its tests/ in a sandbox", "source"),
+    ):
+        subparser = add(name, command, text, skills)
+        if argument:
+            subparser.add_argument(argument, type=Path if argument == "source" else str)
+        if name == "new":
+            subparser.add_argument("--to", type=Path, default=Path(), metavar="DIR", help="default: here")
+        elif argument != "source" or name == "install":
+            subparser.add_argument("--user", default="default", metavar="ID", help="default: default")
 
     config = add("config", None, "the configuration file").add_subparsers(required=True, metavar="WHAT")
     add("check", _config_check, "look for mistakes", config)
@@ -385,6 +434,37 @@ async def _talk(arguments: argparse.Namespace, piped: str, url: str, locate: Cal
                 return await chat.converse(lines, url)
     except ClientError as error:
         raise SikaError(explained(error)) from error
+
+
+async def _acp(arguments: argparse.Namespace) -> int:
+    from dataclasses import replace
+
+    from actors import compose
+    from channels.acp.agent import serve
+    from channels.client.aio import AsyncSikaClient
+    from channels.client.errors import ClientError
+    from channels.client.servers import announced, healthy
+    from channels.terminal.chat import API_KEY, explained
+    from core.errors import SikaError
+
+    options = _options(arguments)
+    url = arguments.url or announced(options.home)
+
+    async def talk(url: str, locate: Callable[[], str | None]) -> int:
+        key = os.environ.get(API_KEY) or None
+        try:
+            async with AsyncSikaClient(url=url, api_key=key, locate=locate, plan_mode=True) as client:
+                await serve(client)
+        except ClientError as error:
+            raise SikaError(explained(error)) from error
+        return OK
+
+    if arguments.url:
+        return await talk(arguments.url, lambda: None)
+    if url is not None and await healthy(url):
+        return await talk(url, lambda: announced(options.home))
+    async with compose.serve(replace(options, port=0)) as url:
+        return await talk(url, lambda: None)
 
 
 async def _threads(arguments: argparse.Namespace) -> int:
@@ -710,6 +790,14 @@ async def _actors(arguments: argparse.Namespace) -> int:
     return OK
 
 
+async def _new(arguments: argparse.Namespace) -> int:
+    from channels.terminal import new
+
+    print(new.write(arguments.kind, arguments.name, arguments.dir))
+    print("next: pip install -e that folder, sika plugins, and pytest in it", file=sys.stderr)
+    return OK
+
+
 async def _asyncapi(arguments: argparse.Namespace) -> int:
     from importlib.metadata import version
 
@@ -1002,7 +1090,127 @@ async def _key_revoke(arguments: argparse.Namespace) -> int:
     return OK
 
 
+async def _agent(arguments: argparse.Namespace) -> int:
+    from actors import compose
+    from channels.terminal.agents import ACTOR, Shelf
+    from core.config.load import load
+    from core.user.agents import Rosters
+
+    def warn(text: str) -> None:
+        print(f"warning: {text}", file=sys.stderr)
+
+    options = _options(arguments)
+    async with compose.attach(options) as system:
+        shelf = Shelf(Rosters(system.log, actor=ACTOR), arguments.user, load(options.config), warn)
+        match arguments.verb:
+            case "list":
+                lines = await shelf.list()
+            case "show":
+                lines = await shelf.show(arguments.name)
+            case "export":
+                lines = [await shelf.export(arguments.name)]
+            case "import":
+                lines = await shelf.take(arguments.path, arguments.name, replace=arguments.replace)
+            case "history":
+                lines = await shelf.history(arguments.name)
+            case _:
+                lines = await shelf.rollback(arguments.name, arguments.version)
+    print("\n".join(lines))
+    return OK
+
+
 # ── parts ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+# ── skills ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@asynccontextmanager
+async def _library(arguments: argparse.Namespace) -> AsyncIterator[Library]:
+    from actors import compose
+    from core.config.load import ConfigSource
+
+    options = _options(arguments)
+    async with compose.attach(options) as system:
+        yield compose.library(system.log, ConfigSource(options.config), options.home)
+
+
+async def _skill_list(arguments: argparse.Namespace) -> int:
+    from channels.terminal import skill
+
+    async with _library(arguments) as library:
+        for line in skill.lines(await library.of(arguments.user)):
+            print(line)
+    return OK
+
+
+async def _skill_show(arguments: argparse.Namespace) -> int:
+    async with _library(arguments) as library:
+        skill = await library.get(arguments.user, arguments.name)
+    print(f"{skill.folder} ({'on' if skill.enabled else 'off'}), for agents {skill.path}", file=sys.stderr)
+    print(skill.text())
+    return OK
+
+
+async def _skill_install(arguments: argparse.Namespace) -> int:
+    from actors.skills.writer import Writer
+    from adapters.models.configured import Configured
+    from channels.terminal import skill
+    from core.config.load import ConfigSource
+
+    async with _library(arguments) as library:
+        source = ConfigSource(_options(arguments).config)
+        writer = Writer(library, Configured(source), source, actor=skill.ACTOR)
+        print(await writer.install(arguments.user, arguments.source, skill.taken))
+    return OK
+
+
+async def _skill_enable(arguments: argparse.Namespace) -> int:
+    return await _skill_switch(arguments, True)
+
+
+async def _skill_disable(arguments: argparse.Namespace) -> int:
+    return await _skill_switch(arguments, False)
+
+
+async def _skill_switch(arguments: argparse.Namespace, enabled: bool) -> int:
+    from channels.terminal import skill
+
+    async with _library(arguments) as library:
+        known = await library.get(arguments.user, arguments.name)
+        await library.switch(arguments.user, known, enabled, actor=skill.ACTOR)
+    return OK
+
+
+async def _skill_new(arguments: argparse.Namespace) -> int:
+    from channels.terminal import skill
+
+    print(skill.create(arguments.name, arguments.to))
+    return OK
+
+
+async def _skill_check(arguments: argparse.Namespace) -> int:
+    from channels.terminal import skill
+
+    wrong, remarks = skill.report(arguments.source)
+    for line in wrong:
+        print(line)
+    for line in remarks:
+        print(f"remark: {line}")
+    return FAILED if wrong else OK
+
+
+async def _skill_test(arguments: argparse.Namespace) -> int:
+    from actors import compose
+    from channels.terminal import skill
+    from core.config.load import ConfigSource
+
+    source = ConfigSource(_options(arguments).config)
+    failed = False
+    async for title, problem in skill.test(arguments.source, compose.test_sandbox(source.current())):
+        failed = failed or bool(problem)
+        print(f"{'FAILED' if problem else 'ok'}  {title}" + (f"\n{problem}" if problem else ""))
+    return FAILED if failed else OK
 
 
 def _options(arguments: argparse.Namespace) -> Options:

@@ -40,7 +40,7 @@ from core.runtime.readiness import Readiness
 from core.runtime.servers import Address, announce, announced, withdraw
 from core.runtime.system import System
 from core.seal import Seal
-from core.skills.library import Library, root_of
+from core.skills.library import Library, folders_of
 from core.tools import Tool
 from core.views.projections import own_file
 
@@ -363,7 +363,7 @@ def _loads(config: Config) -> Iterator[Callable[[], object]]:
 
 def library(log: EventLog, source: ConfigSource, home: Path) -> Library:
     """Returns the skills of an installation."""
-    return Library(log, home, root_of(source.current(), source.project), source.project)
+    return Library(log, home, folders_of(source.current(), source.project), source.project)
 
 
 def mcp_sessions(
@@ -529,6 +529,19 @@ async def sandbox_provider(home: Path, config: Config, project: Path = Path()) -
     return Host(setup)
 
 
+def test_sandbox(config: Config) -> Callable[[Path, Path], SandboxProvider]:
+    """Returns what makes the configured sandbox for a data directory and a folder of skills of their own."""
+    from adapters.sandboxes.bubblewrap import Bubblewrap
+    from adapters.sandboxes.host import Host
+    from core.skills.folders import folders_in
+
+    def make(home: Path, skills: Path) -> SandboxProvider:
+        setup = replace(_sandbox_setup(home, config, Path()), skills=folders_in(skills))
+        return Host(setup) if config.sandbox.provider == "host" else (provider_of(config) or Bubblewrap)(setup)
+
+    return make
+
+
 def _sandbox_setup(home: Path, config: Config, project: Path) -> SandboxSetup:
     from core.paths import Mount
 
@@ -538,7 +551,7 @@ def _sandbox_setup(home: Path, config: Config, project: Path) -> SandboxSetup:
             log.warning("a mount is left out: no such directory, or it cannot be looked at", host_path=mount.host_path)
     return SandboxSetup(
         home=home,
-        skills=root_of(config, project),
+        skills=folders_of(config, project),
         mounts=[Mount(Path(m.host_path), m.container_path, writable=not m.read_only) for m in section.mounts],
         environment={name: secret.reveal() for name, secret in section.environment.items()},
         network=section.network,

@@ -10,7 +10,7 @@ from actors.lead.setup.plan import Models
 from core.actor import Actor, Context
 from core.config.load import Config, ConfigSource
 from core.config.settings import Title as Settings
-from core.events import Message, RunRequested, ThreadTitled
+from core.events import Event, Message, RunRequested, ThreadTitled
 from core.lifecycle import UNTITLED
 from core.thread.previews import text_of
 from core.thread.state import ThreadState
@@ -38,6 +38,9 @@ class Title(Actor[RunRequested]):
     def __init__(self, config: ConfigSource, models: Models) -> None:
         self._config = config
         self._models = models
+
+    def ignored(self) -> tuple[type[Event], ...]:
+        return () if self._config.current().title.enabled else (RunRequested,)
 
     async def handle(self, event: RunRequested, ctx: Context) -> None:
         config, state = self._config.current(), await ctx.load()

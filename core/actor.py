@@ -201,6 +201,12 @@ class Actor(Generic[E]):
         """Decides on an event. Actors without a subscription need not override it."""
         raise NotImplementedError
 
+    def ignored(self) -> Collection[type[Event]]:
+        """Returns the events that `handle` passes over while the server is configured as it is: nobody is woken for
+        them. Called for each event before its wake-up is sent; `handle` must still pass over those sent before.
+        """
+        return ()
+
     async def wake(self, aggregate: Aggregate, ctx: Context) -> None:
         """Handles a timer (`Context.wake_at`) that has fired for an aggregate. It may fire more than once, and late:
         read the state and decide under the guard. There is no event: `ctx.record` raises `Refused`."""

@@ -103,9 +103,9 @@ def make_thread(root: Path) -> None:
         (root / "user-data" / name).mkdir(parents=True, exist_ok=True)
 
 
-def mounts_of(root: Path, skills: Path | None, extra: Sequence[Mount]) -> list[Mount]:
+def mounts_of(root: Path, skills: Mapping[str, Path], extra: Sequence[Mount]) -> list[Mount]:
     """Returns the mounts of a thread, the shortest virtual path first. Extra mounts without a host directory are left
-    out. Skills: the folders in `skills`, and those of the thread's user.
+    out. Skills: the folders `skills` by their names, and the one of the thread's user.
     """
     mounts = [Mount(root / "user-data" / name, f"{USER_DATA}/{name}", writable=True) for name in ROOTS]
     mounts.append(Mount(root / "acp-workspace", ACP))
@@ -115,13 +115,11 @@ def mounts_of(root: Path, skills: Path | None, extra: Sequence[Mount]) -> list[M
     return sorted(resolved, key=lambda mount: len(mount.virtual))
 
 
-def _skills(own: Path, shared: Path | None) -> Iterator[Mount]:
+def _skills(own: Path, shared: Mapping[str, Path]) -> Iterator[Mount]:
     """Yields the mounts of skills. Each folder has its own: no mount can be made within a read-only one."""
-    for entry in sorted(os.scandir(shared), key=lambda entry: entry.name) if shared else ():
-        if entry.is_dir() and not entry.name.startswith(".") and entry.name != OWN_SKILLS:
-            yield Mount(Path(entry.path), f"{SKILLS}/{entry.name}")
-    if own.is_dir():
-        yield Mount(own, f"{SKILLS}/{OWN_SKILLS}")
+    for name, folder in {**shared, OWN_SKILLS: own}.items():
+        if os.path.isdir(folder):
+            yield Mount(folder, f"{SKILLS}/{name}")
 
 
 def parse(path: str) -> Parts:

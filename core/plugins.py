@@ -16,6 +16,7 @@ import importlib.metadata
 import importlib.util
 import inspect
 import queue
+import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -47,11 +48,12 @@ SKILLS = "sika.skills"
 TOOLS = "sika.tools"
 """Tools (`core.tools`)."""
 GROUPS = (ACTORS, CHANNELS, EVENTS, MODELS, POLICIES, PROTOCOLS, SANDBOXES, SKILLS, TOOLS)
-CHOSEN = frozenset({MODELS, SANDBOXES})
-"""Groups whose plug-ins the configuration chooses by the name of their entry."""
+UNIQUE = frozenset({MODELS, SANDBOXES, SKILLS})
+"""Groups in which the name of an entry stands for its plug-in: in the configuration, or in a path."""
 IMPORT_SECONDS = 60.0
 """Timeout of the import of one plug-in."""
 SKILL_FILE = "SKILL.md"
+_PATH = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 
 class Listed(msgspec.Struct, frozen=True):
@@ -100,7 +102,7 @@ def plugins(group: str) -> tuple[Plugin, ...]:
     for entry in _entries(group):
         plugin = _loaded(entry)
         first = holders.setdefault(plugin.name, plugin)
-        if group in CHOSEN and first is not plugin:
+        if group in UNIQUE and first is not plugin:
             plugin = plugin.without(f"the name {plugin.name} is taken by the package {first.package}")
         loaded.append(plugin)
     return tuple(loaded)
@@ -182,6 +184,8 @@ def _describe_events(plugin: Plugin) -> str:
 
 
 def _skills(plugin: Plugin) -> list[str]:
+    if not _PATH.fullmatch(plugin.name):
+        raise Invalid("its name is part of a path: letters, digits, dots and dashes are expected")
     places = [Path(place) for place in getattr(plugin.value, "__path__", ())]
     if not places:
         raise Invalid("not a package: a module with a folder of its own is expected")

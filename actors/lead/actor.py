@@ -33,7 +33,7 @@ from actors.lead.summary.write import chosen
 from core.config.load import Config, ConfigSource
 from core.config.settings import Guardrails
 from core.errors import Invalid, SikaError
-from core.events import Json, SubagentCompleted, ToolCompleted
+from core.events import Json, Message, SubagentCompleted, ToolCompleted
 from core.log.store import EventLog
 from core.mcp.tools import Catalogue
 from core.memory import inject
@@ -137,7 +137,7 @@ class Lead(RunActor):
         added = await preparation.prepare(run.id, run.request, run.state, run.thread_id, self._uploads, recall, skill)
         return Prepared(setup, facts | {"prepared": added})
 
-    async def _recalled(self, setup: RunSetup, user: str, text: str, before: Sequence[str]) -> Json | None:
+    async def _recalled(self, setup: RunSetup, user: str, text: str, earlier: Sequence[Message]) -> Json | None:
         """Returns references to what the agent is told of its memory of the user."""
         settings = setup.config.memory
         if not settings.injection_enabled or setup.options.bootstrap:
@@ -145,6 +145,7 @@ class Lead(RunActor):
         agent = setup.agent.name if setup.agent else None
         memory = await self._memories.of(user, agent)
         hits = await self._searches.relevant(memory_id(user, agent), memory, text)
+        before = inject.referred(earlier, agent)
         refs = inject.chosen(memory, hits, before, settings.max_injection_tokens, settings.order)
         return inject.reference(memory, refs, agent) if refs else None
 
@@ -205,6 +206,7 @@ class Lead(RunActor):
             effects={tool.name: tool.effect for tool in setup.tools} | POLICIES_EFFECTS,
             breakpoints=Breakpoints(journal.state.runs[journal.id].request),
             cache=self._cache,
+            agent=setup.agent.name if setup.agent else None,
             today=today,
             last_words=setup.config.token_budget if setup.config.token_budget.enabled else None,
             of_thread=self.works_for(journal.state),

@@ -27,7 +27,7 @@ from core.config.load import Config, ConfigSource
 from core.errors import Invalid
 from core.events import Aggregate, Event, RunRequested
 from core.ids import now, stamp
-from core.lifecycle import RunEnded
+from core.lifecycle import ENDS, RunEnded
 from core.log.store import EventLog
 from core.memory import facts
 from core.memory.conversation import MOST_RUNS, Part, ended_after, part
@@ -97,6 +97,9 @@ class MemoryActor(Actor[RunEnded | MemoryKept | AgentRemoved]):
 
     # ── timers ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
+    def ignored(self) -> tuple[type[Event], ...]:
+        return () if _reads(self._config.current()) else tuple(ENDS)
+
     async def handle(self, event: RunEnded | MemoryKept | AgentRemoved, ctx: Context) -> None:
         match event:
             case MemoryKept():
@@ -110,7 +113,7 @@ class MemoryActor(Actor[RunEnded | MemoryKept | AgentRemoved]):
     async def _schedule(self, ctx: Context) -> None:
         """Sets the timer of a thread that has something to be read."""
         config = self._config.current()
-        if not config.memory.enabled or not config.models:
+        if not _reads(config):
             return
         state = await ctx.load()
         debounce = timedelta(seconds=config.memory.debounce_seconds)
@@ -123,7 +126,7 @@ class MemoryActor(Actor[RunEnded | MemoryKept | AgentRemoved]):
 
     async def wake(self, aggregate: Aggregate, ctx: Context) -> None:
         config = self._config.current()
-        if not config.memory.enabled or not config.models:
+        if not _reads(config):
             return
         state = await ctx.load()
         for identity, memory, unread in await self._unread(state, aggregate.id):
@@ -285,6 +288,10 @@ class MemoryActor(Actor[RunEnded | MemoryKept | AgentRemoved]):
         memory = await self._memories.decide(identity, decide, cause=run.last_id)
         known = facts.twin(memory, fact.content)
         return known.id if known else ""
+
+
+def _reads(config: Config) -> bool:
+    return config.memory.enabled and bool(config.models)
 
 
 def _agents(state: ThreadState) -> Iterator[str | None]:

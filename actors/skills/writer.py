@@ -21,6 +21,8 @@ from core.skills.format import FILE
 from core.skills.library import Library
 
 R = TypeVar("R")
+Take = Callable[[Path, Path], str]
+"""Puts a skill into a new folder, and returns its name. Raises `Invalid`."""
 FOLDERS = ("references", "templates", "scripts", "assets")
 """Folders of a skill's files beside its `SKILL.md` (contract runtime §10)."""
 MOST_FILE = 1 << 20
@@ -33,13 +35,12 @@ class Writer:
     def __init__(self, library: Library, models: Models, config: ConfigSource, *, actor: str) -> None:
         self._library, self._models, self._config, self._actor = library, models, config, actor
 
-    async def install(self, user: str, file: Path, *, thread: str | None = None) -> str:
-        """Installs an archive, and returns the skill's name. Raises `Invalid`, and `Refused` if it exists already."""
+    async def install(self, user: str, source: Path, take: Take = archive.unpack, *, thread: str | None = None) -> str:
+        """Installs a skill, and returns its name. Raises `Invalid`, and `Refused` if it exists already."""
         home = self._library.home
         with trees.staged(home, user) as staging:
             folder = staging / "skill"
-            await _in_thread(folder.mkdir)
-            name = await _in_thread(lambda: archive.unpack(file, folder))
+            name = await _in_thread(lambda: take(source, folder))
             if (await self._scope(user)).tree(name) is not None:
                 raise Refused(f"Skill {name} already exists")
             await self._keep(user, name, folder, "install", before=None, thread=thread)

@@ -29,4 +29,4 @@ def _confined(provider: Encloses, home: Path, argv: Sequence[str], env: Mapping[
         return provider.enclosed(argv, env, ())
     root = thread_root(home, place.user, place.thread)
     make_thread(root)
-    return provider.enclosed(argv, env, mounts_of(root, None, ()))
+    return provider.enclosed(argv, env, mounts_of(root, {}, ()))

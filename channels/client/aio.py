@@ -267,6 +267,11 @@ class AsyncSikaClient(MemoryMethods):
         body = {"limit": limit, "sort_by": "updated_at", "select": ROW, "extract": dict(extract or {})}
         return _rows(await self._json("POST", "/api/threads/search", body, safe=True))
 
+    async def create_thread(self, thread_id: str, metadata: Mapping[str, Any]) -> Json:
+        """Creates a thread with metadata. An existing one stays as it is."""
+        body = {"thread_id": thread_id, "metadata": dict(metadata), "if_exists": "do_nothing"}
+        return _object(await self._json("POST", "/api/threads", body, safe=True))
+
     async def describe_thread(self, thread_id: str) -> Json:
         """Returns the current `{thread_id, status, metadata, values, interrupts, …}` of a thread."""
         return _object(await self._json("GET", _thread(thread_id)))

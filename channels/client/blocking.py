@@ -126,6 +126,7 @@ class SikaClient:
 
     list_threads = _waiting(AsyncSikaClient.list_threads)
     search_threads = _waiting(AsyncSikaClient.search_threads)
+    create_thread = _waiting(AsyncSikaClient.create_thread)
     describe_thread = _waiting(AsyncSikaClient.describe_thread)
     get_thread = _waiting(AsyncSikaClient.get_thread)
 

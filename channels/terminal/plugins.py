@@ -10,7 +10,7 @@ from rich.text import Text
 
 from channels.terminal.doctor import Finding
 from channels.terminal.text import clean, one_line
-from core.plugins import Listed
+from core.plugins import POLICIES, Listed
 
 CHARACTERS = 400
 """Limit of a cell: problems quote code of strangers."""
@@ -22,7 +22,8 @@ def table(listed: Sequence[Listed]) -> Table:
     for plugin in listed:
         outcome = Text(_cell(plugin.gives))
         if plugin.problem:
-            outcome = Text(f"left out: {_cell(plugin.problem)}", style="red")
+            fate = "no server starts with it" if plugin.group == POLICIES else "left out"
+            outcome = Text(f"{fate}: {_cell(plugin.problem)}", style="red")
         package = f"{plugin.package} {plugin.version}"
         table.add_row(*(Text(_cell(cell)) for cell in (plugin.group, plugin.name, package)), outcome)
     return table
@@ -33,8 +34,8 @@ def _cell(text: str) -> str:
 
 
 def findings(listed: Sequence[Listed]) -> list[Finding]:
-    """Returns what `sika doctor` says of them."""
-    problems = [plugin for plugin in listed if plugin.problem]
+    """Returns what `sika doctor` says of them; policies with a problem fail its check of what can be loaded."""
+    problems = [plugin for plugin in listed if plugin.problem and plugin.group != POLICIES]
     advice = "the server runs without it; `sika plugins` lists what came from where"
     if not problems:
         return [Finding("plug-ins", "ok", f"{len(listed)} of installed packages")]

@@ -15,8 +15,8 @@ class Skills(Section, frozen=True, kw_only=True):
     """Skills: instructions for the agent, as folders with a `SKILL.md`."""
 
     path: str | None = None
-    """A folder with `public/` and `custom/`. Default: the variable `DEER_FLOW_SKILLS_PATH`, the folder `skills` of the
-    project if it has one of both, or the built-in one."""
+    """A folder with `public/` and `custom/`. Default: the variable `DEER_FLOW_SKILLS_PATH`, or the folder `skills`
+    beside `config.yaml`. Without a `public` there, the built-in skills are used."""
     container_path: Literal["/mnt/skills"] = "/mnt/skills"
     """Its path in the sandbox."""
     list_limit: Count = 40

@@ -59,6 +59,8 @@ S = TypeVar("S")
 DECIDE_TRIES = 50
 KEPT_BYTES = 16 << 20
 """Bytes of events whose aggregates are kept folded, for each kind."""
+ABSENT_BYTES, ABSENT_SHARE = 512, 16
+"""What an aggregate without events counts for, and the part of `kept_bytes` that such aggregates may take besides."""
 SLICE_RECORDS = 128
 SLICE_BYTES = 128 * 1024
 """Records are folded in slices of at most these sizes (about 2 ms), with the event loop's turn in between."""
@@ -104,6 +106,8 @@ class Repository(Generic[S]):
         self._weigh = weigh
         self.snapshots = snapshots
         self._kept: ByteCache[str, Folded[S]] = ByteCache(kept_bytes)
+        self._absent: ByteCache[str, Folded[S]] = ByteCache(kept_bytes // ABSENT_SHARE)
+        """Aggregates without events, up to which sequence: looking for those that are not there evicts no other."""
         self._loading: dict[str, asyncio.Future[Folded[S]]] = {}
 
     # ── load ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -166,7 +170,7 @@ class Repository(Generic[S]):
     async def _refresh(self, identity: str, known: Folded[S]) -> Folded[S]:
         """Returns what is known if it is current, else folds what has come after it."""
         aggregate = Aggregate(self.kind, identity)
-        until = await self.log.unchanged_until(aggregate, known.checked) if known.seq else None
+        until = await self.log.unchanged_until(aggregate, known.checked) if known.checked else None
         if until is not None:
             return self._keep(identity, known._replace(checked=until))
         position, fold = self.log.position, None
@@ -274,7 +278,8 @@ class Repository(Generic[S]):
 
     def _newest(self, identity: str, *known: Folded[S] | None) -> Folded[S]:
         """Returns the newest of what is kept and what the callers know."""
-        states = [self._kept.get(identity) or self._nothing, *(state for state in known if state is not None)]
+        kept = self._kept.get(identity) or self._absent.get(identity) or self._nothing
+        states = [kept, *(state for state in known if state is not None)]
         return max(states, key=lambda state: (state.seq, state.checked))
 
     def _folded(self, records: Sequence[Record], before: Folded[S], state: S) -> Folded[S]:
@@ -291,6 +296,8 @@ class Repository(Generic[S]):
             self._kept.put(identity, folded, folded.size)
             if self.snapshots is not None and folded.last:
                 self.snapshots.offer(identity, Snapshot(folded.seq, folded.last, folded.size, folded.state))
+        else:
+            self._absent.put(identity, folded, ABSENT_BYTES)
         return folded
 
 

@@ -68,23 +68,28 @@ def reference(memory: Memory, refs: Sequence[str], agent: str | None) -> Json:
     return {"agent": agent, "refs": list(refs), "hash": digest}
 
 
-def referred(messages: Iterable[Message]) -> list[str]:
-    """Returns the refs in messages of a conversation, in order."""
-    return [ref for message in messages for ref in refs_of(message.get("additional_kwargs"))]
+def referred(messages: Iterable[Message], agent: str | None) -> list[str]:
+    """Returns the refs into the memory of an agent (None: the default agent) in messages, in order."""
+    extras = (message.get("additional_kwargs") for message in messages)
+    return [ref for extra in extras if agent_of(extra) == agent for ref in refs_of(extra)]
 
 
 def merged(messages: Sequence[Message]) -> Json | None:
-    """Returns one record for what several messages record of the memory; None if they record nothing."""
-    refs = list(dict.fromkeys(referred(messages)))
-    return {"agent": agent_of(messages), "refs": refs} if refs else None
+    """Returns one record for what several messages record of the memory of the agent that was told last; None if they
+    record nothing.
+    """
+    told = [extra for message in messages if refs_of(extra := message.get("additional_kwargs"))]
+    if not told:
+        return None
+    agent = agent_of(told[-1])
+    return {"agent": agent, "refs": list(dict.fromkeys(referred(messages, agent)))}
 
 
-def agent_of(messages: Iterable[Message]) -> str | None:
-    """Returns the agent whose memory messages refer to; None for the default agent."""
-    kwargs = (message.get("additional_kwargs") for message in messages)
-    records = (extra.get(MEMORY) for extra in kwargs if isinstance(extra, Mapping))
-    agents = (record.get("agent") for record in records if isinstance(record, Mapping))
-    return next((agent for agent in agents if isinstance(agent, str)), None)
+def agent_of(kwargs: Any) -> str | None:
+    """Returns the agent whose memory the `additional_kwargs` of a message refer to; None for the default agent."""
+    recorded = kwargs.get(MEMORY) if isinstance(kwargs, Mapping) else None
+    agent = recorded.get("agent") if isinstance(recorded, Mapping) else None
+    return agent if isinstance(agent, str) else None
 
 
 def refs_of(kwargs: Any) -> list[str]:

@@ -136,7 +136,8 @@ class SandboxSetup:
 
     home: Path
     """The data directory; the files of a thread lie in `core.paths.thread_root` of it."""
-    skills: Path | None = None
+    skills: Mapping[str, Path] = field(default_factory=dict)
+    """The folders of skills by their names below `core.paths.SKILLS`."""
     mounts: Sequence[Mount] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     network: bool = False

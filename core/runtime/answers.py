@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from core.cache import ByteCache
-from core.events import Aggregate
+from core.events import Aggregate, Record
 from core.log.store import EventLog
 
 KEPT_BYTES = 8 << 20
@@ -46,6 +46,22 @@ class Answers:
         self._actors = self._actors.union(actors)
         self._kept = ByteCache(KEPT_BYTES)
 
+    async def event(self, aggregate: Aggregate, seq: int) -> tuple[Record | None, Later]:
+        """Returns an event, None if it was erased, and what has come after it, as `after` does. Of an aggregate of
+        which nothing is kept, both are one read. Raises `Unavailable`.
+        """
+        if self._kept.get(aggregate) is not None:
+            event = await anext(self._log.read(aggregate, after=seq - 1, upto=seq), None)
+            return event, await self.after(aggregate, seq)
+        event, later = None, Later(seq)
+        async for record in self._log.read(aggregate, after=seq - 1, bodies=False):
+            if record.seq == seq:
+                event = await self._log.whole(record)
+            else:
+                self._add(record, later)
+        self._keep(aggregate, later)
+        return event, later
+
     async def after(self, aggregate: Aggregate, seq: int) -> Later:
         """Returns what has come after a sequence, up to now; perhaps also what came before it. Raises `Unavailable`."""
         later = self._kept.get(aggregate)
@@ -53,12 +69,18 @@ class Answers:
             later = Later(seq)
         until = await self._log.unchanged_until(aggregate, later.upto)
         if until is None:
-            until = later.upto
-            async for record in self._log.read(aggregate, after=until, bodies=False):
-                later.last = max(later.last, record.seq)
-                until = record.seq
-                if record.head.cause is not None and record.head.actor in self._actors:
-                    later.answers.add((record.head.actor, record.head.cause))
-        later.upto = max(later.upto, until)
-        self._kept.put(aggregate, later, _ANSWER_BYTES * (1 + len(later.answers)))
+            async for record in self._log.read(aggregate, after=later.upto, bodies=False):
+                self._add(record, later)
+        else:
+            later.upto = max(later.upto, until)
+        self._keep(aggregate, later)
         return later
+
+    def _add(self, record: Record, later: Later) -> None:
+        later.last = max(later.last, record.seq)
+        later.upto = max(later.upto, record.seq)
+        if record.head.cause is not None and record.head.actor in self._actors:
+            later.answers.add((record.head.actor, record.head.cause))
+
+    def _keep(self, aggregate: Aggregate, later: Later) -> None:
+        self._kept.put(aggregate, later, _ANSWER_BYTES * (1 + len(later.answers)))

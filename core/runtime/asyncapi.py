@@ -131,8 +131,8 @@ def _channels(names: Subjects, events: Json, refs: Mapping[Any, Json]) -> Json:
         parameters = {name: {"description": _PARAMETERS[name]} for name in used}
         return {"address": address, "description": text, "parameters": parameters, "messages": messages}
 
-    def one(kind: Any, text: str) -> Json:
-        name = str(kind.__name__)
+    def single(kind: type, text: str) -> Json:
+        name = kind.__name__
         return {name: {"name": name, "summary": text, "payload": refs[kind]}}
 
     thing, actor = Aggregate("{kind}", "{id}"), "{actor}"
@@ -143,9 +143,9 @@ def _channels(names: Subjects, events: Json, refs: Mapping[Any, Json]) -> Json:
         "previews": of(
             names.tok("{run}"),
             "Text while it is made: may be lost, and is repeated by the fact that follows",
-            one(Preview, "A piece of a message") | one(Progress, "Output of a tool at work"),
+            single(Preview, "A piece of a message") | single(Progress, "Output of a tool at work"),
         ),
-        "wakeups": of(names.cmd(actor, thing), "The work queue of actors", one(Hint, "The event to look at")),
+        "wakeups": of(names.cmd(actor, thing), "The work queue of actors", single(Hint, "The event to look at")),
         "timers": of(names.timer(actor, thing, "{key}"), "Wake-ups of the future", {"timer": _timer()}),
         "requests": of(
             names.call(actor),
@@ -155,9 +155,9 @@ def _channels(names: Subjects, events: Json, refs: Mapping[Any, Json]) -> Json:
         "replies": {
             "address": None,
             "description": "The inbox of a request",
-            "messages": one(Frame, "Progress, a heartbeat, the answer, or an error"),
+            "messages": single(Frame, "Progress, a heartbeat, the answer, or an error"),
         },
-        "deadLetters": of(names.dlq(actor, thing), "Kept for 30 days, for people", one(DeadLetter, "Why not")),
+        "deadLetters": of(names.dlq(actor, thing), "Kept for 30 days, for people", single(DeadLetter, "Why not")),
     }
     for channel in channels.values():
         if not channel.get("parameters"):
@@ -249,7 +249,7 @@ def _timer() -> Json:
 
 def _schemas(types: Mapping[str, type[Event]]) -> tuple[dict[Any, Json], Json]:
     """Returns a reference for each type, and the schemas by name."""
-    kinds = [Envelope, *types.values(), Preview, Progress, Hint, Frame, DeadLetter]
+    kinds: list[type] = [Envelope, *types.values(), Preview, Progress, Hint, Frame, DeadLetter]
     refs, schemas = msgspec.json.schema_components(kinds, ref_template=_REF)
     for cls, ref in zip(kinds, refs, strict=True):
         schemas[ref["$ref"].rpartition("/")[2]].setdefault("title", cls.__name__)

@@ -172,7 +172,9 @@ class _Subscriber:
         if kind != self._kind and (self._kind is not None or kind == SUBAGENT):
             return False
         unlabelled = self._types.get(record.type)
-        return unlabelled or (unlabelled is False and not self._labels.isdisjoint(record.labels))
+        if not unlabelled and (unlabelled is None or self._labels.isdisjoint(record.labels)):
+            return False
+        return record.type not in map(_name, self.actor.ignored())
 
 
 def concerns(actor: Actor[Any], record: Record) -> bool:

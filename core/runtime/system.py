@@ -242,8 +242,8 @@ class System:
             await actor.wake(wakeup.aggregate, HandlerContext(self, actor, wakeup.aggregate))
             return
         seq = wakeup.hint.seq
-        record = await anext(self.log.read(wakeup.aggregate, after=seq - 1, upto=seq), None)
-        if record is None or (await self.answers.after(wakeup.aggregate, seq)).by(actor.name, record.id):
+        record, later = await self.answers.event(wakeup.aggregate, seq)
+        if record is None or later.by(actor.name, record.id):
             return
         event = record.event
         if isinstance(event, Opaque):

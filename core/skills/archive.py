@@ -38,10 +38,11 @@ _IGNORED = ("__MACOSX",)
 
 
 def unpack(archive: Path, target: Path) -> str:
-    """Unpacks a skill into an empty folder, and returns its name. Blocks: call it in a thread.
+    """Unpacks a skill into a new folder, and returns its name. Blocks: call it in a thread.
 
     Links, devices, and hidden files are left out. Raises `Invalid` with the reason if the archive is not acceptable.
     """
+    target.mkdir(exist_ok=True)
     try:
         with open(archive, "rb") as file:
             _check_end(file)

@@ -14,6 +14,7 @@ log = structlog.get_logger("sika.skills")
 VARIABLE = "DEER_FLOW_EXTENSIONS_CONFIG_PATH"
 NAMES = ("extensions_config.json", "mcp_config.json")
 MOST_BYTES = 4 << 20
+_NONE: Mapping[str, bool] = {}
 
 
 class Switches:
@@ -34,7 +35,7 @@ class Switches:
             if self._known[0] != signature:
                 self._known = (signature, _read(file))
             return self._known[1]
-        return {}
+        return _NONE
 
     def _files(self) -> list[Path]:
         if named := os.environ.get(VARIABLE):

@@ -65,15 +65,25 @@ class Listing(NamedTuple):
     skipped: Sequence[Skipped] = ()
 
 
-_Entry = tuple[tuple[int, ...], Front | Invalid, str]
+_Signature = tuple[int, ...]
+_Entry = tuple[_Signature, Front | Invalid, str]
+
+
+def folders_in(root: Path) -> Mapping[str, Path]:
+    """Returns the folders of a root by category."""
+    return {category: root / category for category in CATEGORIES}
 
 
 class Folders:
-    """The skills below a root with `public/` and `custom/`. Unchanged files are parsed once."""
+    """The skills in folders, which are named as in sandboxes; a later one shadows those before. While nothing changes,
+    a look is a `stat` for each folder and file that was read.
+    """
 
-    def __init__(self, root: Path | None) -> None:
-        self._root = root
+    def __init__(self, folders: Mapping[str, Path]) -> None:
+        self._folders = folders
         self._files: dict[Path, _Entry] = {}
+        self._seen: dict[str, _Signature | None] = {}
+        """The folders and files that the listing was made of, as they were."""
         self._listing = Listing({})
         self._as_of = -1.0
         self._scanning = asyncio.Lock()
@@ -84,18 +94,19 @@ class Folders:
         async with self._scanning:
             if self._as_of < called:
                 began = time.monotonic()
-                self._listing = await anyio.to_thread.run_sync(self.scan, abandon_on_cancel=True)
+                await anyio.to_thread.run_sync(self.scan, abandon_on_cancel=True)
                 self._as_of = began
         return self._listing
 
     def scan(self) -> Listing:
         """Walks the folders. Blocks: call it in a thread."""
-        root, files = self._root, dict[Path, _Entry]()
-        if root is None:
-            return Listing({}, [])
+        files, seen = dict[Path, _Entry](), dict[str, _Signature | None]()
+        if self._seen and all(_signature(path) == known for path, known in self._seen.items()):
+            return self._listing
         skills, skipped = dict[str, Skill](), list[Skipped]()
-        for category in CATEGORIES:
-            for folder, virtual, problem in _walk(root, category):
+        for name, start in self._folders.items():
+            category: Category = "custom" if name == "custom" else "public"
+            for folder, virtual, problem in _walk(start, name, seen):
                 path = f"{virtual}/{FILE}"
                 try:
                     if problem:
@@ -110,8 +121,9 @@ class Folders:
                 if (shadowed := skills.get(skill.name)) is not None:
                     skipped.append(Skipped(shadowed.path, f"shadowed by {path}"))
                 skills[skill.name] = skill
-        self._files = files
-        return Listing(dict(sorted(skills.items())), skipped)
+        self._files, self._seen = files, seen
+        self._listing = Listing(dict(sorted(skills.items())), skipped)
+        return self._listing
 
 
 def content(file: Path) -> str:
@@ -164,14 +176,26 @@ def _parsed(folder: Path, known: _Entry | None) -> _Entry:
         return signature, error, ""
 
 
-def _walk(root: Path, category: str) -> Iterator[tuple[Path, str, str]]:
+def _signature(path: str) -> _Signature | None:
+    """Returns what changes with a file or the names in a folder; None if there is none."""
+    try:
+        info = os.stat(path)
+    except OSError:
+        return None
+    return info.st_mtime_ns, info.st_ctime_ns, info.st_size, info.st_ino, info.st_dev
+
+
+def _walk(start: Path, name: str, looked: dict[str, _Signature | None]) -> Iterator[tuple[Path, str, str]]:
     """Yields the folders with a `SKILL.md`, with their paths in sandboxes and what is wrong with them. What lies below
-    such a folder belongs to its skill. Links are followed within the root: sandboxes see nothing else.
+    such a folder belongs to its skill. Links are followed to what lies beside the folder: sandboxes see nothing else.
     """
-    top = Path(os.path.realpath(root))
-    pending, seen = [(top / category, f"{SKILLS}/{category}", 0)], set[str]()
+    home = Path(os.path.realpath(start))
+    top = home if os.path.islink(start) else home.parent
+    looked[str(start)] = _signature(str(start))
+    pending, seen = [(home, f"{SKILLS}/{name}", 0)], set[str]()
     while pending:
         folder, virtual, depth = pending.pop()
+        looked[str(folder)] = _signature(str(folder))
         real = os.path.realpath(folder)
         if depth and not Path(real).is_relative_to(top):
             if os.path.isfile(f"{real}/{FILE}"):
@@ -181,6 +205,7 @@ def _walk(root: Path, category: str) -> Iterator[tuple[Path, str, str]]:
             continue
         seen.add(real)
         if depth and os.path.lexists(folder / FILE):
+            looked[f"{folder}/{FILE}"] = _signature(f"{folder}/{FILE}")
             inside = Path(os.path.realpath(folder / FILE)).is_relative_to(top)
             yield folder, virtual, "" if inside else f"{FILE} is a link out of the folder of skills"
         elif depth < MOST_DEPTH:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import operator
+from collections.abc import Mapping
 from pathlib import Path
 
 import anyio.to_thread
@@ -11,44 +14,53 @@ import core
 from core.config.settings import Config
 from core.errors import Invalid, NotFound
 from core.log.store import EventLog
+from core.plugins import skill_roots
 from core.skills import trees
 from core.skills.extensions import Switches
 from core.skills.facts import SHARED, Scope, scope_of, scopes, switch
-from core.skills.folders import CATEGORIES, Folders, Listing, Skill, Skipped, skill_at
+from core.skills.folders import Folders, Listing, Skill, Skipped, folders_in, skill_at
 from core.skills.format import FILE
 
 log = structlog.get_logger("sika.skills")
 
 BUILT_IN = Path(core.__file__).parent.parent / "skills"
+MOST_USERS = 100
+"""Users whose listings are kept in memory."""
 MOST_CACHED = 2000
 """Versions of users' skills whose front matter is kept in memory."""
 
 
-def root_of(config: Config, project: Path) -> Path | None:
-    """Returns the folder of skills: the configured one, that of the project, or the built-in one. Blocks briefly."""
-    if config.skills.path:
-        configured = Path(config.skills.path).expanduser()
-        return configured if configured.is_dir() else None
-    own = project / "skills"
-    there = [own] if any((own / category).is_dir() for category in CATEGORIES) else []
-    return next((root for root in (*there, BUILT_IN) if root.is_dir()), None)
+def folders_of(config: Config, project: Path) -> Mapping[str, Path]:
+    """Returns the folders of skills by name: those of installed packages, then the configured ones, or those of the
+    project. If there is no `public`, it is the built-in one. Blocks briefly.
+    """
+    packages = {f"package-{plugin.name}": plugin.value for plugin in skill_roots() if not plugin.problem}
+    root = Path(config.skills.path).expanduser() if config.skills.path else project / "skills"
+    folders = folders_in(root)
+    return (
+        {**packages, **folders}
+        if folders["public"].is_dir()
+        else {**packages, **folders, "public": BUILT_IN / "public"}
+    )
 
 
 class Library:
     """The skills of this installation. A change is seen at the next call, on every replica."""
 
-    def __init__(self, log: EventLog, home: Path, root: Path | None = None, project: Path = Path()) -> None:
+    def __init__(self, log: EventLog, home: Path, folders: Mapping[str, Path] = {}, project: Path = Path()) -> None:
         self.scopes = scopes(log)
         self.home = home
-        self._folders = Folders(root)
+        self._folders = Folders(folders)
         self._switches = Switches(project)
         self._read: dict[tuple[str, str], Skill] = {}
+        self._joins: dict[str, tuple[tuple[object, ...], Listing]] = {}
 
     async def of(self, user: str) -> Listing:
         """Returns the skills of a user, enabled or not. The user's own shadow others of the same name."""
-        listing = await self._folders.listing()
-        shared, own = await self.scopes.load(SHARED), await self.scopes.load(scope_of(user))
-        return await anyio.to_thread.run_sync(self._joined, listing, shared, own, user, abandon_on_cancel=True)
+        listing, shared, own = await asyncio.gather(
+            self._folders.listing(), self.scopes.load(SHARED), self.scopes.load(scope_of(user))
+        )
+        return await anyio.to_thread.run_sync(self._cached, listing, shared, own, user, abandon_on_cancel=True)
 
     async def get(self, user: str, name: str) -> Skill:
         """Returns a skill of a user. Raises `NotFound`."""
@@ -62,9 +74,20 @@ class Library:
         await self.scopes.decide(scope, lambda scope: switch(scope, skill.name, enabled), actor=actor)
         return skill._replace(enabled=enabled)
 
-    def _joined(self, listing: Listing, shared: Scope, own: Scope, user: str) -> Listing:
-        """Blocks: call it in a thread."""
-        switches = {**self._switches.read(), **shared.enabled}
+    def _cached(self, listing: Listing, shared: Scope, own: Scope, user: str) -> Listing:
+        """Returns the same object while nothing has changed. Blocks: call it in a thread."""
+        parts = (listing, shared, own, self._switches.read())
+        known, joined = self._joins.get(user, ((), listing))
+        if len(known) == len(parts) and all(map(operator.is_, known, parts)):
+            return joined
+        joined = self._joined(*parts, user)
+        if len(self._joins) >= MOST_USERS:
+            self._joins.clear()
+        self._joins[user] = parts, joined
+        return joined
+
+    def _joined(self, listing: Listing, shared: Scope, own: Scope, switched: Mapping[str, bool], user: str) -> Listing:
+        switches = {**switched, **shared.enabled}
         skills = {name: skill._replace(enabled=switches.get(name, True)) for name, skill in listing.skills.items()}
         skipped = list(listing.skipped)
         missing = trees.published(self.home, user, own.trees) if own.versions else []

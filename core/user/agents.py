@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
 
 from core.errors import Invalid, NotFound, Refused
-from core.events import Event, Record
+from core.events import Aggregate, Event, Record
 from core.log.repository import Repository
 from core.log.store import EventLog
 
 KIND = "agents"
+MOST_VERSIONS = 200
 MOST = 100
 """Limit of agents of a user."""
 _NAME = re.compile(r"[a-z0-9-]{1,64}")
@@ -55,6 +57,18 @@ class Definition(msgspec.Struct, frozen=True):
     tool_groups: Sequence[str] | None = None
     skills: Sequence[str] | None = None
     soul: str | None = None
+
+
+class Version(msgspec.Struct, frozen=True, kw_only=True):
+    """A version of an agent; `version` is its sequence in the log. `agent` is None where it was removed."""
+
+    version: int
+    at: str
+    by: str
+    """The actor that recorded it."""
+    agent: Definition | None
+    changed: list[str]
+    """The fields that differ from the version before."""
 
 
 class Roster(NamedTuple):
@@ -105,6 +119,35 @@ class Rosters:
         """Removes an agent. Raises `NotFound`."""
         await self._rosters.decide(user, lambda roster: remove(roster, name), actor=self._actor)
 
+    async def take(self, user: str, definition: Definition, *, replace: bool) -> None:
+        """Creates an imported agent. Raises `Refused` if the name is taken, unless it is to `replace` that one."""
+
+        def decide(roster: Roster) -> Sequence[Event]:
+            if replace and definition.name in roster.agents:
+                return [] if roster.agents[definition.name] == definition else [_defined(definition)]
+            return create(roster, definition)
+
+        await self._rosters.decide(user, decide, actor=self._actor)
+
+    async def history(self, user: str, name: str) -> list[Version]:
+        """Returns the newest `MOST_VERSIONS` versions of an agent, the newest first. Raises `NotFound`."""
+        newest = deque[Version](maxlen=MOST_VERSIONS)
+        async for record in self._rosters.log.read(Aggregate(KIND, user)):
+            if (version := _version(record, name, newest[-1].agent if newest else None)) is not None:
+                newest.append(version)
+        if not newest:
+            raise NotFound(f"Agent {name} not found")
+        return list(reversed(newest))
+
+    async def rollback(self, user: str, name: str, version: int) -> Definition:
+        """Makes an agent what it was in a version, also if it was removed meanwhile. Raises `NotFound`."""
+        versions = {entry.version: entry.agent for entry in await self.history(user, name)}
+        agent = versions.get(version)
+        if agent is None:
+            raise NotFound(f"Agent {name} has no version {version}")
+        await self.take(user, agent, replace=True)
+        return agent
+
     async def write_profile(self, user: str, content: str | None) -> None:
         """Replaces the user's profile."""
 
@@ -147,6 +190,20 @@ def known(roster: Roster, name: str) -> Definition:
     if name not in roster.agents:
         raise NotFound(f"Agent {name} not found")
     return roster.agents[name]
+
+
+def _version(record: Record, name: str, before: Definition | None) -> Version | None:
+    """Returns the version that a record makes of an agent, None if it concerns another."""
+    match record.event:
+        case AgentDefined() as event if event.name == name:
+            agent: Definition | None = Definition(**msgspec.structs.asdict(event))
+        case AgentRemoved(name=removed) if removed == name:
+            agent = None
+        case _:
+            return None
+    fields = Definition.__struct_fields__ if agent and before else ()
+    changed = [field for field in fields if getattr(agent, field) != getattr(before, field)]
+    return Version(version=record.seq, at=record.head.at, by=record.head.actor, agent=agent, changed=changed)
 
 
 def _defined(definition: Definition) -> Event:

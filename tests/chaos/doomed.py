@@ -2,7 +2,8 @@
 
 The moments lie between an effect and its acknowledgement: the model has answered or the command has run, and
 nothing is recorded (`done`); it is recorded, and the actor has not learned of it (`recorded`); its wake-up is not
-acked (`handled`); its answer is not sent (`answered`).
+acked (`handled`); its answer is not sent (`answered`). Other actors that are between the two at that moment die, too
+(`beside`).
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -33,12 +33,12 @@ MOMENTS = {
 
 
 class Doom(NamedTuple):
-    """The moment of an actor, counted down to after some seconds; `deaths`: the file that gets a line at the end."""
+    """Moments of actors, such as `lead:done,title:handled`; the first one ends the process after it has appended so
+    many facts. `deaths`: the file that gets a line at the end.
+    """
 
-    actor: str
-    moment: str
+    moments: str
     after: str
-    times: str
     deaths: str
 
     @classmethod
@@ -53,16 +53,14 @@ class Fate:
     """Ends the process at its doom."""
 
     def __init__(self, doom: Doom) -> None:
-        self._doom, self._left = doom, int(doom.times)
-        self._from = time.monotonic() + float(doom.after)
+        self._moments, self._left, self._deaths = doom.moments.split(","), int(doom.after), Path(doom.deaths)
+        self._open: set[str] = set()
+        """Actors that have recorded an effect, and acknowledged nothing since."""
 
     def passes(self, actor: str, moment: str) -> None:
-        if (actor, moment) != self._doom[:2] or time.monotonic() < self._from:
-            return
-        self._left -= 1
-        if not self._left:
-            with Path(self._doom.deaths).open("a") as deaths:
-                deaths.write(f"{actor} {moment}\n")
+        if self._left <= 0 and f"{actor}:{moment}" in self._moments:
+            with self._deaths.open("a") as deaths:
+                deaths.write("".join([f"{actor} {moment}\n", *(f"{name} beside\n" for name in self._open - {actor})]))
             os.kill(os.getpid(), signal.SIGKILL)
 
     def rule(self) -> None:
@@ -72,12 +70,15 @@ class Fate:
         async def appended(log: EventLog, aggregate: Aggregate, events: Sequence[Event], **more: Any) -> list[Record]:
             self.passes(more["actor"], "done")
             records = await append(log, aggregate, events, **more)
+            self._left -= sum(record.type != "run.started" for record in records)
             self.passes(more["actor"], "recorded")
+            self._open |= {more["actor"]} & MOMENTS.keys()
             return records
 
         async def handled(wakeup: Wakeup) -> None:
             self.passes(wakeup.actor, "handled")
             await done(wakeup)
+            self._open.discard(wakeup.actor)
 
         async def served(bus: Bus, actor: str, answer: Callable[..., Awaitable[Any]]) -> None:
             async def answered(request: Mapping[str, Any], progress: Progress) -> Any:

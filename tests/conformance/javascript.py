@@ -36,16 +36,12 @@ class Scripts:
         return re.findall(r'^test\("([^"]+)"', (self.folder / f"{area}.mjs").read_text(), re.MULTILINE)
 
     def run(self, site: Site, area: str, client: str, cases: Iterable[str]) -> dict[str, Result]:
-        folder = self._installed()
-        for script in (HERE / "lab.mjs", *self.folder.glob("*.mjs")):
-            shutil.copy(script, folder)
+        folder = self.installed()
         command = ["node", f"{area}.mjs", "--sdk", client, "--url", site.urls[0], "--models", site.models, *cases]
         return finished(command, {}, cwd=str(folder))
 
-    def _installed(self) -> Path:
-        """A folder with the packages of the lock file. Node looks for packages beside scripts: they are copied
-        there.
-        """
+    def installed(self) -> Path:
+        """A folder with the packages of the lock file, and the scripts: Node looks for packages beside them."""
         if shutil.which("node") is None or shutil.which("npm") is None:
             pytest.skip("node is not installed")
         digest = hashlib.sha256(b"".join((self.folder / name).read_bytes() for name in PACKAGE)).hexdigest()[:16]
@@ -66,6 +62,8 @@ class Scripts:
             if made.returncode:
                 pytest.skip(f"the JavaScript packages cannot be installed here: {made.stderr.strip()[-300:]}")
             (folder / "installed").touch()
+        for script in (HERE / "lab.mjs", *self.folder.glob("*.mjs")):
+            shutil.copy(script, folder)
         return folder
 
 

@@ -82,6 +82,24 @@ async def test_the_last_event_is_answered_by_nobody(log: EventLog, answers: Answ
     assert (later.last, seqs) == (0, [])
 
 
+async def test_an_event_and_its_answers_are_one_read(log: EventLog, answers: Answers) -> None:
+    aggregate = fresh()
+    records = [await add(log, aggregate) for _ in range(3)]
+    answer = await add(log, aggregate, "title", records[1].id)
+    with reads(log) as seqs:
+        event, later = await answers.event(aggregate, records[1].seq)
+        assert event is not None
+        assert (event.raw, later.last) == (records[1].raw, answer.seq)
+        assert later.by("title", records[1].id)
+        assert seqs == [record.seq for record in (*records[1:], answer)]
+        event, later = await answers.event(aggregate, records[2].seq)
+        assert event is not None
+        assert (event.raw, later.by("title", records[2].id)) == (records[2].raw, False)
+    assert seqs[3:] == [records[2].seq]
+    missing, later = await answers.event(fresh(), answer.seq)
+    assert (missing, later.last) == (None, 0)
+
+
 async def test_an_older_event_is_looked_at_from_there_on(log: EventLog, answers: Answers) -> None:
     aggregate = fresh()
     first, second = await add(log, aggregate), await add(log, aggregate)

@@ -235,6 +235,22 @@ async def test_a_new_actor_begins_with_what_is_new_and_misses_nothing_from_then_
         assert len(await read(running.log, old)) == 1
 
 
+async def test_nobody_is_woken_for_what_is_ignored_at_present(
+    endpoint: Endpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pond = Pond()
+    monkeypatch.setattr(pond, "ignored", lambda: (PebbleThrown,))
+    async with process(endpoint, tmp_path, pond) as running:
+        await append(running.log, fresh("pond"), PebbleThrown(n=1))
+        await append(running.log, fresh("pond"), StoneThrown())
+        assert await pond.some.get() == StoneThrown()
+        monkeypatch.undo()
+        await append(running.log, fresh("pond"), PebbleThrown(n=2))
+        assert await pond.some.get() == PebbleThrown(n=2)
+        await queue_is_empty(running)
+    assert pond.handled == [StoneThrown(), PebbleThrown(n=2)]
+
+
 async def test_runs_from_before_the_first_worker_are_done(endpoint: Endpoint, tmp_path: Path) -> None:
     """Also if whoever asked for them died before sending the wake-up."""
     name, run = fresh().id, fresh().id

@@ -82,6 +82,22 @@ async def test_a_kept_and_unchanged_aggregate_costs_the_server_no_request(
     assert await counters.load(aggregate.id) == 2
 
 
+async def test_an_aggregate_without_events_costs_no_request_either(
+    counters: Repository[int], log: EventLog, bus: Bus
+) -> None:
+    aggregate, kept = fresh(), fresh()
+    await append(log, kept, NOTE)
+    assert [await counters.load(aggregate.id), await counters.load(kept.id)] == [0, 1]
+    with requests(bus) as asked:
+        assert [await counters.load(aggregate.id) for _ in range(5)] == [0] * 5
+    assert asked == []
+    await append(log, aggregate, NOTE)
+    assert await counters.load(aggregate.id) == 1
+    for _ in range(2 * core_repository.KEPT_BYTES // core_repository.ABSENT_SHARE // core_repository.ABSENT_BYTES):
+        counters._keep(fresh().id, counters._nothing)
+    assert counters.kept(kept.id) == 1, "looking for aggregates that are not there evicts none"
+
+
 async def test_on_replicas_it_costs_one_question_to_the_leader(cluster: Nats, prefix: str) -> None:
     async with neighbour(cluster, prefix) as log:
         counters, aggregate = counter(log), fresh()

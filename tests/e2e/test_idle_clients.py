@@ -1,4 +1,4 @@
-"""Two thousand clients that watch one run, most of the time doing nothing: each of them sees all of it."""
+"""Five hundred clients that watch one run, most of the time doing nothing: each of them sees all of it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.conformance.site import ROOT, Site, site
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
-CLIENTS = 2000
+CLIENTS = 500
 FILES = CLIENTS + 500
 SECONDS = 200
 """Of the whole crowd; far more than it takes."""

@@ -11,7 +11,7 @@ from markdown_it import MarkdownIt
 
 ROOT = Path(__file__).parents[2]
 PAGES = ROOT / "channels" / "http" / "docs"
-KINDS = ("actor", "tool", "policy", "channel", "sandbox", "event", "protocol")
+KINDS = ("actor", "tool", "policy", "channel", "sandbox", "event", "protocol", "model", "skill")
 
 
 def page(kind: str) -> str:
@@ -33,6 +33,7 @@ def write(kind: str, folder: Path) -> Path:
     """Writes a page's package, its tests included."""
     folder.mkdir(parents=True)
     for name, content in files(kind).items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(content)
     return folder
 

@@ -18,7 +18,12 @@ import aiohttp
 import anyio
 import pytest
 
+from core.config.settings import Config
+from core.plugins import plugins
+from core.skills.folders import Folders
+from core.skills.library import folders_of
 from tests.extending.pages import KINDS, PAGES, ROOT, files, install, is_test, write
+from tests.extending.venvs import environment
 from tests.support.model_server import ModelServer, Script, ToolCall, Turn
 from tests.support.workers import configure, wait_for
 
@@ -88,13 +93,13 @@ class Site:
 
 
 @asynccontextmanager
-async def served(home: Path, target: Path, *options: str) -> AsyncIterator[str]:
+async def served(home: Path, target: Path, *options: str, python: str = sys.executable) -> AsyncIterator[str]:
     """A `sika serve` whose Python finds the packages; its address."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(target), str(ROOT)))}
-    command = [sys.executable, "-m", "actors", "serve", "--home", str(home / "home"), "--port", "0", *options]
+    variables = {**environment(), "PYTHONPATH": os.pathsep.join((str(target), str(ROOT)))}
+    command = [python, "-m", "actors", "serve", "--home", str(home / "home"), "--port", "0", *options]
     with (home / "stderr").open("ab") as errors:
         process = await asyncio.create_subprocess_exec(
-            *command, env=environment, cwd=home, stdout=asyncio.subprocess.PIPE, stderr=errors
+            *command, env=variables, cwd=home, stdout=asyncio.subprocess.PIPE, stderr=errors
         )
     try:
         assert process.stdout is not None
@@ -117,6 +122,7 @@ async def site(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Asy
         configure(
             home / "config.yaml",
             models,
+            more_models=[{"name": "echo", "model": "echo-1", "use": "echo", "prefix": "I hear"}],
             sandbox={"provider": "private", "allow_host_bash": True},
             installed={"manners": {"words": ["heck"]}, "letterbox": {"folder": str(home / "letters")}},
         )
@@ -143,10 +149,10 @@ def test_every_page_is_tried() -> None:
 def test_the_tests_of_a_page_pass(kind: str, tmp_path: Path) -> None:
     folder = write(kind, tmp_path / kind)
     paths = os.pathsep.join((str(folder), str(ROOT)))
-    environment = {**os.environ, "PYTHONPATH": paths, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    variables = {**os.environ, "PYTHONPATH": paths, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     command = [sys.executable, "-m", "pytest", "-q", "-p", "anyio.pytest_plugin", "-p", "no:cacheprovider"]
     command += ["-c", os.devnull]
-    done = subprocess.run([*command, str(folder)], env=environment, capture_output=True, text=True, timeout=240)
+    done = subprocess.run([*command, str(folder)], env=variables, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -235,6 +241,23 @@ async def _has(path: Path, text: str) -> bool:
     return path.exists() and path.read_text() == text
 
 
+async def test_model(site: Site) -> None:
+    [answer] = await site.log(await site.run("echo"), "model.completed")
+    assert answer["message"]["content"].startswith("I hear ")
+
+
+async def test_skill(installed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is listed, with where sandboxes find it."""
+    monkeypatch.syspath_prepend(installed)
+    plugins.cache_clear()
+    try:
+        skill = Folders(folders_of(Config(), Path())).scan().skills["haiku"]
+        assert skill.path == "/mnt/skills/package-haiku/haiku/SKILL.md"
+        assert "Three lines" in skill.text()
+    finally:
+        plugins.cache_clear()
+
+
 async def test_sandbox(site: Site) -> None:
     [outcome] = await site.log(await site.run("mask"), "tool.completed")
     assert outcome["message"]["content"].strip() == "0077"
@@ -248,9 +271,9 @@ async def test_event(site: Site, installed: Path) -> None:
         return bool((await site.get(f"/threads/{thread}/state"))["values"].get("milestones") == [1])
 
     await wait_for(reached)
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(installed), str(ROOT)))}
+    variables = {**os.environ, "PYTHONPATH": os.pathsep.join((str(installed), str(ROOT)))}
     command = [sys.executable, "-m", "actors", "log", "state", thread, "--json", "--home", str(site.home / "home")]
-    done = await anyio.run_process(command, env=environment, cwd=site.home)
+    done = await anyio.run_process(command, env=variables, cwd=site.home)
     assert json.loads(done.stdout)["values"]["milestones"] == [1]
 
 

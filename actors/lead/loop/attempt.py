@@ -115,6 +115,8 @@ class Attempt:
     effects: Mapping[str, Effect]
     breakpoints: Breakpoints
     cache: MessageCache
+    agent: str | None = None
+    """The custom agent of the run."""
     today: Count = uncounted
     last_words: TokenBudget | None = None
     """The budget at whose end the agent answers with what it has."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 
@@ -10,6 +11,7 @@ import anyio
 import msgspec
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
+from langchain_core.messages.tool import tool_call_chunk
 from langgraph.errors import GraphBubbleUp
 
 from actors.lead.loop.attempt import Attempt, Candidate, VisibleFailure
@@ -174,9 +176,20 @@ async def _ask(attempt: Attempt, ask: Ask, messages: Sequence[BaseMessage]) -> M
     return redacted(completed(merge(chunks), identity, attempt.request, started, previewer))
 
 
+def _whole(message: AIMessage) -> AIMessageChunk:
+    """Returns the answer of a model class that does not stream as one chunk."""
+    calls = [
+        tool_call_chunk(name=call["name"], args=json.dumps(call["args"]), id=call["id"], index=index)
+        for index, call in enumerate(message.tool_calls)
+    ]
+    return AIMessageChunk(
+        **message.model_dump(exclude={"type", "tool_calls", "invalid_tool_calls"}), tool_call_chunks=calls
+    )
+
+
 async def _collect(stream: AsyncIterator[AIMessage], previewer: Previewer | None, chunks: list[AIMessageChunk]) -> None:
-    async for chunk in stream:
-        assert isinstance(chunk, AIMessageChunk)
+    async for message in stream:
+        chunk = message if isinstance(message, AIMessageChunk) else _whole(message)
         chunks.append(chunk)
         if previewer is None:
             continue

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable
 from functools import lru_cache
 from typing import Any
 
@@ -11,9 +11,9 @@ from langchain_core.messages import AnyMessage, HumanMessage
 
 from actors.lead.loop.attempt import Attempt, ModelHandler
 from core.memory.facts import Memory
-from core.memory.inject import block, refs_of
+from core.memory.inject import agent_of, block, refs_of
 from core.skills.selection import block as block_of_skill
-from core.thread.messages import MEMORY, REMINDER, SKILL
+from core.thread.messages import REMINDER, SKILL
 
 FLAGS = {"hide_from_ui": True, "dynamic_context_reminder": True}
 KEPT = 1024
@@ -21,14 +21,13 @@ OPENING, CLOSING = "<system-reminder>\n", "\n</system-reminder>"
 
 Recall = Callable[[str, str | None], Awaitable[Memory]]
 """Returns the memory of a user and one of the user's agents (None: the default agent)."""
-Memories = Mapping[str | None, Memory]
-"""By agent."""
 
 
 class DynamicContext(AgentMiddleware[Any, Attempt, Any]):
     """Expands reminders, which are fields of the thread's messages, into messages for the model (decision 11).
 
-    The messages hold references into the memory; its text is read at each call, so what was forgotten is gone.
+    The messages hold references into memories. The text is read at each call, so what was forgotten is gone; and only
+    that of the run's own agent, where several agents take part in a conversation.
     """
 
     name = "dynamic_context"
@@ -38,35 +37,39 @@ class DynamicContext(AgentMiddleware[Any, Attempt, Any]):
         self._recall = recall
 
     async def awrap_model_call(self, request: ModelRequest[Attempt], handler: ModelHandler) -> ModelResponse[Any]:
-        messages = expanded(request.messages, await self._memories(request))
+        memory = await self._memory(request)
+        messages = expanded(request.messages, memory, request.runtime.context.agent)
         return await handler(request if messages is request.messages else request.override(messages=messages))
 
-    async def _memories(self, request: ModelRequest[Attempt]) -> Memories:
+    async def _memory(self, request: ModelRequest[Attempt]) -> Memory | None:
+        """Returns the memory that the messages refer to; None if they do not, or if nothing is to be told of it."""
         attempt = request.runtime.context
         if self._recall is None or not attempt.config.memory.injection_enabled:
-            return {}
-        agents = {_agent(message) for message in request.messages if refs_of(message.additional_kwargs)}
-        return {agent: await self._recall(attempt.user, agent) for agent in agents}
+            return None
+        told = any(_refs(message, attempt.agent) for message in request.messages)
+        return await self._recall(attempt.user, attempt.agent) if told else None
 
 
-def expanded(messages: list[AnyMessage], memories: Memories | None = None) -> list[AnyMessage]:
-    """Returns the conversation with its reminders; the same list if it has none."""
+def expanded(messages: list[AnyMessage], memory: Memory | None = None, agent: str | None = None) -> list[AnyMessage]:
+    """Returns the conversation with its reminders, and what they tell of an agent's memory; the same list if it has
+    none.
+    """
     result = messages
     for place in reversed(range(len(messages))):
         message = messages[place]
-        if isinstance(message, HumanMessage) and (text := _text(message, memories or {})):
+        if isinstance(message, HumanMessage) and (text := _text(message, memory, agent)):
             result = [*result[:place], _reminder(f"{message.id}__reminder", text), *result[place:]]
     return result
 
 
-def _text(message: HumanMessage, memories: Memories) -> str:
+def _text(message: HumanMessage, memory: Memory | None, agent: str | None) -> str:
     """Returns the reminder of a message, "" if it has none."""
-    reminder, refs = message.additional_kwargs.get(REMINDER), refs_of(message.additional_kwargs)
+    reminder = message.additional_kwargs.get(REMINDER)
     reminder = reminder if isinstance(reminder, str) else ""
     skill = message.additional_kwargs.get(SKILL)
     if isinstance(skill, dict) and (called := block_of_skill(skill)):
         reminder = "\n".join(filter(None, (reminder, f"{OPENING}{called}{CLOSING}")))
-    remembered = _block(memories.get(_agent(message)), refs) if refs else ""
+    remembered = "" if memory is None else block(memory, _refs(message, agent))
     if not remembered:
         return reminder
     if reminder.startswith(OPENING):
@@ -74,14 +77,9 @@ def _text(message: HumanMessage, memories: Memories) -> str:
     return f"{OPENING}{remembered}{CLOSING}" + (f"\n{reminder}" if reminder else "")
 
 
-def _block(memory: Memory | None, refs: Collection[str]) -> str:
-    return "" if memory is None else block(memory, refs)
-
-
-def _agent(message: AnyMessage) -> str | None:
-    recorded = message.additional_kwargs.get(MEMORY)
-    agent = recorded.get("agent") if isinstance(recorded, Mapping) else None
-    return agent if isinstance(agent, str) else None
+def _refs(message: AnyMessage, agent: str | None) -> list[str]:
+    """Returns the refs into the memory of the run's agent. Another one's is not told to it."""
+    return refs_of(message.additional_kwargs) if agent_of(message.additional_kwargs) == agent else []
 
 
 @lru_cache(KEPT)

@@ -15,7 +15,6 @@ from typing import NamedTuple
 from core.control import neutralised
 from core.events import Json, Message, RunRequested
 from core.ids import now
-from core.memory.inject import referred
 from core.paths import USER_DATA
 from core.ports.documents import KINDS
 from core.thread.messages import MEMORY, REMINDER, RESERVED, SKILL, UPLOADS_BLOCK
@@ -37,11 +36,11 @@ To work with these files:
 _OLD_BLOCK = re.compile(r"\s*<uploaded_files>.*?</uploaded_files>\s*", re.DOTALL)
 
 
-Recall = Callable[[str, Sequence[str]], Awaitable[Json | None]]
-"""Returns what a message records of the memory (`core.memory.inject`), for its text and the refs that came before."""
+Recall = Callable[[str, Sequence[Message]], Awaitable[Json | None]]
+"""Returns what a message records of the memory (`core.memory.inject`), for its text and the messages before it."""
 
 
-async def nothing(text: str, before: Sequence[str]) -> Json | None:
+async def nothing(text: str, earlier: Sequence[Message]) -> Json | None:
     """Recalls nothing."""
     return None
 
@@ -76,7 +75,7 @@ async def _recalled(values: Json, history: Sequence[Message], recall: Recall) ->
         return None
     earlier = () if REMOVE_ALL in removed else history
     replaced = removed | messages.keys()
-    before = referred(message for message in earlier if str(message.get("id")) not in replaced)
+    before = [message for message in earlier if str(message.get("id")) not in replaced]
     return await recall(text_of(_bare(last.get("content", ""))), before)
 
 

@@ -17,6 +17,7 @@ from core.config.load import Config
 from core.errors import Invalid
 from core.skills.selection import known
 from core.user import agents
+from core.user.agent_bundles import Bundle, bundle
 from core.user.agents import Definition, Rosters
 
 GROUPS = ("bash", "file:read", "file:write", "web")
@@ -61,6 +62,33 @@ class ChangeBody(msgspec.Struct):
     tool_groups: Names | UnsetType | None = UNSET
     skills: Names | UnsetType | None = UNSET
     soul: Markdown | UnsetType | None = UNSET
+
+
+class AgentVersion(msgspec.Struct):
+    """A version of an agent. `agent` is null where it was removed."""
+
+    version: int
+    at: str
+    by: str
+    agent: Agent | None
+    changed: list[str]
+
+
+class Versions(msgspec.Struct):
+    versions: list[AgentVersion]
+
+
+class RollbackBody(msgspec.Struct):
+    version: Annotated[int, msgspec.Meta(ge=1)]
+
+
+class ImportBody(msgspec.Struct):
+    """An exported agent. `name` and `model` replace its own; `replace` allows to replace an agent of that name."""
+
+    agent: Bundle
+    name: Name | None = None
+    model: Name | UnsetType | None = UNSET
+    replace: bool = False
 
 
 class Check(msgspec.Struct):
@@ -122,6 +150,41 @@ async def change(call: Call, name: str, body: ChangeBody) -> Agent:
 async def delete(call: Call, name: str) -> None:
     """Remove one of your agents. Its conversations stay."""
     await _rosters(call).remove(call.user, agents.checked(name))
+
+
+@ROUTES("POST", "/agents/import", _WRITE, errors=(409,))
+async def take(call: Call, body: ImportBody) -> Created[Agent]:
+    """Make an agent of an exported one."""
+    rosters, agent = _rosters(call), body.agent.definition()
+    changes: dict[str, Any] = {} if body.name is None else {"name": agents.checked(body.name)}
+    if body.model is not UNSET:
+        changes["model"] = body.model
+    agent = msgspec.structs.replace(agent, **changes)
+    await _check(call, msgspec.structs.asdict(agent))
+    await rosters.take(call.user, agent, replace=body.replace)
+    return _object(agent)
+
+
+@ROUTES("GET", "/agents/{name}/export", _READ, errors=(404,))
+async def export(call: Call, name: str) -> Bundle:
+    """An agent as one file: its definition and its soul, without its conversations and its memory."""
+    rosters, name = _rosters(call), agents.checked(name)
+    return bundle(agents.known(await rosters.of(call.user), name))
+
+
+@ROUTES("GET", "/agents/{name}/history", _READ, errors=(404,))
+async def history(call: Call, name: str) -> Versions:
+    """The newest 200 versions of an agent, also of a removed one, the newest first."""
+    rosters, name = _rosters(call), agents.checked(name)
+    versions = await rosters.history(call.user, name)
+    return Versions([msgspec.convert(msgspec.to_builtins(version), AgentVersion) for version in versions])
+
+
+@ROUTES("POST", "/agents/{name}/rollback", _WRITE, errors=(404,))
+async def rollback(call: Call, name: str, body: RollbackBody) -> Agent:
+    """Make an agent what it was in a version; a removed one is there again."""
+    rosters, name = _rosters(call), agents.checked(name)
+    return _object(await rosters.rollback(call.user, name, body.version))
 
 
 @ROUTES("GET", "/user-profile", _READ)

@@ -15,13 +15,14 @@ from urllib.parse import urlencode
 from aiohttp import web
 
 from channels.http import sse
+from channels.http.behind import informed
 from channels.http.call import Call, OwnedThread
 from channels.http.endpoint import LastEventId, Routes
 from channels.http.langgraph import dumps
 from channels.http.langgraph.frames import LAST_SLOT, Cursor, Frames
 from channels.http.langgraph.modes import wants_previews
 from channels.http.langgraph.snapshots import snapshot
-from channels.http.langgraph.stream import delegates, informed
+from channels.http.langgraph.stream import delegates
 from channels.http.live import Live, Outlet
 from channels.http.routes import SSE
 from channels.http.sse import Frame

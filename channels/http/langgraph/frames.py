@@ -165,9 +165,7 @@ class Frames:
 
     def behind(self, item: Item) -> str | None:
         """Returns the subagent of which `learn` has to be told before the item is fed, if there is any."""
-        if not self._shows_subgraphs or self.ended or not isinstance(item, Record | RunPreview):
-            return None
-        return self._subgraphs.behind(item)
+        return self._subgraphs.behind(item) if self._shows_subgraphs and not self.ended else None
 
     def learn(self, subagent: str, messages: Sequence[Message]) -> None:
         """Takes the messages of a subagent's own log, as it is by now."""

@@ -6,17 +6,17 @@ If the client is too slow, previews are lost; what they would have shown comes w
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
 
 from aiohttp import web
 
 from channels.http import sse
+from channels.http.behind import informed
 from channels.http.call import Call
 from channels.http.langgraph.frames import LAST_SLOT, Cursor, Frames
 from channels.http.live import Live, Outlet
 from channels.http.sse import Frame
-from core.events import Message, Record, thread
-from core.thread.follow import Follower, Item
+from core.events import Record, thread
+from core.thread.follow import Follower
 from core.thread.rewind import state_before
 from core.thread.state import Run, ThreadState
 
@@ -44,24 +44,6 @@ async def play(
         batches = follower.since(seq, frames.audible, heard=True)
         await sse.play(outlet, frames, batches, missed, informed(call.live, frames))
     return outlet.response
-
-
-class Behind(Protocol):
-    """A translator that has to know the logs of subagents."""
-
-    def behind(self, item: Item) -> str | None: ...
-
-    def learn(self, subagent: str, messages: Sequence[Message]) -> None: ...
-
-
-def informed(live: Live, translator: Behind) -> sse.Before:
-    """Returns what has a translator learn what subagents did, before it needs it."""
-
-    async def before(item: Item) -> None:
-        if (subagent := translator.behind(item)) is not None:
-            translator.learn(subagent, (await live.services.subagents.threads.load(subagent)).messages)
-
-    return before
 
 
 def locations(thread_id: str, run_id: str, what: str = "stream") -> dict[str, str]:

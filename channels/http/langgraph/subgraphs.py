@@ -15,11 +15,13 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import NamedTuple
 
+from channels.http.behind import Child, subagent_behind
 from channels.http.langgraph import dumps
 from channels.http.langgraph.chunks import chunk, last_chunk, place
 from channels.http.langgraph.modes import Emit, Modes, Slot, announced
-from core.events import Message, Record, SubagentCompleted, SubagentProgressed, SubagentStarted
-from core.thread.previews import Ahead, Piece, Preview, Progress, Reader, RunPreview, line_of, rest_of, tag
+from core.events import Message, SubagentCompleted, SubagentProgressed, SubagentStarted
+from core.thread.follow import Item
+from core.thread.previews import Ahead, Piece, Preview, Progress, Reader, line_of, rest_of, tag
 
 Place = tuple[str, int]
 """The tag of a message that is being made, and how many of its characters were sent."""
@@ -53,6 +55,10 @@ class _Subagent:
     def namespace(self) -> str:
         return f"tools:{self.call_id}"
 
+    def knows(self, message: str) -> bool:
+        """Tells if a message is being made, or finished."""
+        return self.reader.message == message or self.is_finished(message)
+
     def is_finished(self, message: str) -> bool:
         return any(known.get("id") == message for known in self.messages)
 
@@ -64,6 +70,10 @@ class _Subagent:
         messages = list(takewhile(lambda message: message.get("type") != "ai", rest))
         self.messages += messages
         return messages
+
+
+def _child(subagent: _Subagent | None) -> Child | None:
+    return None if subagent is None else Child(subagent.id, subagent.knows)
 
 
 class Subgraphs:
@@ -94,16 +104,9 @@ class Subgraphs:
         for child in self._open.values():
             child.reader = Reader()
 
-    def behind(self, item: Record | RunPreview) -> str | None:
-        """Returns the subagent whose log has to be read before the item: its next answer begins."""
-        event = item.event if isinstance(item, Record) else None
-        if isinstance(item, RunPreview) and isinstance(item.preview, Preview):
-            child, message = self._of_run(item.run), item.preview.message
-        elif isinstance(event, SubagentProgressed):
-            child, message = self._open.get(event.call_id), str(event.message.get("id"))
-        else:
-            return None
-        return None if child is None or child.reader.message == message or child.is_finished(message) else child.id
+    def behind(self, item: Item) -> str | None:
+        """Returns the subagent whose log has to be read before the item."""
+        return subagent_behind(item, lambda run: _child(self._of_run(run)), lambda call: _child(self._open.get(call)))
 
     def learn(self, subagent: str, messages: Sequence[Message]) -> None:
         """Takes the messages of a subagent's own log."""

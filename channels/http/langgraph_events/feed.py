@@ -25,13 +25,14 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from itertools import islice
 
+from channels.http.behind import informed
 from channels.http.langgraph_events.filters import Filter
-from channels.http.langgraph_events.inner import Speaker, subagent_of, working
+from channels.http.langgraph_events.inner import Speaker, working
 from channels.http.langgraph_events.tape import Tape, milliseconds
 from channels.http.langgraph_events.wire import Namespace, Slot, WireEvent, place
 from channels.http.live import Live
 from channels.http.sse import PAUSE_EVERY
-from core.events import Message, Record, SubagentCompleted, SubagentProgressed, thread
+from core.events import Record, thread
 from core.thread.follow import Batch, Beat, Follower
 from core.thread.follow import Speaker as Voice
 from core.thread.ownership import owned_or_absent
@@ -54,9 +55,7 @@ class Feed:
         self._user = user
         self._follower = follower
         self._filters: dict[str, Filter] = {}
-        self._logs: dict[str, Sequence[Message]] = {}
-        """Messages of the subagents that are at work, as far as they were read."""
-        self._tape = Tape(ThreadState(), self._wants, log_of=self._log_of)
+        self._tape = Tape(ThreadState(), self._wants)
         self._fetched = ""
         """The message whose stored previews were fetched last."""
         self._recalled: dict[str, Sequence[Record]] = {}
@@ -88,12 +87,12 @@ class Feed:
         if self._filters:
             for record in records:
                 if record.seq > self._tape.seq:
-                    await self._learn(record, self._tape.state)
+                    await self._inform(self._tape, record)
                     for told in self._fact(record):
                         yield told
         else:
             state, clock = await asyncio.to_thread(_folded, records)
-            self._tape = Tape(state, self._wants, clock=clock, log_of=self._log_of)
+            self._tape = Tape(state, self._wants, clock=clock)
             self._check()
         self._filters[name] = wanted
         async for told in self._past(records, wanted):
@@ -118,8 +117,7 @@ class Feed:
     async def tell(self, batch: Batch) -> AsyncIterator[Item]:
         """Returns the received items as events."""
         for item in batch:
-            if not isinstance(item, Beat):
-                await self._learn(item, self._tape.state)
+            await self._inform(self._tape, item)
             match item:
                 case Record() if item.seq > self._tape.seq:
                     for told in self._fact(item):
@@ -182,10 +180,9 @@ class Feed:
             clock=clock,
             gone=self._tape.state.undone,
             snapshots_from=snapshots_from,
-            log_of=self._log_of,
         )
         for count, record in enumerate(records[first:], 1):
-            await self._learn(record, tape.state)
+            await self._inform(tape, record)
             for told in tape.fact(record):
                 yield told
             if count % PAUSE_EVERY == 0:
@@ -193,28 +190,8 @@ class Feed:
 
     # ── previews ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _learn(self, item: Record | RunPreview, state: ThreadState) -> None:
-        """Reads the log of the subagent that the item is about, if it has to be known."""
-        subagent, event = "", item.event if isinstance(item, Record) else None
-        if isinstance(item, RunPreview) and self._tape.begins(item.run):
-            subagent = item.run
-        elif isinstance(event, SubagentCompleted) and (known := self._subagent(item, state)):
-            self._logs.pop(known, None)
-        elif isinstance(event, SubagentProgressed):
-            subagent = self._subagent(item, state)
-        if subagent:
-            self._logs[subagent] = (await self._live.services.subagents.threads.load(subagent)).messages
-
-    @staticmethod
-    def _subagent(item: Record | RunPreview, state: ThreadState) -> str:
-        event = item.event if isinstance(item, Record) else None
-        if not isinstance(event, SubagentProgressed | SubagentCompleted):
-            return ""
-        known = subagent_of(state.runs.get(item.run or ""), event.call_id)
-        return known[0] if known else ""
-
-    def _log_of(self, subagent: str) -> Sequence[Message]:
-        return self._logs.get(subagent, ())
+    async def _inform(self, tape: Tape, item: Record | RunPreview | Beat) -> None:
+        await informed(self._live, tape)(item)
 
     def _audible(self) -> Iterable[Voice]:
         """The run that is open and its subagents, if their previews are wanted."""
@@ -225,7 +202,7 @@ class Feed:
 
     def _fetch_missed(self) -> None:
         """Have the previews come that a message is missing, once for each message."""
-        missed, self._tape.behind = self._tape.behind, None
+        missed, self._tape.missed = self._tape.missed, None
         if missed is not None and missed != self._fetched:
             self._fetched = missed
             for run in self._audible():

@@ -6,10 +6,12 @@ feed reads before it is needed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from itertools import takewhile
 from typing import NamedTuple
 
+from channels.http.behind import Child
 from channels.http.langgraph_events.blocks import Body, Said, tool_message
 from channels.http.langgraph_events.wire import Namespace
 from channels.http.tasks import delegation
@@ -17,9 +19,6 @@ from core.events import Message, ModelCompleted, SubagentProgressed
 from core.thread.past import Delegation
 from core.thread.previews import Piece, Preview, Reader
 from core.thread.state import Run, ThreadState
-
-LogOf = Callable[[str], Sequence[Message]]
-"""Returns the messages of a subagent's log, as far as they were read."""
 
 
 class Speaker(NamedTuple):
@@ -40,20 +39,31 @@ class _Open(NamedTuple):
 class Inner:
     """The messages that subagents are making."""
 
-    def __init__(self, log_of: LogOf) -> None:
-        self._log_of = log_of
+    def __init__(self) -> None:
+        self._logs: dict[str, Sequence[Message]] = {}
+        """Messages of the subagents at work, as far as they were read."""
         self._open: dict[str, _Open] = {}
 
-    def is_open(self, subagent: str) -> bool:
-        """Tells if a message is being made."""
-        return subagent in self._open
+    def child(self, subagent: str, part: Delegation) -> Child:
+        return Child(subagent, partial(self._knows, subagent, part))
+
+    def learn(self, subagent: str, messages: Sequence[Message]) -> None:
+        """Takes the messages of a subagent's own log."""
+        self._logs[subagent] = messages
+
+    def _knows(self, subagent: str, part: Delegation, message: str) -> bool:
+        """Tells if a message is being made, or finished."""
+        known = self._open.get(subagent)
+        return (known is not None and known.body.message == message) or self._is_finished(subagent, part, message)
+
+    def _is_finished(self, subagent: str, part: Delegation, message: str) -> bool:
+        return any(answer.get("id") == message for answer in answers(self._log_of(subagent))[: part.messages])
 
     def preview(self, part: Delegation, subagent: str, preview: Preview) -> list[Said]:
         """Returns what is new in a preview of a subagent's run."""
         known = self._open.get(subagent)
         body, reader, _ = known or (Body(preview.message), Reader(), [])
-        finished = answers(self._log_of(subagent))[: part.messages]
-        if body.message != preview.message or any(answer.get("id") == preview.message for answer in finished):
+        if body.message != preview.message or self._is_finished(subagent, part, preview.message):
             return []
         piece = reader.take(preview) if preview.offset <= reader.offset else None
         if piece is None:
@@ -74,7 +84,8 @@ class Inner:
         return void + self._before(subagent, identity), Body(identity).finish(whole)
 
     def drop(self, subagent: str) -> list[Said]:
-        """Returns the end of a message that is not going to be finished."""
+        """Returns the end of a message that is not going to be finished, and forgets the log."""
+        self._logs.pop(subagent, None)
         known = self._open.pop(subagent, None)
         return known.body.abandon() if known else []
 
@@ -86,6 +97,9 @@ class Inner:
         """Returns the conversation of a subagent up to an answer."""
         identity = event.message.get("id")
         return [*takewhile(lambda known: known.get("id") != identity, self._log_of(subagent)), event.message]
+
+    def _log_of(self, subagent: str) -> Sequence[Message]:
+        return self._logs.get(subagent, ())
 
     def _before(self, subagent: str, answer: str) -> list[Said]:
         return [event for known in between(self._log_of(subagent), answer) for event in tool_message(known)]

@@ -7,14 +7,15 @@ else.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 
+from channels.http.behind import Child, subagent_behind
 from channels.http.langgraph import dumps
 from channels.http.langgraph.run_object import retry_json
 from channels.http.langgraph.snapshots import parent_seq
 from channels.http.langgraph_events.blocks import Body, Said, tool_message
-from channels.http.langgraph_events.inner import Inner, LogOf, namespace_of, subagent_of, working
+from channels.http.langgraph_events.inner import Inner, namespace_of, subagent_of, working
 from channels.http.langgraph_events.wire import MOST_QUESTIONS, ROOT, Namespace, Slot, WireEvent, encode, place
 from channels.http.tasks import task_event
 from core.events import (
@@ -44,6 +45,7 @@ from core.events import (
     ToolRequested,
 )
 from core.ids import checkpoint_id
+from core.thread.follow import Item
 from core.thread.previews import Ahead, Piece, Preview, Progress, Reader
 from core.thread.state import COMPACTED, TITLED, Before, Folding, Run, ThreadState, answered, next_nodes, unanswered
 from core.thread.subagents import TOOL as DELEGATION
@@ -56,7 +58,7 @@ class Tape:
 
     `after`: the number up to which everything was seen. `clock`: of the newest fact so far, see `milliseconds`.
     `gone`: runs that are known to be rolled back; only their ends are told. `snapshots_from`: the fact from which on
-    values and checkpoints are told. `log_of`: returns the messages of a subagent's log, as far as they were read.
+    values and checkpoints are told.
     """
 
     def __init__(
@@ -68,10 +70,9 @@ class Tape:
         clock: int = 0,
         gone: frozenset[str] = frozenset(),
         snapshots_from: int = 0,
-        log_of: LogOf = lambda _: (),
     ) -> None:
         self._folding = Folding(state)
-        self.behind: str | None = None
+        self.missed: str | None = None
         """A message of which previews were missed, if any: its run's stored ones may help."""
         self._wants = wants
         self._after = after
@@ -81,7 +82,7 @@ class Tape:
         self._body: Body | None = None
         self._reader = Reader()
         self._ahead: Ahead[tuple[str, Preview]] = Ahead()
-        self._inner = Inner(log_of)
+        self._inner = Inner()
 
     @property
     def state(self) -> ThreadState:
@@ -116,7 +117,7 @@ class Tape:
             return []
         known = self._reader.offset if self._reader.message == preview.message else 0
         if preview.offset > known:
-            self.behind = preview.message
+            self.missed = preview.message
             return []
         new = self._reader.take(preview)
         if new is None:
@@ -125,9 +126,23 @@ class Tape:
         piece = Piece(new.part, new.text, new.index, new.call_id, new.name)
         return self._said(self._body.feed(piece))
 
-    def begins(self, run_id: str) -> bool:
-        """Tells if the next preview of a run is the first of a subagent's message."""
-        return run_id in working(self.state) and not self._inner.is_open(run_id)
+    def behind(self, item: Item) -> str | None:
+        """Returns the subagent of which `learn` has to be told before the item is fed, if there is any."""
+
+        def of_run(run: str) -> Child | None:
+            part = working(self.state).get(run)
+            return None if part is None else self._inner.child(run, part)
+
+        def of_call(call: str) -> Child | None:
+            run = self.state.runs.get(item.run or "") if isinstance(item, Record) else None
+            known = subagent_of(run, call)
+            return None if known is None else self._inner.child(*known)
+
+        return subagent_behind(item, of_run, of_call)
+
+    def learn(self, subagent: str, messages: Sequence[Message]) -> None:
+        """Takes the messages of a subagent's own log, as it is by now."""
+        self._inner.learn(subagent, messages)
 
     def unfinished(self) -> list[WireEvent]:
         """Everything that was told of the message that is being made."""

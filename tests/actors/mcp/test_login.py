@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import io
 from pathlib import Path
 from typing import Any
 
 import aiohttp
+import pytest
 
 from actors import compose
+from channels.client import AsyncSikaClient, NotFound
+from channels.terminal import mcp_login
 from tests.support.model_server import ModelServer, ToolCall, Turn
 from tests.support.oauth import authorization_server
-from tests.support.workers import configure
+from tests.support.workers import configure, wait_for
 
 RUN = {
     "assistant_id": "lead_agent",
@@ -53,22 +58,32 @@ async def test_a_login_gives_the_agent_the_tools_of_a_server(tmp_path: Path) -> 
             prompt = models.requests[0].body["messages"][0]["content"]
             assert "needs login: notes" in prompt, "the model is told why the tools are not there"
 
-            begun = await api.ask("POST", "/mcp/oauth/notes/login", {})
-            back = await there.agree(begun["authorization_url"])
+            out, client = io.StringIO(), AsyncSikaClient(url=url)
+            login = asyncio.create_task(mcp_login.login(client, "notes", out, register=False, browser=False))
+            await wait_for(lambda: _has(out, "/authorize?"))
+            back = await there.agree(next(line.strip() for line in out.getvalue().splitlines() if "//" in line))
             async with session.get(f"{api.url}/mcp/oauth/callback", params=back) as response:
                 assert response.status == 200
                 assert "Sika may use your account at notes" in await response.text()
             async with session.get(f"{api.url}/mcp/oauth/callback", params=back) as response:
                 assert response.status == 400, "a way back is good once"
+            await login
+            assert out.getvalue().endswith("logged in to notes\n")
             assert (await api.access())[0] == "connected"
             assert await api.notes("t2") == ["buy milk"]
 
             there.families[0].access = "of a clock that is ahead"
-            [late] = await api.notes("t3")
-            assert there.calls["token"] <= 2
-            assert late
+            assert await api.notes("t3") == ["buy milk"]
+            assert there.calls["token"] == 2, "the token that was refused is renewed"
 
-            ended = await api.ask("DELETE", "/mcp/oauth/notes")
-            assert ended == {"revoked": True, "reason": ""}
+            await mcp_login.logout(client, "notes", out)
+            assert out.getvalue().endswith("logged out of notes\n")
             assert there.families[0].revoked
-            assert (await api.access())[0] in ("none", "needs_login")
+            assert await api.access() == ("none", "")
+            with pytest.raises(NotFound, match="no MCP server 'other' to log in to; there are: notes"):
+                await mcp_login.login(client, "other", out, register=False, browser=False)
+            await client.close()
+
+
+async def _has(out: io.StringIO, text: str) -> bool:
+    return text in out.getvalue()

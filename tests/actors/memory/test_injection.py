@@ -31,9 +31,9 @@ from tests.support.workers import Client
 pytestmark = pytest.mark.anyio
 
 
-async def remember(client: Client, *events: Event, agent: str | None = None) -> None:
+async def remember(client: Client, *events: Event, agent: str | None = None, user: str = "ada") -> None:
     memories = Memories(client.system.log, actor="test")
-    await memories.decide(memory_id("ada", agent), lambda _: events)
+    await memories.decide(memory_id(user, agent), lambda _: events)
 
 
 def reminders(models: ModelServer) -> list[str]:

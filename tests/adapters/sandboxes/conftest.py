@@ -26,7 +26,7 @@ def settings(tmp_path: Path) -> dict[str, Any]:
     (readonly / "fixed.txt").write_text("fixed")
     return {
         "home": home,
-        "skills": skills,
+        "skills": {"demo": skills / "demo"},
         "mounts": (
             Mount(readonly, "/mnt/readonly"),
             Mount(shared, "/mnt/shared", writable=True),

@@ -74,7 +74,7 @@ def decided(policy: str = "loops", action: str = "warned") -> Decision:
 
 
 def failed(wait_ms: int | None = 2000, model: str | None = None) -> ModelFailed:
-    about = {"error": "RateLimitError", "text": "secret", "reason": "busy"}
+    about: dict[str, Any] = {"error": "RateLimitError", "text": "secret", "reason": "busy"}
     return ModelFailed(**about, attempt=1, max_attempts=3, wait_ms=wait_ms, model=model)
 
 

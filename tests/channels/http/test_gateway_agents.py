@@ -21,6 +21,10 @@ ROUTES = [
     ("GET", "/agents/a"),
     ("PUT", "/agents/a"),
     ("DELETE", "/agents/a"),
+    ("POST", "/agents/import"),
+    ("GET", "/agents/a/export"),
+    ("GET", "/agents/a/history"),
+    ("POST", "/agents/a/rollback"),
     ("GET", "/user-profile"),
     ("PUT", "/user-profile"),
 ]
@@ -34,7 +38,7 @@ def config() -> Changeable:
 @pytest.mark.parametrize(("method", "path"), ROUTES)
 async def test_turned_off(api: Api, config: Changeable, method: str, path: str) -> None:
     config.sections["agents_api"] = Off()
-    body = None if method in ("GET", "DELETE") else {"name": "a"}
+    body = None if method in ("GET", "DELETE") else {"name": "a", "agent": {"name": "a"}, "version": 1}
     found = await api.ask(method, path, body, status=403)
     assert "agents_api.enabled" in found["detail"]
 
@@ -145,3 +149,23 @@ async def test_the_profile(api: Api) -> None:
     assert await api.ask("GET", "/user-profile") == {"content": None}
     await api.ask("PUT", "/user-profile", {"content": "x" * 100_001}, status=413)
     await api.ask("PUT", "/user-profile", {"content": []}, status=422)
+
+
+async def test_versions_and_files(api: Api) -> None:
+    made = await api.ask("POST", "/agents", {"name": "cook", "model": "m", "soul": "# One"}, status=201)
+    await api.ask("PUT", "/agents/cook", {"soul": "# Two"})
+    newest, first = (await api.ask("GET", "/agents/cook/history"))["versions"]
+    assert (first["agent"], newest["changed"]) == (made, ["soul"])
+    assert await api.ask("POST", "/agents/cook/rollback", {"version": first["version"]}) == made
+    await api.ask("POST", "/agents/cook/rollback", {"version": 10**9}, status=404)
+    file = await api.ask("GET", "/agents/cook/export")
+    await api.ask("POST", "/agents/import", {"agent": file}, status=409)
+    twin = await api.ask("POST", "/agents/import", {"agent": file, "name": "Twin"}, status=201)
+    assert twin == made | {"name": "twin"}
+    strange = file | {"model": "nobody-has-it"}
+    refused = await api.ask("POST", "/agents/import", {"agent": strange, "replace": True}, status=422)
+    assert "nobody-has-it" in refused["detail"]
+    plain = await api.ask("POST", "/agents/import", {"agent": strange, "replace": True, "model": None}, status=201)
+    assert plain["model"] is None
+    for hostile in ({"name": "../x"}, file | {"hooks": 1}, file | {"version": 9}, [], "x"):
+        await api.ask("POST", "/agents/import", {"agent": hostile}, status=422)

@@ -166,7 +166,7 @@ async def known(system: System, services: Services, tmp_path: Path) -> AsyncIter
         source = ConfigSource(configure(tmp_path / "config.yaml", models))
         documents = Documents(source, system.threads, LocalDocuments(services.home))
         chats = Configured(source)
-        answering = [Suggestions(source, chats), Compaction(source, chats, system.threads, system.log)]
+        answering = [Suggestions(source, chats, system.threads), Compaction(source, chats, system.threads, system.log)]
         serving = asyncio.create_task(system.serve([Quick(), documents, *answering], alone=True))
         threads = await _seeded(system, "thread")
 

@@ -20,7 +20,6 @@ from core.events import (
     Event,
     Interrupt,
     Json,
-    Message,
     MessageAdded,
     ModelCompleted,
     ModelFailed,
@@ -39,7 +38,7 @@ from core.events import (
     ToolCompleted,
     ToolRequested,
 )
-from core.thread.previews import Preview, Progress, RunPreview, line_of
+from core.thread.previews import Preview, RunPreview, line_of
 from core.thread.state import ThreadState, fold
 from tests.channels.http.story import (
     PROGRESS,
@@ -88,10 +87,6 @@ STORIES = {"tools": tools_story(), "interleaved": interleaved(), "subagents": de
 Step = Record | Preview | RunPreview
 
 
-def log_of(subagent: str) -> Sequence[Message]:
-    return LOGS.get(subagent, [])
-
-
 def cut_up(event: ModelCompleted, size: int, after: int) -> list[Preview]:
     """Previews of a message, in the order in which the model sent its parts."""
     found, offset, begun = [], 0, set()
@@ -133,21 +128,34 @@ class Connection:
 
     def __init__(self, past: Sequence[Step], wants: Wants = everything, since: int = -1) -> None:
         records = [step for step in past if isinstance(step, Record)]
-        self.tape = Tape(fold(records), wants, log_of=log_of)
+        self.tape = Tape(fold(records), wants)
         stored = [step for step in past if not isinstance(step, Record)]
         for preview in stored:
-            self.tape.preview(*_of(preview, run_of(records)))
+            _preview(self.tape, preview, run_of(records))
         first = next((i for i, record in enumerate(records) if place(record.seq, Slot.ENDED) > since), len(records))
-        before = Tape(fold(records[:first]), wants, after=since, log_of=log_of)
-        self.told = [told for record in records[first:] for told in before.fact(record)]
+        before = Tape(fold(records[:first]), wants, after=since)
+        self.told = [told for record in records[first:] for told in _fact(before, record)]
         self.told += self.tape.unfinished()
 
     def happens(self, step: Step, run_id: str = "") -> None:
-        self.told += self.tape.fact(step) if isinstance(step, Record) else self.tape.preview(*_of(step, run_id))
+        self.told += _fact(self.tape, step) if isinstance(step, Record) else _preview(self.tape, step, run_id)
 
 
-def _of(step: Preview | RunPreview, run_id: str) -> tuple[str, Preview | Progress]:
-    return (step.run, step.preview) if isinstance(step, RunPreview) else (run_id, step)
+def _fact(tape: Tape, record: Record) -> list[WireEvent]:
+    inform(tape, record)
+    return tape.fact(record)
+
+
+def _preview(tape: Tape, step: Preview | RunPreview, run_id: str) -> list[WireEvent]:
+    item = step if isinstance(step, RunPreview) else RunPreview(run_id, step)
+    inform(tape, item)
+    return tape.preview(item.run, item.preview)
+
+
+def inform(tape: Tape, item: Record | RunPreview) -> None:
+    """Tells what the subagents' own logs have besides their answers."""
+    if (subagent := tape.behind(item)) is not None:
+        tape.learn(subagent, LOGS.get(subagent, []))
 
 
 def run_of(records: Sequence[Record]) -> str:

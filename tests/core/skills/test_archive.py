@@ -193,12 +193,12 @@ def test_programs_and_unreadable_scripts_are_named(tmp_path: Path) -> None:
     }.items():
         (tmp_path / path).parent.mkdir(exist_ok=True)
         (tmp_path / path).write_bytes(content)
-    content = material(tmp_path)
-    assert sorted(map(str, content.findings)) == [
+    checked = material(tmp_path)
+    assert sorted(map(str, checked.findings)) == [
         "assets/x.exe: is a program that nobody can read",
         "references/b.md: runs what it downloads",
         "scripts/a.py: is not UTF-8",
         "scripts/tool: is a program that nobody can read",
     ]
-    assert content.scripts
-    assert set(content.texts) == {"SKILL.md", "references/b.md"}
+    assert checked.scripts
+    assert set(checked.texts) == {"SKILL.md", "references/b.md"}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import anyio
 
-from core.skills.folders import Folders, Listing
+from core.skills.folders import Folders, Listing, folders_in
 
 
 def write(folder: Path, name: str, description: str = "d", **lines: str) -> Path:
@@ -18,7 +18,7 @@ def write(folder: Path, name: str, description: str = "d", **lines: str) -> Path
 
 
 def listing(root: Path) -> Listing:
-    return Folders(root).scan()
+    return Folders(folders_in(root)).scan()
 
 
 def reasons(found: Listing) -> dict[str, str]:
@@ -93,12 +93,12 @@ def test_broken_skills_are_skipped_with_a_reason(tmp_path: Path) -> None:
 
 
 def test_no_folder_is_no_skill(tmp_path: Path) -> None:
-    assert listing(tmp_path / "nowhere") == Folders(None).scan() == Listing({}, [])
+    assert listing(tmp_path / "nowhere") == Folders({}).scan() == Listing({}, [])
 
 
 async def test_a_change_is_seen_at_the_next_look_and_callers_share_a_walk(tmp_path: Path) -> None:
     write(tmp_path / "public/a", "a")
-    folders, walks = Folders(tmp_path), list[int]()
+    folders, walks = Folders(folders_in(tmp_path)), list[int]()
     scan = folders.scan
 
     def counted() -> Listing:

@@ -114,6 +114,7 @@ def load(options: argparse.Namespace) -> list[File]:
     else:
         if options.repo is None:
             raise Problem("a repository or --diff is needed")
+        git(options.repo, "rev-parse", "--git-dir")  # says it best where there is no repository
         words = span(options.repo, options.base, options.head)
         diff = git(options.repo, "diff", "--no-color", "--no-ext-diff", "--no-textconv", "-M", "-U3", *words)
     if not (files := parse(diff)):

@@ -92,20 +92,21 @@ class _Reader:
 
     def _inline(self, token: Token, index: int) -> None:
         opener = self._tokens[index - 1]
-        spans = _spans(token.children or [])
+        children = token.children or []
+        if opener.type == "paragraph_open" and len(children) == 1 and children[0].type == "image":
+            picture = children[0]
+            self._result.append(Block("image", text=str(picture.attrs["src"]), spans=[Span(picture.content)]))
+            return
+        spans = _spans(children)
         if opener.type == "heading_open":
             self._result.append(Block("heading", spans, level=int(opener.tag[1])))
         elif opener.type in ("th_open", "td_open"):
             self._cell(opener, spans)
         elif opener.type == "paragraph_open":
-            self._paragraph(token, spans)
+            self._paragraph(spans)
 
-    def _paragraph(self, token: Token, spans: list[Span]) -> None:
-        children = token.children or []
-        if len(children) == 1 and children[0].type == "image":
-            picture = children[0]
-            self._result.append(Block("image", text=str(picture.attrs["src"]), spans=[Span(picture.content)]))
-        elif self._lists:
+    def _paragraph(self, spans: list[Span]) -> None:
+        if self._lists:
             ordered, number = self._lists[-1]
             marker = "" if not self._fresh else f"{number}." if ordered else "•"
             self._result.append(Block("item", spans, level=len(self._lists) - 1, marker=marker))

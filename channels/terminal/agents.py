@@ -1,0 +1,91 @@
+"""`sika agent`: custom agents, their versions, and their files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+from anyio import to_thread
+
+from channels.terminal.text import clean, one_line
+from core.config.load import Config
+from core.errors import Invalid
+from core.user.agent_bundles import bundle, read
+from core.user.agents import Definition, Rosters, Version, checked, known
+
+ACTOR = "cli"
+
+
+class Shelf:
+    """The agents of a user. Methods return the lines to print."""
+
+    def __init__(self, rosters: Rosters, user: str, config: Config, warn: Callable[[str], None]) -> None:
+        self._rosters, self._user, self._config, self._warn = rosters, user, config, warn
+
+    async def list(self) -> Sequence[str]:
+        agents = (await self._rosters.of(self._user)).agents.values()
+        return [f"{agent.name:<24}  {one_line(agent.description, 80)}".rstrip() for agent in agents]
+
+    async def show(self, name: str) -> Sequence[str]:
+        return [*shown(known(await self._rosters.of(self._user), checked(name)))]
+
+    async def export(self, name: str) -> str:
+        """Returns the agent's bundle."""
+        agent = known(await self._rosters.of(self._user), checked(name))
+        return msgspec.json.format(msgspec.json.encode(bundle(agent)), indent=2).decode()
+
+    async def take(self, path: Path, name: str | None, *, replace: bool) -> Sequence[str]:
+        """Imports a bundle, a folder of DeerFlow's agent, or a folder of such folders."""
+        folders = await to_thread.run_sync(_agents_in, path)
+        if name is not None and len(folders) > 1:
+            raise Invalid(f"--name: {path} has {len(folders)} agents")
+        lines = []
+        for folder in folders:
+            agent = await to_thread.run_sync(read, folder)
+            agent = msgspec.structs.replace(agent, name=checked(name)) if name else agent
+            self._check(agent)
+            await self._rosters.take(self._user, agent, replace=replace)
+            lines.append(f"{agent.name}: imported")
+        return lines
+
+    async def history(self, name: str) -> Sequence[str]:
+        versions = await self._rosters.history(self._user, checked(name))
+        return [f"{v.version:>8}  {v.at[:19].replace('T', ' ')}  {v.by:<8}  {told(v)}" for v in versions]
+
+    async def rollback(self, name: str, version: int) -> Sequence[str]:
+        agent = await self._rosters.rollback(self._user, checked(name), version)
+        return [f"{agent.name}: as in version {version}"]
+
+    def _check(self, agent: Definition) -> None:
+        models = [model.name for model in self._config.models]
+        if agent.model is not None and agent.model not in models:
+            self._warn(f"{agent.name}: its model {agent.model!r} is not configured; its runs fail until it is")
+
+
+def _agents_in(path: Path) -> list[Path]:
+    """Returns the path, or the agents' folders in it."""
+    if not path.is_dir() or (path / "config.yaml").exists():
+        return [path]
+    folders = sorted(entry for entry in path.iterdir() if (entry / "config.yaml").is_file())
+    if not folders:
+        raise Invalid(f"{path}: no agent is there: neither a config.yaml nor folders with one")
+    return folders
+
+
+def shown(agent: Definition) -> Iterator[str]:
+    yield f"name: {agent.name}"
+    yield f"description: {one_line(agent.description, 2000)}"
+    yield f"model: {agent.model or '(default)'}"
+    for label, names in (("tool groups", agent.tool_groups), ("skills", agent.skills)):
+        yield f"{label}: {'(all)' if names is None else ', '.join(one_line(n, 100) for n in names) or '(none)'}"
+    if agent.soul:
+        yield ""
+        yield clean(agent.soul)
+
+
+def told(version: Version) -> str:
+    """Returns what a version changed."""
+    if version.agent is None:
+        return "removed"
+    return f"changed: {', '.join(version.changed)}" if version.changed else "defined"

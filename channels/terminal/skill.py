@@ -1,0 +1,135 @@
+"""`sika skill`: what people see of skills, check of them, and begin with."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from channels.terminal.text import one_line
+from core.errors import Invalid
+from core.ports.sandbox import SandboxProvider
+from core.skills import archive
+from core.skills.folders import Listing, content
+from core.skills.format import FILE, problems, remarks
+from core.skills.rules import material
+
+ACTOR = "cli"
+TEST_SECONDS = 300.0
+_SKELETON = """\
+---
+name: {name}
+description: What it does, and when to use it. Write the words that people use when they need it.
+---
+# {title}
+
+1. Say what to do first.
+2. Name the files beside this one where they are needed, as `scripts/example.py`.
+3. Say how to check the result.
+"""
+_SCRIPT = '''\
+"""Prints a greeting. Replace it with what the skill needs."""
+
+import sys
+
+print("Hello", *sys.argv[1:])
+'''
+_PARSE = "python3 -c 'import ast, sys; ast.parse(open(sys.argv[1]).read())'"
+_TEST = """\
+set -e
+test "$(python3 "$SKILL/scripts/example.py" you)" = "Hello you"
+"""
+
+
+def lines(listing: Listing) -> Iterator[str]:
+    """Yields a line for each skill, and for each that is not used with the reason."""
+    for skill in listing.skills.values():
+        state, owner = "on " if skill.enabled else "off", "own" if skill.own else skill.category
+        yield f"{state}  {owner:<6}  {skill.name:<28}  {one_line(skill.description, 90)}"
+    for skipped in listing.skipped:
+        yield f"not used: {skipped.path}: {one_line(skipped.reason, 160)}"
+    if not listing.skills:
+        yield "there are no skills"
+
+
+def create(name: str, parent: Path) -> Path:
+    """Writes a skill to begin with, which passes its check and its test. Raises `Invalid`."""
+    text = _SKELETON.format(name=name, title=name.replace("-", " ").capitalize())
+    if wrong := problems(text, name):
+        raise Invalid("; ".join(wrong))
+    folder = parent / name
+    try:
+        for path, body in ((FILE, text), ("scripts/example.py", _SCRIPT), ("tests/example.sh", _TEST)):
+            (folder / path).parent.mkdir(parents=True, exist_ok=path != FILE)
+            (folder / path).write_text(body)
+    except FileExistsError:
+        raise Invalid(f"{folder}: is there already") from None
+    return folder
+
+
+def report(source: Path) -> tuple[list[str], list[str]]:
+    """Returns what keeps a skill, a folder or an archive, from being installed, and what else is to be said."""
+    with TemporaryDirectory(prefix="sika-skill-") as temporary:
+        folder = Path(temporary) / "skill"
+        try:
+            name = taken(source, folder)
+            text = content(folder / FILE)
+        except Invalid as error:
+            return [str(error)], []
+        wrong = problems(text, name if source.is_dir() and source.resolve().name != name else None)
+        return wrong + [str(finding) for finding in material(folder).findings], remarks(text)
+
+
+def taken(source: Path, folder: Path) -> str:
+    """Copies a skill, a folder or an archive, into a new folder, and returns its name. Raises `Invalid`."""
+    if source.is_dir():
+        hidden = shutil.ignore_patterns(".*", "__pycache__")
+        shutil.copytree(source, folder, ignore=lambda at, names: {*hidden(at, names), *_links(Path(at), names)})
+        return archive.check(folder)
+    if not source.is_file():
+        raise Invalid(f"{source}: a folder or a file is expected")
+    return archive.unpack(source, folder)
+
+
+def _links(at: Path, names: list[str]) -> Iterator[str]:
+    return (name for name in names if (at / name).is_symlink())
+
+
+async def test(source: Path, provider: Callable[[Path, Path], SandboxProvider]) -> AsyncIterator[tuple[str, str]]:
+    """Runs a skill's tests in a sandbox of its own: its scripts are parsed, and the files in `tests/` executed.
+
+    Yields the name of each test with what went wrong, "" if nothing did. `provider` makes a sandbox of a data directory
+    and a folder of skills.
+    """
+    with TemporaryDirectory(prefix="sika-skill-") as temporary:
+        root = Path(temporary) / "skills/public"
+        root.mkdir(parents=True)
+        name = taken(source, root / "skill")
+        (root / "skill").rename(root / name)
+        (Path(temporary) / "home").mkdir()
+        place = provider(Path(temporary) / "home", root.parent)
+        if problem := await place.check():
+            raise Invalid(f"sandbox: {problem}")
+        sandbox, path = await place.acquire("test", "test"), f"/mnt/skills/public/{name}"
+        for number, (title, command) in enumerate(_commands(root / name, path)):
+            result = await sandbox.exec(f"test-{number}", command, timeout=TEST_SECONDS, on_output=lambda _: None)
+            output = f"{result.stdout}{result.stderr}".strip() or f"exit code {result.exit_code}"
+            yield title, "" if result.exit_code == 0 else output[-2000:]
+
+
+def _commands(folder: Path, path: str) -> Iterator[tuple[str, str]]:
+    for file in sorted(folder.rglob("*")):
+        inner = file.relative_to(folder).as_posix()
+        script = shlex.quote(f"{path}/{inner}")
+        if file.suffix == ".py":
+            yield (
+                f"{inner} can be parsed",
+                f"python3 -c 'import ast, sys; ast.parse(open(sys.argv[1]).read())' {script}",
+            )
+        elif file.suffix == ".sh":
+            yield f"{inner} can be parsed", f"sh -n {script}"
+        if inner.startswith("tests/") and file.suffix in (".py", ".sh"):
+            program = "python3" if file.suffix == ".py" else "sh"
+            yield inner, f"SKILL={shlex.quote(path)} {program} {script}"

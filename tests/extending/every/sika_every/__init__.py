@@ -1,0 +1,118 @@
+"""One plug-in of each kind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import anyio
+from langchain_core.callbacks import CallbackManagerForLLMRun
+from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
+from langchain_core.outputs import ChatGeneration, ChatResult
+
+from adapters.sandboxes.host import Host
+from adapters.sandboxes.record import Job
+from core.actor import Actor, Context
+from core.channel import Channel, Desk, Reply
+from core.events import Event, RunCompleted
+from core.paths import Tree
+from core.policy import Policy, Refuse, ToolCall, View
+from core.tools import ToolContext, tool
+
+
+class TallyKept(Event, frozen=True):
+    """The thread has had so many runs."""
+
+    runs: int
+
+    def patch(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        return {"tally": self.runs}
+
+
+class Tally(Actor[RunCompleted]):
+    name = "tally"
+
+    async def handle(self, event: RunCompleted, ctx: Context) -> None:
+        await ctx.append(TallyKept(runs=len((await ctx.load()).runs)))
+
+
+class Slot(Channel):
+    """Answers letters that are pushed through a slot: the file `in`, answered in the file `out`."""
+
+    name = "slot"
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        self._folder = anyio.Path(settings.get("folder", "slot"))
+
+    async def listen(self, desk: Desk) -> None:
+        while True:
+            if await (self._folder / "in").exists():
+                await desk.receive("slot", await (self._folder / "in").read_text(), key="1")
+                await (self._folder / "in").unlink()
+            await anyio.sleep(0.1)
+
+    async def deliver(self, reply: Reply) -> None:
+        await (self._folder / "out").write_text(reply.text)
+
+
+class Parrot(BaseChatModel):
+    """Calls the tool that a message names, as in `shout: hello`, and repeats its result."""
+
+    model: str = "parrot"
+
+    @property
+    def _llm_type(self) -> str:
+        return "parrot"
+
+    def bind_tools(self, tools: Sequence[Any], **kwargs: Any) -> Any:
+        return self
+
+    def _generate(
+        self,
+        messages: list[BaseMessage],
+        stop: list[str] | None = None,
+        run_manager: CallbackManagerForLLMRun | None = None,
+        **kwargs: Any,
+    ) -> ChatResult:
+        last = messages[-1]
+        text = last.text if isinstance(last, ToolMessage) else _asked(messages)
+        name, colon, argument = text.partition(": ")
+        call = bool(colon) and not isinstance(last, ToolMessage)
+        args = {"command": argument, "description": "as told"} if name == "bash" else {"text": argument}
+        calls = [{"id": f"call-{len(messages)}", "name": name, "args": args}] if call else []
+        answer = AIMessage("" if call else f"Parrot says {text}", tool_calls=calls)
+        return ChatResult(generations=[ChatGeneration(message=answer)])
+
+
+def _asked(messages: Sequence[BaseMessage]) -> str:
+    """The line that a person wrote; the server may put lines around it."""
+    lines = [line for message in messages if message.type == "human" for line in message.text.splitlines()]
+    return next(line for line in reversed(lines) if ": " in line and "<" not in line)
+
+
+class Hush(Policy):
+    """Keeps a word from tools."""
+
+    async def before_tool(self, view: View, call: ToolCall) -> Refuse | None:
+        return Refuse("Hush.") if "secret" in str(call.args) else None
+
+
+class Careful(Host):
+    """The host's sandbox, with a word in the environment of commands."""
+
+    name = "careful"
+
+    def job(self, command: str, timeout: float, tree: Tree, root: Path, extra: Mapping[str, str]) -> Job:
+        return super().job(f"CARE=taken; {command}", timeout, tree, root, extra)
+
+
+@tool(effect="pure")
+async def shout(ctx: ToolContext, text: str) -> str:
+    """Shout a text.
+
+    Args:
+        text: The text.
+    """
+    return text.upper()

@@ -1,0 +1,189 @@
+"""Packages as wheels in a fresh environment beside ours: one with every kind of plug-in, and what `sika new` writes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from functools import partial
+from pathlib import Path
+
+import aiohttp
+import anyio
+import pytest
+
+from actors import cli
+from channels.terminal import new
+from core.errors import Invalid
+from tests.extending.test_pages import SCRIPTS, Site, served
+from tests.extending.venvs import environment, fresh, wheel
+from tests.support.model_server import ModelServer
+from tests.support.workers import configure, wait_for
+
+EVERY = Path(__file__).parent / "every"
+SECONDS = 240
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a package of each kind, as the command writes them."""
+    folder = tmp_path_factory.mktemp("new")
+    for kind in new.KINDS:
+        assert cli.main(["new", kind, f"my-{kind}", "--dir", str(folder)]) == cli.OK
+    return folder
+
+
+@pytest.fixture(scope="module")
+def python(written: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("fresh")
+    packages = [EVERY, *sorted(written.iterdir())]
+    return str(fresh(folder / "venv", [wheel(package, folder / "wheels") for package in packages]))
+
+
+@pytest.fixture(scope="module")
+async def site(python: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]:
+    home = tmp_path_factory.mktemp("site")
+    folders = {name: {"folder": str(home / name)} for name in ("slot", "my_channel")}
+    for folder in folders:
+        (home / folder).mkdir()
+    async with ModelServer({"plain": SCRIPTS["plain"]}) as models:
+        configure(
+            home / "config.yaml",
+            models,
+            more_models=[{"name": "parrot", "model": "parrot", "use": "parrot"}],
+            sandbox={"provider": "careful", "allow_host_bash": True},
+            installed=folders,
+        )
+        async with (
+            served(home, home, "--config", "config.yaml", python=python) as url,
+            aiohttp.ClientSession() as session,
+        ):
+            yield Site(home, url, session)
+
+
+async def reply_to(site: Site, text: str) -> str:
+    """The last message of a run with the installed model."""
+    thread = str((await site.post("/threads", {}))["thread_id"])
+    body = {"input": {"messages": [{"role": "user", "content": text}]}, "context": {"model_name": "parrot"}}
+    values = await site.post(f"/threads/{thread}/runs/wait", {**body, "assistant_id": "lead_agent"})
+    assert "messages" in values, values
+    return str(values["messages"][-1]["content"])
+
+
+# ── one of each kind ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_all_are_listed_with_what_they_give(site: Site, python: str) -> None:
+    """By the server, and by the command."""
+    plugins = await site.get("/plugins")
+    assert [plugin for plugin in plugins if plugin["problem"]] == []
+    gives = {
+        (plugin["group"], plugin["name"]): plugin["gives"] for plugin in plugins if plugin["package"] == "sika-every"
+    }
+    assert gives == {
+        ("sika.actors", "tally"): "tally: run.completed",
+        ("sika.channels", "slot"): "slot: run.completed, run.paused, run.failed, run.cancelled, run.rolled_back",
+        ("sika.events", "every"): "tally.kept",
+        ("sika.models", "parrot"): "models[].use: sika_every:Parrot",
+        ("sika.policies", "hush"): "hush, a policy of every run",
+        ("sika.protocols", "every"): "GET /api/every",
+        ("sika.sandboxes", "careful"): "sandbox.provider: careful",
+        ("sika.skills", "every"): "greet",
+        ("sika.tools", "shout"): "shout (pure)",
+    }
+    command = [python, "-m", "actors", "plugins", "--json", "--config", "config.yaml"]
+    done = await anyio.run_process(command, env=environment(), cwd=site.home)
+    assert json.loads(done.stdout) == plugins
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("shout: hello", "Parrot says HELLO"),
+        ("shout: a secret", "Parrot says Hush."),
+        ("bash: echo $CARE", "Parrot says taken"),
+        ("bash: head -2 /mnt/skills/package-every/greet/SKILL.md", "Parrot says ---\nname: greet"),
+        ("my_tool: one", "Parrot says 1 lines"),
+        ("shout: classified", "Parrot says Error: 'classified' does not leave the house."),
+    ],
+    ids=["tool", "policy", "sandbox", "skill", "new tool", "new policy"],
+)
+async def test_tools_policies_models_and_sandboxes_work(site: Site, text: str, answer: str) -> None:
+    assert (await reply_to(site, text)).strip() == answer
+
+
+async def test_actors_and_their_events_work(site: Site) -> None:
+    thread = await site.run("plain")
+
+    async def counted() -> bool:
+        state = await site.get(f"/threads/{thread}")
+        return bool(state["values"].get("tally") == 1 and state["metadata"].get("my_actor") == 1)
+
+    await wait_for(counted)
+
+
+async def test_channels_work(site: Site) -> None:
+    (site.home / "draft").write_text("hello")
+    (site.home / "draft").rename(site.home / "slot" / "in")
+    await wait_for(partial(_has, site.home / "slot", "out"))
+    await wait_for(anyio.Path(site.home / "my_channel" / "in").exists)
+    (site.home / "draft").write_text("hello")
+    (site.home / "draft").rename(site.home / "my_channel" / "in" / "ada-1.txt")
+    await wait_for(partial(_has, site.home / "my_channel" / "out", "ada-*.txt"))
+
+
+async def _has(folder: Path, pattern: str) -> bool:
+    return any(file.read_text() == "All is well.\nReally." for file in folder.glob(pattern))
+
+
+async def test_protocols_work(site: Site) -> None:
+    async with aiohttp.ClientSession() as session, session.get(f"{site.url}/api/every") as response:
+        assert await response.text() == "every"
+
+
+# ── what `sika new` writes ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_tests_of_new_packages_pass(written: Path, python: str) -> None:
+    """With the environment's Python, in which the wheels are installed."""
+    command = [python, "-m", "pytest", "-q", "-p", "anyio.pytest_plugin", "-p", "no:cacheprovider", "-c", os.devnull]
+    done = subprocess.run(
+        [*command, *map(str, sorted(written.iterdir()))],
+        env={**environment(), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_new_packages_are_in_good_form(written: Path) -> None:
+    subprocess.run(
+        [str(Path(sys.executable).parent / "ruff"), "check", "--isolated", str(written)],
+        check=True,
+        capture_output=True,
+        timeout=SECONDS,
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("Loud", "small letters"),
+        ("../up", "small letters"),
+        ("class", "no word of Python"),
+        ("my-tool", "there already"),
+    ],
+)
+def test_what_cannot_be_written_is_refused(written: Path, name: str, problem: str) -> None:
+    before = sorted(written.iterdir())
+    with pytest.raises(Invalid, match=problem):
+        new.write("tool", name, written)
+    assert sorted(written.iterdir()) == before

@@ -1,0 +1,143 @@
+"""The documents that the skill writes, opened by the libraries of their formats."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pypdfium2
+import pytest
+import yaml
+from docx import Document
+from openpyxl import load_workbook
+from PIL import Image
+from pptx import Presentation
+
+from tests.skills.conftest import PUBLIC, Desk
+
+pytestmark = pytest.mark.anyio
+SKILL = PUBLIC / "documents"
+TEXT = "python3 $S/documents/scripts/write_text.py"
+CHECK = "python3 $S/documents/scripts/check.py"
+
+
+def chart(folder: Path) -> None:
+    Image.new("RGB", (3000, 1000), "#336699").save(folder / "chart.png")
+
+
+async def test_a_report_becomes_word_and_pdf(desk: Desk) -> None:
+    report = (SKILL / "examples" / "report.md").read_text() + "\n![Late per depot](chart.png)\n"
+    desk.write("report.md", report.replace("toc: false", "toc: true"))
+    chart(desk.folder)
+    await desk.run(f"{TEXT} report.md --out out/report.docx && {TEXT} report.md --out out/report.pdf")
+    for name in ("report.docx", "report.pdf"):
+        assert "no problems" in await desk.run(f"{CHECK} out/{name}")
+    word = Document(str(desk.folder / "out/report.docx"))
+    headings = [p.text for p in word.paragraphs if p.style and (p.style.name or "").startswith("Heading")]
+    assert headings == ["Summary", "Findings", "The sorter of Ashford stops each night", "Recommendation"]
+    assert [cell.text for cell in word.tables[0].rows[1].cells] == ["Ashford", "3 680", "884", "24.0 %"]
+    bold = [run.text for p in word.paragraphs for run in p.runs if run.bold]
+    assert "7.2 %" in bold
+    section = word.sections[0]
+    assert word.inline_shapes[0].width <= section.page_width - section.left_margin - section.right_margin
+    pdf = pypdfium2.PdfDocument(desk.folder / "out/report.pdf")
+    text = "\n".join(page.get_textpage().get_text_range() for page in pdf)
+    assert all(heading in text for heading in headings)
+    assert "24.0 %" in text
+    assert [entry.get_title() for entry in pdf.get_toc()] == headings
+    drawn = await desk.run("python3 $S/documents/scripts/render.py out/report.pdf --out pages --pages 2")
+    with Image.open(desk.folder / drawn.split()[0]) as image:
+        assert len(image.getcolors(1 << 20) or ()) > 50
+
+
+async def test_slides_have_titles_a_real_chart_and_notes(desk: Desk) -> None:
+    deck = yaml.safe_load((SKILL / "templates" / "deck.yaml").read_text())
+    chart(desk.folder)
+    deck["slides"].append({"kind": "image", "title": "A picture", "image": "chart.png", "caption": "Late"})
+    deck["slides"].append({"kind": "quote", "quote": "We reset it and lose an hour.", "by": "shift lead"})
+    desk.write("deck.yaml", yaml.safe_dump(deck))
+    write = "python3 $S/documents/scripts/write_slides.py deck.yaml"
+    await desk.run(f"{write} --out a.pptx && {write} --template a.pptx --out b.pptx")
+    for name in ("a.pptx", "b.pptx"):
+        assert "no problems" in await desk.run(f"{CHECK} {name}")
+        slides = list(Presentation(str(desk.folder / name)).slides)
+        assert [slide.shapes.title.text_frame.text for slide in slides if slide.shapes.title][:2] == [
+            "Orders grew by a fifth, margins did not",
+            "Three decisions are needed today",
+        ]
+        assert len(slides) == 8
+        charts = [shape for shape in slides[2].shapes if shape.has_chart]
+        assert list(charts[0].chart.plots[0].series[0].values) == [120, 134, 151]
+        assert "Sentences belong here" in slides[0].notes_slide.notes_text_frame.text
+
+
+async def test_a_workbook_calculates_and_keeps_text_as_text(desk: Desk) -> None:
+    book = yaml.safe_load((SKILL / "templates" / "workbook.yaml").read_text())
+    desk.write("parts.csv", "part,name,when\n0012,=1+1,2026-01-31\n0340,Belt,2026-02-01\n")
+    columns = [{"name": "part", "format": "text"}, "name", {"name": "when", "format": "date"}]
+    book["sheets"].append({"name": "Parts", "csv": "parts.csv", "columns": columns})
+    desk.write("book.yaml", yaml.safe_dump(book))
+    await desk.run("python3 $S/documents/scripts/write_sheet.py book.yaml --out book.xlsx")
+    assert "no problems" in await desk.run(f"{CHECK} book.xlsx")
+    workbook = load_workbook(desk.folder / "book.xlsx")
+    orders, parts = workbook["Orders"], workbook["Parts"]
+    assert (orders["D4"].value, orders["D6"].value) == ("=B4*C4", "=SUBTOTAL(109,D4:D5)")
+    assert len(orders._charts) == 1
+    assert (parts["A2"].value, parts["B2"].value, parts["B2"].data_type) == ("0012", "=1+1", "s")
+    assert parts["C2"].is_date
+
+
+async def test_a_template_is_filled_with_repeated_rows(desk: Desk) -> None:
+    desk.copy(SKILL / "templates" / "invoice.docx")
+    desk.copy(SKILL / "examples" / "invoice.yaml")
+    fill = "python3 $S/documents/scripts/fill.py invoice.docx"
+    assert "items.amount" in await desk.run(f"{fill} --list")
+    await desk.run(f"{fill} invoice.yaml --out filled.docx && {CHECK} filled.docx")
+    word = Document(str(desk.folder / "filled.docx"))
+    assert [row.cells[0].text for row in word.tables[0].rows] == [
+        *("Item", "Repair of two chairs", "Oak table top", "Delivery", "Total"),
+    ]
+    text = "\n".join(p.text for p in word.paragraphs)
+    assert "Please pay until 2026-03-01 to DE00 0000 0000." in text  # cut into pieces in the template
+    assert word.sections[0].header.paragraphs[0].text == "Alder Workshop · Mill Lane 4, Ashford"
+    values = yaml.safe_load((desk.folder / "invoice.yaml").read_text())
+    del values["due"]
+    desk.write("less.yaml", yaml.safe_dump(values))
+    assert "values are missing: due; nothing was written" in await desk.run(f"{fill} less.yaml --out no.docx", 2)
+    assert not (desk.folder / "no.docx").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "command", "reason"),
+    [
+        ("a.md", "---\ntitel: x\n---\n", f"{TEXT} a.md --out a.pdf", "unknown titel"),
+        ("a.md", "![x](no.png)\n", f"{TEXT} a.md --out a.docx", "image 'no.png': no such file"),
+        ("a.md", "# 你好\n", f"{TEXT} a.md --out a.pdf", "the font has no"),
+        ("a.md", "# x\n", f"{TEXT} a.md --out a.odt", ".odt is not .docx or .pdf"),
+        (
+            "d.yaml",
+            "slides: [{kind: bullets, title: x, bullets: [1, 2, 3, 4, 5, 6, 7]}]",
+            "python3 $S/documents/scripts/write_slides.py d.yaml --out d.pptx",
+            "slides[0] (bullets): bullets: 7 (at most 6)",
+        ),
+        (
+            "b.yaml",
+            "sheets: [{columns: [{name: a, format: integer}], rows: [[many]]}]",
+            "python3 $S/documents/scripts/write_sheet.py b.yaml --out b.xlsx",
+            "row 2, column 'a': 'many' does not fit the format integer",
+        ),
+        ("x.docx", "no zip", f"{CHECK} x.docx", "is not a readable docx"),
+    ],
+)
+async def test_mistakes_are_named(desk: Desk, name: str, text: str, command: str, reason: str) -> None:
+    desk.write(name, text)
+    assert reason in await desk.run(command, 2)
+
+
+async def test_the_check_finds_what_is_wrong(desk: Desk) -> None:
+    word = Document()
+    word.add_heading("First", 1)
+    word.add_heading("Third", 3)
+    word.add_paragraph("Dear {{name}}, TODO")
+    word.save(str(desk.folder / "bad.docx"))
+    text = await desk.run(f"{CHECK} bad.docx", 1)
+    assert all(part in text for part in ("'{{name}}'", "'TODO'", "skips a level", "no title"))
