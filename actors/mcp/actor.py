@@ -18,6 +18,7 @@ from core.errors import Invalid, NotFound, SikaError
 from core.events import Aggregate, Event, RunCancelled, RunCancelRequested, RunCompleted, RunFailed, RunPaused, thread
 from core.ids import stamp
 from core.log.store import EventLog
+from core.mcp.authorisation import NeedsLogin
 from core.mcp.frames import Command, Listing, Part, Reply
 from core.mcp.servers import PAUSES, SCOPE, Directory, McpFailed, McpForgotten, McpListed, config_of
 from core.ports.mcp import Broken, McpSessions, Place
@@ -136,6 +137,8 @@ class Mcp(Actor[Never]):
                     return known.failure.reason
             try:
                 event: Event = await self._ask_for_lists(place, server, config)
+            except NeedsLogin as error:  # of one person: others may be logged in
+                return str(error)
             except SikaError as error:
                 attempt = known.failure.attempt + 1 if known and known.failure else 1
                 pause = PAUSES[min(attempt, len(PAUSES)) - 1]

@@ -213,6 +213,8 @@ class _Session:
         if not self._gone.is_set():
             self._child.kill()
         self._child.close()
+        await asyncio.sleep(0)  # in which the transports close their files
+        await asyncio.sleep(0)
 
 
 class Sessions:
@@ -328,7 +330,8 @@ class Sessions:
         log.info("MCP session ended", server=session.place.server, reason=session.reason)
         if self._sessions.get(session.place) is session:
             del self._sessions[session.place]
-            self._starting.pop(session.place, None)
+            if not self._starting[session.place].locked():
+                del self._starting[session.place]
 
     def _make_room(self) -> None:
         most = self._settings().max_sessions

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import functools
+import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Annotated, Any, Literal, ParamSpec, TypeVar
@@ -117,7 +118,19 @@ class Thread(BaseModel):
 INSTRUCTIONS = """Sika is an agent with tools of its own. `chat` gives it a message and waits for its answer. Long
 work goes on without a reader: read it later with `chat_read`, from the position of the last answer. If it asks a
 question, answer with `chat_answer`. Files that it makes are listed by `artifacts_list`."""
-SIKA = FastMCP("sika", instructions=INSTRUCTIONS)
+
+
+def _made() -> FastMCP[Any]:
+    """Returns the server, which configures the process's logging when it is made: that is undone."""
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    made: FastMCP[Any] = FastMCP("sika", instructions=INSTRUCTIONS)
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    return made
+
+
+SIKA = _made()
 
 
 def server() -> Server[Any, Any]:

@@ -9,6 +9,7 @@ import anyio
 
 from channels.client.aio import AsyncSikaClient
 from channels.client.errors import ClientError, NotFound, Unavailable
+from channels.client.events import Json
 from channels.terminal.text import one_line
 
 LOGIN_SECONDS = 600.0
@@ -42,7 +43,7 @@ async def logout(client: AsyncSikaClient, server: str, out: TextIO) -> None:
     print(f"logged out of {server}{told}", file=out)
 
 
-async def _access(client: AsyncSikaClient, server: str) -> dict[str, object]:
+async def _access(client: AsyncSikaClient, server: str) -> Json:
     servers = await client.list_mcp_access()
     for access in servers:
         if access["server"] == server:

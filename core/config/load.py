@@ -90,7 +90,6 @@ def parse(text: str, name: str = "config.yaml", environ: Mapping[str, str] | Non
         resolved = extensions.merged(_resolve(raw, "", environ), more)
         renamed = deerflow.translate(resolved, environ)
         notes = [f"{path}: {remark}" for path, remark in deerflow.without_effect(resolved)]
-        notes += [f"{extensions.NAMES[0]}: skills: {deerflow.ABSENT}"] if more.get("skills") else []
         unknown: list[str] = []
         shaped = _shape(Config, resolved, "", unknown)
         notes += [lines.placed(note) for note in unknown]

@@ -17,7 +17,7 @@ def prefix_of(server: str) -> str:
 
 def name_of(server: str, tool: str, taken: Collection[str] = ()) -> str:
     """Returns the name of a server's tool. A name that is changed, or `taken`, ends with a hash of the original."""
-    plain = prefix_of(server) + tool
+    plain = f"{server}_{tool}"
     name = _ODD.sub("_", plain)
     if name == plain and len(name) <= MOST and name not in taken:
         return name

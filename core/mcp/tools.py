@@ -63,24 +63,29 @@ class Catalogue:
             return Offered()
         servers = in_force(config, state, lambda _: "")
         enabled = {name: config_of(server) for name, server in servers.items() if server.enabled}
+        reasons: Mapping[str, str] = {}
         if unknown := [name for name, digest in enabled.items() if _is_unknown(state, name, digest)]:
-            await self._listed(unknown, user, config.mcp.list_seconds)
+            reasons = await self._listed(unknown, user, config.mcp.list_seconds)
             state = await self._states.load(SCOPE)
         key = (state.seq, config.hash, tuple(sorted(taken)))
         if self._made is None or self._made[0] != key:
             self._made = key, made(state, enabled, taken, config.mcp.direct_tools)
-        return self._made[1]
+        offered = self._made[1]
+        return offered._replace(unavailable={**offered.unavailable, **reasons}) if reasons else offered
 
-    async def _listed(self, names: Sequence[str], user: str, seconds: float) -> None:
+    async def _listed(self, names: Sequence[str], user: str, seconds: float) -> Mapping[str, str]:
+        """Has servers listed, within a time. Returns the reasons of failures."""
         clock = asyncio.get_running_loop().time
         if self._ask is None or (self._waited_in_vain is not None and clock() - self._waited_in_vain < AGAIN_SECONDS):
-            return
+            return {}
         try:
             async with asyncio.timeout(seconds):
-                await self._ask("mcp", {"op": "list", "servers": list(names), "user": user})
+                reasons = await self._ask("mcp", {"op": "list", "servers": list(names), "user": user})
+            return {name: str(reason)[:MOST_REASON] for name, reason in reasons.items()}
         except (SikaError, TimeoutError) as error:
             self._waited_in_vain = clock()
             log.warning("MCP servers are not listed yet", servers=names, reason=str(error) or "no answer in time")
+            return {}
 
 
 def _is_unknown(state: Installed, name: str, digest: str) -> bool:

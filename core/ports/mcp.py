@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import NamedTuple, Protocol
 
 from core.config.mcp import McpServer
-from core.errors import SikaError
+from core.errors import Unavailable
 from core.mcp.frames import Command, Reply
 
 OnProgress = Callable[[str], Awaitable[None]]
@@ -23,10 +23,8 @@ class Place(NamedTuple):
 OnChange = Callable[[Place], Awaitable[None]]
 
 
-class Broken(SikaError):
+class Broken(Unavailable):
     """The session cannot be started. Nothing was sent to the server."""
-
-    code = "unavailable"
 
 
 class McpSessions(Protocol):

@@ -662,6 +662,18 @@ async def test_a_question_is_asked_again_after_silence_whatever_its_age(
     assert oracle.asked == 2
 
 
+async def test_a_question_of_which_nothing_may_be_done_twice_is_asked_once(
+    endpoint: Endpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calls, "HEARTBEAT_SECONDS", 3600)
+    monkeypatch.setattr(calls, "SILENCE_SECONDS", 0.5)
+    oracle = Oracle(silent=1)
+    async with process(endpoint, tmp_path, oracle) as running:
+        with pytest.raises(calls.Silent):
+            await running.call("oracle", {"once": True})
+    assert oracle.asked == 1
+
+
 async def test_a_question_that_somebody_took_and_nobody_answers_is_told_from_one_nobody_took(
     endpoint: Endpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
