@@ -64,7 +64,7 @@ class McpServer(Section, frozen=True, kw_only=True):
 
     @property
     def problem(self) -> str | None:
-        """What is missing for the server to be started; None if nothing is."""
+        """Returns what is missing for the server to be started; None if nothing is."""
         needed = "command" if self.transport == "stdio" else "url"
         return None if getattr(self, needed) else f"{needed}: a server of type {self.type} needs it"
 

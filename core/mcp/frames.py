@@ -55,7 +55,7 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     name: str
     description: str = ""
     schema: Mapping[str, Any] = {}
-    """Of the arguments, as JSON schema."""
+    """The arguments as JSON schema."""
     read_only: bool = False
     idempotent: bool = False
     uri: str = ""
