@@ -72,7 +72,7 @@ class McpForgotten(Event, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What is known of a server."""
+    """The state of a server."""
 
     config: str
     listing: Listing | None = None
