@@ -20,7 +20,7 @@ from core.ids import stamp
 from core.log.store import EventLog
 from core.mcp.authorisation import NeedsLogin
 from core.mcp.frames import Command, Listing, Part, Reply
-from core.mcp.servers import PAUSES, SCOPE, Directory, McpFailed, McpForgotten, McpListed, config_of
+from core.mcp.servers import PAUSES, SCOPE, Directory, McpFailed, McpListed, config_of
 from core.ports.mcp import Broken, McpSessions, Place
 from core.thread.threads import SUBAGENT
 
@@ -43,10 +43,6 @@ class List(Request, frozen=True, kw_only=True, tag="list"):
     user: str = ""
     """The user whose account is used, where each person has one."""
     again: bool = False
-
-
-class Forget(Request, frozen=True, kw_only=True, tag="forget"):
-    """Asks for the end of the sessions in this process, and drops what is known of the servers."""
 
 
 class Use(Request, frozen=True, kw_only=True):
@@ -81,7 +77,7 @@ class Prompt(Use, frozen=True, kw_only=True, tag="prompt"):
     arguments: Mapping[str, str] = {}
 
 
-AnyRequest = List | Forget | Call | Read | Prompt
+AnyRequest = List | Call | Read | Prompt
 
 
 class Mcp(Actor[Never]):
@@ -91,6 +87,7 @@ class Mcp(Actor[Never]):
         self._log, self._sessions, self._servers = log, sessions, servers
         self._states = servers.states
         self._listing: dict[str, asyncio.Lock] = {}
+        self._resets: int | None = None
         sessions.watch(self.relist)
 
     async def answer(self, request: Mapping[str, Any], progress: Progress) -> Any:
@@ -98,10 +95,6 @@ class Mcp(Actor[Never]):
         match parsed:
             case List(servers=names, user=user, again=again):
                 return await self._list(names, user, again=again)
-            case Forget():
-                await self._sessions.stop()
-                await self._append(McpForgotten())
-                return None
             case Call():
                 return await self._call(parsed, progress)
             case Read(uri=uri):
@@ -115,6 +108,7 @@ class Mcp(Actor[Never]):
 
     async def _list(self, names: Sequence[str] | None, user: str, *, again: bool) -> Mapping[str, str]:
         """Lists servers, all at the same time. Returns the reasons of failures by server."""
+        await self._reset()
         servers = await self._servers.all()
         for name in names or ():
             if name not in servers:
@@ -163,6 +157,12 @@ class Mcp(Actor[Never]):
         if server is not None and server.enabled:
             await self._listed(place, server, again=True)
 
+    async def _reset(self) -> None:
+        """Ends the sessions of this process if all lists were dropped since the last request."""
+        before, self._resets = self._resets, (await self._states.load(SCOPE)).resets
+        if before not in (None, self._resets):
+            await self._sessions.stop()
+
     async def _append(self, event: Event) -> None:
         await self._states.decide(SCOPE, lambda _: [event], actor=self.name)
 
@@ -200,6 +200,7 @@ class Mcp(Actor[Never]):
                 return
 
     async def _ask(self, use: Use, command: Command, progress: Progress) -> Reply:
+        await self._reset()
         server = await self._servers.server(use.server)
         place = {
             "server": Place(use.server),

@@ -186,7 +186,7 @@ class _Session:
 
     @property
     def _kind(self) -> str:
-        """How open commands ended with the session: `gone` where the request was refused or never left."""
+        """Returns how open commands ended with the session: `gone` where the request was refused or never left."""
         refused = self.server.transport != "stdio" and self.reason.startswith(NOT_TAKEN)
         return "gone" if refused else "lost"
 

@@ -51,7 +51,7 @@ class McpServer(Section, frozen=True, kw_only=True):
     """True: the server is told that the workspace of its conversation is where it works (`roots` of the protocol),
     which may take the place of folders among its arguments. Default: only in a sandbox."""
     shared: Sharing | None = None
-    """Who shares a session with it: each `thread` has its own (the default of stdio), each `user` (that of http and
+    """The sharing of a session with it: each `thread` has its own (the default of stdio), each `user` (that of http and
     sse), or all share the one of the `server`."""
 
     @property
@@ -64,7 +64,7 @@ class McpServer(Section, frozen=True, kw_only=True):
 
     @property
     def problem(self) -> str | None:
-        """What is missing for the server to be started; None if nothing is."""
+        """Returns what is missing for the server to be started; None if nothing is."""
         needed = "command" if self.transport == "stdio" else "url"
         return None if getattr(self, needed) else f"{needed}: a server of type {self.type} needs it"
 

@@ -55,7 +55,7 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     name: str
     description: str = ""
     schema: Mapping[str, Any] = {}
-    """Of the arguments, as JSON schema."""
+    """The arguments as JSON schema."""
     read_only: bool = False
     idempotent: bool = False
     uri: str = ""
@@ -63,7 +63,7 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def effect(self) -> Effect:
-        """What a retry of the tool may do. The hints are the server's word."""
+        """The rule for retries of the tool. The hints are the server's word."""
         return "pure" if self.read_only else "idempotent" if self.idempotent else "once"
 
 

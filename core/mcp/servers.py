@@ -72,7 +72,7 @@ class McpForgotten(Event, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What is known of a server."""
+    """The state of a server."""
 
     config: str
     listing: Listing | None = None
@@ -87,6 +87,8 @@ class Installed:
 
     changed: Mapping[str, Json | None] = field(default_factory=dict)
     known: Mapping[str, Known] = field(default_factory=dict)
+    resets: int = 0
+    """The number of times that all lists were dropped."""
     seq: int = 0
 
 
@@ -108,8 +110,9 @@ def _after(state: Installed, event: Any) -> Installed:
             before = state.known.get(server) or Known(event.config)
             return replace(state, known={**state.known, server: replace(before, failure=event)})
         case McpForgotten(server=server):
-            known = {} if server is None else {name: known for name, known in state.known.items() if name != server}
-            return replace(state, known=known)
+            if server is None:
+                return replace(state, known={}, resets=state.resets + 1)
+            return replace(state, known={name: known for name, known in state.known.items() if name != server})
     return state
 
 
@@ -194,6 +197,10 @@ class Directory:
 
         await self.states.decide(SCOPE, decision, actor=actor)
         return await self.all()
+
+    async def forget(self, *, actor: str) -> None:
+        """Drops what is known of all servers; each process ends its sessions with them before it uses one again."""
+        await self.states.decide(SCOPE, lambda _: [McpForgotten()], actor=actor)
 
     async def server(self, name: str) -> McpServer:
         """Returns an enabled server. Raises `NotFound`."""

@@ -62,5 +62,5 @@ def _actor(sessions: Sessions, home: Path, running: Any, source: ConfigSource) -
 
 
 async def installed(client: Client) -> Installed:
-    """What the log knows of the servers."""
+    """Returns what the log knows of the servers."""
     return await aggregates(client.system.log).load(SCOPE)

@@ -159,8 +159,8 @@ def answer(message: dict[str, Any]) -> None:
         prompt = {"name": "greet", "arguments": [{"name": "who", "required": True}]}
         send({"id": number, "result": {"prompts": [prompt]}})
     elif method == "prompts/get":
-        said = {"type": "text", "text": f"Greet {params['arguments']['who']}."}
-        send({"id": number, "result": {"messages": [{"role": "user", "content": said}]}})
+        content = {"type": "text", "text": f"Greet {params['arguments']['who']}."}
+        send({"id": number, "result": {"messages": [{"role": "user", "content": content}]}})
     elif method == "tools/call":
         mark(params["name"])
         assert isinstance(number, int)

@@ -106,13 +106,13 @@ async def patch(call: Call, body: Changes) -> Servers:
 @ROUTES("POST", "/mcp/cache/reset", "admin", role="admin")
 async def reset(call: Call) -> Reset:
     """Forget what the MCP servers offer, and end the sessions with them: the next run asks them again."""
-    await call.services.call("mcp", {"op": "forget"})
+    await call.services.mcp.forget(actor=ACTOR)
     return Reset(True, "The lists of the MCP servers are asked for again.")
 
 
 @ROUTES("GET", "/mcp/servers", _READ)
 async def servers(call: Call) -> Statuses:
-    """What the MCP servers offer, and why one does not."""
+    """List what the MCP servers offer, and why one does not."""
     state = await call.services.mcp.states.load(SCOPE)
     configured = await call.services.mcp.all()
     return Statuses([status(name, server, state.known.get(name)) for name, server in configured.items()])

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from core.events import Aggregate, ToolRequested
-from core.mcp.servers import KIND, SCOPE, McpListed
+from core.mcp.servers import KIND, SCOPE, McpForgotten, McpListed, aggregates
 from tests.actors.mcp.test_calls import calls, results
 from tests.support.mcp import installed, mcp_site, server
 from tests.support.model_server import ToolCall, Turn
@@ -96,10 +96,10 @@ async def test_a_stopped_run_cancels_its_call(tmp_path: Path) -> None:
         await eventually(hangs)
         await client.system.intake.cancel("t1", run)
 
-        async def told() -> bool:
+        async def cancelled() -> bool:
             return "cancelled-" in marks.read_text()
 
-        await eventually(told)
+        await eventually(cancelled)
         pid = int(results((await client.state("t1")).messages)[0]["content"])
         assert Path(f"/proc/{pid}").exists()
 
@@ -123,6 +123,18 @@ async def test_changed_tools_are_listed_again(tmp_path: Path) -> None:
     names = [[tool["function"]["name"] for tool in request.body["tools"]] for request in models.requests]
     assert "s_new_1" not in names[0]
     assert "s_new_1" in names[-1]
+
+
+async def test_a_reset_ends_sessions_and_lists_again(tmp_path: Path) -> None:
+    marks = tmp_path / "marks"
+    turns = calls(("s_echo", {"text": "1"}))
+    async with mcp_site(tmp_path, {"s": server(f"marks={marks}")}, {"m": [*turns, *turns]}) as (client, _):
+        await client.said(await client.thread(), "Go")
+        before = marks.read_text().split()
+        await aggregates(client.system.log).decide(SCOPE, lambda _: [McpForgotten()], actor="http")
+        await client.said("t1", "Again")
+    assert before == ["list", "list", "echo"]
+    assert marks.read_text().split() == before * 2
 
 
 async def test_progress_is_shown(tmp_path: Path) -> None:

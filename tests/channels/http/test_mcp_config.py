@@ -140,3 +140,6 @@ async def test_what_servers_offer(api: Api, system: System, config: Any) -> None
     assert (files["listed"], files["error"], tool["tool"], tool["effect"]) == (True, None, "read.all", "pure")
     assert tool["name"].startswith("files_read_all_")
     assert (web["listed"], web["error"], web["tools"]) == (False, "it is down", [])
+    assert (await api.ask("POST", "/mcp/cache/reset"))["success"] is True
+    files, web = (await api.ask("GET", "/mcp/servers"))["servers"]
+    assert (files["listed"], files["tools"], web["error"]) == (False, [], None)

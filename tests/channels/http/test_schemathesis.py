@@ -136,6 +136,8 @@ ONLY_REFUSING = {
     # No call waits for a person.
     "GET /api/threads/{thread_id}/approvals/{approval_id}",
     "POST /api/threads/{thread_id}/approvals/{approval_id}",
+    # No MCP server is configured.
+    "POST /api/mcp/servers/{name}/test",
 }
 """Operations that never succeed here."""
 ALWAYS = (400, 401, 403, 404, 413, 422, 429)
