@@ -132,18 +132,20 @@ class Lead(RunActor):
             facts["skills"] = setup.skills.record(setup.config.skills.list_limit)
         if run.attempt > 1 or not run.request.input or self._uploads is None:
             return Prepared(setup, facts)
-        recall = partial(self._recalled, setup, run.state.user)
+        recall = partial(self._recalled, setup, run.state.user, run.state.seq)
         skill = await _called(setup)
         added = await preparation.prepare(run.id, run.request, run.state, run.thread_id, self._uploads, recall, skill)
         return Prepared(setup, facts | {"prepared": added})
 
-    async def _recalled(self, setup: RunSetup, user: str, text: str, earlier: Sequence[Message]) -> Json | None:
+    async def _recalled(
+        self, setup: RunSetup, user: str, at_least: int, text: str, earlier: Sequence[Message]
+    ) -> Json | None:
         """Returns references to what the agent is told of its memory of the user."""
         settings = setup.config.memory
         if not settings.injection_enabled or setup.options.bootstrap:
             return None
         agent = setup.agent.name if setup.agent else None
-        memory = await self._memories.of(user, agent)
+        memory = await self._memories.of(user, agent, at_least)
         hits = await self._searches.relevant(memory_id(user, agent), memory, text)
         before = inject.referred(earlier, agent)
         refs = inject.chosen(memory, hits, before, settings.max_injection_tokens, settings.order)
@@ -175,7 +177,7 @@ class Lead(RunActor):
 
     async def _setup(self, journal: Journal) -> RunSetup:
         run = journal.state.runs[journal.id]
-        return await self._planner.plan(run.request, journal.state.user, run.model)
+        return await self._planner.plan(run.request, journal.state.user, run.model, at_least=journal.state.seq)
 
     def works_for(self, state: ThreadState) -> str:
         """Returns the thread that a subagent works for; empty for a run of a thread."""

@@ -26,6 +26,9 @@ that is cheap. Why this is sound:
 * Memory. The last events of `HEARD` aggregates are remembered. Of one that was forgotten it is only known that nothing
   came after the newest that was forgotten.
 
+* At a moment. Who needs no more than what was settled when something else was (a run, when it was asked for) says up to
+  which sequence. If that is before the heard position, not even an echo is needed.
+
 *One load.* Whoever comes while an aggregate is being loaded waits for that, then shares the next look with all others
 who waited: that look begins after they came, so it misses nothing, and with what the first has read it is short. What
 was folded of a load that is cancelled or fails is kept, as old as it is: the next load goes on from there.
@@ -117,10 +120,19 @@ class Repository(Generic[S]):
 
         Raises `Unavailable`.
         """
-        kept = self._kept.get(identity)
-        if kept is not None and at_least is not None and kept.seq >= at_least:
-            return kept.state
+        if at_least is not None and (known := self._heard(identity, at_least)) is not None:
+            return known.state
         return (await self._load(identity)).state
+
+    def _heard(self, identity: str, at_least: int) -> Folded[S] | None:
+        """Returns what is in memory, if it is as of a moment not before `at_least`. Costs no request."""
+        known = self._newest(identity)
+        if not known.checked:
+            return None
+        heard = self.log.unchanged_here(Aggregate(self.kind, identity), known.checked, at_least)
+        if heard is not None:
+            return self._keep(identity, known._replace(checked=heard))
+        return known if known.seq >= at_least else None
 
     async def folded(self, identity: str) -> Folded[S]:
         """Returns the state as of now, with the sequence of its last event. Raises `Unavailable`."""

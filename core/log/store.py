@@ -461,6 +461,13 @@ class EventLog:
         last = self._last.get(aggregate, after if after >= self._last_from else after + 1)
         return max(self.position, after) if self._complete() and last <= after else None
 
+    def unchanged_here(self, aggregate: Aggregate, after: int, upto: int) -> int | None:
+        """Returns the heard position, if it is not before `upto`, and if the aggregate has no event between `after` and
+        there. None if it has one, or if only a request can tell.
+        """
+        last = self._last.get(aggregate, after if after >= self._last_from else after + 1)
+        return self.position if self.position >= upto and self._whole() and last <= after else None
+
     async def _settled(self) -> None:
         """Gives the handler of live events its turns, as far as events have arrived: that costs less than a read."""
         for _ in range(SETTLING_TURNS):

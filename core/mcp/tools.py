@@ -53,12 +53,12 @@ class Catalogue:
         self._made: tuple[tuple[Any, ...], Offered] | None = None
         self._waited_in_vain: float | None = None
 
-    async def offered(self, config: Config, user: str, taken: Collection[str]) -> Offered:
+    async def offered(self, config: Config, user: str, taken: Collection[str], at_least: int | None = None) -> Offered:
         """Returns the tools, whose names are none of `taken`; the same objects as long as nothing changes.
 
-        Waits up to `mcp.list_seconds` for servers that were never listed.
+        Waits up to `mcp.list_seconds` for servers that were never listed. `at_least`: see `Repository.load`.
         """
-        state = await self._states.load(SCOPE)
+        state = await self._states.load(SCOPE, at_least=at_least)
         if not config.mcp.servers and not state.changed:
             return Offered()
         servers = in_force(config, state, lambda _: "")

@@ -417,9 +417,9 @@ class Memories:
         self.repository = aggregates(log)
         self._actor = actor
 
-    async def of(self, user: str, agent: str | None = None) -> Memory:
-        """Returns what is remembered. Raises `Unavailable`."""
-        return await self.repository.load(memory_id(user, agent))
+    async def of(self, user: str, agent: str | None = None, at_least: int | None = None) -> Memory:
+        """Returns what is remembered. `at_least`: see `Repository.load`. Raises `Unavailable`."""
+        return await self.repository.load(memory_id(user, agent), at_least=at_least)
 
     async def decide(self, identity: str, decision: Decision[Memory], cause: str | None = None) -> Memory:
         """Decides on the memory with this id, and erases what the decision made obsolete. An erasure that takes longer

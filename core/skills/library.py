@@ -55,10 +55,14 @@ class Library:
         self._read: dict[tuple[str, str], Skill] = {}
         self._joins: dict[str, tuple[tuple[object, ...], Listing]] = {}
 
-    async def of(self, user: str) -> Listing:
-        """Returns the skills of a user, enabled or not. The user's own shadow others of the same name."""
+    async def of(self, user: str, at_least: int | None = None) -> Listing:
+        """Returns the skills of a user, enabled or not. The user's own shadow others of the same name. `at_least`: see
+        `Repository.load`.
+        """
         listing, shared, own = await asyncio.gather(
-            self._folders.listing(), self.scopes.load(SHARED), self.scopes.load(scope_of(user))
+            self._folders.listing(),
+            self.scopes.load(SHARED, at_least=at_least),
+            self.scopes.load(scope_of(user), at_least=at_least),
         )
         return await anyio.to_thread.run_sync(self._cached, listing, shared, own, user, abandon_on_cancel=True)
 

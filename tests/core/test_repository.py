@@ -121,6 +121,32 @@ async def test_an_aggregate_without_events_costs_no_request_either(
     assert counters.kept(kept.id) == 1, "looking for aggregates that are not there evicts none"
 
 
+async def test_what_was_heard_up_to_a_sequence_costs_not_even_an_echo(
+    counters: Repository[int], log: EventLog, bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    aggregate, absent, echoes = fresh(), fresh(), 0
+    echo = bus.echo
+
+    async def counted() -> None:
+        nonlocal echoes
+        echoes += 1
+        await echo()
+
+    [record] = await append(log, aggregate, NOTE)
+    assert [await counters.load(aggregate.id), await counters.load(absent.id)] == [1, 0]
+    [last] = await append(log, fresh(), NOTE)
+    await heard(log, last.seq)
+    monkeypatch.setattr(bus, "echo", counted)
+    for identity, notes in ((aggregate.id, 1), (absent.id, 0)):
+        assert [await counters.load(identity, at_least=last.seq) for _ in range(5)] == [notes] * 5
+    assert echoes == 0
+    assert await counters.load(aggregate.id, at_least=last.seq + 1) == 1
+    assert echoes == 1, "beyond what was heard"
+    [newer] = await append(log, aggregate, NOTE, expected=record.seq)
+    await heard(log, newer.seq)
+    assert await counters.load(aggregate.id, at_least=last.seq) == 2, "what was heard after it counts, too"
+
+
 async def test_on_replicas_it_costs_one_question_to_the_leader(cluster: Nats, prefix: str) -> None:
     async with neighbour(cluster, prefix) as log:
         counters, aggregate = counter(log), fresh()

@@ -93,12 +93,20 @@ class Planner:
         self._skills = skills
 
     async def plan(
-        self, request: RunRequested, user: str, model: str | None = None, role: Role | None = None
+        self,
+        request: RunRequested,
+        user: str,
+        model: str | None = None,
+        role: Role | None = None,
+        at_least: int | None = None,
     ) -> RunSetup:
-        """Plans a run; `model` is the model of its earlier attempts. Raises `Invalid` and `NotFound`."""
+        """Plans a run; `model` is the model of its earlier attempts. `at_least`: what was settled up to this sequence
+        counts (default: up to now). Raises `Invalid` and `NotFound`.
+        """
         config, requested = self._config.current(), options(request)
         profiled = config.agents_api.enabled
-        roster = await self._rosters.load(user) if requested.agent or profiled else Roster()
+        profiles = requested.agent or profiled
+        roster = await self._rosters.load(user, at_least=at_least) if profiles else Roster()
         agent = find(roster, requested)
         name = model or self._name(config, requested.model or (agent.model if agent else None))
         settings = {entry.name: entry for entry in config.models}
@@ -107,10 +115,10 @@ class Planner:
         there = offered(self._tools(config), config)
         permitted = allowed(there, requested, agent, memory=config.memory.tools and role is None)
         tools = [tool for tool in permitted if vision or tool.name != VIEW_IMAGE]
-        mcp = (await self._of_servers(config, requested, user)).only(agent.mcp_servers if agent else None)
+        mcp = (await self._of_servers(config, requested, user, at_least)).only(agent.mcp_servers if agent else None)
         tools += mcp.tools
         tools = tools if role is None else role.permitted(tools)
-        skills = await self._selected(request, user, requested, agent, role)
+        skills = await self._selected(request, user, requested, agent, role, at_least)
         tools = setup_skills.permitted(tools, skills, config, role)
         delegates = roles(config, roster, agent) if any(tool.name in TOOLS for tool in tools) else {}
         searched = config.tool_search.enabled
@@ -146,12 +154,12 @@ class Planner:
             blind=frozenset(n for n in candidates if vision and not settings[n].supports_vision),
         )
 
-    async def _of_servers(self, config: Config, requested: Options, user: str) -> Offered:
+    async def _of_servers(self, config: Config, requested: Options, user: str, at_least: int | None) -> Offered:
         """Returns the tools of MCP servers for a run."""
         if self._mcp is None or requested.bootstrap:
             return Offered()
         taken = [*(tool.name for tool in self._tools(config)), *POLICIES_TOOLS]
-        return await self._mcp.offered(config, user, taken)
+        return await self._mcp.offered(config, user, taken, at_least)
 
     async def role(self, user: str, name: str, caller: RunRequested | None = None) -> Role:
         """Returns a type of subagents that a run may call; without `caller`, any. Raises `Invalid` and `NotFound`."""
@@ -168,14 +176,20 @@ class Planner:
         return await self._selected(request, user, requested, find(roster, requested), role)
 
     async def _selected(
-        self, request: RunRequested, user: str, requested: Options, agent: Definition | None, role: Role | None
+        self,
+        request: RunRequested,
+        user: str,
+        requested: Options,
+        agent: Definition | None,
+        role: Role | None,
+        at_least: int | None = None,
     ) -> Selection:
         if self._skills is None:
             return Selection()
         whitelists = [requested.skills, agent.skills if agent else None, role.skills if role else None]
         whitelists += [(BOOTSTRAP,)] if requested.bootstrap else []
         text = last_text(request.input or {}) if role is None and not requested.bootstrap else ""
-        return selected(await self._skills.of(user), whitelists, text)
+        return selected(await self._skills.of(user, at_least), whitelists, text)
 
     def _read(
         self, config: Config, skills: Selection, role: Role | None, requested: Options
