@@ -111,8 +111,8 @@ class Lead(RunActor):
         self._uploads = uploads
         self._images = images
         self._guardrails = guardrails
-        rosters = agents.aggregates(log)
-        self._planner = Planner(config, models, tools, rosters, home, skills, Catalogue(log, self._ask))
+        rosters, self._catalogue = agents.aggregates(log), Catalogue(log, self._ask)
+        self._planner = Planner(config, models, tools, rosters, home, skills, self._catalogue)
         self._memories = Memories(log, actor=self.name)
         self._searches = Searches()
         self._compiled = CompiledAgents()
@@ -133,9 +133,25 @@ class Lead(RunActor):
         if run.attempt > 1 or not run.request.input or self._uploads is None:
             return Prepared(setup, facts)
         recall = partial(self._recalled, setup, run.state.user, run.state.seq)
-        skill = await _called(setup)
-        added = await preparation.prepare(run.id, run.request, run.state, run.thread_id, self._uploads, recall, skill)
+        added = await preparation.prepare(
+            run.id,
+            run.request,
+            run.state,
+            run.thread_id,
+            self._uploads,
+            recall,
+            skill=await _called(setup),
+            references=await self._referenced(setup, run),
+        )
         return Prepared(setup, facts | {"prepared": added})
+
+    async def _referenced(self, setup: RunSetup, run: OwnedRun) -> Sequence[Json]:
+        """Returns what the message of a run records of the resources and prompts that it names."""
+        if setup.options.bootstrap:
+            return ()
+        only = setup.agent.mcp_servers if setup.agent else None
+        text, about = preparation.last_text(run.request.input or {}), {"user": run.state.user, "thread": run.thread_id}
+        return await self._catalogue.referenced(setup.config, text, only, about, run.state.seq)
 
     async def _recalled(
         self, setup: RunSetup, user: str, at_least: int, text: str, earlier: Sequence[Message]

@@ -299,6 +299,12 @@ class AsyncSikaClient(MemoryMethods):
         """Returns `{models: [{name, model, display_name, …}], token_usage: {enabled}}`, the default model first."""
         return _object(await self._json("GET", "/api/models"))
 
+    async def list_skills(self) -> Json:
+        """Returns `{skills: [{name, description, category, enabled, …}], skipped: [{path, reason}]}`: your skills,
+        enabled or not.
+        """
+        return _object(await self._json("GET", "/api/skills"))
+
     async def get_model(self, name: str) -> Json | None:
         """Returns a model; None for an unknown name."""
         return await self._optional(f"/api/models/{quote(name, safe='')}")

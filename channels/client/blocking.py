@@ -143,6 +143,7 @@ class SikaClient:
     get_memory_status = _waiting(AsyncSikaClient.get_memory_status)
 
     list_models = _waiting(AsyncSikaClient.list_models)
+    list_skills = _waiting(AsyncSikaClient.list_skills)
     get_model = _waiting(AsyncSikaClient.get_model)
     readiness = _waiting(AsyncSikaClient.readiness)
     rebuild_projections = _waiting(AsyncSikaClient.rebuild_projections)

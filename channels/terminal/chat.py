@@ -31,6 +31,7 @@ HELP = """\
 /asked        what the agent waits for: asks for it again
 /quit         leave (so does Ctrl-D)
 /help         this list
+/SKILL TEXT   calls a skill (`sika skill list`); /SERVER:PROMPT, a prompt of an MCP server
 @file         uploads a file of this machine with the message (@"a name" with spaces)
 Tab           completes commands, threads and files; Alt-Enter begins another line
 Ctrl-C        stops the run that is going on, or leaves a question open
@@ -242,8 +243,17 @@ class Chat:
                 await self._look()
                 if not self._waiting and not self._transcript.asks:
                     self._screen.notice("nothing is asked")
+            case [word, *_] if await self._is_called(word.removeprefix("/")):
+                await self._turn(line)
             case _:
                 self._screen.line(HELP)
+
+    async def _is_called(self, name: str) -> bool:
+        """Returns whether a message begins with the name of a skill, or of a prompt of an MCP server."""
+        if ":" in name:
+            return True
+        skills = (await self._ask(self.client.list_skills()))["skills"]
+        return any(skill["name"] == name and skill["enabled"] for skill in skills)
 
     # ── goals ───────────────────────────────────────────────────────────────────────────────────────────────────────
 

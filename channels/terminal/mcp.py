@@ -74,7 +74,7 @@ async def _listed(ask: Ask, request: Mapping[str, Any]) -> Mapping[str, str]:
 
 
 async def tools(directory: Directory, name: str | None) -> Iterator[str]:
-    """Returns a line for each tool, as the agent calls it."""
+    """Returns a line for each tool, as the agent calls it, and for each resource and prompt, as a message names it."""
     configured, state = await directory.all(), await directory.states.load(SCOPE)
     if name is not None and name not in configured:
         raise NotFound(f"there is no MCP server {name!r}; there are: {', '.join(configured) or 'none'}")
@@ -87,6 +87,13 @@ def _tools(names: Sequence[str], state: Installed) -> Iterator[str]:
     for shown, place in names_of(offers, ()).items():
         offer = offers[place]
         yield f"{shown}  ({offer.effect})  {one_line(clean(offer.description), 120)}"
+    for server, listing in listings.items():
+        for offer in listing.resources:
+            text = one_line(clean(f"{offer.name} {offer.description}"), 120)
+            yield f"@{server}:{one_line(offer.uri, 200)}  (resource)  {text}"
+        for offer in listing.prompts:
+            words = " ".join([offer.name, *offer.schema])
+            yield f"/{server}:{one_line(words, 200)}  (prompt)  {one_line(clean(offer.description), 120)}".rstrip()
 
 
 async def call(directory: Directory, ask: Ask, name: str, arguments: str, user: str) -> tuple[str, bool]:

@@ -10,10 +10,12 @@ import structlog
 
 from core.config.settings import Config
 from core.errors import SikaError
+from core.events import Json
 from core.ids import now
 from core.log.store import EventLog
-from core.mcp.frames import Offer
+from core.mcp.frames import Listing, Offer
 from core.mcp.names import names_of, prefix_of
+from core.mcp.references import Reference, named, recorded
 from core.mcp.servers import SCOPE, Installed, aggregates, config_of, in_force
 from core.tools import Result, Tool, ToolContext
 
@@ -23,6 +25,8 @@ Ask = Callable[[str, Mapping[str, Any]], Awaitable[Any]]
 GROUP = "mcp"
 """Group of the tools; agents may also name the group `mcp:SERVER`."""
 MOST_REASON = 300
+REFERENCE_SECONDS = 30.0
+"""Time for the content of a resource or a prompt that a message names."""
 AGAIN_SECONDS = 30.0
 """Time for which no run waits for servers after one waited in vain."""
 _EMPTY = {"type": "object", "properties": {}}
@@ -72,6 +76,30 @@ class Catalogue:
             self._made = key, made(state, enabled, taken, config.mcp.direct_tools)
         offered = self._made[1]
         return offered._replace(unavailable={**offered.unavailable, **reasons}) if reasons else offered
+
+    async def referenced(
+        self, config: Config, text: str, only: Collection[str] | None, about: Mapping[str, str], at_least: int
+    ) -> list[Json]:
+        """Returns what a message records of the resources and prompts that it names. `about` is its user and thread;
+        `only` are the servers of the agent (default: all). A failure is recorded, too.
+        """
+        if self._ask is None or ":" not in text:
+            return []
+        state = await self._states.load(SCOPE, at_least=at_least)
+        enabled = (name for name, server in in_force(config, state, lambda _: "").items() if server.enabled)
+        names = [name for name in enabled if only is None or name in only]
+        known = {name: state.known[name].listing or Listing() for name in names if name in state.known}
+        references = named(text, known)
+        return list(await asyncio.gather(*(self._content(reference, about) for reference in references)))
+
+    async def _content(self, reference: Reference, about: Mapping[str, str]) -> Json:
+        assert self._ask is not None
+        try:
+            async with asyncio.timeout(REFERENCE_SECONDS):
+                answer = await self._ask("mcp", {**reference.request, **about})
+        except (SikaError, TimeoutError) as error:
+            answer = {"text": str(error) or f"no answer within {REFERENCE_SECONDS:g} s", "failed": True}
+        return recorded(reference, answer)
 
     async def _listed(self, names: Sequence[str], user: str, seconds: float) -> Mapping[str, str]:
         """Has servers listed, within a time. Returns the reasons of failures."""

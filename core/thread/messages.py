@@ -18,7 +18,11 @@ MEMORY = "memory"
 """
 SKILL = "skill"
 """Key of `additional_kwargs`: the skill that the message calls, with its text (`core.skills.selection`)."""
-RESERVED = frozenset({REMINDER, UPLOADS_BLOCK, MEMORY, SKILL, "dynamic_context_reminder"})
+REFERENCES = "references"
+"""Key of `additional_kwargs`: the resources and prompts that the message names, with their content
+(`core.mcp.references`).
+"""
+RESERVED = frozenset({REMINDER, UPLOADS_BLOCK, MEMORY, SKILL, REFERENCES, "dynamic_context_reminder"})
 """Keys of `additional_kwargs` that only the server sets; those of clients are ignored."""
 
 

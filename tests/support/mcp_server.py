@@ -153,6 +153,8 @@ def answer(message: dict[str, Any]) -> None:
     elif method == "resources/list":
         resource = {"uri": "test://notes", "name": "notes", "mimeType": "text/plain"}
         send({"id": number, "result": {"resources": [resource]}})
+    elif method == "resources/read" and params["uri"].endswith("gone"):
+        send({"id": number, "error": {"code": -32002, "message": "resource not found"}})
     elif method == "resources/read":
         send({"id": number, "result": {"contents": [{"uri": params["uri"], "text": "the notes"}]}})
     elif method == "prompts/list":

@@ -10,10 +10,11 @@ from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResp
 from langchain_core.messages import AnyMessage, HumanMessage
 
 from actors.lead.loop.attempt import Attempt, ModelHandler
+from core.mcp import references
 from core.memory.facts import Memory
 from core.memory.inject import agent_of, block, refs_of
 from core.skills.selection import block as block_of_skill
-from core.thread.messages import REMINDER, SKILL
+from core.thread.messages import REFERENCES, REMINDER, SKILL
 
 FLAGS = {"hide_from_ui": True, "dynamic_context_reminder": True}
 KEPT = 1024
@@ -67,8 +68,9 @@ def _text(message: HumanMessage, memory: Memory | None, agent: str | None) -> st
     reminder = message.additional_kwargs.get(REMINDER)
     reminder = reminder if isinstance(reminder, str) else ""
     skill = message.additional_kwargs.get(SKILL)
-    if isinstance(skill, dict) and (called := block_of_skill(skill)):
-        reminder = "\n".join(filter(None, (reminder, f"{OPENING}{called}{CLOSING}")))
+    called = block_of_skill(skill) if isinstance(skill, dict) else ""
+    for more in filter(None, (called, references.block(message.additional_kwargs.get(REFERENCES)))):
+        reminder = "\n".join(filter(None, (reminder, f"{OPENING}{more}{CLOSING}")))
     remembered = "" if memory is None else block(memory, _refs(message, agent))
     if not remembered:
         return reminder

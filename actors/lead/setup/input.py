@@ -6,18 +6,19 @@ The additions are part of `run.started`, and are applied right after the input: 
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from datetime import date
 from itertools import chain
 from pathlib import PurePath
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from core.control import neutralised
 from core.events import Json, Message, RunRequested
 from core.ids import now
 from core.paths import USER_DATA
 from core.ports.documents import KINDS
-from core.thread.messages import MEMORY, REMINDER, RESERVED, SKILL, UPLOADS_BLOCK
+from core.thread.messages import MEMORY, REFERENCES, REMINDER, RESERVED, SKILL, UPLOADS_BLOCK
 from core.thread.previews import text_of
 from core.thread.state import REMOVE_ALL, ThreadState
 from core.thread.uploads import Outline, Upload, Uploads
@@ -53,10 +54,11 @@ async def prepare(
     uploads: Uploads,
     recall: Recall = nothing,
     skill: Json | None = None,
+    references: Sequence[Json] = (),
 ) -> Json:
     """Returns `prepared` for the first attempt at a run. Lists files only if the last message is a person's.
 
-    `skill` is the record of the skill that this message calls.
+    `skill` is the record of the skill that this message calls, `references` are those of what it names.
     """
     values = request.input or {}
     base = state.head if request.base is None else state.commit_at(request.base)
@@ -64,7 +66,8 @@ async def prepare(
     files = [] if names is None else await uploads.listing(state.user, thread, names)
     history = state.values_at(base).get("messages", ())
     memory = await _recalled(values, history, recall)
-    patch = prepared(values, run=run, at=now(), history=history, files=files, memory=memory, skill=skill)
+    extra = {key: value for key, value in ((MEMORY, memory), (SKILL, skill), (REFERENCES, [*references])) if value}
+    patch = prepared(values, run=run, at=now(), history=history, files=files, records=extra)
     return _slim(patch, values) if patch else patch
 
 
@@ -108,13 +111,12 @@ def prepared(
     at: str,
     history: Sequence[Message] = (),
     files: Sequence[Upload] = (),
-    memory: Json | None = None,
-    skill: Json | None = None,
+    records: Mapping[str, Any] = MappingProxyType({}),
 ) -> Json:
     """Returns the human messages of an input that must change, as they become, and `uploaded_files`. Pure.
 
     `values` is the input and `history` the messages before it. `at` is ISO 8601 in UTC; `files` are all uploads of
-    the thread.
+    the thread, and `records` what the last message records by its key.
     """
     messages, removed = _standing(values.get("messages"))
     last = next((message for message in reversed(messages.values()) if message["type"] == "human"), None)
@@ -128,10 +130,7 @@ def prepared(
     extra: Json = {"run_id": run, "timestamp": at}
     if reminder := _next_reminder(_newest_reminder(earlier), date.fromisoformat(at[:10])):
         extra[REMINDER] = reminder
-    if memory:
-        extra[MEMORY] = memory
-    if skill:
-        extra[SKILL] = skill
+    extra |= records
     patch: Json = {"messages": [new for old, new in zip(others, honest, strict=True) if new is not old]}
     content = _bare(last.get("content", ""))
     listed = _listed(files, _claimed(last)) if last is next(reversed(messages.values())) else NOTHING

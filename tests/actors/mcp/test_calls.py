@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from actors import compose
 from adapters.sandboxes.bubblewrap import Bubblewrap
 from core.events import Aggregate, ToolRequested
 from core.mcp.servers import KIND, SCOPE, McpListed
@@ -58,6 +59,30 @@ async def test_a_tool_is_called(tmp_path: Path) -> None:
 
 def tools_of(state: Any) -> Any:
     return state.known["files"].listing.tools
+
+
+async def test_what_a_message_names_is_read_and_recorded(tmp_path: Path) -> None:
+    """A resource, a prompt, and a resource that is not there: the model is told each, and so it is in a replay."""
+    async with mcp_site(tmp_path, {"files": server()}, {"m": [DONE, DONE, DONE]}) as (client, models):
+        await client.said(await client.thread(), "Read @files:notes, and @files:test://gone.")
+        await client.said("t1", "/files:greet who=Ada")
+        named = await client.state("t1")
+        options = compose.Options(tmp_path, config=tmp_path / "config.yaml")
+        report = await compose.replay(client.system, "t1", None, options)
+    first, second = (
+        "\n".join(str(message["content"]) for message in request.body["messages"][1:]) for request in models.requests
+    )
+    assert '<reference name="@files:test://notes">' in first
+    assert "@files:test://gone, which could not be read" in first
+    assert '<reference name="/files:greet">' in second
+    recorded = [
+        message["additional_kwargs"].get("references") for message in named.messages if message["type"] == "human"
+    ]
+    assert [[entry["name"] for entry in entries] for entries in recorded if entries] == [
+        ["@files:test://notes", "@files:test://gone"],
+        ["/files:greet"],
+    ]
+    assert (report.divergence, report.runs) == (None, 2)
 
 
 async def test_many_tools_are_searched(tmp_path: Path) -> None:

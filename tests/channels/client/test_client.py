@@ -317,6 +317,7 @@ def test_names_of_files_are_sent_as_they_are(client: SikaClient, thread_id: str,
     [
         (lambda client, _: client.list_models(), "/api/models"),
         (lambda client, _: client.get_model("hello"), "/api/models/hello"),
+        (lambda client, _: client.list_skills(), "/api/skills"),
         (lambda client, thread_id: client.list_uploads(thread_id), "/api/threads/{}/uploads/list"),
     ],
 )

@@ -135,6 +135,17 @@ async def test_a_conversation(place: Place) -> None:
         assert "not found" in await talk.converse(f"/threads {talk.thread}x", "/threads a/b")
 
 
+async def test_a_skill_is_called_and_other_words_are_not(place: Place) -> None:
+    async with talking(place, "hello", new=True) as talk:
+        assert "/new " in await talk.converse("/no-such-skill draw")
+        assert HELLO in await talk.converse("/data-analysis draw it")
+        assert HELLO in await talk.converse("/docs:sum cats")
+        messages = (await talk.ask("GET", "/state"))["values"]["messages"]
+    texts = [message["content"] for message in messages if message["type"] == "human"]
+    assert texts == ["/data-analysis draw it", "/docs:sum cats"]
+    assert messages[0]["additional_kwargs"]["skill"]["name"] == "data-analysis"
+
+
 async def test_ctrl_c_at_the_prompt_asks_and_then_leaves(place: Place) -> None:
     async with talking(place, "hello") as talk:
         assert HELLO in await talk.converse(talk.pressed.press, "hi")

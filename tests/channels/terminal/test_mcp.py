@@ -41,7 +41,10 @@ async def test_from_adding_to_calling(
         assert await sika(home, "test", "bad") == 1
         assert "no-such" in capsys.readouterr().out
         assert await sika(home, "tools", "mine") == 0
-        assert "mine_echo  (pure)" in capsys.readouterr().out
+        shown = capsys.readouterr().out
+        assert "mine_echo  (pure)" in shown
+        assert "@mine:test://notes  (resource)  notes" in shown
+        assert "/mine:greet who  (prompt)" in shown
         assert await sika(home, "call", "mine_echo", '{"text": "hi"}') == 0
         assert capsys.readouterr().out.endswith("echo hi\n")
         assert await sika(home, "call", "mine_fails") == 1
