@@ -31,13 +31,14 @@ def _configure_uncached(*arguments: Any, **settings: Any) -> None:
 
 
 structlog.configure = _configure_uncached
+_AT_FIRST = structlog.get_config()
 
 
 @pytest.fixture(autouse=True)
 def _no_configuration_of_logs_of_other_tests() -> Iterator[None]:
-    before = structlog.get_config()
+    """Fixtures of a module, too, may have configured them."""
     yield
-    _configure(**before)
+    _configure(**_AT_FIRST)
 
 
 @pytest.fixture(autouse=True)

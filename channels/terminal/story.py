@@ -66,7 +66,10 @@ from core.events import (
 from core.identity import accounts as people
 from core.identity.limits import RunAdmitted, RunRefused
 from core.identity.lockout import SigninFailed, SigninLocked, SigninSucceeded
+from core.mcp import grants
+from core.mcp import servers as mcp
 from core.memory import facts as memories
+from core.skills import facts as skills
 from core.thread.ledger import TokensSpent
 from core.thread.previews import text_of
 from core.thread.workspace import WorkspaceForgotten, WorkspaceScanned
@@ -319,6 +322,25 @@ _LINES: Mapping[type[Event], Callable[[Any], str]] = {
     memories.MemoryCleared: lambda e: "",
     memories.MemoryImported: lambda e: f"{e.facts} facts",
     memories.MemoryKept: lambda e: f"{len(e.facts)} facts, {len(e.summaries)} summaries",
+    grants.LoginBegun: lambda e: f"{e.server} at {e.issuer.issuer}",
+    grants.LoginReturned: lambda e: e.server,
+    grants.LoginFailed: lambda e: f"{e.server}: {e.reason}",
+    grants.LoginDemanded: lambda e: f"{e.server}: {e.reason}",
+    grants.GrantRequested: lambda e: e.server,
+    grants.GrantIssued: lambda e: e.server + (f", until {e.expires_at}" if e.expires_at else ""),
+    grants.GrantFailed: lambda e: f"{e.server}: {e.reason}; {f'again at {e.retry_at}' if e.retry_at else 'given up'}",
+    grants.GrantRevoked: lambda e: e.server + (f": {e.reason}" if e.reason else ""),
+    grants.ClientRegistered: lambda e: f"{e.client.id} at {e.issuer}",
+    grants.ClientForgotten: lambda e: f"{e.client} at {e.issuer}",
+    mcp.McpConfigured: lambda e: _keys(e.servers) or "as in the files",
+    mcp.McpListed: lambda e: f"{e.server}: {len(e.tools)} tools, {len(e.resources) + len(e.prompts)} others",
+    mcp.McpFailed: lambda e: f"{e.server}: {e.reason}" + (f"; again at {e.again_at}" if e.again_at else ""),
+    mcp.McpForgotten: lambda e: e.server or "all servers",
+    skills.SkillEnabled: lambda e: e.name,
+    skills.SkillDisabled: lambda e: e.name,
+    skills.SkillWritten: lambda e: f"{e.name}: {e.action} {e.path}",
+    skills.SkillRemoved: lambda e: e.name,
+    skills.SkillRefused: lambda e: f"{e.name}: {e.action}: {e.reason}",
     people.AccountCreated: lambda e: f"{e.user}: {e.email}, {e.role}",
     people.AccountRenamed: lambda e: f"{e.user}: {e.email}",
     people.AccountAppointed: lambda e: f"{e.user}: {e.role}",

@@ -74,7 +74,7 @@ class Report(msgspec.Struct):
     now: Json | None = None
     """The step that it came to instead."""
     unfinished: int = 0
-    """The number of runs whose record does not reach an end of theirs: they are the same so far."""
+    """The number of runs without a recorded end: they are the same so far."""
     changed: list[str] = []
     """What is configured otherwise than it was recorded; no divergence by itself."""
 
@@ -322,7 +322,7 @@ async def _replay_run(
     if divergence and (ended in ("run.completed", "run.paused") or journal.rest() is not None):
         report.divergence = f"run {run}: {divergence}"
         report.recorded, report.now = divergence.recorded, divergence.now
-    elif end is None or (divergence and ended not in ("run.completed", "run.paused")):
+    elif end is None:
         report.unfinished += 1
 
 

@@ -131,13 +131,13 @@ class Reaper:
 
     async def reap(self, server: Server) -> None:
         while not self._is_over():
-            with suppress(TimeoutError):
-                async with asyncio.timeout(self._dice.uniform(*PATIENCE)):
-                    await server.process.waited()
             await server.kill()
             self.kills += 1
             with suppress(AssertionError):  # it has died before it was ready
                 await server.start("tests.chaos.doomed", **{DOOM: str(self._doom())})
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._dice.uniform(*PATIENCE)):
+                    await server.process.waited()
         await server.kill()
         await server.start("tests.chaos.doomed", **{DOOM: str(self._none())})
         self.kills += 1

@@ -76,14 +76,14 @@ async def nobody(actor: str, request: Mapping[str, Any], progress: Any) -> Any:
     raise AssertionError("a replay asks nobody")
 
 
-def loop(tools: Sequence[Tool] = (sign,), config: Path | None = None) -> Lead:
+def loop(log: EventLog, tools: Sequence[Tool] = (sign,), config: Path | None = None) -> Lead:
     toolset = [*discovery.load_tools(), *tools]
-    return Lead(ConfigSource(config), Silent(), lambda _: toolset, nobody, cast(EventLog, None), Path())
+    return Lead(ConfigSource(config), Silent(), lambda _: toolset, nobody, log, Path())
 
 
 async def again(client: Client, change: Callable[[Event], Event], until: int | None = None, **how: Any) -> Report:
     log = Tampered(await client.records("t1"), change)
-    return await replay(cast(EventLog, log), "t1", until, loop(**how).execute)
+    return await replay(cast(EventLog, log), "t1", until, loop(client.system.log, **how).execute)
 
 
 @asynccontextmanager
@@ -99,7 +99,7 @@ async def worked(home: Path) -> AsyncIterator[Client]:
 async def test_identical(tmp_path: Path) -> None:
     async with worked(tmp_path) as client:
         before = await client.records("t1")
-        report = await replay(client.system.log, "t1", None, loop().execute)
+        report = await replay(client.system.log, "t1", None, loop(client.system.log).execute)
         after = await client.records("t1")
     assert (report.divergence, report.runs, report.steps, report.unfinished) == (None, 2, 8, 0)
     assert [record.raw for record in after] == [record.raw for record in before]
@@ -114,7 +114,7 @@ async def test_calls_of_a_model_that_repeats_their_ids(tmp_path: Path, monkeypat
     async with site(tmp_path, {"m": turns}, tools=[sign]) as (client, _):
         await client.said(await client.thread(), "Go", "m")
         intents = await client.records("t1", ToolRequested)
-        report = await replay(client.system.log, "t1", None, loop().execute)
+        report = await replay(client.system.log, "t1", None, loop(client.system.log).execute)
     assert len(intents) == 3
     assert len({cast(ToolRequested, record.event).call_id for record in intents}) == 1
     assert (report.divergence, report.runs, report.steps) == (None, 1, 7)
@@ -188,7 +188,7 @@ async def test_a_call_that_was_not_made(tmp_path: Path) -> None:
     async with worked(tmp_path) as client:
         records = [r for r in await client.records("t1") if not isinstance(r.event, ToolRequested | ToolCompleted)]
         log = Tampered(records, lambda event: event)
-        report = await replay(cast(EventLog, log), "t1", None, loop().execute)
+        report = await replay(cast(EventLog, log), "t1", None, loop(client.system.log).execute)
     assert report.divergence is not None
     assert "the loop calls" in report.divergence
     assert "the run did not" in report.divergence

@@ -56,7 +56,7 @@ async def test_in_the_middle_of_a_run(tmp_path: Path) -> None:
         assert [message["type"] for message in state.messages] == ["human", "ai", "tool", "ai", "tool", "ai"]
         assert of_run(state, run).summaries.total > 0
         assert len(await client.records(thread, ModelCompleted)) == 3
-        report = await replay(client.system.log, thread, None, loop(()).execute)
+        report = await replay(client.system.log, thread, None, loop(client.system.log, ()).execute)
         assert report.divergence is None
 
 

@@ -36,6 +36,7 @@ from tests.support.oidc import by_hand
 
 PUBLIC = {
     "/ok", "/info", "/health", "/ready", "/docs", "/redoc", "/openapi.json", "/",
+    "/asyncapi.json", "/.well-known/oauth-protected-resource/mcp",
     *(f"/v1/auth/{name}" for name in ("login/local", "register", "initialize", "logout", "setup-status", "providers")),
     "/v1/auth/oauth/{provider}", "/v1/auth/callback/{provider}",
 }  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -26,7 +27,6 @@ async def test_from_adding_to_calling(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "config.yaml").write_text("tracing: {}")
     (tmp_path / "extensions_config.json").write_text('{"other": 1, "mcpServers": {"bad": {"command": "no-such"}}}')
-    assert "langchain_mcp_adapters" not in sys.modules  # only the processes of sessions import it
     async with compose.serve(compose.Options(tmp_path / "home", port=0)):
         home = tmp_path / "home"
         assert await sika(home, "add", "--trusted", "mine", sys.executable, SERVER) == 0
@@ -53,4 +53,12 @@ async def test_from_adding_to_calling(
         lines = capsys.readouterr().out.partition("SERVER ")[2].splitlines()
         assert [line.split()[:4] for line in lines[1:]][1] == ["mine", "stdio", "listed", "18"]
         assert "failed" in lines[1]
-    assert "langchain_mcp_adapters" not in sys.modules
+
+
+def test_only_the_processes_of_sessions_import_the_sdk() -> None:
+    code = """
+import sys, actors.cli, actors.compose, actors.discovery, adapters.mcp.sessions, channels.http.app
+actors.discovery.actor_classes((), actors.compose.Parts.__annotations__)
+sys.exit(bool({"mcp", "langchain_mcp_adapters", "acp"} & {*sys.modules}))
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
