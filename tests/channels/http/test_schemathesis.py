@@ -269,7 +269,8 @@ async def test_every_answer_is_documented(
         "delete_threads_thread_id_runs_run_id_feedback_feedback_id": {"thread_id": ["thread-2"]},
         "delete_threads_thread_id_uploads_filename": {"thread_id": ["thread-0"], "filename": ["rest.md"]},
         "get_models_name": {"name": ["scripted"]},
-        **dict.fromkeys(("get_skills_name", "put_skills_name"), {"name": ["documents"]}),
+        "get_skills_name": {"name": ["documents"]},
+        "put_skills_name": {"name": ["documents"]},
         "post_threads_thread_id_runs_run_id_cancel": {"thread_id": waiting},
         "put_threads_thread_id_artifacts_path": {
             "thread_id": ["thread-0"],
