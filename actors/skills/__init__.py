@@ -1,1 +1,1 @@
-"""What acts on skills: the check of their content, and their changes."""
+"""Actor of skills: checks their content, and changes them."""

@@ -199,8 +199,8 @@ class Session:
 
     def _failed(self, reason: str) -> Report:
         text = self._text()
-        told = f"\n\nUntil then it said:\n{text}" if text else ""
-        return Report(text=f"The agent {self._name} did not finish: {reason}.{told}", failed=True)
+        earlier = f"\n\nUntil then it said:\n{text}" if text else ""
+        return Report(text=f"The agent {self._name} did not finish: {reason}.{earlier}", failed=True)
 
     def _reason(self, error: Exception) -> str:
         if self._process.problem:

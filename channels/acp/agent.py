@@ -193,8 +193,8 @@ class SikaAgent:
     async def _values(self, identity: str) -> dict[str, Any]:
         """Returns the state of a thread, as the events of the client have it."""
         thread = await self._client.describe_thread(safe_id(identity, "sessionId"))
-        asked = [question for group in (thread.get("interrupts") or {}).values() for question in group]
-        return {**(thread.get("values") or {}), "interrupts": asked}
+        questions = [question for group in (thread.get("interrupts") or {}).values() for question in group]
+        return {**(thread.get("values") or {}), "interrupts": questions}
 
     async def _options(self, session: Session) -> list[Any]:
         """Returns the options of a session: its model, if there is a choice."""
@@ -245,8 +245,8 @@ class SikaAgent:
         """Works on a prompt until the agent has answered, or waits for a text of the person."""
         if session.unused:
             names, session.unused = ", ".join(session.unused), []
-            told = f"These MCP servers of the editor are not used: {names}. Configure them in Sika instead."
-            await self._editor.session_update(identity, update_agent_thought_text(told))
+            remark = f"These MCP servers of the editor are not used: {names}. Configure them in Sika instead."
+            await self._editor.session_update(identity, update_agent_thought_text(remark))
         options: Any = {"model_name": session.model} if session.model else {}
         if session.waiting is not None:
             answer, session.waiting = {session.waiting.id: text}, None
@@ -256,12 +256,12 @@ class SikaAgent:
             events = self._client.stream(message, thread_id=identity, **options)
         while True:
             await self._follow(identity, turn, events)
-            if asked := mapping.questions(turn.values):
-                if open_question := next((question for question in asked if not question.options), None):
+            if questions := mapping.questions(turn.values):
+                if open_question := next((question for question in questions if not question.options), None):
                     session.waiting = open_question
                     await self._editor.session_update(identity, update_agent_message_text(open_question.text))
                     return "end_turn"
-                answers = {question.id: await self._decision(identity, question) for question in asked}
+                answers = {question.id: await self._decision(identity, question) for question in questions}
                 events = self._client.resume(identity, answers, **options)
             elif (question := mapping.choices(turn.values)) and (choice := await self._choice(identity, question)):
                 events = self._client.stream(choice, thread_id=identity, **options)

@@ -124,10 +124,10 @@ def _made() -> FastMCP[Any]:
     """Returns the server, which configures the process's logging when it is made: that is undone."""
     root = logging.getLogger()
     handlers, level = list(root.handlers), root.level
-    made: FastMCP[Any] = FastMCP("sika", instructions=INSTRUCTIONS)
+    server: FastMCP[Any] = FastMCP("sika", instructions=INSTRUCTIONS)
     root.handlers[:] = handlers
     root.setLevel(level)
-    return made
+    return server
 
 
 SIKA = _made()

@@ -39,8 +39,8 @@ async def login(client: AsyncSikaClient, server: str, out: TextIO, *, register: 
 async def logout(client: AsyncSikaClient, server: str, out: TextIO) -> None:
     """Gives access up. Raises `ClientError`."""
     ended = await client.end_mcp_login(server)
-    told = "" if ended["revoked"] else f"; its tokens may live on there: {one_line(ended['reason'], 300)}"
-    print(f"logged out of {server}{told}", file=out)
+    remark = "" if ended["revoked"] else f"; its tokens may live on there: {one_line(ended['reason'], 300)}"
+    print(f"logged out of {server}{remark}", file=out)
 
 
 async def _access(client: AsyncSikaClient, server: str) -> Json:

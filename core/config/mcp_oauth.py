@@ -1,4 +1,4 @@
-"""How an MCP server's access tokens are obtained."""
+"""Settings of the access tokens for an MCP server."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ DECIDE_TRIES = 50
 KEPT_BYTES = 16 << 20
 """Bytes of events whose aggregates are kept folded, for each kind."""
 ABSENT_BYTES, ABSENT_SHARE = 512, 16
-"""What an aggregate without events counts for, and the part of `kept_bytes` that such aggregates may take besides."""
+"""Weight of an aggregate without events, and the part of `kept_bytes` that such aggregates may take besides."""
 SLICE_RECORDS = 128
 SLICE_BYTES = 128 * 1024
 """Records are folded in slices of at most these sizes (about 2 ms), with the event loop's turn in between."""

@@ -17,7 +17,7 @@ PERSONS, SERVERS = "mcp_grants", "mcp_clients"
 EVERYBODY = "servers"
 """The only aggregate of the kind `mcp_clients`."""
 Method = Literal["none", "client_secret_basic", "client_secret_post"]
-"""How a client shows who it is."""
+"""Authentication methods of a client."""
 MOST_LOGINS = 20
 """Limit of logins of a person that were begun and not finished; older ones are forgotten."""
 

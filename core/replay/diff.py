@@ -53,7 +53,7 @@ class Row(NamedTuple):
 
     @property
     def difference(self) -> Literal["", "input", "output", "only left", "only right"]:
-        """How the steps differ; empty if they do not."""
+        """Returns in which part the steps differ; empty if they do not."""
         if self.same:
             return ""
         if self.left is None or self.right is None:

@@ -82,7 +82,7 @@ class Version(NamedTuple):
 
 
 class Scope(NamedTuple):
-    """What is decided for everybody, or for one user: switches, and the user's skills with their versions."""
+    """Decisions for everybody, or for one user: switches, and the user's skills with their versions."""
 
     enabled: Mapping[str, bool] = {}
     versions: Mapping[str, tuple[Version, ...]] = {}

@@ -43,7 +43,7 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 
 
 class Front(NamedTuple):
-    """What a `SKILL.md` says about its skill."""
+    """Contents of a `SKILL.md`."""
 
     name: str
     description: str

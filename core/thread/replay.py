@@ -76,7 +76,7 @@ class Report(msgspec.Struct):
     unfinished: int = 0
     """The number of runs without a recorded end: they are the same so far."""
     changed: list[str] = []
-    """What is configured otherwise than it was recorded; no divergence by itself."""
+    """Differences of the configuration from the recorded one; no divergence by themselves."""
 
 
 class ReplayJournal:

@@ -47,8 +47,8 @@ class DynamicContext(AgentMiddleware[Any, Attempt, Any]):
         attempt = request.runtime.context
         if self._recall is None or not attempt.config.memory.injection_enabled:
             return None
-        told = any(_refs(message, attempt.agent) for message in request.messages)
-        return await self._recall(attempt.user, attempt.agent) if told else None
+        refers = any(_refs(message, attempt.agent) for message in request.messages)
+        return await self._recall(attempt.user, attempt.agent) if refers else None
 
 
 def expanded(messages: list[AnyMessage], memory: Memory | None = None, agent: str | None = None) -> list[AnyMessage]:

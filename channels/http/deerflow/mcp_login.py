@@ -31,7 +31,7 @@ _PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}</
 
 
 class Access(msgspec.Struct, kw_only=True):
-    """How it stands with your account at a server. `state`: `failing` if access is there, and its renewal fails for the
+    """State of your account at a server. `state`: `failing` if access is there, and its renewal fails for the
     moment. `personal`: false if the access is configured, for all."""
 
     server: str
