@@ -1,11 +1,13 @@
-"""Reports the end of each subagent to its caller's log, if nobody who waits for it has."""
+"""Reports the last answers and the end of each subagent to its caller's log, if nobody who waits for it has."""
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from actors.subagents.delegation import Call
 from core.actor import Actor, Context
+from core.errors import NotFound
 from core.lifecycle import RunEnded
-from core.thread import subagents
 from core.thread.intake import Intake
 from core.thread.threads import SUBAGENT, Threads
 
@@ -35,4 +37,5 @@ class Reports(Actor[RunEnded]):
             subagent=subagent,
             intake=self._intake,
         )
-        await call.completed(subagents.outcome(state, subagent, call.id))
+        with suppress(NotFound):  # the conversation that called it is gone
+            await call.conclude(state)

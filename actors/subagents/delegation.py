@@ -167,9 +167,7 @@ class Call:
             state = await self.intake.threads.load(self.subagent, at_least=at_least)
             if (run := state.runs.get(self.subagent)) is None:
                 raise NotFound(f"subagent {self.subagent}: was erased")
-            for index, message in subagents.progress(state, self.subagent, reported):
-                await self._progressed(index, message, run.batch is not None)
-                reported = index
+            reported = await self._progress(state, reported)
             if not run.open:
                 return await self.completed(subagents.outcome(state, self.subagent, self.id))
             if time.monotonic() >= until:
@@ -177,6 +175,23 @@ class Call:
             at_least = await self._news(listener, state, until - time.monotonic())
             if at_least is None and (late := self._late(await self.intake.threads.load(self.subagent))):
                 return await self._given_up(late)
+
+    async def conclude(self, state: ThreadState) -> None:
+        """States the end of the subagent, and before it the answers that nobody has stated. Raises `NotFound`."""
+        _, caller = await self.calling()
+        known = caller.subagents.get(self.subagent)
+        if known is None or known.ended:
+            return
+        if caller.batch is None:  # of an item of a batch, only the end counts
+            await self._progress(state, known.messages)
+        await self.completed(subagents.outcome(state, self.subagent, self.id))
+
+    async def _progress(self, state: ThreadState, reported: int) -> int:
+        """States the answers beyond those reported. Returns the number of the last one."""
+        for index, message in subagents.progress(state, self.subagent, reported):
+            await self._progressed(index, message, state.runs[self.subagent].batch is not None)
+            reported = index
+        return reported
 
     async def _news(self, listener: Listener, state: ThreadState, seconds: float) -> int | None:
         """Waits for the next event and returns its sequence. Returns None after a silence, or if events were lost."""

@@ -9,7 +9,7 @@ import pytest
 from actors.lead.setup.delegates import GENERAL, Role
 from actors.subagent_reports import Reports
 from actors.subagents.delegation import Call, Task
-from core.events import SubagentCompleted
+from core.events import SubagentCompleted, SubagentProgressed
 from core.thread.subagents import identity
 from tests.actors.subagents.test_task import OWN, events
 from tests.support.model_server import Turn
@@ -28,6 +28,8 @@ async def test_the_end_is_reported_where_all_who_waited_have_died(tmp_path: Path
         call = await delegated(client)
         await client.until(call.caller, lambda _, record: isinstance(record.event, SubagentCompleted))
         [completed] = await events(client, SubagentCompleted)
+        progressed = await events(client, SubagentProgressed)
+    assert [event.message["content"] for event in progressed] == ["One."], "its answers come before its end"
     assert (completed.status, completed.result, completed.call_id) == ("completed", "One.", call.id)
 
 
