@@ -458,15 +458,18 @@ class EventLog:
             if self.bus.reconnects == connection:
                 raise  # a read would wait as long
             return None
-        last = self._last.get(aggregate, after if after >= self._last_from else after + 1)
-        return max(self.position, after) if self._complete() and last <= after else None
+        return max(self.position, after) if self._complete() and self._is_last(aggregate, after) else None
 
     def unchanged_here(self, aggregate: Aggregate, after: int, upto: int) -> int | None:
         """Returns the heard position, if it is not before `upto`, and if the aggregate has no event between `after` and
         there. None if it has one, or if only a request can tell.
         """
-        last = self._last.get(aggregate, after if after >= self._last_from else after + 1)
-        return self.position if self.position >= upto and self._whole() and last <= after else None
+        heard = self.position >= upto and self._whole()
+        return self.position if heard and self._is_last(aggregate, after) else None
+
+    def _is_last(self, aggregate: Aggregate, after: int) -> bool:
+        """True if no event of the aggregate after `after` was heard, as far as that is remembered."""
+        return self._last.get(aggregate, after if after >= self._last_from else after + 1) <= after
 
     async def _settled(self) -> None:
         """Gives the handler of live events its turns, as far as events have arrived: that costs less than a read."""

@@ -78,10 +78,10 @@ def merged(messages: Sequence[Message]) -> Json | None:
     """Returns one record for what several messages record of the memory of the agent that was told last; None if they
     record nothing.
     """
-    told = [extra for message in messages if refs_of(extra := message.get("additional_kwargs"))]
-    if not told:
+    recorded = [extra for message in messages if refs_of(extra := message.get("additional_kwargs"))]
+    if not recorded:
         return None
-    agent = agent_of(told[-1])
+    agent = agent_of(recorded[-1])
     return {"agent": agent, "refs": list(dict.fromkeys(referred(messages, agent)))}
 
 

@@ -7,7 +7,7 @@ retry ends when the next one may begin.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Literal
 
@@ -31,11 +31,11 @@ from core.events import (
     ToolRequested,
 )
 from core.lifecycle import ENDS
+from core.replay.causes import Read
 from core.thread.previews import text_of
 from core.thread.threads import SUBAGENT
 from core.thread.tokens import tokens_of
 
-Read = Callable[[Aggregate], Awaitable[Sequence[Record]]]
 Kind = Literal["run", "answer", "call", "retry", "wait", "attempt", "summary"]
 DEEPEST = 8
 """Limit of subagents in subagents that are read."""
