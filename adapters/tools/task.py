@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
+from core.bus.rpc import Silent
+from core.errors import Unavailable
 from core.events import SubagentCompleted
 from core.thread.subagents import shown
 from core.tools import Result, ToolContext, tool
+
+PATIENCE_SECONDS = 60.0
+"""Time for which the subagents may be out of reach, as the log is. A subagent works on meanwhile."""
+PAUSE_SECONDS = 0.5
 
 
 @tool(effect="idempotent")
@@ -32,10 +39,22 @@ async def task(ctx: ToolContext, description: str, prompt: str, subagent_type: s
 
 
 async def answered(ctx: ToolContext, question: Mapping[str, Any]) -> Result:
-    """Asks the subagents until the call has an outcome. Returns its text, and its fields for clients."""
+    """Asks the subagents until the call has an outcome. Returns its text, and its fields for clients. Raises
+    `Unavailable` if they are out of reach for `PATIENCE_SECONDS`.
+    """
     about = {"thread": ctx.thread, "user": ctx.user, "caller": ctx.subagent, "run": ctx.run, "call_id": ctx.call_id}
-    while (response := await ctx.call("subagents", {**question, **about})) is None:
-        pass  # still at work: ask again
+    response, clock = None, asyncio.get_running_loop().time
+    until = clock() + PATIENCE_SECONDS
+    while response is None:  # still at work: ask again
+        try:
+            response = await ctx.call("subagents", {**question, **about})
+            until = clock() + PATIENCE_SECONDS
+        except Silent:
+            raise
+        except Unavailable:
+            if clock() > until:
+                raise
+            await asyncio.sleep(PAUSE_SECONDS)
     event = msgspec.convert(response, SubagentCompleted)
     text, fields = shown(event)
     return Result(text, fields=fields, failed=event.status != "completed")

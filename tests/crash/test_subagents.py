@@ -81,9 +81,9 @@ def contents(messages: list[Message]) -> list[str]:
 async def check(here: Place, system: System) -> None:
     """Everything is as if nothing had happened, and can be executed again."""
     mine, theirs = await logs(system)
-    assert Counter(types(mine)) == OF_THREAD
-    assert [types(records) for records in theirs] == [OF_SUBAGENT] * 3
     assert sorted(contents(fold(mine).messages)) == sorted(ANSWERS)
+    assert Counter(types(mine)) == OF_THREAD, "\n".join(f"{r.seq} {r.type} {r.head.cause}" for r in mine)
+    assert [types(records) for records in theirs] == [OF_SUBAGENT] * 3
     assert [message["type"] for message in fold(mine).messages] == ["human", "ai", "tool", "tool", "tool", "ai"]
     its = sorted((contents(fold(records).messages) for records in theirs), key=lambda texts: texts[-1])
     assert its == [

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from actors.subagents.delegation import Call
 from channels.terminal.log import records_of
-from core.errors import Invalid
+from core.errors import Invalid, Unavailable
 from core.events import SubagentCompleted, SubagentProgressed, SubagentStarted
 from core.thread.usage import of_run
 from tests.support.model_server import ToolCall, Turn
@@ -67,6 +68,25 @@ async def test_a_subagent_does_the_work(tmp_path: Path) -> None:
     tools = {tool["function"]["name"] for tool in asked["tools"]}
     assert "read_file" in tools
     assert not tools & {"task", "ask_clarification", "present_files", "setup_agent", "update_agent", "write_todos"}
+
+
+async def test_a_log_out_of_reach_for_a_moment_ends_no_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    completed, failures = Call.completed, [Unavailable("no answer in time")]
+
+    async def at_first_out_of_reach(call: Call, event: SubagentCompleted) -> SubagentCompleted:
+        if failures:
+            raise failures.pop()
+        return await completed(call, event)
+
+    monkeypatch.setattr(Call, "completed", at_first_out_of_reach)
+    async with site(tmp_path, {"lead": LEAD, "sub": [Turn(text="One.")]}, subagents=OWN) as (client, _):
+        messages = await client.said(await client.thread(), "Go on.", context=ON)
+        ends = await events(client, SubagentCompleted)
+    assert not failures
+    assert [m["content"] for m in messages if m["type"] == "tool"] == ["Task Succeeded. Result: One."]
+    assert [end.result for end in ends] == ["One."]
 
 
 async def events(client: Client, kind: Any) -> list[Any]:
