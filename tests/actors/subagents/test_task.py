@@ -70,9 +70,7 @@ async def test_a_subagent_does_the_work(tmp_path: Path) -> None:
     assert not tools & {"task", "ask_clarification", "present_files", "setup_agent", "update_agent", "write_todos"}
 
 
-async def test_a_log_out_of_reach_for_a_moment_ends_no_call(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_log_out_of_reach_for_a_moment_ends_no_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     completed, failures = Call.completed, [Unavailable("no answer in time")]
 
     async def at_first_out_of_reach(call: Call, event: SubagentCompleted) -> SubagentCompleted:
