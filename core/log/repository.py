@@ -154,7 +154,7 @@ class Repository(Generic[S]):
             await self.snapshots.remove(identity)
 
     async def erase(self, identity: str, *, before: int | None = None, seconds: float = math.inf) -> bool:
-        """Erases events as `EventLog.erase` does, and drops what was made of them: before, as whoever sees that they are
+        """Erases events as `EventLog.erase` does, and drops what was made of them: before, as who sees that they are
         gone must not be shown it, and after, as it may have been made again. Returns False if there are more.
         """
         self.forget(identity)
