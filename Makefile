@@ -37,7 +37,7 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-COMPILE = $(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes \
+COMPILE = $(BIN)/uv pip compile pyproject.toml --extra slack --extra telegram --extra feishu --extra dingtalk --universal --python-version 3.11 --generate-hashes \
   --no-header --no-annotate --no-emit-index-url --quiet $(UPGRADE)
 
 lock: $(BIN)/uv ## make lock UPGRADE=--upgrade
