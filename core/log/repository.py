@@ -276,12 +276,12 @@ class Repository(Generic[S]):
             actor=actor,
             run=run,
             cause=cause,
-            labels=self._labels(before.state, run, events),
+            labels=self._labels(identity, before.state, run, events),
             traceparent=self._traceparent(before.state, run, events),
         )
         return self._keep(identity, self._folded(records, before, self._fold(records, before.state))).state, records
 
-    def _labels(self, state: S, run: str | None, events: Sequence[Event]) -> frozenset[str]:
+    def _labels(self, identity: str, state: S, run: str | None, events: Sequence[Event]) -> frozenset[str]:
         """Returns what is true of the events, by which actors select them (`core.lifecycle`)."""
         return frozenset()
 

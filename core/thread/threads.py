@@ -109,7 +109,7 @@ class Threads(Repository[ThreadState]):
 
         return apply
 
-    def _labels(self, state: ThreadState, run: str | None, events: Sequence[Event]) -> frozenset[str]:
+    def _labels(self, identity: str, state: ThreadState, run: str | None, events: Sequence[Event]) -> frozenset[str]:
         return labels_of(state, run, events)
 
     def _traceparent(self, state: ThreadState, run: str | None, events: Sequence[Event]) -> str | None:

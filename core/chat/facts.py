@@ -1,0 +1,213 @@
+"""The facts of a conversation on a chat platform: `log.chat.<account>-<digest>`.
+
+An account's name is `slack`, or `slack-work` where a platform has several. A conversation is a chat, or a topic in it
+(a thread of Slack, a forum topic). The facts carry the account's name as a label, by which its process selects them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import Literal
+
+import msgspec
+
+from core.errors import Invalid
+from core.events import Aggregate, Event
+
+KIND = "chat"
+ACCOUNT = re.compile(r"[a-z]+(-[a-z0-9_]{1,32})?")
+"""A platform, and the account's own name if it is not the only one."""
+
+Purpose = Literal["answer", "notice", "question", "push"]
+"""The answer of a run, a reply of the system itself (to commands, refusals), a question with options, and what a
+schedule or a tool sends unasked."""
+
+
+def conversation(account: str, chat: str, topic: str = "") -> Aggregate:
+    """Returns the aggregate of a conversation. Raises `Invalid` for what cannot be an account's name."""
+    if not ACCOUNT.fullmatch(account):
+        raise Invalid(f"account {account!r}: the name of a platform, and if it has several: a dash, a-z, 0-9 and _")
+    digest = hashlib.blake2b(f"{chat}\n{topic}".encode("utf-8", "replace"), digest_size=16).hexdigest()
+    return Aggregate(KIND, f"{account}-{digest}")
+
+
+def account_of(conversation_id: str) -> str:
+    """Returns the account of a conversation."""
+    return conversation_id.rpartition("-")[0]
+
+
+class Target(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Where something is said. Ids are the platform's."""
+
+    chat: str
+    topic: str = ""
+    kind: Literal["private", "group"] = "private"
+    reply_to: str = ""
+    """The message that is answered."""
+    sender: str = ""
+    """The person that is answered; some platforms address people, not chats."""
+
+
+class Attachment(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A file of a received message. `id` is the platform's handle, which may expire."""
+
+    id: str
+    name: str
+    kind: Literal["image", "document", "voice", "video"] = "document"
+    mime: str = ""
+    size: int = 0
+    """Bytes, 0 if the platform does not say."""
+    transcript: str = ""
+
+
+class Choice(msgspec.Struct, frozen=True):
+    """A pressed button: the plan that showed it (`DeliveryPlanned.id`), and its `Button.id`."""
+
+    plan: str
+    button: str
+
+
+class Button(msgspec.Struct, frozen=True, omit_defaults=True):
+    """`id`: at most 12 characters, as some platforms leave little room."""
+
+    id: str
+    label: str
+    style: Literal["", "primary", "danger"] = ""
+
+
+class Artifact(msgspec.Struct, frozen=True):
+    """A file to be sent: a path of the owner's thread (`/mnt/user-data/outputs/…`)."""
+
+    path: str
+    name: str
+
+
+class ChatReceived(Event, frozen=True):
+    """A person's message, or a pressed button. It is in the log before the platform is told that it has arrived."""
+
+    message: str
+    """The platform's id of the message. With `edited` and `choice`, it is the same at each delivery (`key_of`)."""
+    target: Target
+    """Where the message was written: an answer goes there."""
+    sender: str
+    sender_name: str = ""
+    text: str = ""
+    """Without the mention of the bot."""
+    attachments: tuple[Attachment, ...] = ()
+    album: str = ""
+    """Messages with the same one belong together."""
+    mentioned: bool = False
+    """It was addressed to the bot: in a private chat, by a mention, or as a reply to it."""
+    choice: Choice | None = None
+    edited: str = ""
+    """The time of the edit, of an edited message."""
+    sent_at: str = ""
+
+
+class Fetched(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A fetched attachment: the name of its object in the store, or what was wrong."""
+
+    name: str
+    object: str = ""
+    mime: str = ""
+    size: int = 0
+    error: str = ""
+
+
+def key_of(event: ChatReceived) -> str:
+    """Returns what is the same at each delivery of a message, and of each press of a button."""
+    choice = f"{event.choice.plan}/{event.choice.button}" if event.choice else ""
+    return "/".join(part for part in (event.message, event.edited, choice) if part)
+
+
+class ChatFetched(Event, frozen=True):
+    """The attachments of a message have arrived, each in the object store or with the reason why not."""
+
+    message: str
+    """The message's key (`key_of`)."""
+    files: tuple[Fetched, ...]
+
+
+class ChatRouted(Event, frozen=True):
+    """What became of a message: a run, or the outcome (`command`, `choice`, `answer`, `steered`, `ignored`, `refused`,
+    `merged`: it is part of another message's turn)."""
+
+    message: str
+    """The message's key (`key_of`)."""
+    outcome: str
+    thread: str = ""
+    run: str = ""
+    """The run to whose answer a draft is shown while it is at work."""
+    user: str = ""
+    target: Target | None = None
+    reason: str = ""
+
+
+class ChatBegun(Event, frozen=True):
+    """From here on the messages of the conversation go to this thread."""
+
+    thread: str
+    user: str
+
+
+class DeliveryPlanned(Event, frozen=True):
+    """Something is to be said in the conversation. `id`: the run whose answer it is, or one of its own."""
+
+    id: str
+    purpose: Purpose
+    target: Target
+    text: str = ""
+    """Markdown."""
+    buttons: tuple[Button, ...] = ()
+    artifacts: tuple[Artifact, ...] = ()
+    thread: str = ""
+    user: str = ""
+    replaces: str = ""
+    """The plan whose message is changed: a question that was decided."""
+
+
+class DeliveryDrafted(Event, frozen=True):
+    """The platform has a message in which the answer of a run grows; the answer will replace it."""
+
+    id: str
+    message: str
+
+
+class DeliveryAttempted(Event, frozen=True):
+    """A part is about to be sent to a platform that cannot be asked later whether it has it."""
+
+    id: str
+    part: int
+
+
+class DeliverySent(Event, frozen=True):
+    """The platform has a part: `part` of `parts`, the texts before the files."""
+
+    id: str
+    part: int
+    parts: int
+    message: str = ""
+    """The platform's id of the message, if it tells one."""
+
+
+class DeliveryFailed(Event, frozen=True):
+    """A plan ends here. `fate` of the part at which it ended: `refused` by the platform, `gone` (the chat is), or
+    `unknown`: it may have been delivered, and sending it again could double it.
+    """
+
+    id: str
+    part: int
+    fate: Literal["refused", "gone", "unknown"]
+    reason: str
+
+
+class TopicNoted(Event, frozen=True):
+    """A message of ours belongs to this topic of its chat: replies to it go on there (`Traits.replies_are_topics`)."""
+
+    topic: str
+
+
+def sent_message(account: str, chat: str, message: str) -> Aggregate:
+    """Returns the aggregate that tells the topic of a message of ours."""
+    return Aggregate("chat-sent", conversation(account, chat, message).id)

@@ -1,0 +1,204 @@
+"""The port of chat platforms: one account's connection, and what it can say and show.
+
+`channels/<platform>/platform.py` has a class that implements `Platform`; `channels/<platform>/traits.py`, which imports
+no SDK, a `TRAITS` and the keys of its settings. A platform translates and decides nothing: what to say, to whom and in
+which order, when to try again, and what was said already is the business of its callers.
+
+Texts are Markdown. A platform splits them (`parts`) and renders each part in its own format.
+
+Errors of `Platform` and `Draft`: `RateLimited`, `FateUnknown`, `ChatGone`, `Rejected`, `CredentialsDead`; and
+`Unavailable` if certainly nothing was sent. Any other exception is a defect, after which the fate is unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+from core.chat.facts import Attachment, Button, ChatReceived, Target
+from core.errors import Invalid, Unavailable
+
+Receive = Callable[[ChatReceived], Awaitable[None]]
+"""Takes custody of a message: returns when it is in the log, or when it was there before. Raises `Unavailable`: then
+the platform must not be told that it has arrived."""
+
+
+class RateLimited(Unavailable):
+    """The platform refused a call for now: nothing was sent. `seconds` is how long it asks to wait."""
+
+    def __init__(self, text: str, seconds: float) -> None:
+        super().__init__(text)
+        self.seconds = seconds
+
+
+class FateUnknown(Unavailable):
+    """The call may have had its effect: it left, and no answer came."""
+
+
+class ChatGone(Invalid):
+    """The chat, or the message, is not there any more, or the bot was thrown out or blocked."""
+
+    code = "chat_gone"
+
+
+class Rejected(Invalid):
+    """The platform does not take this content; the same again will not help."""
+
+    code = "chat_rejected"
+
+
+class CredentialsDead(Invalid):
+    """The platform does not accept the credentials: a person must replace them."""
+
+    code = "credentials_dead"
+
+
+class Pace(NamedTuple):
+    """How often a platform lets itself be talked to."""
+
+    edit_seconds: float
+    """Least time between edits of a message, in a private chat."""
+    group_edit_seconds: float
+    send_seconds: float
+    """Least time between messages in a chat."""
+    group_per_minute: int
+    per_second: int
+    """Most calls in a second over all chats of the account."""
+
+
+class Credential(NamedTuple):
+    """A key of the settings that a person gets from the platform."""
+
+    key: str
+    label: str
+    secret: bool = True
+
+
+class Traits(NamedTuple):
+    """What is true of a platform, for who must not import its SDK."""
+
+    name: str
+    title: str
+    credentials: Sequence[Credential]
+    pace: Pace
+    answers_can_be_found: bool
+    """`find` works, so a message of unknown fate need not be marked as such."""
+    open_to_the_world: bool = False
+    """Anybody can write to the bot: without a list of people it answers nobody."""
+    replies_are_topics: bool = False
+    """In groups, a reply goes on in the conversation of the message that it replies to."""
+    deep_link: str = ""
+    """The address at which a person connects with a code, with `{code}` and names of settings in it."""
+    edits_are_free: bool = True
+    """A message that was sent can be changed later."""
+    largest_file: int = 20 << 20
+    """Bytes."""
+
+
+class Content(msgspec.Struct, frozen=True):
+    """What a message shows. `text`: one part, in Markdown. `status`: a quiet line below, as what the agent does now."""
+
+    text: str
+    status: str = ""
+    buttons: tuple[Button, ...] = ()
+    plan: str = ""
+    """Comes back with a pressed button (`Choice.plan`)."""
+
+
+class Finding(NamedTuple):
+    """The result of one check of an account: `sika channels test`."""
+
+    ok: bool
+    what: str
+    advice: str = ""
+
+
+class Report(Protocol):
+    """What an account's connection says of itself: called by `Platform.listen`."""
+
+    def connected(self) -> None: ...
+
+    def heard(self) -> None:
+        """A frame or an answer arrived: the connection lives."""
+        ...
+
+    def disconnected(self, reason: str) -> None: ...
+
+
+class Draft(Protocol):
+    """A message that grows, one for each answer. It is shown at the pace of its caller."""
+
+    @property
+    def message(self) -> str:
+        """The platform's id of it; empty before the first `show`, and of drafts that have none."""
+        ...
+
+    async def show(self, text: str, status: str) -> None:
+        """Shows the whole answer so far: more than fits is cut at its beginning or end. The same as before is not sent
+        again."""
+        ...
+
+    async def finish(self, content: Content, key: str) -> str:
+        """Replaces what was shown by the first part of the answer, also where the stream has expired. Returns the id of
+        the message once the platform has confirmed it.
+        """
+        ...
+
+    async def drop(self) -> None:
+        """Takes back what was shown, if that can be done."""
+        ...
+
+
+class Platform(Protocol):
+    """One account's connection. All methods are coroutines of one event loop; a blocking SDK runs in threads."""
+
+    traits: Traits
+
+    async def check(self) -> Sequence[Finding]:
+        """Asks the platform about credentials and permissions, and says which are missing."""
+        ...
+
+    async def listen(self, receive: Receive, report: Report) -> None:
+        """Takes messages until cancelled; reconnects by itself, with growing pauses. Returns never. Raises
+        `CredentialsDead`, and `Unavailable` if it is better begun anew."""
+        ...
+
+    def parts(self, text: str) -> Sequence[str]:
+        """Splits Markdown into parts that each fit a message once rendered. Loses nothing; none for an empty text."""
+        ...
+
+    def draft(self, target: Target, key: str, message: str = "") -> Draft:
+        """Returns a draft, or the one that was begun before with `message`."""
+        ...
+
+    async def post(self, target: Target, content: Content, key: str) -> str:
+        """Posts a message once: where the platform knows keys, `key` is one, else it is not sent again by itself.
+        Returns the id of the message, empty if there is none."""
+        ...
+
+    async def edit(self, target: Target, message: str, content: Content) -> None:
+        """Changes a message that was posted. Idempotent."""
+        ...
+
+    async def find(self, target: Target, key: str, since: datetime) -> str | None:
+        """Returns the id of the message that was posted with a key; None if the platform does not have it."""
+        ...
+
+    async def upload(self, target: Target, file: Path, name: str, key: str) -> str:
+        """Posts a file. Returns the id of the message, empty if there is none."""
+        ...
+
+    async def fetch(self, attachment: Attachment, message: str, into: Path, limit: int) -> None:
+        """Writes an attachment into a file. Raises `Rejected` if it is over `limit` bytes, or is no file (a page that
+        asks to sign in)."""
+        ...
+
+    async def working(self, target: Target, on: bool) -> None:
+        """Shows that somebody is at work, in the platform's own way. Called every few seconds; failures are ignored."""
+        ...
+
+    async def close(self) -> None: ...

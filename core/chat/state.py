@@ -1,0 +1,153 @@
+"""The state of a conversation: what was received and what became of it, what is to be said and how far that is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+
+from core.chat import facts
+from core.chat.facts import (
+    ChatBegun,
+    ChatFetched,
+    ChatReceived,
+    ChatRouted,
+    DeliveryAttempted,
+    DeliveryDrafted,
+    DeliveryFailed,
+    DeliveryPlanned,
+    DeliverySent,
+    Fetched,
+    key_of,
+)
+from core.events import Event, Record
+from core.log.repository import Repository
+from core.log.store import EventLog
+
+V = TypeVar("V")
+REMEMBERED = 1000
+"""Messages whose repetition is noticed, and plans that are remembered: more than any platform delivers again."""
+
+
+class Heard(msgspec.Struct, frozen=True):
+    """A message that was received. `outcome` is empty before it was routed."""
+
+    seq: int
+    event: str
+    """Id of the `chat.received`."""
+    outcome: str = ""
+    run: str = ""
+    files: tuple[Fetched, ...] | None = None
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """A delivery and how far it is. Its event is read from the log: `seq`."""
+
+    seq: int
+    event: str
+    draft: str = ""
+    attempted: int = -1
+    """The last part that was about to be sent, on platforms that cannot be asked."""
+    messages: tuple[str, ...] = ()
+    """The platform's ids of the parts that were sent."""
+    parts: int = -1
+    failed: str = ""
+
+    @property
+    def open(self) -> bool:
+        return not self.failed and len(self.messages) != self.parts
+
+
+class Conversation(msgspec.Struct, frozen=True):
+    """`thread`: empty before the first message that became a run."""
+
+    thread: str = ""
+    user: str = ""
+    heard: Mapping[str, Heard] = {}
+    """By `key_of`; the newest last."""
+    plans: Mapping[str, Plan] = {}
+    """By id, in the order in which they were planned."""
+    drafts: Mapping[str, str] = {}
+    """Messages in which answers grow that are not planned yet, by run."""
+    runs: Mapping[str, str] = {}
+    """The runs whose answer is not planned yet, with the id of their `chat.routed`."""
+
+
+def fold(records: Iterable[Record], state: Conversation) -> Conversation:
+    """Pure and total."""
+    for record in records:
+        state = _after(state, record)
+    return state
+
+
+def _after(state: Conversation, record: Record) -> Conversation:
+    change = msgspec.structs.replace
+    match record.event:
+        case ChatReceived() as event:
+            return change(state, heard=_with(state.heard, key_of(event), Heard(record.seq, record.id)))
+        case ChatFetched(message=message, files=files):
+            return change(state, heard=_told(state.heard, message, files=files))
+        case ChatRouted(message=message, outcome=outcome, run=run):
+            heard = _told(state.heard, message, outcome=outcome, run=run)
+            return change(state, heard=heard, runs=_with(state.runs, run, record.id) if run else state.runs)
+        case ChatBegun(thread=thread, user=user):
+            return change(state, thread=thread, user=user)
+        case DeliveryPlanned(id=id_):
+            if id_ in state.plans:
+                return state
+            plan = Plan(record.seq, record.id, draft=state.drafts.get(id_, ""))
+            return change(
+                state,
+                plans=_with(state.plans, id_, plan),
+                runs=_without(state.runs, id_),
+                drafts=_without(state.drafts, id_),
+            )
+        case DeliveryDrafted(id=id_, message=message):
+            if id_ in state.plans:
+                return change(state, plans=_changed(state.plans, id_, draft=message))
+            return change(state, drafts=_with(state.drafts, id_, message))
+        case DeliveryAttempted(id=id_, part=part):
+            return change(state, plans=_changed(state.plans, id_, attempted=part))
+        case DeliverySent(id=id_, part=part, parts=parts, message=message):
+            known = state.plans.get(id_)
+            if known is None or part != len(known.messages):
+                return state
+            return change(state, plans=_changed(state.plans, id_, messages=(*known.messages, message), parts=parts))
+        case DeliveryFailed(id=id_, fate=fate):
+            return change(state, plans=_changed(state.plans, id_, failed=fate))
+    return state
+
+
+def _with(values: Mapping[str, V], key: str, value: V) -> dict[str, V]:
+    """Returns a copy with a new value, at the end, and without the oldest ones."""
+    kept = {name: known for name, known in values.items() if name != key}
+    kept[key] = value
+    while len(kept) > REMEMBERED:
+        del kept[next(iter(kept))]
+    return kept
+
+
+def _without(values: Mapping[str, V], key: str) -> Mapping[str, V]:
+    return {name: value for name, value in values.items() if name != key} if key in values else values
+
+
+def _told(heard: Mapping[str, Heard], message: str, **changes: Any) -> Mapping[str, Heard]:
+    """Returns the messages with changes to one, if it is remembered."""
+    known = heard.get(message)
+    return heard if known is None else {**heard, message: msgspec.structs.replace(known, **changes)}
+
+
+def _changed(plans: Mapping[str, Plan], plan: str, **changes: Any) -> Mapping[str, Plan]:
+    known = plans.get(plan)
+    return plans if known is None else {**plans, plan: msgspec.structs.replace(known, **changes)}
+
+
+class Chats(Repository[Conversation]):
+    """The conversations of all accounts. Their events carry the account's name as a label."""
+
+    def __init__(self, log: EventLog) -> None:
+        super().__init__(log, facts.KIND, fold, Conversation())
+
+    def _labels(self, identity: str, state: Conversation, run: str | None, events: Sequence[Event]) -> frozenset[str]:
+        return frozenset((facts.account_of(identity),))
