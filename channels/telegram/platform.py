@@ -111,7 +111,8 @@ class Telegram:
             try:
                 if bot is None:
                     bot = await self._introduced()
-                updates = await self._api.updates(offset, self._timing.poll, self._timing.grace)
+                held = self._timing.poll if connected else 0  # the first answer says at once that there is a connection
+                updates = await self._api.updates(offset, held, self._timing.grace)
                 report.heard()
                 if not connected:
                     report.connected()
