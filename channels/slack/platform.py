@@ -6,6 +6,7 @@ A file cannot have metadata: its key is the `block_id` of the line below it.
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -259,7 +260,7 @@ class SlackPlatform:
                 files=[{"id": str(place["file_id"]), "title": name}],
                 channel_id=target.chat,
                 thread_ts=target.topic or None,
-                blocks=[line],
+                blocks=json.dumps([line]),
             ),
         )
         # Slack shares the file afterwards: its message has no id yet.
