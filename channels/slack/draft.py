@@ -2,7 +2,7 @@
 
 A native stream needs a thread and only grows; Slack closes it after about five minutes, even at work (research
 im-platforms §2.1). So the answer always ends with `chat.update`, which also gives the message its key. An open stream
-has no metadata and can be stopped: by that it is recognised if the answer to its start was lost, or if the process ended
+has no metadata and can be stopped: so it is recognised if the answer to its start was lost, or if the process ended
 before it could note its id.
 """
 

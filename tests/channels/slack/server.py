@@ -914,7 +914,7 @@ class Person:
         where = {"channel": room.id, "event_ts": ts}
         subtype = {"subtype": "file_share"} if files and "subtype" not in more else {}
         server.event({**event, **where, **subtype, "channel_type": room.kind})
-        if f"<@{BOT_USER}>" in shown and room.kind != "im":
+        if f"<@{BOT_USER}" in shown and room.kind != "im":
             server.event({**event, **where, "type": "app_mention"})
         return ts
 

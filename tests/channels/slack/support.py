@@ -75,12 +75,14 @@ async def account(server: SlackServer) -> AsyncIterator[SlackPlatform]:
 async def listening(server: SlackServer, *, ping_seconds: float = 10.0) -> AsyncIterator[tuple[SlackPlatform, Inbox]]:
     """A platform that listens, connected."""
     platform, inbox = platform_of(server, ping_seconds=ping_seconds), Inbox()
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(platform.listen, inbox.receive, inbox)
-        await inbox.until(connections=1)
-        yield platform, inbox
-        tasks.cancel_scope.cancel()
-    await platform.close()
+    try:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(platform.listen, inbox.receive, inbox)
+            await inbox.until(connections=1)
+            yield platform, inbox
+            tasks.cancel_scope.cancel()
+    finally:
+        await platform.close()
 
 
 async def thread_in(server: SlackServer, chat: str = "general", person: str = "ann") -> Target:

@@ -46,7 +46,7 @@ async def test_who_is_addressed_in_a_channel() -> None:
     async with SlackServer() as server, listening(server) as (platform, inbox):
         ann = server.person("ann")
         root = await ann.says("nobody in particular", chat="general")
-        await ann.says(f"you, <@{BOT_USER}|sika>, there", chat="general")
+        await ann.says(f"you <@{BOT_USER}|sika> there", chat="general")
         own = server.ts()
         server.chat("general").messages[own] = {"ts": own, "user": BOT_USER, "text": "an answer"}
         await ann.says("a reply to that", chat="general", thread=own)
@@ -54,7 +54,7 @@ async def test_who_is_addressed_in_a_channel() -> None:
         await inbox.until(events=5)
         assert [(event.text, event.mentioned) for event in inbox.events] == [
             ("nobody in particular", False),
-            *[("you, , there", True)] * 2,
+            *[("you there", True)] * 2,
             ("a reply to that", True),
             ("@U0BOB look at #random", False),
         ]
@@ -119,9 +119,8 @@ async def test_files_and_voice() -> None:
             ("c.m4a", "voice", 1),
         ]
         assert message == mention
-        transcribed = {"id": "F1", "mimetype": "audio/mp4", "subtype": "slack_audio", "name": "v"}
-        transcribed |= {"transcription": {"status": "complete", "preview": {"content": "hi there"}}}
-        await server.person("ann").says("", subtype="file_share", files=None)
+        transcription = {"status": "complete", "preview": {"content": "hi there"}}
+        transcribed = {"id": "F1", "mimetype": "audio/mp4", "name": "v", "transcription": transcription}
         event = {"type": "message", "subtype": "file_share", "user": "U0ANN", "channel": "D0ANN", "text": ""}
         server.event({**event, "ts": server.ts(), "files": [transcribed]})
         await inbox.until(events=4)
@@ -139,13 +138,12 @@ async def test_a_message_is_acknowledged_when_it_is_in_custody() -> None:
 
 
 async def test_what_is_not_acknowledged_is_delivered_again() -> None:
-    async with SlackServer(ack_seconds=0.3, redelivery=(0.0, 0.1, 0.1)) as server:
-        async with listening(server) as (_, inbox):
-            inbox.fails = [RuntimeError("a defect")]
-            await server.person("ann").says("one")
-            await inbox.until(events=1)
-            await server.until(lambda: len(server.acked) == 1)
-            assert server.abandoned == []
+    async with SlackServer(ack_seconds=0.3, redelivery=(0.0, 0.1, 0.1)) as server, listening(server) as (_, inbox):
+        inbox.fails = [RuntimeError("a defect")]
+        await server.person("ann").says("one")
+        await inbox.until(events=1)
+        await server.until(lambda: len(server.acked) == 1)
+        assert server.abandoned == []
 
 
 async def test_a_message_on_a_connection_that_is_cut_is_not_lost() -> None:
@@ -241,20 +239,12 @@ async def test_credentials_that_die_later_end_it() -> None:
     async with SlackServer() as server:
         platform, inbox = platform_of(server, ping_seconds=0.5), Inbox()
 
-        async def revoke() -> None:
-            await inbox.until(connections=1)
-            server.app_token_error = "token_revoked"
-            server.drop()
-
-        with anyio.fail_after(30), pytest.raises(CredentialsDead, match="token_revoked"):
-            async with asyncio.TaskGroup() as tasks:
-                revoking = tasks.create_task(revoke())
-                try:
-                    await platform.listen(inbox.receive, inbox)
-                except CredentialsDead as error:
-                    dead = error
-                    await revoking
-            raise dead
+        listening = asyncio.ensure_future(platform.listen(inbox.receive, inbox))
+        await inbox.until(connections=1)
+        server.app_token_error = "token_revoked"
+        server.drop()
+        with pytest.raises(CredentialsDead, match="token_revoked"):
+            await asyncio.wait_for(listening, 30)
         await platform.close()
 
 
@@ -265,8 +255,9 @@ async def test_nothing_is_left_after_it_was_cancelled() -> None:
             await server.person("ann").says("hello")
             await inbox.until(events=1)
         await server.until(lambda: not server.sockets)
-        left = {task for task in asyncio.all_tasks() - before if "aiohttp" not in str(task.get_coro())}
-        assert {task.get_name() for task in left} == set()
+        left = [str(task.get_coro()) for task in asyncio.all_tasks() - before]
+        # The server's own are those of aiohttp's `RequestHandler`.
+        assert [name for name in left if "RequestHandler" not in name] == []
 
 
 @pytest.mark.parametrize(
