@@ -27,8 +27,6 @@ FAILURES = 3
 """In a row, over all answers of the account."""
 CONTENT = "content"
 """The variable of the AI card's template (contract channels §5)."""
-LIMIT = 12_000
-"""Bytes of an answer that are shown while it grows."""
 
 _log = structlog.get_logger(__name__)
 Post = Callable[[Target, Content, str], Awaitable[str]]
@@ -216,8 +214,8 @@ def _question(target: Target, content: Content) -> dict[str, str]:
 
 
 def _growing(text: str, status: str) -> str:
-    if len(text.encode("utf-8", "replace")) > LIMIT:
-        text = markup.parts(text, LIMIT)[0]
+    if len(text) > markup.LIMIT:
+        text = markup.parts(text[: 2 * markup.LIMIT])[0]
     shown = markup.card(text)
     line = markup.card("> " + " ".join(status.split())) if status.strip() else ""
     return "\n\n".join(piece for piece in (shown, line) if piece)

@@ -31,7 +31,8 @@ LARGEST_INCOMING = 50 << 20
 """Bytes (contract channels §7.5)."""
 LARGEST_PARAMETER = 15_000
 """Bytes of `msgParam` in UTF-8 (documentation of `groupMessages/send`)."""
-SMALLEST_PART = 1_500
+SMALLEST_PART = 1_000
+"""Characters: less than that always fits."""
 IMAGES = (".png", ".jpg", ".jpeg", ".gif", ".bmp")
 FLOW_CONTROL_SECONDS = 10.0
 """The platform does not say for how long it holds a person's messages back."""
@@ -116,7 +117,7 @@ class DingTalk:
             del self._conversations[next(iter(self._conversations))]
 
     def parts(self, text: str) -> Sequence[str]:
-        limit = 12_000
+        limit = markup.LIMIT
         while True:
             parts = markup.parts(text, limit)
             if limit <= SMALLEST_PART or all(len(_markdown(part).encode()) <= LARGEST_PARAMETER for part in parts):
