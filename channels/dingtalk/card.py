@@ -166,18 +166,16 @@ class Draft:
             self._shown = content
 
     async def finish(self, content: Content, key: str) -> str:
-        if self._begun or (self._unsure and self._cards.usable):
+        """Idempotent if there is a card. Without one the answer is posted, once."""
+        if not self._begun and self._unsure and self._cards.usable:
             try:
                 await self._begin()
-                await self._cards.finish(self._id, content)
-            except Invalid as error:
-                _log.warning("dingtalk_card_refused", card=self._id, reason=str(error))
-            except Unavailable as error:
+            except Invalid as error:  # so nobody sees it
                 self._cards.failed(error)
-                raise
-            else:
-                return self._id
-        return await self._post(self._target, content, key)
+        if not self._begun:
+            return await self._post(self._target, content, key)
+        await self._cards.finish(self._id, content)
+        return self._id
 
     async def drop(self) -> None:
         """Ends the card as it is: a robot cannot take one back."""

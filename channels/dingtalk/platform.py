@@ -57,8 +57,6 @@ def connect(settings: Mapping[str, Any]) -> DingTalk:
 class DingTalk:
     """One app. `ping_seconds` and `pause`: see `stream.Stream`."""
 
-    traits = TRAITS
-
     def __init__(
         self, settings: Mapping[str, Any], *, ping_seconds: float = stream.PING_SECONDS, pause: float = 1.0
     ) -> None:
@@ -69,6 +67,8 @@ class DingTalk:
         template = str(settings.get("card_template_id") or "")
         button_template = str(settings.get("button_template_id") or "")
         self._cards = card.Cards(self._api, self._robot_code, template, button_template)
+        # Questions are cards then, and cards can be changed; a message that is none is refused by `edit`.
+        self.traits = TRAITS._replace(edits_are_free=bool(button_template))
         self._has_cards = bool(template or button_template)
         self._stream = stream.Stream(self._api, self._remember, ping_seconds=ping_seconds, pause=pause)
         self._conversations: dict[str, str] = {}

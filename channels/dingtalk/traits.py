@@ -18,3 +18,6 @@ TRAITS = Traits(
     edits_are_free=False,
     largest_file=20 << 20,
 )
+
+OPTIONS = ("robot_code", "card_template_id", "button_template_id", "base_url", "upload_url")
+"""Further keys of an account's settings."""

@@ -185,6 +185,7 @@ async def test_a_plain_message_can_neither_be_changed_nor_asked_for() -> None:
         with pytest.raises(Rejected):
             await platform.find(ANN, "k1", datetime.now(UTC))
         assert not platform.traits.answers_can_be_found
+        assert not platform.traits.edits_are_free
 
 
 # Answers that grow
@@ -290,13 +291,14 @@ async def test_a_card_that_is_refused_becomes_a_message(cause: str) -> None:  # 
         assert texts(server) == ["Hello"]
 
 
-async def test_a_card_that_cannot_be_finished_is_followed_by_the_answer() -> None:
+async def test_a_card_that_cannot_be_finished_says_so_and_posts_nothing_by_itself() -> None:
     async with connected(**CARDS) as (server, platform):
         draft = platform.draft(ANN, "run-1")
         await draft.show("Hel", "")
         server.scopes -= {CARD_STREAM, CARD_WRITE}
-        await draft.finish(Content("Hello"), "run-1")
-        assert texts(server) == ["Hel", "Hello"]
+        with pytest.raises(Rejected, match=CARD_WRITE):
+            await draft.finish(Content("Hello"), "run-1")
+        assert texts(server) == ["Hel"]
 
 
 @pytest.mark.parametrize(("seconds", "shown"), [(1800.0, ["Hello"]), (0.0, ["Hello", "Hel"])])
@@ -351,6 +353,7 @@ async def test_a_text_that_no_message_holds_is_cut_while_it_grows() -> None:
 
 async def test_a_question_is_a_card_with_buttons_that_shows_the_decision() -> None:
     async with connected(**CARDS) as (server, platform):
+        assert platform.traits.edits_are_free
         question = Content("Delete it?", "for Ann", BUTTONS, "plan-1")
         message = await platform.post(ANN, question, "plan-1")
         assert await platform.post(ANN, question, "plan-1") == message  # its creation is idempotent
