@@ -213,7 +213,8 @@ def _question(target: Target, content: Content) -> dict[str, str]:
 
 def _growing(text: str, status: str) -> str:
     if len(text) > markup.LIMIT:
-        text = markup.parts(text[: 2 * markup.LIMIT])[0]
+        start = text[: markup.LIMIT]
+        text = f"{start.rpartition(chr(10))[0] or start}\n\n…"
     shown = markup.card(text)
     line = markup.card("> " + " ".join(status.split())) if status.strip() else ""
     return "\n\n".join(piece for piece in (shown, line) if piece)
