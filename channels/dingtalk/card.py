@@ -28,7 +28,7 @@ FAILURES = 3
 CONTENT = "content"
 """The variable of the AI card's template (contract channels §5)."""
 
-_log = structlog.get_logger(__name__)
+log = structlog.get_logger(__name__)
 Post = Callable[[Target, Content, str], Awaitable[str]]
 
 
@@ -52,7 +52,7 @@ class Cards:
         self._failures += 1
         if self._failures >= FAILURES:
             self._failures, self._off_until = 0, time.monotonic() + COOL_DOWN_SECONDS
-            _log.warning("dingtalk_cards_paused", seconds=COOL_DOWN_SECONDS, reason=str(error))
+            log.warning("cards paused", seconds=COOL_DOWN_SECONDS, reason=str(error))
 
     def worked(self) -> None:
         self._failures = 0
@@ -160,7 +160,7 @@ class Draft:
         except Invalid as error:  # the end of the answer tries something else
             self._cards.failed(error)
             self._refused = True
-            _log.warning("dingtalk_card_refused", card=self._id, reason=str(error))
+            log.warning("card refused", card=self._id, reason=str(error))
         else:
             self._cards.worked()
             self._shown = content

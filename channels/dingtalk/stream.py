@@ -46,13 +46,14 @@ OPEN_SECONDS = 10.0
 CLOSE_SECONDS = 2.0
 ACK_SECONDS = 10.0
 """A second delivery was seen after 16 s (research im-platforms §2.4)."""
+RECEIVE_SECONDS = 30.0
 LANES = 16
 LANE_BOUND = 64
 """Messages that wait for the log. Further ones are not acknowledged."""
 LONGEST_PAUSE = 60.0
 LONGEST_RETRY = 5.0
 
-_log = structlog.get_logger(__name__)
+log = structlog.get_logger(__name__)
 _quiet = logging.getLogger("dingtalk_stream.quiet")
 _quiet.setLevel(logging.CRITICAL + 1)
 """The SDK logs frames with people's texts. The reasons of failures go to the report instead."""
@@ -98,13 +99,14 @@ class Custody:
         pause = 0.1
         while True:
             try:
-                await self._receive(waiting.event)
-            except Unavailable as error:
-                _log.warning("dingtalk_message_waits", message=waiting.event.message, reason=str(error))
+                with anyio.fail_after(RECEIVE_SECONDS):
+                    await self._receive(waiting.event)
+            except (Unavailable, TimeoutError) as error:
+                log.warning("message waits for the log", message=waiting.event.message, reason=str(error))
                 await anyio.sleep(pause)
                 pause = min(pause * 2, LONGEST_RETRY)
             except Exception:
-                _log.exception("dingtalk_message_not_received", message=waiting.event.message)
+                log.exception("message not received", message=waiting.event.message)
                 return
             else:
                 waiting.received.set()
@@ -271,7 +273,7 @@ class _Handler(CallbackHandler):  # type: ignore[misc]
         try:
             await self._handle(message.data)
         except msgspec.ValidationError as error:
-            _log.warning("dingtalk_frame_not_understood", topic=message.headers.topic, reason=str(error))
+            log.warning("frame not understood", topic=message.headers.topic, reason=str(error))
         return AckMessage.STATUS_OK, "OK"
 
 

@@ -14,7 +14,7 @@ import structlog
 
 from core.chat.facts import Attachment, Button, ChatReceived, Choice, Target
 
-_log = structlog.get_logger(__name__)
+log = structlog.get_logger(__name__)
 COLORS = {"": "gray", "primary": "blue", "danger": "red"}
 
 
@@ -78,11 +78,11 @@ def message(data: Mapping[str, Any]) -> Incoming | None:
     has neither text nor file. Raises `msgspec.ValidationError`."""
     got = msgspec.convert(data, _Message, strict=False)
     if not got.sender_staff_id or (got.sender_id and got.sender_id == got.chatbot_user_id):
-        _log.info("dingtalk_message_ignored", reason="no sender of the organisation", message=got.msg_id)
+        log.info("message ignored", reason="no sender of the organisation", message=got.msg_id)
         return None
     text, attachments = _text_and_files(got)
     if not text and not attachments:
-        _log.warning("dingtalk_message_ignored", reason=f"kind {got.msgtype!r} has no text", message=got.msg_id)
+        log.warning("message ignored", reason=f"kind {got.msgtype!r} has no text", message=got.msg_id)
         return None
     group = got.conversation_type == "2"
     target = Target(
@@ -136,7 +136,7 @@ def press(data: Mapping[str, Any]) -> ChatReceived | None:
     ids = _action_ids(got.content)
     action = next((known for known in map(_action, ids) if known is not None), None)
     if action is None or not got.user_id:
-        _log.info("dingtalk_press_ignored", card=got.out_track_id)
+        log.info("press ignored", card=got.out_track_id)
         return None
     return ChatReceived(
         message=got.out_track_id,

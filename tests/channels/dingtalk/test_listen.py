@@ -186,12 +186,30 @@ async def test_a_message_survives_the_loss_of_its_connection() -> None:
         assert account.texts == ["hello"]
 
 
+async def test_more_messages_than_can_wait_are_left_to_the_platform(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("channels.dingtalk.stream.LANE_BOUND", 1)
+    async with DingTalkServer() as server, listening(server) as (account, _):
+        account.gate = anyio.Event()
+        await server.person("ann").says("1")
+        await server.until(lambda: account.deliveries == 1)
+        for n in range(2, 6):
+            await server.person("ann").says(f"{n}")
+        await server.person("bob").says("another chat")
+        await server.until(lambda: account.deliveries == 2)
+        account.gate.set()
+        await server.until(lambda: server.waits() == 3)
+        assert account.texts == ["1", "another chat", "2"]
+        while server.waits():
+            await server.redeliver()
+            await asyncio.sleep(0.05)
+        assert sorted(account.texts) == ["1", "2", "3", "4", "5", "another chat"]
+
+
 async def test_the_log_out_of_reach_for_long_means_no_acknowledgement_but_a_second_delivery(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("channels.dingtalk.stream.ACK_SECONDS", 0.05)
     async with DingTalkServer() as server, listening(server) as (account, _):
-        server.redelivery_seconds = 0.2
         account.gate = anyio.Event()
         await server.person("ann").says("hello")
         await server.until(lambda: account.deliveries == 1)

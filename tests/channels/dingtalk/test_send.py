@@ -160,6 +160,30 @@ async def test_a_refusal_for_the_rate_says_how_long_to_wait(fault: Fault, second
         assert calls(server, BATCH) == 1
 
 
+async def test_the_server_counts_what_is_too_fast_or_too_early() -> None:
+    async with connected() as (server, platform):
+        now = 0.0
+        server.clock = lambda: now
+        server.limits = (3, 20)
+        for n in range(20):
+            now += 1
+            await platform.post(TEAM, Content(f"{n}"), f"k{n}")
+        assert server.violations == []
+        with pytest.raises(RateLimited):
+            await platform.post(TEAM, Content("20"), "k20")
+        for n in range(3):
+            await platform.post(ANN, Content(f"{n}"), f"a{n}")
+        with pytest.raises(RateLimited):
+            await platform.post(ANN, Content("3"), "a3")
+        assert server.violations == ["cid-team==: more than 20 a minute", f"/v1.0/robot/{BATCH}: more than 3 a second"]
+        now += 100
+        server.faults.next(BATCH, "limited")
+        with pytest.raises(RateLimited):
+            await platform.post(ANN, Content("4"), "a4")
+        await platform.post(ANN, Content("4"), "a4")
+        assert server.early == [f"/v1.0/robot/{BATCH}"]
+
+
 async def test_people_and_groups_that_are_gone_are_named_inside_an_answer_of_200_too() -> None:
     async with connected() as (server, platform):
         server.blocked.add("ann")
