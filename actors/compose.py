@@ -25,7 +25,7 @@ from adapters import toolbox
 from core import plugins
 from core.actor import Actor
 from core.bus import embedded
-from core.bus.connection import Endpoint
+from core.bus.connection import Endpoint, configured
 from core.config.load import ConfigSource, reveal
 from core.config.settings import Config
 from core.errors import Invalid, Unavailable, ungrouped
@@ -268,21 +268,7 @@ async def endpoint(options: Options, config: Config) -> AsyncIterator[Endpoint]:
             finally:
                 tasks.cancel_scope.cancel()
         return
-    if "@" in url:
-        raise Invalid("--nats: no credentials in the address; use nats.user and nats.password, or nats.token")
-    tls = nats.tls
-    yield Endpoint(
-        url,
-        user=nats.user,
-        password=nats.password.reveal() if nats.password else None,
-        token=nats.token.reveal() if nats.token else None,
-        credentials=nats.credentials,
-        tls_ca=tls.ca if tls else None,
-        tls_cert=tls.cert if tls else None,
-        tls_key=tls.key if tls else None,
-        prefix=nats.prefix,
-        replicas=nats.replicas,
-    )
+    yield configured(nats, url)
 
 
 @asynccontextmanager
