@@ -62,7 +62,7 @@ class Attachment(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Choice(msgspec.Struct, frozen=True):
-    """A pressed button: the plan that showed it (`DeliveryPlanned.id`), and its `Button.id`."""
+    """A pressed button: the plan that showed it (`DeliveryPlanned.plan`), and its `Button.id`."""
 
     plan: str
     button: str
@@ -137,7 +137,7 @@ class ChatRouted(Event, frozen=True):
     """The message's key (`key_of`)."""
     outcome: str
     thread: str = ""
-    run: str = ""
+    run_id: str = ""
     """The run to whose answer a draft is shown while it is at work."""
     user: str = ""
     target: Target | None = None
@@ -152,9 +152,9 @@ class ChatBegun(Event, frozen=True):
 
 
 class DeliveryPlanned(Event, frozen=True):
-    """Something is to be said in the conversation. `id`: the run whose answer it is, or one of its own."""
+    """Something is to be said in the conversation. `plan`: the run whose answer it is, or one of its own."""
 
-    id: str
+    plan: str
     purpose: Purpose
     target: Target
     text: str = ""
@@ -170,21 +170,21 @@ class DeliveryPlanned(Event, frozen=True):
 class DeliveryDrafted(Event, frozen=True):
     """The platform has a message in which the answer of a run grows; the answer will replace it."""
 
-    id: str
+    plan: str
     message: str
 
 
 class DeliveryAttempted(Event, frozen=True):
     """A part is about to be sent to a platform that cannot be asked later whether it has it."""
 
-    id: str
+    plan: str
     part: int
 
 
 class DeliverySent(Event, frozen=True):
     """The platform has a part: `part` of `parts`, the texts before the files."""
 
-    id: str
+    plan: str
     part: int
     parts: int
     message: str = ""
@@ -196,7 +196,7 @@ class DeliveryFailed(Event, frozen=True):
     `unknown`: it may have been delivered, and sending it again could double it.
     """
 
-    id: str
+    plan: str
     part: int
     fate: Literal["refused", "gone", "unknown"]
     reason: str

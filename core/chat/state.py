@@ -88,12 +88,12 @@ def _after(state: Conversation, record: Record) -> Conversation:
             return change(state, heard=_with(state.heard, key_of(event), Heard(record.seq, record.id)))
         case ChatFetched(message=message, files=files):
             return change(state, heard=_told(state.heard, message, files=files))
-        case ChatRouted(message=message, outcome=outcome, run=run):
+        case ChatRouted(message=message, outcome=outcome, run_id=run):
             heard = _told(state.heard, message, outcome=outcome, run=run)
             return change(state, heard=heard, runs=_with(state.runs, run, record.id) if run else state.runs)
         case ChatBegun(thread=thread, user=user):
             return change(state, thread=thread, user=user)
-        case DeliveryPlanned(id=id_):
+        case DeliveryPlanned(plan=id_):
             if id_ in state.plans:
                 return state
             plan = Plan(record.seq, record.id, draft=state.drafts.get(id_, ""))
@@ -103,18 +103,18 @@ def _after(state: Conversation, record: Record) -> Conversation:
                 runs=_without(state.runs, id_),
                 drafts=_without(state.drafts, id_),
             )
-        case DeliveryDrafted(id=id_, message=message):
+        case DeliveryDrafted(plan=id_, message=message):
             if id_ in state.plans:
                 return change(state, plans=_changed(state.plans, id_, draft=message))
             return change(state, drafts=_with(state.drafts, id_, message))
-        case DeliveryAttempted(id=id_, part=part):
+        case DeliveryAttempted(plan=id_, part=part):
             return change(state, plans=_changed(state.plans, id_, attempted=part))
-        case DeliverySent(id=id_, part=part, parts=parts, message=message):
+        case DeliverySent(plan=id_, part=part, parts=parts, message=message):
             known = state.plans.get(id_)
             if known is None or part != len(known.messages):
                 return state
             return change(state, plans=_changed(state.plans, id_, messages=(*known.messages, message), parts=parts))
-        case DeliveryFailed(id=id_, fate=fate):
+        case DeliveryFailed(plan=id_, fate=fate):
             return change(state, plans=_changed(state.plans, id_, failed=fate))
     return state
 
