@@ -427,7 +427,7 @@ class Router:
     async def _stop(self, call: Call) -> None:
         """Cancels the run that was at work when the command was written, and no later one."""
         place, seq = await self._current(call), call.first.seq
-        run = _at_work(place.state, call) if place else None
+        run = at_work(place.state, call.state, seq) if place else None
         if place is None or run is None:
             waits = [key for key, heard in call.state.heard.items() if not heard.outcome and heard.seq < seq]
             dropped = [ChatRouted(message=key, outcome="ignored", reason="stopped") for key in waits]
@@ -573,11 +573,10 @@ def _may_decide(call: Call, asked: DeliveryPlanned) -> bool:
     return asked.target.sender in ("", call.first.event.sender) or (call.connected and call.user == asked.user)
 
 
-def _at_work(state: ThreadState, call: Call) -> Run | None:
-    """Returns the run that was at work when the message was written, else the oldest one that waited. The same
-    whenever it is asked."""
-    seq = call.first.seq
-    earlier = {heard.run for heard in call.state.heard.values() if heard.seq < seq}
+def at_work(state: ThreadState, known: Conversation, seq: int) -> Run | None:
+    """Returns the run that was at work when a message was written (`seq`), else the oldest one that waited. The answer
+    is the same at any later time."""
+    earlier = {heard.run for heard in known.heard.values() if heard.seq < seq}
     runs = [
         run
         for run in state.runs.values()

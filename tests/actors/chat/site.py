@@ -25,8 +25,9 @@ PACKAGE = "tests.actors.chat"
 class Account:
     """An account of the platform `office`, or of `world`."""
 
-    def __init__(self, stage: Stage, name: str) -> None:
+    def __init__(self, stage: Stage, name: str, home: Path) -> None:
         self.stage = stage
+        self.home = home
         self.name = name
         self.chats = Chats(stage.system.log)
         self.inbox = Inbox(name, self.chats, replies_are_topics=False)
@@ -121,7 +122,7 @@ async def account(home: Path, name: str = "office", settings: Any = None, **sect
         return Chat(source, system.log, system.threads, system.intake, home)
 
     async with acting(make, home=home) as stage:
-        yield Account(stage, name)
+        yield Account(stage, name, home)
 
 
 def texts(plans: Sequence[DeliveryPlanned]) -> list[str]:
