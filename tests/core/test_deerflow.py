@@ -46,8 +46,8 @@ tool_search: {enabled: false, auto_promote_top_k: 3}
 """
 NAMED = (
     "agent_storage", "channels.discord", "channels.langgraph_url", "database", "llm_call.max_concurrent_calls",
-    "logging", "loop_detection.max_tracked_threads", "memory.backend_config", "plugins", "run_ownership", "sandbox.image",
-    "scheduler", "skills.deferred_discovery", "token_budget.max_output_tokens", "tool_progress",
+    "logging", "loop_detection.max_tracked_threads", "memory.backend_config", "plugins", "run_ownership",
+    "sandbox.image", "scheduler", "skills.deferred_discovery", "token_budget.max_output_tokens", "tool_progress",
     "tool_search.auto_promote_top_k",
 )  # fmt: skip
 CHAT = {"allow_everyone", "bot_username", "channel_connections", "on_busy", "require_bound_identity", "require_mention"}
