@@ -13,11 +13,11 @@ from collections.abc import Mapping
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from channels.markup import slack as markup
-from channels.slack.messages import payload_of
+from channels.slack.messages import growing, payload_of, streamable
 from channels.slack.web import call, code_of
 from core.chat.facts import Target
 from core.chat.port import ChatGone, Content, FateUnknown, Rejected
+from core.errors import Unavailable
 
 if TYPE_CHECKING:
     from channels.slack.platform import SlackPlatform
@@ -48,23 +48,20 @@ class SlackDraft:
         return self._message
 
     async def show(self, text: str, status: str) -> None:
-        # More than fits is cut at its end: the rest is in the parts that follow.
-        part = next(iter(markup.parts(text)), "")
-        if (part, status) == self._shown:
+        text = growing(text)
+        if (text, status) == self._shown:
             return
         await self._recover()
         if not self._message:
-            await self._begin(part, status)
-        elif self._streamed is not None:
-            await self._grow(part, status)
-        else:
+            await self._begin(text, status)
+        elif self._streamed is None or not await self._append(text, status):
             await self._end_stream()
             try:
-                await self._platform.edit(self._target, self._message, Content(part, status))
+                await self._platform.edit(self._target, self._message, Content(text, status))
             except Rejected as error:
                 if code_of(error) not in _NOT_CHANGEABLE:
                     raise
-        self._shown = (part, status)
+        self._shown = (text, status)
 
     async def finish(self, content: Content, key: str) -> str:
         await self._recover()
@@ -91,7 +88,7 @@ class SlackDraft:
 
     async def _begin(self, text: str, status: str) -> None:
         if self._may_stream():
-            if not text:
+            if not streamable(text).strip():
                 await self._platform.show_status(self._target, status)
                 return
             if await self._start_stream(text):
@@ -110,7 +107,7 @@ class SlackDraft:
         recipient: dict[str, Any] = {}
         if target.kind == "group":
             recipient = {"recipient_user_id": target.sender, "recipient_team_id": (await platform.bot()).team}
-        shown, began = markup.markdown(text), time.time()
+        shown, began = streamable(text), time.time()
         start = platform.web.client.chat_startStream
         try:
             request = start(channel=target.chat, thread_ts=target.topic, markdown_text=shown, **recipient)
@@ -124,32 +121,32 @@ class SlackDraft:
         self._message, self._streamed, self._streaming = str(answer["ts"]), shown, True
         return True
 
-    async def _grow(self, text: str, status: str) -> None:
-        shown = markup.markdown(text)
-        if self._streamed is None or not shown.startswith(self._streamed):
-            # A stream cannot take back what it has shown.
-            self._streamed = None
-            await self._end_stream()
-            await self._platform.edit(self._target, self._message, Content(text, status))
-            return
+    async def _append(self, text: str, status: str) -> bool:
+        """Lets the stream grow. Returns whether it could: it takes nothing back, and Slack may have closed it."""
+        shown, streamed = streamable(text), self._streamed or ""
+        self._streamed = None
+        if not shown.startswith(streamed):
+            return False
         if self._shown is None or status != self._shown[1]:
             await self._platform.show_status(self._target, status)
-        if more := shown[len(self._streamed) :]:
+        if more := shown[len(streamed) :]:
             append = self._platform.web.client.chat_appendStream
             request = append(channel=self._target.chat, ts=self._message, markdown_text=more)
             try:
                 await call("chat.appendStream", request)
             except FateUnknown:
-                # What the stream shows is not known: the next one replaces it.
-                self._streamed = None
+                # What it shows is not known: an update will replace it.
+                raise
+            except Unavailable:
+                self._streamed = streamed
                 raise
             except Rejected as error:
                 if code_of(error) != "message_not_in_streaming_state":
                     raise
-                self._streamed, self._streaming = None, False
-                await self._platform.edit(self._target, self._message, Content(text, status))
-                return
-            self._streamed = shown
+                self._streaming = False
+                return False
+        self._streamed = shown
+        return True
 
     async def _end_stream(self) -> None:
         """Closes the stream, if the message is one: an open one cannot be changed."""

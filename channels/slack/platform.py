@@ -181,11 +181,11 @@ class SlackPlatform:
         metadata = {"event_type": EVENT_TYPE, "event_payload": dict(payload)}
         send = self.web.client.chat_postMessage
         try:
-            answer = await call("chat.postMessage", send(**body, metadata=metadata, **rendered(target, content)))
+            answer = await call("chat.postMessage", send(**body, metadata=metadata, **await rendered(target, content)))
         except Rejected as error:
             if code_of(error) not in ("invalid_blocks", "msg_blocks_too_long"):
                 raise
-            answer = await call("chat.postMessage", send(**body, metadata=metadata, **plainly(target, content)))
+            answer = await call("chat.postMessage", send(**body, metadata=metadata, **await plainly(target, content)))
         return str(answer["ts"])
 
     async def edit(self, target: Target, message: str, content: Content) -> None:
@@ -197,11 +197,11 @@ class SlackPlatform:
         body: dict[str, Any] = {"channel": target.chat, "ts": message, "metadata": metadata}
         send = self.web.client.chat_update
         try:
-            await call("chat.update", send(**body, **rendered(target, content)))
+            await call("chat.update", send(**body, **await rendered(target, content)))
         except Rejected as error:
             if code_of(error) not in ("invalid_blocks", "msg_blocks_too_long"):
                 raise
-            await call("chat.update", send(**body, **plainly(target, content)))
+            await call("chat.update", send(**body, **await plainly(target, content)))
 
     async def find(self, target: Target, key: str, since: datetime) -> str | None:
         label = block_id(key)

@@ -99,7 +99,7 @@ async def test_commands() -> None:
         await ann.says("!STOP please", chat="general", mention=True)
         await ann.says("!important")
         await ann.says("/status", chat="general", mention=True)
-        await inbox.until(events=8)
+        await inbox.until(events=9)
         texts = {event.text for event in inbox.events}
         assert texts == {"/new", "/help", "/models all", "/stop", "/STOP please", "!important", "/status"}
         new = next(event for event in inbox.events if event.text == "/new")
