@@ -100,10 +100,11 @@ def _below(target: Target, content: Content) -> list[dict[str, Any]]:
     return [*blocks, *({"type": "actions", "elements": row} for row in rows)]
 
 
-def payload_of(message: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns the payload of a message's metadata, empty if it is none of ours."""
+def key_of(message: Mapping[str, Any]) -> str:
+    """Returns the key in a message's metadata, empty if there is none of ours."""
     metadata = message.get("metadata") or {}
-    return (metadata.get("event_payload") or {}) if metadata.get("event_type") == EVENT_TYPE else {}
+    payload = metadata.get("event_payload") or {}
+    return str(payload.get("key") or "") if metadata.get("event_type") == EVENT_TYPE else ""
 
 
 def block_id(key: str) -> str:

@@ -186,7 +186,7 @@ async def test_edits_of_what_is_gone() -> None:
 async def test_native_stream() -> None:
     async with SlackServer() as server, account(server) as slack:
         target = await thread_in(server)
-        draft = slack.draft(target, "run")
+        draft = slack.draft(target, "run/draft")
         await draft.show("", "searching")
         assert (draft.message, server.statuses) == ("", {(target.chat, target.topic): "searching"})
         for text in (
@@ -210,7 +210,7 @@ async def test_native_stream() -> None:
 async def test_a_stream_that_expires(when: str) -> None:
     async with SlackServer() as server, account(server) as slack:
         target = await thread_in(server)
-        draft = slack.draft(target, "run")
+        draft = slack.draft(target, "run/draft")
         await draft.show("one", "")
         server.expire_streams()
         if when == "growing":
@@ -226,7 +226,7 @@ async def test_drafts_that_are_updated(streams: bool) -> None:
     async with SlackServer(streams=streams) as server, account(server) as slack:
         # A direct conversation without threads has no streams; elsewhere the workspace may not.
         target = await (direct(server) if streams else thread_in(server))
-        draft = slack.draft(target, "run")
+        draft = slack.draft(target, "run/draft")
         for text, status in (("", "searching"), ("one", "searching"), ("one", "searching"), ("one two", "")):
             await draft.show(text, status)
         [answer] = server.answers(target.chat)
@@ -242,36 +242,42 @@ async def test_drafts_that_are_updated(streams: bool) -> None:
 
 @pytest.mark.parametrize("streams", [True, False])
 @pytest.mark.parametrize("fault", ["lose", "cut"])
-async def test_the_beginning_of_a_draft_is_lost(streams: bool, fault: str) -> None:
-    method = "chat.startStream" if streams else "chat.postMessage"
+async def test_a_draft_whose_beginning_was_lost_can_be_looked_up(streams: bool, fault: str) -> None:
     async with SlackServer(streams=streams) as server, account(server) as slack:
         target = await thread_in(server)
         await slack.post(target, Content("an earlier answer"), "earlier/0")
-        server.faults.add(method, *([] if streams else [""]), fault)
-        if not streams:
-            await slack.draft(target, "other").show("another draft", "")
-        draft = slack.draft(target, "run")
+        other = slack.draft(target, "other/draft")
+        await other.show("another draft", "")
+        server.faults.add("chat.startStream" if streams else "chat.postMessage", fault)
+        draft = slack.draft(target, "run/draft")
         with pytest.raises(FateUnknown):
             await draft.show("one", "")
+        message = await slack.find(target, "run/draft", now() - LONG_AGO)
+        assert (message is None) == (fault == "cut")
+        draft = slack.draft(target, "run/draft", message or "")
         await draft.show("one two", "")
         await draft.finish(Content("all"), "run/0")
-        texts = [answer.text for answer in server.answers("general")]
-        assert texts == ["an earlier answer", *([] if streams else ["another draft"]), "all"]
+        await other.finish(Content("another answer"), "other/0")
+        texts = {answer.text for answer in server.answers("general")}
+        assert texts == {"an earlier answer", "another answer", "all"}
+        assert await slack.find(target, "run/draft", now() - LONG_AGO) is None
 
 
 @pytest.mark.parametrize("scopes", ["all", "without metadata"])
-async def test_the_draft_of_a_process_that_ended_is_taken_over(scopes: str) -> None:
+async def test_the_draft_of_a_process_that_ended_can_be_looked_up(scopes: str) -> None:
     async with SlackServer() as server:
         if scopes != "all":
             server.scopes = server.scopes.replace("metadata.message:read,", "")
         target = await thread_in(server)
         async with account(server) as slack:
             await slack.post(target, Content("an earlier answer"), "earlier/0")
-            await slack.draft(target, "run").show("one", "")
+            await slack.draft(target, "run/draft").show("one", "")
         async with account(server) as slack:
-            draft = slack.draft(target, "run")
-            await draft.show("one two", "")
-            await draft.finish(Content("all"), "run/0")
+            # A draft is no answer: only a part may have been shown.
+            assert await slack.find(target, "run/0", now() - LONG_AGO) is None
+            message = await slack.find(target, "run/draft", now() - LONG_AGO)
+            assert message is not None
+            await slack.draft(target, "run/draft", message).finish(Content("all"), "run/0")
         assert [answer.text for answer in server.answers("general")] == ["an earlier answer", "all"]
 
 
@@ -279,10 +285,10 @@ async def test_a_draft_whose_message_was_noted_is_taken_over() -> None:
     async with SlackServer() as server:
         target = await thread_in(server)
         async with account(server) as slack:
-            draft = slack.draft(target, "run")
+            draft = slack.draft(target, "run/draft")
             await draft.show("one", "")
         async with account(server) as slack:
-            await slack.draft(target, "run", draft.message).finish(Content("all"), "run/0")
+            await slack.draft(target, "run/draft", draft.message).finish(Content("all"), "run/0")
         assert [(answer.ts, answer.text) for answer in server.answers("general")] == [(draft.message, "all")]
 
 
@@ -323,7 +329,7 @@ async def test_a_lost_append_is_replaced() -> None:
 async def test_a_draft_is_dropped() -> None:
     async with SlackServer() as server, account(server) as slack:
         for target in (await thread_in(server), await direct(server)):
-            draft = slack.draft(target, "run")
+            draft = slack.draft(target, "run/draft")
             await draft.show("one", "")
             await draft.drop()
             await draft.drop()
