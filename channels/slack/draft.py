@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from channels.slack.messages import growing, streamable
-from channels.slack.web import call, code_of
+from channels.slack.web import code_of
 from core.chat.facts import Target
 from core.chat.port import ChatGone, Content, FateUnknown, Rejected
 from core.errors import Unavailable
@@ -40,7 +40,7 @@ class SlackDraft:
 
     async def show(self, text: str, status: str) -> None:
         text = growing(text)
-        if (text, status) == self._shown:
+        if (text, status) == self._shown or not self._may_call():
             return
         if not self._message:
             await self._begin(text, status)
@@ -93,7 +93,7 @@ class SlackDraft:
         start = platform.web.client.chat_startStream
         try:
             request = start(channel=target.chat, thread_ts=target.topic, markdown_text=shown, **recipient)
-            answer = await call("chat.startStream", request)
+            answer = await platform.web.call("chat.startStream", request)
         except Rejected:
             platform.refuse_streams(target.chat)
             return False
@@ -112,7 +112,7 @@ class SlackDraft:
             append = self._platform.web.client.chat_appendStream
             request = append(channel=self._target.chat, ts=self._message, markdown_text=more)
             try:
-                await call("chat.appendStream", request)
+                await self._platform.web.call("chat.appendStream", request)
             except FateUnknown:
                 # What it shows is not known: an update will replace it.
                 raise
@@ -132,6 +132,12 @@ class SlackDraft:
         if self._streaming:
             await self._platform.stop_stream(self._target, self._message)
         self._streaming, self._streamed = False, None
+
+    def _may_call(self) -> bool:
+        """Returns whether the limits of the workspace leave room for one more change of a draft."""
+        if not self._message:
+            return not self._may_stream() or self._platform.web.has_room("chat.startStream")
+        return self._platform.web.has_room("chat.update" if self._streamed is None else "chat.appendStream")
 
     def _may_stream(self) -> bool:
         return bool(self._target.sender) and self._platform.has_streams(self._target)

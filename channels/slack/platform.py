@@ -15,6 +15,7 @@ from time import monotonic
 from typing import Any
 from weakref import WeakSet
 
+import anyio
 import msgspec
 import structlog
 
@@ -25,7 +26,7 @@ from channels.slack.inbound import Identity
 from channels.slack.messages import EVENT_TYPE, STATUS, block_id, key_of, plainly, rendered
 from channels.slack.socket import PING_SECONDS, Listener
 from channels.slack.traits import TRAITS
-from channels.slack.web import Web, call, code_of
+from channels.slack.web import Web, code_of
 from core.chat.facts import Attachment, ChatReceived, Target
 from core.chat.port import ChatGone, Content, CredentialsDead, Finding, Receive, Rejected, Report, Traits
 from core.errors import Invalid, Unavailable
@@ -36,6 +37,8 @@ BASE_URL = "https://slack.com/api/"
 PAGES = 10
 PAGE = 200
 """Messages that `find` looks through: at most `PAGES * PAGE`."""
+NAME_SECONDS = 1.0
+"""Most time to ask for a person's name: Slack waits 3 seconds for an acknowledgement (research im-platforms §2.1)."""
 STATUS_SECONDS = 60.0
 """Slack clears a status that is not renewed after two minutes."""
 REMEMBERED = 1000
@@ -154,12 +157,14 @@ class SlackPlatform:
             return event
         name = self._names.get(event.sender)
         if name is None:
+            request = self.web.client.users_info(user=event.sender)
             try:
-                answer = await call("users.info", self.web.client.users_info(user=event.sender), effect=False)
+                with anyio.fail_after(NAME_SECONDS):
+                    answer = await self.web.call("users.info", request, effect=False)
             except Rejected as error:
                 self._names_are_allowed = code_of(error) != "missing_scope"
                 return event
-            except (Invalid, Unavailable):
+            except (Invalid, Unavailable, TimeoutError):
                 return event
             user = answer["user"]
             profile = user.get("profile") or {}
@@ -181,12 +186,12 @@ class SlackPlatform:
         send = self.web.client.chat_postMessage
         try:
             request = send(**body, unfurl_links=False, **await rendered(target, content))
-            answer = await call("chat.postMessage", request)
+            answer = await self.web.call("chat.postMessage", request, chat=target.chat)
         except Rejected as error:
             if code_of(error) not in _BLOCKS_REFUSED:
                 raise
             request = send(**body, unfurl_links=False, **await plainly(target, content))
-            answer = await call("chat.postMessage", request)
+            answer = await self.web.call("chat.postMessage", request, chat=target.chat)
         return str(answer["ts"])
 
     async def edit(self, target: Target, message: str, content: Content) -> None:
@@ -198,11 +203,11 @@ class SlackPlatform:
         body: dict[str, Any] = {"channel": target.chat, "ts": message, "metadata": metadata}
         send = self.web.client.chat_update
         try:
-            await call("chat.update", send(**body, **await rendered(target, content)))
+            await self.web.call("chat.update", send(**body, **await rendered(target, content)))
         except Rejected as error:
             if code_of(error) not in _BLOCKS_REFUSED:
                 raise
-            await call("chat.update", send(**body, **await plainly(target, content)))
+            await self.web.call("chat.update", send(**body, **await plainly(target, content)))
 
     async def find(self, target: Target, key: str, since: datetime) -> str | None:
         label = block_id(key)
@@ -232,7 +237,7 @@ class SlackPlatform:
         """Closes a native stream. Returns whether it was open."""
         stop = self.web.client.chat_stopStream(channel=target.chat, ts=message)
         try:
-            await call("chat.stopStream", stop)
+            await self.web.call("chat.stopStream", stop)
         except Rejected:
             # `message_not_in_streaming_state`, or a workspace without streams.
             return False
@@ -265,10 +270,10 @@ class SlackPlatform:
                 replies = client.conversations_replies(
                     channel=target.chat, ts=target.topic, cursor=cursor or None, **options
                 )
-                answer = await call("conversations.replies", replies, effect=False)
+                answer = await self.web.call("conversations.replies", replies, effect=False)
             else:
                 history = client.conversations_history(channel=target.chat, cursor=cursor or None, **options)
-                answer = await call("conversations.history", history, effect=False)
+                answer = await self.web.call("conversations.history", history, effect=False)
             for message in answer.get("messages") or ():
                 yield message
             cursor = str((answer.get("response_metadata") or {}).get("next_cursor") or "")
@@ -280,14 +285,14 @@ class SlackPlatform:
         client = self.web.client
         size = file.stat().st_size
         request = client.files_getUploadURLExternal(filename=name, length=size)
-        place = await call("files.getUploadURLExternal", request, effect=False)
+        place = await self.web.call("files.getUploadURLExternal", request, effect=False)
         await self.web.send_bytes(str(place["upload_url"]), file)
         line = {
             "type": "context",
             "block_id": block_id(key),
             "elements": [{"type": "plain_text", "text": name[:STATUS]}],
         }
-        await call(
+        await self.web.call(
             "files.completeUploadExternal",
             client.files_completeUploadExternal(
                 files=[{"id": str(place["file_id"]), "title": name}],
@@ -300,7 +305,7 @@ class SlackPlatform:
         return ""
 
     async def fetch(self, attachment: Attachment, message: str, into: Path, limit: int) -> None:
-        answer = await call("files.info", self.web.client.files_info(file=attachment.id), effect=False)
+        answer = await self.web.call("files.info", self.web.client.files_info(file=attachment.id), effect=False)
         file = answer["file"]
         if file.get("mode") in ("external", "tombstone", "hidden_by_limit"):
             raise Rejected(f"{attachment.name}: a file that Slack does not hold ({file['mode']})")
@@ -329,12 +334,12 @@ class SlackPlatform:
     async def show_status(self, target: Target, text: str) -> bool:
         """Shows what is being done below a thread; an empty text takes it away. Returns whether it did: it is an extra,
         of which nothing depends."""
-        if not target.topic or not self._status_is_allowed:
+        if not target.topic or not self._status_is_allowed or not self.web.has_room("assistant.threads.setStatus"):
             return False
         set_status = self.web.client.assistant_threads_setStatus
         try:
             request = set_status(channel_id=target.chat, thread_ts=target.topic, status=text[:STATUS])
-            await call("assistant.threads.setStatus", request)
+            await self.web.call("assistant.threads.setStatus", request)
         except CredentialsDead:
             raise
         except Rejected as error:
@@ -353,10 +358,10 @@ class SlackPlatform:
         try:
             if on:
                 add = client.reactions_add(channel=target.chat, timestamp=target.reply_to, name="eyes")
-                await call("reactions.add", add)
+                await self.web.call("reactions.add", add)
             else:
                 remove = client.reactions_remove(channel=target.chat, timestamp=target.reply_to, name="eyes")
-                await call("reactions.remove", remove)
+                await self.web.call("reactions.remove", remove)
         except Rejected as error:
             return code_of(error) in ("already_reacted", "no_reaction")
         return True
@@ -368,7 +373,7 @@ class SlackPlatform:
     async def delete(self, target: Target, message: str) -> None:
         """Takes back a message of ours; one that is not there any more is gone already."""
         with suppress(ChatGone):
-            await call("chat.delete", self.web.client.chat_delete(channel=target.chat, ts=message))
+            await self.web.call("chat.delete", self.web.client.chat_delete(channel=target.chat, ts=message))
 
     async def close(self) -> None:
         if self._connected_web is not None:

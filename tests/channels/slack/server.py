@@ -449,11 +449,12 @@ class SlackServer:
         if fault == "html":
             self._record(method, body, fault)
             return web.Response(status=503, text="<html>Service Unavailable</html>", content_type="text/html")
-        if time.monotonic() < self._limited_until.get((method, str(body.get("channel", ""))), 0.0):
+        limited = method, str(body.get("channel")) if method == "chat.postMessage" else ""
+        if time.monotonic() < self._limited_until.get(limited, 0.0):
             self.problems.append(f"{method} was called before Retry-After ended")
         rate = float(fault.removeprefix("rate:")) if fault.startswith("rate:") else self._rate(method, body)
         if rate:
-            self._limited_until[method, str(body.get("channel", ""))] = time.monotonic() + rate
+            self._limited_until[limited] = time.monotonic() + rate
             self._record(method, body, "ratelimited")
             return web.json_response(
                 {"ok": False, "error": "ratelimited"}, status=429, headers={"Retry-After": f"{rate:g}"}
