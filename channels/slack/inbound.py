@@ -17,10 +17,6 @@ from core.chat.facts import Attachment, ChatReceived, Choice, Target
 
 _SUBTYPES = frozenset({"file_share", "thread_broadcast", "me_message"})
 """Subtypes of messages that people write; others are notices, as `channel_join`."""
-_COMMANDS = "bootstrap|connect|goal|help|memory|models|new|queue|retry|status|stop|undo"
-"""Commands of contract channels §4 and the ones for a run at work."""
-_BANG = re.compile(rf"!({_COMMANDS})(?=\s|$)", re.IGNORECASE)
-"""Slack's own client takes `/` for itself in threads, so `!stop` means `/stop`."""
 _UMBRELLA = re.compile(r"/sika(-[\w-]*)?")
 """Slash commands whose first argument is the command: Slack has a `/status` of its own."""
 _ENTITY = re.compile(r"<([^<>\n]+)>")
@@ -79,7 +75,7 @@ def _event(event: Mapping[str, Any], bot: Identity) -> ChatReceived | None:
     private = is_private(chat)
     mention = re.compile(rf"[ \t]*<@{re.escape(bot.user)}(\|[^<>]*)?>[ \t]*")
     raw = str(message.get("text") or "")
-    text = _BANG.sub(r"/\1", readable(mention.sub(" ", raw)).strip(), count=1) if raw else ""
+    text = readable(mention.sub(" ", raw)).strip()
     attachments = tuple(_attachment(file) for file in message.get("files") or () if file.get("id"))
     if not text and not attachments:
         return None
@@ -110,7 +106,7 @@ def _slash(payload: Mapping[str, Any]) -> ChatReceived:
     """Slash commands do not work in threads, so they belong to the channel itself."""
     command, text = str(payload["command"]), html.unescape(str(payload.get("text") or "")).strip()
     if _UMBRELLA.fullmatch(command):
-        command, text = "", f"/{text.lstrip('/!')}" if text else "/help"
+        command, text = "", f"/{text.lstrip('/')}" if text else "/help"
     private = is_private(payload["channel_id"])
     return ChatReceived(
         message=f"command-{payload['trigger_id']}",

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from typing import Any
+
+import anyio
+import anyio.to_thread
 
 from channels.markup import slack as markup
 from channels.slack.inbound import BUTTON, value_of
@@ -13,32 +17,69 @@ from core.chat.port import Content
 
 EVENT_TYPE = "sika_delivery"
 """Type of the metadata of our messages."""
-FALLBACK = 3000
-"""Characters of `text` beside blocks, which notifications show. Over 4000, `chat.update` may refuse (research §2.1)."""
+FALLBACK = 500
+"""Characters of Markdown that become `text`, which notifications show. Over 4000, `chat.update` may refuse (research
+im-platforms §2.1); escapes make five characters of one."""
+GROWING = 6000
+"""Characters of an answer that still grows."""
+MOST = 12_000
+"""Characters of a `markdown` block, with escapes (research im-platforms §2.1)."""
+IN_THREAD = 2000
+"""Characters from which on rendering would hold up other conversations."""
 SECTION = 3000
 LABEL = 75
 PER_ROW = 5
 STATUS = 300
+_MENTION = re.compile(r"<(?=[!@#])|@(?=(channel|everyone|here|group)\b)", re.IGNORECASE)
+_UNFINISHED = re.compile(r"(<|@\w*)\Z")
 
 
-def rendered(target: Target, content: Content) -> dict[str, Any]:
+async def rendered(target: Target, content: Content) -> dict[str, Any]:
     """Returns `blocks` and `text` of a message."""
-    return {"blocks": [*markup.blocks(content.text), *_below(target, content)], "text": fallback(content)}
+    return await _in_thread(_rendered, target, content)
 
 
-def plainly(target: Target, content: Content) -> dict[str, Any]:
+async def plainly(target: Target, content: Content) -> dict[str, Any]:
     """Returns the same without `markdown` blocks, for workspaces that do not know them."""
+    return await _in_thread(_plainly, target, content)
+
+
+async def _in_thread(
+    render: Callable[[Target, Content], dict[str, Any]], target: Target, content: Content
+) -> dict[str, Any]:
+    if len(content.text) < IN_THREAD:
+        return render(target, content)
+    return await anyio.to_thread.run_sync(render, target, content)
+
+
+def _rendered(target: Target, content: Content) -> dict[str, Any]:
+    return {"blocks": [*markup.blocks(content.text), *_below(target, content)], "text": _notification(content)}
+
+
+def _plainly(target: Target, content: Content) -> dict[str, Any]:
     sections = [
         {"type": "section", "text": {"type": "mrkdwn", "text": markup.mrkdwn(part)}}
         for part in markup.parts(content.text, SECTION)
     ]
-    return {"blocks": [*sections, *_below(target, content)], "text": fallback(content)}
+    return {"blocks": [*sections, *_below(target, content)], "text": _notification(content)}
 
 
-def fallback(content: Content) -> str:
-    """Returns the text of notifications. Never empty, as Slack demands one."""
-    beginning = markup.parts(content.text, FALLBACK)[:1]
-    return (markup.mrkdwn(beginning[0]) if beginning else content.status) or "…"
+def _notification(content: Content) -> str:
+    """Returns `text`. Never empty, as Slack demands one."""
+    return markup.mrkdwn(content.text[:FALLBACK]) or content.status or "…"
+
+
+def growing(text: str) -> str:
+    """Returns as much of the beginning of an answer as certainly fits."""
+    text = text[:GROWING]
+    return text if len(text) + 4 * sum(map(text.count, "&<>")) < MOST else text[: GROWING // 3]
+
+
+def streamable(text: str) -> str:
+    """Returns the beginning of an answer for a native stream: it mentions nobody, and only grows while the text does,
+    so the word at its end waits if it may become a mention."""
+    text = _UNFINISHED.sub("", text[:GROWING])
+    return _MENTION.sub(lambda mention: f"{mention[0]}\u200b", text)
 
 
 def _below(target: Target, content: Content) -> list[dict[str, Any]]:
@@ -59,10 +100,11 @@ def _below(target: Target, content: Content) -> list[dict[str, Any]]:
     return [*blocks, *({"type": "actions", "elements": row} for row in rows)]
 
 
-def payload_of(message: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns the payload of a message's metadata, empty if it is none of ours."""
+def key_of(message: Mapping[str, Any]) -> str:
+    """Returns the key in a message's metadata, empty if there is none of ours."""
     metadata = message.get("metadata") or {}
-    return (metadata.get("event_payload") or {}) if metadata.get("event_type") == EVENT_TYPE else {}
+    payload = metadata.get("event_payload") or {}
+    return str(payload.get("key") or "") if metadata.get("event_type") == EVENT_TYPE else ""
 
 
 def block_id(key: str) -> str:

@@ -15,6 +15,7 @@ from time import monotonic
 from typing import Any
 from weakref import WeakSet
 
+import anyio
 import msgspec
 import structlog
 
@@ -22,10 +23,10 @@ from channels.markup import slack as markup
 from channels.slack import inbound
 from channels.slack.draft import SlackDraft
 from channels.slack.inbound import Identity
-from channels.slack.messages import EVENT_TYPE, STATUS, block_id, payload_of, plainly, rendered
+from channels.slack.messages import EVENT_TYPE, STATUS, block_id, key_of, plainly, rendered
 from channels.slack.socket import PING_SECONDS, Listener
 from channels.slack.traits import TRAITS
-from channels.slack.web import Web, call, code_of
+from channels.slack.web import Web, code_of
 from core.chat.facts import Attachment, ChatReceived, Target
 from core.chat.port import ChatGone, Content, CredentialsDead, Finding, Receive, Rejected, Report, Traits
 from core.errors import Invalid, Unavailable
@@ -36,9 +37,15 @@ BASE_URL = "https://slack.com/api/"
 PAGES = 10
 PAGE = 200
 """Messages that `find` looks through: at most `PAGES * PAGE`."""
+NAME_SECONDS = 1.0
+"""Most time to ask for a person's name: Slack waits 3 seconds for an acknowledgement (research im-platforms §2.1)."""
 STATUS_SECONDS = 60.0
 """Slack clears a status that is not renewed after two minutes."""
 REMEMBERED = 1000
+DRAFT = "/draft"
+"""Ends the keys of drafts (`core.chat.port.Platform.draft`)."""
+PROBES = 5
+_BLOCKS_REFUSED = ("invalid_blocks", "msg_blocks_too_long")
 SCOPES: Mapping[str, str] = {
     "app_mentions:read": "to be mentioned in channels",
     "assistant:write": "to show that it works",
@@ -85,10 +92,9 @@ class SlackPlatform:
         self._names_are_allowed = True
         self._working: dict[tuple[str, str, str], tuple[str, float]] = {}
         self._status_is_allowed = True
-        self.drafts: WeakSet[SlackDraft] = WeakSet()
-        self.streamless: dict[str, None] = {}
+        self._drafts: WeakSet[SlackDraft] = WeakSet()
+        self._streamless: dict[str, None] = {}
         """Channels in which native streams were refused."""
-        self.created = monotonic()
 
     @property
     def web(self) -> Web:
@@ -151,12 +157,14 @@ class SlackPlatform:
             return event
         name = self._names.get(event.sender)
         if name is None:
+            request = self.web.client.users_info(user=event.sender)
             try:
-                answer = await call("users.info", self.web.client.users_info(user=event.sender), effect=False)
+                with anyio.fail_after(NAME_SECONDS):
+                    answer = await self.web.call("users.info", request, effect=False)
             except Rejected as error:
                 self._names_are_allowed = code_of(error) != "missing_scope"
                 return event
-            except (Invalid, Unavailable):
+            except (Invalid, Unavailable, TimeoutError):
                 return event
             user = answer["user"]
             profile = user.get("profile") or {}
@@ -169,23 +177,21 @@ class SlackPlatform:
 
     def draft(self, target: Target, key: str, message: str = "") -> SlackDraft:
         draft = SlackDraft(self, target, key, message)
-        self.drafts.add(draft)
+        self._drafts.add(draft)
         return draft
 
     async def post(self, target: Target, content: Content, key: str) -> str:
-        return await self.post_with(target, content, {"key": key})
-
-    async def post_with(self, target: Target, content: Content, payload: Mapping[str, Any]) -> str:
-        """Posts a message with metadata."""
-        body: dict[str, Any] = {"channel": target.chat, "thread_ts": target.topic or None, "unfurl_links": False}
-        metadata = {"event_type": EVENT_TYPE, "event_payload": dict(payload)}
+        metadata = {"event_type": EVENT_TYPE, "event_payload": {"key": key}}
+        body: dict[str, Any] = {"channel": target.chat, "thread_ts": target.topic or None, "metadata": metadata}
         send = self.web.client.chat_postMessage
         try:
-            answer = await call("chat.postMessage", send(**body, metadata=metadata, **rendered(target, content)))
+            request = send(**body, unfurl_links=False, **await rendered(target, content))
+            answer = await self.web.call("chat.postMessage", request, chat=target.chat)
         except Rejected as error:
-            if code_of(error) not in ("invalid_blocks", "msg_blocks_too_long"):
+            if code_of(error) not in _BLOCKS_REFUSED:
                 raise
-            answer = await call("chat.postMessage", send(**body, metadata=metadata, **plainly(target, content)))
+            request = send(**body, unfurl_links=False, **await plainly(target, content))
+            answer = await self.web.call("chat.postMessage", request, chat=target.chat)
         return str(answer["ts"])
 
     async def edit(self, target: Target, message: str, content: Content) -> None:
@@ -197,23 +203,55 @@ class SlackPlatform:
         body: dict[str, Any] = {"channel": target.chat, "ts": message, "metadata": metadata}
         send = self.web.client.chat_update
         try:
-            await call("chat.update", send(**body, **rendered(target, content)))
+            await self.web.call("chat.update", send(**body, **await rendered(target, content)))
         except Rejected as error:
-            if code_of(error) not in ("invalid_blocks", "msg_blocks_too_long"):
+            if code_of(error) not in _BLOCKS_REFUSED:
                 raise
-            await call("chat.update", send(**body, **plainly(target, content)))
+            await self.web.call("chat.update", send(**body, **await plainly(target, content)))
 
     async def find(self, target: Target, key: str, since: datetime) -> str | None:
         label = block_id(key)
-        for message in await self.own_messages(target, since.timestamp()):
-            payload = payload_of(message)
-            if payload.get("key") == key and not payload.get("draft"):
+        messages = await self._own_messages(target, since.timestamp())
+        for message in messages:
+            if key_of(message) == key or any(block.get("block_id") == label for block in message.get("blocks") or ()):
                 return str(message["ts"])
-            if any(block.get("block_id") == label for block in message.get("blocks") or ()):
-                return str(message["ts"])
+        if key.endswith(DRAFT) and self.has_streams(target):
+            return await self._open_stream(target, messages)
         return None
 
-    async def own_messages(self, target: Target, since: float) -> Sequence[Mapping[str, Any]]:
+    async def _open_stream(self, target: Target, messages: Sequence[Mapping[str, Any]]) -> str | None:
+        """Returns the id of a native stream that no draft of this process is at work on. An open one has no metadata
+        yet, and can be stopped."""
+        known = {draft.message for draft in self._drafts}
+        candidates = [
+            str(message["ts"])
+            for message in messages
+            if not (message.get("metadata") or message.get("subtype") or message.get("files"))
+        ]
+        for ts in sorted(candidates, reverse=True)[:PROBES]:
+            if ts not in known and await self.stop_stream(target, ts):
+                return ts
+        return None
+
+    async def stop_stream(self, target: Target, message: str) -> bool:
+        """Closes a native stream. Returns whether it was open."""
+        stop = self.web.client.chat_stopStream(channel=target.chat, ts=message)
+        try:
+            await self.web.call("chat.stopStream", stop)
+        except Rejected:
+            # `message_not_in_streaming_state`, or a workspace without streams.
+            return False
+        except ChatGone as error:
+            if code_of(error) != "message_not_found":
+                raise
+            return False
+        return True
+
+    def has_streams(self, target: Target) -> bool:
+        """Returns whether native streams are possible, as far as is known: they need a thread."""
+        return bool(target.topic) and target.chat not in self._streamless
+
+    async def _own_messages(self, target: Target, since: float) -> Sequence[Mapping[str, Any]]:
         """Returns our messages in a conversation. `since`: Unix time in seconds. Raises `Unavailable` if there are more
         messages than it looks through."""
         bot = await self.bot()
@@ -232,10 +270,10 @@ class SlackPlatform:
                 replies = client.conversations_replies(
                     channel=target.chat, ts=target.topic, cursor=cursor or None, **options
                 )
-                answer = await call("conversations.replies", replies, effect=False)
+                answer = await self.web.call("conversations.replies", replies, effect=False)
             else:
                 history = client.conversations_history(channel=target.chat, cursor=cursor or None, **options)
-                answer = await call("conversations.history", history, effect=False)
+                answer = await self.web.call("conversations.history", history, effect=False)
             for message in answer.get("messages") or ():
                 yield message
             cursor = str((answer.get("response_metadata") or {}).get("next_cursor") or "")
@@ -247,14 +285,14 @@ class SlackPlatform:
         client = self.web.client
         size = file.stat().st_size
         request = client.files_getUploadURLExternal(filename=name, length=size)
-        place = await call("files.getUploadURLExternal", request, effect=False)
+        place = await self.web.call("files.getUploadURLExternal", request, effect=False)
         await self.web.send_bytes(str(place["upload_url"]), file)
         line = {
             "type": "context",
             "block_id": block_id(key),
             "elements": [{"type": "plain_text", "text": name[:STATUS]}],
         }
-        await call(
+        await self.web.call(
             "files.completeUploadExternal",
             client.files_completeUploadExternal(
                 files=[{"id": str(place["file_id"]), "title": name}],
@@ -267,7 +305,7 @@ class SlackPlatform:
         return ""
 
     async def fetch(self, attachment: Attachment, message: str, into: Path, limit: int) -> None:
-        answer = await call("files.info", self.web.client.files_info(file=attachment.id), effect=False)
+        answer = await self.web.call("files.info", self.web.client.files_info(file=attachment.id), effect=False)
         file = answer["file"]
         if file.get("mode") in ("external", "tombstone", "hidden_by_limit"):
             raise Rejected(f"{attachment.name}: a file that Slack does not hold ({file['mode']})")
@@ -280,30 +318,28 @@ class SlackPlatform:
         await self.web.load_bytes(str(url), into, limit, is_page)
 
     async def working(self, target: Target, on: bool) -> None:
-        key = (target.chat, target.topic, target.reply_to)
-        way, at = self._working.get(key, ("", 0.0))
-        if on and way and (way == "reaction" or monotonic() - at < STATUS_SECONDS):
+        way, at = self._working.get(_place(target), ("", 0.0))
+        if on and (way == "reaction" or (way and monotonic() - at < STATUS_SECONDS)):
             return
         if on:
-            way = "status" if await self.show_status(target, "is working…") else "reaction"
-            if way == "status" or await self._reaction(target, True):
-                remember(self._working, key, (way, monotonic()))
+            if not await self.show_status(target, "is working…") and await self._reaction(target, True):
+                remember(self._working, _place(target), ("reaction", monotonic()))
             return
-        self._working.pop(key, None)
+        self._working.pop(_place(target), None)
         if way == "reaction":
             await self._reaction(target, False)
-        elif way == "status":
+        elif way:
             await self.show_status(target, "")
 
     async def show_status(self, target: Target, text: str) -> bool:
-        """Shows a line of what is being done below a thread; an empty one takes it away. Returns whether it did.
-        A status is an extra: failures of it are none of its caller, except dead credentials."""
-        if not target.topic or not self._status_is_allowed:
+        """Shows what is being done below a thread; an empty text takes it away. Returns whether it did: it is an extra,
+        of which nothing depends."""
+        if not target.topic or not self._status_is_allowed or not self.web.has_room("assistant.threads.setStatus"):
             return False
         set_status = self.web.client.assistant_threads_setStatus
         try:
             request = set_status(channel_id=target.chat, thread_ts=target.topic, status=text[:STATUS])
-            await call("assistant.threads.setStatus", request)
+            await self.web.call("assistant.threads.setStatus", request)
         except CredentialsDead:
             raise
         except Rejected as error:
@@ -311,6 +347,8 @@ class SlackPlatform:
             return False
         except (Invalid, Unavailable):
             return False
+        if text:
+            remember(self._working, _place(target), ("status", monotonic()))
         return True
 
     async def _reaction(self, target: Target, on: bool) -> bool:
@@ -320,26 +358,30 @@ class SlackPlatform:
         try:
             if on:
                 add = client.reactions_add(channel=target.chat, timestamp=target.reply_to, name="eyes")
-                await call("reactions.add", add)
+                await self.web.call("reactions.add", add)
             else:
                 remove = client.reactions_remove(channel=target.chat, timestamp=target.reply_to, name="eyes")
-                await call("reactions.remove", remove)
+                await self.web.call("reactions.remove", remove)
         except Rejected as error:
             return code_of(error) in ("already_reacted", "no_reaction")
         return True
 
     def refuse_streams(self, chat: str) -> None:
         """Notes that a channel does not take native streams."""
-        remember(self.streamless, chat, None)
+        remember(self._streamless, chat, None)
 
     async def delete(self, target: Target, message: str) -> None:
         """Takes back a message of ours; one that is not there any more is gone already."""
         with suppress(ChatGone):
-            await call("chat.delete", self.web.client.chat_delete(channel=target.chat, ts=message))
+            await self.web.call("chat.delete", self.web.client.chat_delete(channel=target.chat, ts=message))
 
     async def close(self) -> None:
         if self._connected_web is not None:
             await self._connected_web.close()
+
+
+def _place(target: Target) -> tuple[str, str, str]:
+    return target.chat, target.topic, target.reply_to
 
 
 def remember(values: dict[Any, Any], key: Any, value: Any) -> None:

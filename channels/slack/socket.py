@@ -36,6 +36,7 @@ CONNECT_SECONDS = 20.0
 """Most time from the request for an address to Slack's `hello`."""
 STABLE_SECONDS = 60.0
 """A connection that lasted as long resets the pauses."""
+FIRST_PAUSE = 0.25
 LONGEST_PAUSE = 60.0
 CUSTODY_SECONDS = 30.0
 """Most time for one attempt to take a message into custody."""
@@ -196,7 +197,7 @@ class Listener:
             self._report.disconnected(reason)
             log.info("disconnected from Slack", reason=reason)
             if failures:
-                wait = max(wait, min(LONGEST_PAUSE, 2.0 ** (failures - 1)) * random.uniform(0.5, 1.0))
+                wait = max(wait, min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** (failures - 1)) * random.uniform(0.5, 1.0))
             await anyio.sleep(wait)
 
     async def _connection(self) -> str:
@@ -227,7 +228,7 @@ class Listener:
 
     async def _in_custody(self, envelope: Mapping[str, Any]) -> bool:
         """Takes an envelope into custody, however long the bus is away: what comes after it must not overtake it."""
-        pause = 0.5
+        pause = FIRST_PAUSE
         while True:
             try:
                 with anyio.fail_after(CUSTODY_SECONDS):

@@ -8,9 +8,11 @@ request or an address.
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Awaitable, Mapping
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import aiohttp
@@ -24,6 +26,15 @@ from core.errors import Invalid, Unavailable
 
 TIMEOUT = aiohttp.ClientTimeout(total=30, sock_connect=10)
 FILE_TIMEOUT = aiohttp.ClientTimeout(total=600, sock_connect=10, sock_read=30)
+DRAFT_CALLS: Mapping[str, int] = {
+    "assistant.threads.setStatus": 30,
+    "chat.appendStream": 80,
+    "chat.startStream": 15,
+    "chat.update": 30,
+}
+"""Calls in a minute that drafts may make, so that Slack's limits for the whole workspace (20, 50 and 100) leave room
+for answers."""
+MINUTE = 61.0
 RETRY_SECONDS = 30.0
 """Pause after a refusal that names none."""
 CHUNK = 1 << 16
@@ -69,15 +80,46 @@ class Web:
         self.client = AsyncWebClient(bot_token, base_url=base_url, session=self.session, retry_handlers=[])
         self._bot_token = bot_token
         self._app_token = app_token
+        self._refused_until: dict[tuple[str, str], float] = {}
+        self._recent: dict[str, deque[float]] = {method: deque() for method in DRAFT_CALLS}
+
+    async def call(
+        self, method: str, request: Coroutine[Any, Any, AsyncSlackResponse], *, effect: bool = True, chat: str = ""
+    ) -> AsyncSlackResponse:
+        """Returns the answer to a call of the SDK. Raises the errors of `core.chat.port`. `effect`: people see it, so a
+        lost answer is `FateUnknown`. `chat`: of methods that are limited by channel, and not by workspace."""
+        now, limited = monotonic(), (method, chat)
+        if (rest := self._refused_until.get(limited, 0.0) - now) > 0:
+            request.close()
+            raise RateLimited(f"{method}: Slack asked to wait", rest)
+        if method in self._recent:
+            self._recent[method].append(now)
+        try:
+            return await _answer(method, request)
+        except RateLimited as error:
+            self._refused_until = {key: until for key, until in self._refused_until.items() if until > now}
+            self._refused_until[limited] = monotonic() + error.seconds
+            raise
+        except FateUnknown as error:
+            if effect:
+                raise
+            raise Unavailable(str(error)) from None
+
+    def has_room(self, method: str) -> bool:
+        """Returns whether a draft may make a call now: it gives way to answers."""
+        now, recent = monotonic(), self._recent[method]
+        while recent and recent[0] <= now - MINUTE:
+            recent.popleft()
+        return len(recent) < DRAFT_CALLS[method] and self._refused_until.get((method, ""), 0.0) <= now
 
     async def auth(self) -> AsyncSlackResponse:
-        return await call("auth.test", self.client.auth_test(), effect=False)
+        return await self.call("auth.test", self.client.auth_test(), effect=False)
 
     async def socket_url(self) -> str:
         """Returns an address for one connection. Raises `CredentialsDead` if the app may not connect."""
         try:
             request = self.client.apps_connections_open(app_token=self._app_token)
-            answer = await call("apps.connections.open", request, effect=False)
+            answer = await self.call("apps.connections.open", request, effect=False)
         except Rejected as error:
             raise CredentialsDead(f"app_token: {error}") from None
         return str(answer["url"])
@@ -125,17 +167,6 @@ class Web:
 
     async def close(self) -> None:
         await self.session.close()
-
-
-async def call(method: str, request: Awaitable[AsyncSlackResponse], *, effect: bool = True) -> AsyncSlackResponse:
-    """Returns the answer to a call of the SDK. Raises the errors of `core.chat.port`. `effect`: people see it, so a
-    lost answer is `FateUnknown`."""
-    try:
-        return await _answer(method, request)
-    except FateUnknown as error:
-        if effect:
-            raise
-        raise Unavailable(str(error)) from None
 
 
 async def _answer(method: str, request: Awaitable[AsyncSlackResponse]) -> AsyncSlackResponse:

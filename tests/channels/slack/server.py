@@ -169,6 +169,8 @@ class SlackServer:
         self.sockets: list[Socket] = []
         self.chats: dict[str, Chat] = {}
         self.files: dict[str, dict[str, Any]] = {}
+        self.contents: dict[str, bytes] = {}
+        """Of files, by id."""
         self.statuses: dict[tuple[str, str], str] = {}
         self.people: dict[str, str] = {BOT_USER: "sika"}
         self._names: dict[str, str] = {}
@@ -184,7 +186,6 @@ class SlackServer:
         self._streams: dict[str, float] = {}
         self._unheard: set[str] = set()
         """Messages whose update was done, and whose answer was cut."""
-        self._uploads: dict[str, bytes | None] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self.changed = asyncio.Event()
         """Set at each call and acknowledgement; `until` waits for it."""
@@ -448,15 +449,16 @@ class SlackServer:
         if fault == "html":
             self._record(method, body, fault)
             return web.Response(status=503, text="<html>Service Unavailable</html>", content_type="text/html")
+        limited = method, str(body.get("channel")) if method == "chat.postMessage" else ""
+        if time.monotonic() < self._limited_until.get(limited, 0.0):
+            self.problems.append(f"{method} was called before Retry-After ended")
         rate = float(fault.removeprefix("rate:")) if fault.startswith("rate:") else self._rate(method, body)
         if rate:
-            self._limited_until[method, str(body.get("channel", ""))] = time.monotonic() + rate
+            self._limited_until[limited] = time.monotonic() + rate
             self._record(method, body, "ratelimited")
             return web.json_response(
                 {"ok": False, "error": "ratelimited"}, status=429, headers={"Retry-After": f"{rate:g}"}
             )
-        if time.monotonic() < self._limited_until.get((method, str(body.get("channel", ""))), 0.0):
-            self.problems.append(f"{method} was called before Retry-After ended")
         try:
             if fault and fault not in ("lose", "done_html"):
                 raise Refused(fault)
@@ -818,7 +820,6 @@ class SlackServer:
     def _files_getUploadURLExternal(self, body: Mapping[str, Any]) -> dict[str, Any]:
         id_ = f"F{next(self._ids)}"
         self.files[id_] = {"id": id_, "name": body["filename"], "size": int(body["length"]), "mode": "hosted"}
-        self._uploads[id_] = None
         return {"upload_url": f"{self.origin}/upload/{id_}", "file_id": id_}
 
     async def _upload(self, request: web.Request) -> web.StreamResponse:
@@ -826,7 +827,7 @@ class SlackServer:
         data = await request.read()
         if len(data) != self.files[id_]["size"]:
             return web.Response(status=400, text="the length is not the announced one")
-        self._uploads[id_] = data
+        self.contents[id_] = data
         return web.Response(text=f"OK - {len(data)}")
 
     def _files_completeUploadExternal(self, body: Mapping[str, Any]) -> dict[str, Any]:
@@ -834,10 +835,11 @@ class SlackServer:
         root = self._root(chat, body)
         files = []
         for entry in body["files"]:
-            if self._uploads.get(entry["id"]) is None:
+            file = self.files.get(entry["id"])
+            if file is None or entry["id"] not in self.contents or "title" in file:
                 raise Refused("file_not_found")
-            self.files[entry["id"]] |= {"title": entry.get("title"), "content": self._uploads.pop(entry["id"])}
-            files.append(self.files[entry["id"]])
+            file["title"] = entry.get("title")
+            files.append(file)
         if body.get("blocks"):
             self._lint(body["blocks"])
         ts = self.ts()
@@ -851,25 +853,26 @@ class SlackServer:
         file = self.files.get(body["file"])
         if file is None:
             raise Refused("file_not_found")
-        shown = {key: value for key, value in file.items() if key != "content"}
-        return {"file": {**shown, "url_private_download": f"{self.origin}/files/{file['id']}"}}
+        return {"file": {**file, "url_private_download": f"{self.origin}/files/{file['id']}"}}
 
     async def _download(self, request: web.Request) -> web.StreamResponse:
-        file = self.files[request.match_info["id"]]
+        id_ = request.match_info["id"]
+        content = self.contents[id_]
         faults = self.faults.calls["download"]
         fault = faults.popleft() if faults else ""
         if fault == "html":
             return web.Response(status=503, text="<html></html>", content_type="text/html")
         if request.headers.get("Authorization") != f"Bearer {BOT_TOKEN}" or fault == "signin":
-            return web.HTTPFound("/signin")
+            raise web.HTTPFound("/signin")
         if fault == "cut":
-            response = web.StreamResponse(headers={"Content-Length": str(len(file["content"]))})
+            response = web.StreamResponse(headers={"Content-Length": str(len(content))})
             await response.prepare(request)
-            await response.write(file["content"][: len(file["content"]) // 2])
+            await response.write(content[: len(content) // 2])
             assert request.transport is not None
             request.transport.abort()
             return response
-        return web.Response(body=file["content"], content_type=file.get("mimetype") or "application/octet-stream")
+        kind = self.files[id_].get("mimetype") or "application/octet-stream"
+        return web.Response(body=content, content_type=kind)
 
     async def _sign_in(self, request: web.Request) -> web.StreamResponse:
         return web.Response(text="<!DOCTYPE html><html>Sign in to Slack</html>", content_type="text/html")
@@ -908,14 +911,11 @@ class Person:
             message["files"] = [server_file(server, name, mime, data) for name, (mime, data) in files.items()]
         message |= more
         room.messages[ts] = message
-        event = {key: value for key, value in message.items() if key != "files"}
-        if files:
-            event["files"] = [{k: v for k, v in file.items() if k != "content"} for file in message["files"]]
-        where = {"channel": room.id, "event_ts": ts}
+        event = {**message, "channel": room.id, "event_ts": ts}
         subtype = {"subtype": "file_share"} if files and "subtype" not in more else {}
-        server.event({**event, **where, **subtype, "channel_type": room.kind})
+        server.event({**event, **subtype, "channel_type": room.kind})
         if f"<@{BOT_USER}" in shown and room.kind != "im":
-            server.event({**event, **where, "type": "app_mention"})
+            server.event({**event, "type": "app_mention"})
         return ts
 
     def edits(self, chat: str, ts: str, text: str) -> None:
@@ -987,8 +987,8 @@ class Person:
 def server_file(server: SlackServer, name: str, mime: str, content: bytes) -> dict[str, Any]:
     """Returns a file that was uploaded to the workspace."""
     id_ = f"F{next(server._ids)}"
-    file = {"id": id_, "name": name, "mimetype": mime, "size": len(content), "mode": "hosted", "content": content}
-    server.files[id_] = file
+    file = {"id": id_, "name": name, "mimetype": mime, "size": len(content), "mode": "hosted"}
+    server.files[id_], server.contents[id_] = file, content
     return file
 
 
