@@ -55,7 +55,8 @@ class Drafts:
 
 
 class TelegramDraft:
-    """See `core.chat.port.Draft`. A placeholder whose sending got no answer is not looked for: the answer is posted."""
+    """See `core.chat.port.Draft`. `finish` is idempotent where there is a message. A placeholder whose sending got no
+    answer is not sent again."""
 
     def __init__(self, api: Api, drafts: Drafts, target: Target, key: str, message: str, *, native: bool) -> None:
         self._id = draft_id(key)
@@ -92,13 +93,10 @@ class TelegramDraft:
             self._still = True
             self._drafts.finished(self._id)
             text, buttons = rendered(content.text, content.status), keyboard(content)
-            if self._message:
-                try:
-                    await self._api.edit(self._target, self._message, text, buttons)
-                    return self._message
-                except ChatGone:
-                    self._message = ""  # if the chat is gone, too, posting says so
-            return await self._api.send(self._target, text, buttons)
+            if not self._message:
+                return await self._api.send(self._target, text, buttons)
+            await self._api.edit(self._target, self._message, text, buttons)
+            return self._message
 
     async def drop(self) -> None:
         async with self._lock:

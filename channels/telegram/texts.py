@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -13,6 +14,9 @@ from core.chat.port import Content, Rejected
 
 CALLBACK_BYTES = 64
 """Most bytes of `callback_data` (Bot API, InlineKeyboardButton)."""
+GROWING = 2000
+"""Characters of an unfinished answer of which the end is shown: at most 4000 UTF-16 units."""
+_FENCE = re.compile(r"^ {0,3}(?:```|~~~)", re.MULTILINE)
 ROW = 24
 """Characters of labels up to which buttons share a row."""
 
@@ -36,10 +40,19 @@ def rendered(source: str, status: str = "") -> Text:
 
 
 def growing(source: str, status: str) -> Text:
-    """Renders an unfinished answer. Of one that is too long, it shows the last part."""
-    pages = parts(source)
-    shown = pages[-1] if pages else ""
-    return rendered(shown, status) if shown or status else Text("…")
+    """Renders an unfinished answer. Of one that is too long, it shows the end: splitting all of it at each step would
+    cost more than it is worth."""
+    end = source if units(source) <= LIMIT else _end(source)
+    pages = parts(end)
+    return rendered(pages[-1], status) if pages else Text(status or "…")
+
+
+def _end(source: str) -> str:
+    """Returns the last lines of a long text, and opens the code fence again that the cut goes through."""
+    cut = source.find("\n", len(source) - GROWING)
+    head, tail = (source[:cut], source[cut + 1 :]) if cut >= 0 else (source[:-GROWING], source[-GROWING:])
+    opened = len(_FENCE.findall(head)) % 2
+    return f"```\n{tail}" if opened else tail
 
 
 def _entities(marks: Sequence[dict[str, Any]]) -> Sequence[MessageEntity]:

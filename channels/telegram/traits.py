@@ -26,6 +26,9 @@ TRAITS = Traits(
     largest_file=UPLOAD_LIMIT,
 )
 
+OPTIONS = ("base_url",)
+"""Settings besides the credentials."""
+
 COMMANDS: Mapping[str, str] = {
     "new": "Begin a new conversation",
     "status": "Show the current conversation",

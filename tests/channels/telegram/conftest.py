@@ -54,6 +54,10 @@ class Account:
         await until(lambda: len(self.received) >= count)
         return self.received
 
+    async def has(self, text: str) -> None:
+        """Waits for a message with a text."""
+        await until(lambda: any(message.text == text for message in self.received))
+
     async def message(self) -> ChatReceived:
         """Waits for a message, and forgets it."""
         await self.messages(1)
