@@ -25,7 +25,7 @@ import structlog
 import websockets
 from websockets.asyncio.client import ClientConnection
 
-from core.errors import Invalid, Unavailable, ungrouped
+from core.errors import Unavailable, ungrouped
 
 
 def _import_client() -> ModuleType:
@@ -35,7 +35,7 @@ def _import_client() -> ModuleType:
     package = ModuleType("lark_oapi")
     spec = importlib.util.find_spec("lark_oapi")
     if spec is None or spec.submodule_search_locations is None:
-        raise Invalid("Feishu needs the package lark-oapi: install sika[feishu]")
+        raise ModuleNotFoundError("No module named 'lark_oapi'", name="lark-oapi")
     package.__path__ = list(spec.submodule_search_locations)
     dispatcher = ModuleType("lark_oapi.event.dispatcher_handler")
     dispatcher.__dict__["EventDispatcherHandler"] = object
