@@ -177,7 +177,7 @@ class FeishuDraft:
 
     async def _shown_card(self) -> str:
         if self._card is None:
-            self._card = await self._cardkit.card_of(self._message)
+            self._card = await self._cardkit.card_of(self._message) if self._cardkit.permitted else ""
         return self._card
 
     async def _grow(self, card: str, text: str, status: str) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 
 import pytest
 
+from channels.feishu.traits import TRAITS
 from core.chat.facts import Target
 from core.chat.port import Content, FateUnknown, RateLimited, Rejected
 from core.errors import Unavailable
@@ -239,3 +241,28 @@ async def test_dropped_is_taken_back() -> None:
         await draft.drop()
         assert not server.seen(target.chat)
         await draft.drop()
+
+
+@pytest.mark.parametrize("cardkit", [True, False])
+async def test_the_pace_of_the_traits_breaks_no_rule(cardkit: bool) -> None:
+    async with FeishuServer() as server, account(server) as bot:
+        if not cardkit:
+            server.scopes.discard("cardkit:card:write")
+        target = Target(server.person("ann").chat)
+        draft = bot.platform.draft(target, "k")
+        await draft.show("", "")
+        server.refusals.clear()
+        server.enforce_rates = True
+        for number in range(40):
+            server.skew += TRAITS.pace.edit_seconds
+            await draft.show("x" * number, str(number))
+        server.skew += TRAITS.pace.edit_seconds
+        await draft.finish(Content("all"), "k")
+        for number in range(20):
+            server.skew += TRAITS.pace.send_seconds
+            await bot.platform.post(target, Content("more"), f"k{number}")
+        assert not server.refusals
+        for number in range(20, 40):  # the rules are enforced
+            with suppress(RateLimited):
+                await bot.platform.post(target, Content("more"), f"k{number}")
+        assert server.refusals[230020]

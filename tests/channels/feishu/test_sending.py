@@ -88,6 +88,16 @@ async def test_refusals(status: int, code: int, error: type[Exception]) -> None:
         assert len(server.called(POST)) == 1  # nothing was sent again
 
 
+async def test_a_bot_that_was_removed_has_no_chat() -> None:
+    async with FeishuServer() as server, account(server) as bot:
+        team = server.group(server.person("ann"))
+        server.chats[team].has_bot = False
+        with pytest.raises(ChatGone):
+            await bot.platform.post(Target(team, kind="group"), Content("hello"), "k")
+        with pytest.raises(ChatGone):
+            await bot.platform.draft(Target(team, kind="group"), "k").show("hello", "")
+
+
 async def test_a_gateways_page_is_no_answer() -> None:
     """F7."""
     async with FeishuServer() as server, account(server) as bot:
