@@ -98,7 +98,7 @@ class FeishuDraft:
         self._status: str | None = None
         """What is shown; None if unknown."""
         self._whole: tuple[str, str] | None = None
-        """A source and its first part, to which nothing that follows the source is added."""
+        """A source and its first part. What follows the source is not split again: that takes long for long texts."""
 
     @property
     def message(self) -> str:
@@ -177,7 +177,7 @@ class FeishuDraft:
 
     async def _shown_card(self) -> str:
         if self._card is None:
-            self._card = await self._cardkit.card_of(self._message)
+            self._card = await self._cardkit.card_of(self._message) if self._cardkit.permitted else ""
         return self._card
 
     async def _grow(self, card: str, text: str, status: str) -> None:
@@ -194,8 +194,7 @@ class FeishuDraft:
         if self._whole is not None and text.startswith(self._whole[0]):
             return self._whole[1]
         parts = await parts_of(text)
-        # While the last part grows, the end of the one before it may move.
-        self._whole = (text, parts[0]) if len(parts) > 2 else None
+        self._whole = (text, parts[0]) if len(parts) > 1 else None
         return parts[0] if parts else ""
 
 

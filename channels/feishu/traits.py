@@ -6,6 +6,8 @@ from core.chat.port import Credential, Pace, Traits
 
 DOMAIN = "https://open.feishu.cn"
 """Lark is the same at https://open.larksuite.com: the setting `domain`."""
+OPTIONS = ("domain",)
+"""Keys of the settings besides the credentials."""
 
 TRAITS = Traits(
     name="feishu",

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import html
 import json
 import random
 import re
@@ -21,6 +22,7 @@ import time
 import uuid
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self
 
@@ -107,7 +109,8 @@ class Message:
     def text(self) -> str:
         if self.kind != "interactive":
             return str(self.content.get("text", ""))
-        return "\n".join(element["content"] for element in _elements(self.body) if element.get("tag") == "markdown")
+        texts = [element["content"] for element in _elements(self.body) if element.get("tag") == "markdown"]
+        return html.unescape("\n".join(texts))
 
     @property
     def status(self) -> str:
@@ -379,11 +382,12 @@ class FeishuServer:
         return [call for call in self.calls if re.search(pattern, f"{call.method} {call.path}")]
 
     async def until(self, condition: Callable[[], Any], seconds: float = 30) -> None:
-        """Waits until something is true of this server."""
+        """Waits until something is true, of this server or of who talks to it."""
         async with asyncio.timeout(seconds):
             while not condition():
                 self._changed.clear()
-                await self._changed.wait()
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._changed.wait(), 0.05)
 
     def now(self) -> float:
         return time.time() + self.skew
