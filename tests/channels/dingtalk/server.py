@@ -222,7 +222,9 @@ class DingTalkServer:
 
     @property
     def settings(self) -> dict[str, str]:
-        return {"client_id": self.client_id, "client_secret": self.client_secret, "base_url": self.url}
+        """An account's settings: what a person copies from the app's page, and where this server is."""
+        hosts = {"base_url": self.url, "upload_url": self.url}
+        return {"client_id": self.client_id, "client_secret": self.client_secret, **hosts}
 
     async def __aenter__(self) -> Self:
         app = web.Application(middlewares=[self._around], client_max_size=64 << 20)
