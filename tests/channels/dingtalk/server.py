@@ -423,6 +423,9 @@ class DingTalkServer:
 
     def _acknowledge(self, ack: Mapping[str, Any]) -> None:
         id_ = ack["headers"]["messageId"].removesuffix("-again")
+        card = next((envelope for envelope in self._pending if envelope.id == id_ and envelope.topic == CARD), None)
+        if card is not None and not isinstance(json.loads(ack["data"]).get("response"), dict):
+            self.violations.append("the acknowledgement of a pressed button has no object as its response")
         if ack["code"] == 200:
             self._pending = [envelope for envelope in self._pending if envelope.id != id_]
         self._changed.set()
