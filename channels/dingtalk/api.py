@@ -67,7 +67,7 @@ class Api:
         self.client_id = client_id
         self._client_secret = client_secret
         self._base_url = (base_url or BASE_URL).rstrip("/")
-        self._upload_url = (upload_url or (base_url or UPLOAD_URL)).rstrip("/")
+        self._upload_url = (upload_url or UPLOAD_URL).rstrip("/")
         self._sessions: dict[bool, aiohttp.ClientSession] = {}
         self._token = ""
         self._token_until = 0.0

@@ -142,6 +142,7 @@ class Draft:
         """The card may have been delivered: no answer came."""
         self._refused = False
         self._shown: str | None = None
+        self._text = ""
 
     @property
     def message(self) -> str:
@@ -163,7 +164,7 @@ class Draft:
             log.warning("card refused", card=self._id, reason=str(error))
         else:
             self._cards.worked()
-            self._shown = content
+            self._shown, self._text = content, text
 
     async def finish(self, content: Content, key: str) -> str:
         """Idempotent if there is a card. Without one the answer is posted, once."""
@@ -180,7 +181,7 @@ class Draft:
     async def drop(self) -> None:
         """Ends the card as it is: a robot cannot take one back."""
         if self._begun:
-            await self._cards.finish(self._id, Content(self._shown or "…"))
+            await self._cards.finish(self._id, Content(self._text[: markup.LIMIT] or "…"))
 
     async def _begin(self) -> None:
         if self._begun:

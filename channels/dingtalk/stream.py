@@ -267,14 +267,16 @@ class _Handler(CallbackHandler):  # type: ignore[misc]
         self._handle = handle
         self._heard = heard
 
-    async def process(self, message: CallbackMessage) -> tuple[int, str]:
-        """Raises `Unavailable`: the SDK then sends no acknowledgement, and the platform may deliver it again."""
+    async def process(self, message: CallbackMessage) -> tuple[int, Mapping[str, Any]]:
+        """Returns a code and what a card shows at once: no change.
+
+        Raises `Unavailable`: the SDK then sends no acknowledgement, and the platform may deliver it again."""
         self._heard()
         try:
             await self._handle(message.data)
         except msgspec.ValidationError as error:
             log.warning("frame not understood", topic=message.headers.topic, reason=str(error))
-        return AckMessage.STATUS_OK, "OK"
+        return AckMessage.STATUS_OK, {}
 
 
 def _said(error: BaseException) -> str:

@@ -63,8 +63,8 @@ class _Press(msgspec.Struct, frozen=True, rename="camel"):
     content: str = "{}"
 
 
-class _Action(msgspec.Struct, frozen=True):
-    """What a button's id says: the SDK of 2026 and the platform hand it back as it was."""
+class _Action(msgspec.Struct, frozen=True, array_like=True):
+    """What a button's id says. The platform hands it back as it was; a card of its own has room for nothing else."""
 
     plan: str
     button: str

@@ -222,7 +222,9 @@ class DingTalkServer:
 
     @property
     def settings(self) -> dict[str, str]:
-        return {"client_id": self.client_id, "client_secret": self.client_secret, "base_url": self.url}
+        """An account's settings: what a person copies from the app's page, and where this server is."""
+        hosts = {"base_url": self.url, "upload_url": self.url}
+        return {"client_id": self.client_id, "client_secret": self.client_secret, **hosts}
 
     async def __aenter__(self) -> Self:
         app = web.Application(middlewares=[self._around], client_max_size=64 << 20)
@@ -421,6 +423,9 @@ class DingTalkServer:
 
     def _acknowledge(self, ack: Mapping[str, Any]) -> None:
         id_ = ack["headers"]["messageId"].removesuffix("-again")
+        card = next((envelope for envelope in self._pending if envelope.id == id_ and envelope.topic == CARD), None)
+        if card is not None and not isinstance(json.loads(ack["data"]).get("response"), dict):
+            self.violations.append("the acknowledgement of a pressed button has no object as its response")
         if ack["code"] == 200:
             self._pending = [envelope for envelope in self._pending if envelope.id != id_]
         self._changed.set()

@@ -342,6 +342,7 @@ async def test_a_pressed_button_names_its_plan_wherever_the_card_is() -> None:
         assert list(card.buttons) == ["Yes", "No"]
         await ann.presses(card, "Yes")
         await server.until(lambda: len(account.received) == 2 and not server.waits())
+        assert server.violations == []
         pressed = account.received[1]
         assert pressed.choice == Choice(plan, "yes")
         assert (pressed.sender, pressed.message) == ("staff-ann", card.id)

@@ -354,10 +354,10 @@ async def test_without_a_template_an_answer_is_one_message_at_the_end() -> None:
 async def test_a_dropped_card_is_not_left_in_the_making() -> None:
     async with connected(**CARDS) as (server, platform):
         draft = platform.draft(ANN, "run-1")
-        await draft.show("Hel", "")
+        await draft.show("a * b", "reading")
         await draft.drop()
         (seen,) = server.seen("ann")
-        assert (seen.text, seen.streaming) == ("Hel", False)
+        assert (seen.text, seen.streaming) == ("a * b", False)
 
 
 async def test_a_text_that_no_message_holds_is_cut_while_it_grows() -> None:
