@@ -104,6 +104,8 @@ class Rule(NamedTuple):
 Inline: TypeAlias = "Text | Code | Break | Style | Link"
 Block: TypeAlias = "Paragraph | Heading | Fence | Quote | Items | Table | Rule"
 
+_REMEMBERED = 50_000
+"""Characters of a text whose tree is kept for the next renderer, at most."""
 _MARKS: dict[str, Mark] = {"strong_open": "strong", "em_open": "emphasis", "s_open": "strike"}
 _SCHEMES = re.compile(r"(https?://[^/?#\s]|mailto:[^\s@]+@)", re.IGNORECASE)
 # As in GitHub's autolinks, without other scripts: Chinese text follows an address without a space.
@@ -121,10 +123,10 @@ _CJK = re.compile(
 def parse(source: str) -> tuple[Block, ...]:
     """Returns the blocks of a Markdown text. Empty blocks are left out."""
     source = _UNPRINTABLE.sub("", source)
-    return _parse(source) if len(source) <= 8_000 else _blocks(iter(_PARSER.parse(source)))
+    return _parse(source) if len(source) <= _REMEMBERED else _blocks(iter(_PARSER.parse(source)))
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=4)
 def _parse(source: str) -> tuple[Block, ...]:
     """Parses a text which several renderers of one message are about to read."""
     return _blocks(iter(_PARSER.parse(source)))

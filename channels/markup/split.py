@@ -177,7 +177,7 @@ class _Splitter:
 
     def _end(self, text: str, fits: Callable[[int], bool]) -> int:
         """Returns where to cut a text: at least one character of it is before the cut."""
-        most = largest(len(text), fits, self._chars, exact=False)
+        most = largest(len(text), fits, self._chars)
         self._chars = max(1, most)
         if most == len(text):
             return most
@@ -240,16 +240,28 @@ def _length(children: Sequence[Inline]) -> int:
     return size
 
 
-def largest(upper: int, fits: Callable[[int], bool], guess: int, exact: bool = True) -> int:
-    """Returns the largest number from 0 to `upper` that fits, found from a guess on; if not exact, one up to a
-    sixteenth below it."""
-    low, high, step = 0, upper + 1, max(1, min(guess, upper))
-    while low < step < high:
-        if fits(step):
-            low, step = step, min(upper, step + max(1, step // 2)) if step < upper else high
-        else:
-            high = step
-    while high - low > (1 if exact or low < 32 else low // 16):
+def largest(upper: int, fits: Callable[[int], bool], guess: int) -> int:
+    """Returns the largest number from 0 to `upper` that fits, or one up to an eighth below it. The search begins at a
+    guess and goes away from it in growing steps."""
+    low, high, number = 0, upper + 1, max(1, min(guess, upper))
+    step = max(1, number // 8)
+    if upper and fits(number):
+        low = number
+        while low < upper and high > upper:
+            number, step = min(upper, low + step), 2 * step
+            if fits(number):
+                low = number
+            else:
+                high = number
+    else:
+        high = number
+        while high > 1 and not low:
+            number, step = max(1, high - step), 2 * step
+            if fits(number):
+                low = number
+            else:
+                high = number
+    while high - low > max(1, low // 8):
         middle = (low + high) // 2
         if fits(middle):
             low = middle

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 from channels.markup.parse import (
     Block,
@@ -124,10 +125,7 @@ class Markdown:
 
     def paragraph(self, children: Sequence[Inline]) -> str:
         """Returns inline nodes; without their styles, if the marks of those could not be told from each other."""
-        text = self.inlines(children)
-        if _has_styles(children) and _squeezed(text_of(inlines_of(text))) != _squeezed(text_of(children)):
-            return self.inlines(_without_styles(children))
-        return text
+        return _canonical(tuple(children)) if _has_styles(children) else self.inlines(children)
 
     def inlines(self, children: Sequence[Inline]) -> str:
         texts = ["" if isinstance(node, Style) else self.inline(node) for node in children]
@@ -207,6 +205,15 @@ class Dialect(Markdown):
 
     def link(self, link: Link) -> str:
         return link.href if is_bare(link) else f"[{self.inlines(link.children)}]({link.href})"
+
+
+@lru_cache(maxsize=512)
+def _canonical(children: tuple[Inline, ...]) -> str:
+    """Writes inline nodes with styles. It is remembered, as `split` measures a paragraph several times."""
+    text = CANONICAL.inlines(children)
+    if _squeezed(text_of(inlines_of(text))) == _squeezed(text_of(children)):
+        return text
+    return CANONICAL.inlines(_without_styles(children))
 
 
 def _may_follow(block: Block) -> bool:
