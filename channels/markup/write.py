@@ -103,7 +103,9 @@ class Markdown:
             task += "\n\n"
         text = task + self.write(item.children, tight)
         indent = max(self.indent, len(mark) + 1)
-        return prefixed(text, f"{mark} " if text else mark, " " * indent)
+        # What begins on the mark's line and is no paragraph must begin where its other lines do.
+        first = mark.ljust(indent) if item.children and not isinstance(item.children[0], Paragraph) else f"{mark} "
+        return prefixed(text, first if text else mark, " " * indent)
 
     def task(self, checked: bool) -> str:
         return "[x] " if checked else "[ ] "
