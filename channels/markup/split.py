@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
-from wcwidth import grapheme_boundary_before
+from wcwidth import grapheme_boundary_before, iter_graphemes
 
 from channels.markup.parse import (
     Block,
@@ -54,7 +54,7 @@ def split(source: str, fits: Fits) -> list[str]:
     """Splits Markdown into parts of which `fits` is true; none if there is nothing to see.
 
     `fits` must be true of every beginning of a text of which it is true. It is called some ten times for each part, and
-    with texts of up to twice the size of one. If not even one character fits, a part of one is returned all the same.
+    with texts of up to twice the size of one. If not even one grapheme cluster fits, a part has one all the same.
     """
     rest: tuple[Block, ...] = parse(source)
     if not rest:
@@ -168,7 +168,7 @@ class _Splitter:
     ) -> tuple[tuple[Inline, ...], tuple[Inline, ...]]:
         """Cuts inline nodes after a line, a sentence or a word, if one ends in the last half of what fits."""
         text = _flat(children)
-        end = self._end(text, lambda number: fits(_sliced(children, number)[0]))
+        end = self._end(text, lambda number: fits(_beginning(children, number)))
         head, tail = _sliced(children, end)
         if _begins_with_link(children) and not fits(head):
             # Its label and its address are cut as text.
@@ -271,13 +271,15 @@ def largest(upper: int, fits: Callable[[int], bool], guess: int) -> int:
 
 
 def _cluster_end(text: str, end: int) -> int:
-    """Returns where the characters as people see them end that end at or before an index; the first one's, if none."""
+    """Returns where the last grapheme cluster ends that ends at or before an index; the first one's end, if none does.
+    Clusters of more than `_CLUSTER` characters may be cut."""
+    if end >= len(text):
+        return len(text)
     start = max(0, end - _CLUSTER)
-    near = text[start : end + _CLUSTER]
-    if end < len(text):
-        boundary = start + int(grapheme_boundary_before(near, end - start + 1))
-        end = boundary if boundary > 0 else end
-    return max(1, end)
+    boundary = int(grapheme_boundary_before(text[start : end + _CLUSTER], end - start + 1))
+    if boundary:
+        return start + boundary
+    return end if start else len(next(iter_graphemes(text[:_CLUSTER])))
 
 
 def _later(block: Items, count: int, items: tuple[Item, ...]) -> tuple[Block, ...]:
@@ -326,18 +328,37 @@ def _flat(children: Sequence[Inline]) -> str:
 
 def _sliced(children: tuple[Inline, ...], end: int) -> tuple[tuple[Inline, ...], tuple[Inline, ...]]:
     """Cuts inline nodes at an index of their flat text."""
-    before: list[Inline] = []
+    index, rest = _place(children, end)
+    if not rest:
+        return trimmed(children[:index]), trimmed(children[index:])
+    head, tail = _halves(children[index], rest)
+    return trimmed((*children[:index], *head)), trimmed((*tail, *children[index + 1 :]))
+
+
+def _beginning(children: tuple[Inline, ...], end: int) -> tuple[Inline, ...]:
+    """Returns inline nodes up to an index of their flat text, at a cost that does not depend on what follows."""
+    index, rest = _place(children, end)
+    return trimmed((*children[:index], *(_halves(children[index], rest)[0] if rest else ())))
+
+
+def _place(children: Sequence[Inline], end: int) -> tuple[int, int]:
+    """Returns which node has an index of their flat text, and the index in that node."""
     for index, node in enumerate(children):
-        size = len(_flat((node,)))
-        if size <= end:
-            before.append(node)
-            end -= size
-            continue
-        if not end:
-            return trimmed(before), trimmed(children[index:])
-        head, tail = _halves(node, end)
-        return trimmed((*before, *head)), trimmed((*tail, *children[index + 1 :]))
-    return trimmed(before), ()
+        size = _flat_size(node)
+        if size > end:
+            return index, end
+        end -= size
+    return len(children), 0
+
+
+def _flat_size(node: Inline) -> int:
+    match node:
+        case Text(text) | Code(text):
+            return len(text)
+        case Break() | Link():
+            return 1
+        case Style(_, inner):
+            return sum(_flat_size(child) for child in inner)
 
 
 def _halves(node: Inline, end: int) -> tuple[tuple[Inline, ...], tuple[Inline, ...]]:

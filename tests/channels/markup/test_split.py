@@ -102,6 +102,7 @@ def test_what_readers_see_as_one_character_is_not_cut() -> None:
     family = "👩‍👩‍👧‍👦"
     parts = split(family * 100, lambda part: telegram.units(plain(part)) <= 50)
     assert {plain(part).replace(family, "") for part in parts} == {""}
+    assert split(family * 3, lambda part: False) == [family] * 3
 
 
 def test_links_are_not_cut_unless_one_alone_does_not_fit() -> None:

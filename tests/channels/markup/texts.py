@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-import re
+import unicodedata
 from collections import Counter
 
 from hypothesis import strategies as st
@@ -120,7 +120,7 @@ def visible(text: str) -> str:
     """Returns a text without spaces, invisible characters and entities, to compare contents."""
     while text != (text := html.unescape(text)):
         pass
-    return re.sub(r"[\s\u200a\u200b]", "", text)
+    return "".join(char for char in text if not char.isspace() and unicodedata.category(char) != "Cf")
 
 
 def is_complete(content: str, shown: str, in_order: bool) -> bool:
