@@ -82,7 +82,7 @@ class Markdown:
     def fence(self, language: str, text: str) -> str:
         longest = max((len(run) for run in re.findall("`+", text)), default=0)
         marks = "`" * max(3, longest + 1)
-        return f"{marks}{re.sub('[`~]', '', language)}\n{text}\n{marks}"
+        return f"{marks}{language}\n{text}\n{marks}"
 
     def rule(self) -> str:
         return "___"

@@ -85,7 +85,7 @@ tables = st.builds(_table, st.integers(1, 4), st.lists(st.lists(_cells, max_size
 _fences = st.builds(
     lambda mark, language, text, end: f"{mark}{language}\n{text}\n{end and mark}",
     st.sampled_from(("```", "~~~", "````")),
-    st.sampled_from(("", "python", "c++")),
+    st.sampled_from(("", "python", "c++", "<script>")),
     st.text("abc \n\t`<>@*#|中", max_size=40),
     st.booleans(),
 )
@@ -112,7 +112,7 @@ def long_document() -> str:
         for i in range(1, 31)
     )
     prose = "Ein Satz mit *Betonung*, <!channel>, <script>, @everyone und **重要：**的 Wörtern. " * 12
-    sections = [f"## Teil {i}\n\n{prose}\n\n{table}\n\n{nested if i % 3 == 0 else code}" for i in range(8)]
+    sections = [f"## Teil {i}\n\n{prose}\n\n{table}\n\n{nested if i % 3 == 0 else code}" for i in range(6)]
     return "\n\n".join(sections)
 
 
