@@ -5,7 +5,7 @@ Items get a bullet or a number and stand under each other, headings are bold, wi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple, TypeAlias
 
 from wcwidth import wcswidth
@@ -30,7 +30,6 @@ from channels.markup.parse import (
     text_of,
     trimmed,
 )
-from channels.markup.write import prefixed
 
 LINE = "─" * 12
 _BULLETS = "•◦▪"
@@ -74,11 +73,18 @@ def is_quoted(piece: Piece) -> bool:
     return isinstance(piece, Run) and piece.quoted
 
 
-def with_quote_marks(text: str) -> str:
-    """Returns a quoted text with `> ` before its lines."""
-    core = text.strip("\n ")
-    before, _, after = text.partition(core)
-    return f"{before}{prefixed(core, '> ', '> ')}{after}"
+def with_quote_marks(texts: Iterable[tuple[bool, str]]) -> str:
+    """Returns texts, of which some are quoted, as one, with `> ` before the lines that have quoted text."""
+    lines: list[str] = [""]
+    marks: list[bool] = [False]
+    for quoted, text in texts:
+        first, *others = text.split("\n")
+        lines[-1] += first
+        marks[-1] = marks[-1] or (quoted and bool(first.strip()))
+        for index, line in enumerate(others, 1):
+            lines.append(line)
+            marks.append(quoted and (bool(line.strip()) or index < len(others)))
+    return "\n".join(f"> {line}".rstrip() if mark else line for line, mark in zip(lines, marks, strict=True)).strip()
 
 
 def flow(blocks: Sequence[Block], place: Place = Place(), tight: bool = False) -> list[Piece]:  # noqa: B008

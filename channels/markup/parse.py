@@ -66,7 +66,7 @@ class Heading(NamedTuple):
 
 
 class Fence(NamedTuple):
-    """A block of code. `text` does not end with a line break."""
+    """A block of code. `text` does not end with a line break. `language`: empty if what stands there is no name."""
 
     language: str
     text: str
@@ -104,11 +104,14 @@ class Rule(NamedTuple):
 Inline: TypeAlias = "Text | Code | Break | Style | Link"
 Block: TypeAlias = "Paragraph | Heading | Fence | Quote | Items | Table | Rule"
 
+_REMEMBERED = 50_000
+"""Characters of a text whose tree is kept for the next renderer, at most."""
 _MARKS: dict[str, Mark] = {"strong_open": "strong", "em_open": "emphasis", "s_open": "strike"}
 _SCHEMES = re.compile(r"(https?://[^/?#\s]|mailto:[^\s@]+@)", re.IGNORECASE)
 # As in GitHub's autolinks, without other scripts: Chinese text follows an address without a space.
 _ADDRESS = re.compile(r"https?://[a-z0-9\[][-a-z0-9._~:/?#\[\]@!$&'()*+,;=%|]*", re.IGNORECASE)
 _SCHEME_BEFORE = re.compile(r"(?<![a-z0-9])https?$", re.IGNORECASE)
+_LANGUAGE = re.compile(r"[\w+#.-]{1,32}(?=\s|$)", re.ASCII)
 _TASK = re.compile(r"\[([ xX])\](?=\s|$)")
 # Controls but tab and line feed, and halves of surrogate pairs: no platform takes them, and nobody sees them.
 _UNPRINTABLE = re.compile("[\x01-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
@@ -121,10 +124,10 @@ _CJK = re.compile(
 def parse(source: str) -> tuple[Block, ...]:
     """Returns the blocks of a Markdown text. Empty blocks are left out."""
     source = _UNPRINTABLE.sub("", source)
-    return _parse(source) if len(source) <= 8_000 else _blocks(iter(_PARSER.parse(source)))
+    return _parse(source) if len(source) <= _REMEMBERED else _blocks(iter(_PARSER.parse(source)))
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=4)
 def _parse(source: str) -> tuple[Block, ...]:
     """Parses a text which several renderers of one message are about to read."""
     return _blocks(iter(_PARSER.parse(source)))
@@ -206,7 +209,8 @@ def _block(token: Token, tokens: Iterator[Token]) -> Block | None:
             return Heading(int(token.tag[1]), children) if children else None
         case "fence" | "code_block":
             text = token.content.removesuffix("\n")
-            return None if is_blank(text) else Fence("".join(token.info.split()[:1]), text)
+            language = _LANGUAGE.match(token.info.strip())
+            return None if is_blank(text) else Fence(language[0] if language else "", text)
         case "blockquote_open":
             blocks = _blocks(tokens, "blockquote_close")
             return Quote(blocks) if blocks else None

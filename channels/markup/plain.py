@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 
 from channels.markup.flow import Piece, Pre, flow, is_quoted, with_quote_marks
@@ -11,11 +11,12 @@ from channels.markup.parse import parse
 
 def plain(source: str) -> str:
     """Returns the text that a reader sees. Links are followed by their address, tables are aligned columns."""
-    texts = []
-    for quoted, pieces in groupby(flow(parse(source)), is_quoted):
-        text = "".join(_with_address(href, list(runs)) for href, runs in groupby(pieces, _href))
-        texts.append(with_quote_marks(text) if quoted else text)
-    return "".join(texts).strip()
+    groups = groupby(flow(parse(source)), is_quoted)
+    return with_quote_marks((quoted, _with_addresses(pieces)) for quoted, pieces in groups)
+
+
+def _with_addresses(pieces: Iterable[Piece]) -> str:
+    return "".join(_with_address(href, list(runs)) for href, runs in groupby(pieces, _href))
 
 
 def _href(piece: Piece) -> str:

@@ -40,11 +40,8 @@ def markdown(source: str) -> str:
 
 def mrkdwn(source: str) -> str:
     """Returns the same in Slack's own format, for `text`. It mentions nobody."""
-    texts = []
-    for quoted, pieces in groupby(flow(parse(source)), is_quoted):
-        text = "".join(_runs(pieces))
-        texts.append(with_quote_marks(text) if quoted else text)
-    return "".join(texts).strip()
+    groups = groupby(flow(parse(source)), is_quoted)
+    return with_quote_marks((quoted, "".join(_runs(pieces))) for quoted, pieces in groups)
 
 
 def parts(source: str, limit: int = LIMIT) -> list[str]:
@@ -104,7 +101,7 @@ def _run(style: Run, text: str) -> str:
         return text
     if style.href:
         href = style.href.replace("&", "&amp;")
-        label = _escaped(core).replace("|", "¦").replace("\n", " ")
+        label = _escaped(core).replace("|", "¦").replace("`", "ˋ").replace("\n", " ")
         shown = f"<{href}>" if core == style.href else f"<{href}|{label}>"
     elif style.code:
         shown = f"`{_escaped(core).replace('`', 'ˋ')}`"

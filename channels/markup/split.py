@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
-from wcwidth import grapheme_boundary_before
+from wcwidth import grapheme_boundary_before, iter_graphemes
 
 from channels.markup.parse import (
     Block,
@@ -42,6 +42,8 @@ Fits = Callable[[str], bool]
 FitsBlocks = Callable[[Sequence[Block]], bool]
 _LONG_HEADER = 400
 """Characters of a table's header from which on it is not repeated for a row that fits no message."""
+_UNKNOWN = 20_000
+"""Characters that are tried at once before the first part shows how many fit."""
 _CLUSTER = 64
 """Characters that are looked at to find where a character as people see it begins."""
 _SENTENCE = re.compile(r"[.!?;:][\"')\]]*\s|[。！？；：…][”’」』）]*")
@@ -52,7 +54,7 @@ def split(source: str, fits: Fits) -> list[str]:
     """Splits Markdown into parts of which `fits` is true; none if there is nothing to see.
 
     `fits` must be true of every beginning of a text of which it is true. It is called some ten times for each part, and
-    with texts of up to twice the size of one. If not even one character fits, a part of one is returned all the same.
+    with texts of up to twice the size of one. If not even one grapheme cluster fits, a part has one all the same.
     """
     rest: tuple[Block, ...] = parse(source)
     if not rest:
@@ -62,22 +64,32 @@ def split(source: str, fits: Fits) -> list[str]:
     splitter = _Splitter()
     parts = []
     while rest:
-        head, rest = splitter.take(rest, lambda blocks: fits(CANONICAL.write(blocks)))
+        head, rest = splitter.part(rest, lambda blocks: fits(CANONICAL.write(blocks)))
         if head:
             parts.append(CANONICAL.write(head))
     return parts
 
 
 class _Splitter:
-    """Remembers how much the last part held, to begin the search for the next one there."""
+    """Remembers how much the parts before held, to begin the search for the next one there. So the cost of a part does
+    not depend on how much follows it."""
 
     def __init__(self) -> None:
-        self._blocks = 1
+        self._blocks = 8
+        self._rows = 8
         self._chars = 1000
+        self._most = _UNKNOWN
+
+    def part(self, blocks: tuple[Block, ...], fits: FitsBlocks) -> tuple[tuple[Block, ...], tuple[Block, ...]]:
+        """Returns the blocks of the next part, and the rest."""
+        head, tail = self.take(blocks, fits)
+        size = 2 * sum(_size(block, _UNKNOWN) for block in head)
+        self._most = size if self._most == _UNKNOWN else max(self._most, size)
+        return head, tail
 
     def take(self, blocks: tuple[Block, ...], fits: FitsBlocks) -> tuple[tuple[Block, ...], tuple[Block, ...]]:
         """Returns the blocks that fit, one of them perhaps cut, and the rest. Takes something in any case."""
-        count = largest(len(blocks), lambda number: fits(blocks[:number]), self._blocks)
+        count = largest(_within(blocks, self._most), lambda number: fits(blocks[:number]), self._blocks)
         if count == len(blocks):
             return blocks, ()
         self._blocks = max(1, count)
@@ -119,8 +131,9 @@ class _Splitter:
 
     def _cut_items(self, block: Items, fits: FitsBlocks) -> tuple[tuple[Block, ...], tuple[Block, ...]]:
         start, tight, items = block
-        count = largest(len(items), lambda number: fits([Items(start, tight, items[:number])]), 8)
+        count = largest(len(items), lambda number: fits([Items(start, tight, items[:number])]), self._rows)
         if count:
+            self._rows = count
             return (Items(start, tight, items[:count]),), _later(block, count, items[count:])
         checked, children = items[0]
         if not children:
@@ -133,8 +146,11 @@ class _Splitter:
 
     def _cut_table(self, table: Table, fits: FitsBlocks) -> tuple[tuple[Block, ...], tuple[Block, ...]]:
         aligns, header, rows = table
-        count = largest(len(rows), lambda number: fits([Table(aligns, header, rows[:number])]), 8) if rows else 0
+        count = (
+            largest(len(rows), lambda number: fits([Table(aligns, header, rows[:number])]), self._rows) if rows else 0
+        )
         if count:
+            self._rows = count
             return (Table(aligns, header, rows[:count]),), _rows(table, rows[count:])
         if rows and sum(len(text_of(cell)) for cell in header) <= _LONG_HEADER:
             # The first row does not fit: its cells become paragraphs, each below the name of its column.
@@ -152,7 +168,7 @@ class _Splitter:
     ) -> tuple[tuple[Inline, ...], tuple[Inline, ...]]:
         """Cuts inline nodes after a line, a sentence or a word, if one ends in the last half of what fits."""
         text = _flat(children)
-        end = self._end(text, lambda number: fits(_sliced(children, number)[0]))
+        end = self._end(text, lambda number: fits(_beginning(children, number)))
         head, tail = _sliced(children, end)
         if _begins_with_link(children) and not fits(head):
             # Its label and its address are cut as text.
@@ -161,10 +177,10 @@ class _Splitter:
 
     def _end(self, text: str, fits: Callable[[int], bool]) -> int:
         """Returns where to cut a text: at least one character of it is before the cut."""
-        most = largest(len(text), fits, self._chars, exact=False)
+        most = largest(len(text), fits, self._chars)
         self._chars = max(1, most)
         if most == len(text):
-            most -= 1
+            return most
         for pattern in (re.compile("\n"), _SENTENCE, _WORD):
             ends = [match.end() for match in pattern.finditer(text, most // 2, most)]
             if ends and ends[-1] > 0:
@@ -172,16 +188,80 @@ class _Splitter:
         return _cluster_end(text, most)
 
 
-def largest(upper: int, fits: Callable[[int], bool], guess: int, exact: bool = True) -> int:
-    """Returns the largest number from 0 to `upper` that fits, found from a guess on; if not exact, one up to a
-    sixteenth below it."""
-    low, high, step = 0, upper + 1, max(1, min(guess, upper))
-    while low < step < high:
-        if fits(step):
-            low, step = step, min(upper, step + max(1, step // 2)) if step < upper else high
-        else:
-            high = step
-    while high - low > (1 if exact or low < 32 else low // 16):
+def _within(blocks: Sequence[Block], most: int) -> int:
+    """Returns how many blocks have together at most some number of characters."""
+    for count, block in enumerate(blocks):
+        most -= _size(block, most)
+        if most < 0:
+            return count
+    return len(blocks)
+
+
+def _size(block: Block, enough: int) -> int:
+    """Returns about how many characters a block has; of a large one, a number above `enough`."""
+    size = 1
+    match block:
+        case Paragraph(children) | Heading(_, children):
+            size += _length(children)
+        case Fence(_, text):
+            size += len(text)
+        case Quote(blocks):
+            for child in blocks:
+                size += _size(child, enough - size)
+                if size > enough:
+                    break
+        case Items(_, _, items):
+            for child in (child for item in items for child in item.children):
+                size += _size(child, enough - size)
+                if size > enough:
+                    break
+        case Table(_, header, rows):
+            for row in (header, *rows):
+                size += sum(_length(cell) + 3 for cell in row)
+                if size > enough:
+                    break
+        case Rule():
+            pass
+    return size
+
+
+def _length(children: Sequence[Inline]) -> int:
+    size = 0
+    for node in children:
+        match node:
+            case Text(text) | Code(text):
+                size += len(text)
+            case Break():
+                size += 1
+            case Style(_, inner):
+                size += _length(inner)
+            case Link(href, inner):
+                size += _length(inner) + len(href)
+    return size
+
+
+def largest(upper: int, fits: Callable[[int], bool], guess: int) -> int:
+    """Returns the largest number from 0 to `upper` that fits, or one up to an eighth below it. The search begins at a
+    guess and goes away from it in growing steps."""
+    low, high, number = 0, upper + 1, max(1, min(guess, upper))
+    step = max(1, number // 8)
+    if upper and fits(number):
+        low = number
+        while low < upper and high > upper:
+            number, step = min(upper, low + step), 2 * step
+            if fits(number):
+                low = number
+            else:
+                high = number
+    else:
+        high = number
+        while high > 1 and not low:
+            number, step = max(1, high - step), 2 * step
+            if fits(number):
+                low = number
+            else:
+                high = number
+    while high - low > max(1, low // 8):
         middle = (low + high) // 2
         if fits(middle):
             low = middle
@@ -191,13 +271,15 @@ def largest(upper: int, fits: Callable[[int], bool], guess: int, exact: bool = T
 
 
 def _cluster_end(text: str, end: int) -> int:
-    """Returns where the characters as people see them end that end at or before an index; the first one's, if none."""
+    """Returns where the last grapheme cluster ends that ends at or before an index; the first one's end, if none does.
+    Clusters of more than `_CLUSTER` characters may be cut."""
+    if end >= len(text):
+        return len(text)
     start = max(0, end - _CLUSTER)
-    near = text[start : end + _CLUSTER]
-    if end < len(text):
-        boundary = start + int(grapheme_boundary_before(near, end - start + 1))
-        end = boundary if boundary > 0 else end
-    return max(1, end)
+    boundary = int(grapheme_boundary_before(text[start : end + _CLUSTER], end - start + 1))
+    if boundary:
+        return start + boundary
+    return end if start else len(next(iter_graphemes(text[:_CLUSTER])))
 
 
 def _later(block: Items, count: int, items: tuple[Item, ...]) -> tuple[Block, ...]:
@@ -246,18 +328,37 @@ def _flat(children: Sequence[Inline]) -> str:
 
 def _sliced(children: tuple[Inline, ...], end: int) -> tuple[tuple[Inline, ...], tuple[Inline, ...]]:
     """Cuts inline nodes at an index of their flat text."""
-    before: list[Inline] = []
+    index, rest = _place(children, end)
+    if not rest:
+        return trimmed(children[:index]), trimmed(children[index:])
+    head, tail = _halves(children[index], rest)
+    return trimmed((*children[:index], *head)), trimmed((*tail, *children[index + 1 :]))
+
+
+def _beginning(children: tuple[Inline, ...], end: int) -> tuple[Inline, ...]:
+    """Returns inline nodes up to an index of their flat text, at a cost that does not depend on what follows."""
+    index, rest = _place(children, end)
+    return trimmed((*children[:index], *(_halves(children[index], rest)[0] if rest else ())))
+
+
+def _place(children: Sequence[Inline], end: int) -> tuple[int, int]:
+    """Returns which node has an index of their flat text, and the index in that node."""
     for index, node in enumerate(children):
-        size = len(_flat((node,)))
-        if size <= end:
-            before.append(node)
-            end -= size
-            continue
-        if not end:
-            return trimmed(before), trimmed(children[index:])
-        head, tail = _halves(node, end)
-        return trimmed((*before, *head)), trimmed((*tail, *children[index + 1 :]))
-    return trimmed(before), ()
+        size = _flat_size(node)
+        if size > end:
+            return index, end
+        end -= size
+    return len(children), 0
+
+
+def _flat_size(node: Inline) -> int:
+    match node:
+        case Text(text) | Code(text):
+            return len(text)
+        case Break() | Link():
+            return 1
+        case Style(_, inner):
+            return sum(_flat_size(child) for child in inner)
 
 
 def _halves(node: Inline, end: int) -> tuple[tuple[Inline, ...], tuple[Inline, ...]]:

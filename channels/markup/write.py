@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 from channels.markup.parse import (
     Block,
@@ -81,7 +82,7 @@ class Markdown:
     def fence(self, language: str, text: str) -> str:
         longest = max((len(run) for run in re.findall("`+", text)), default=0)
         marks = "`" * max(3, longest + 1)
-        return f"{marks}{re.sub('[`~]', '', language)}\n{text}\n{marks}"
+        return f"{marks}{language}\n{text}\n{marks}"
 
     def rule(self) -> str:
         return "___"
@@ -102,7 +103,9 @@ class Markdown:
             task += "\n\n"
         text = task + self.write(item.children, tight)
         indent = max(self.indent, len(mark) + 1)
-        return prefixed(text, f"{mark} " if text else mark, " " * indent)
+        # What begins on the mark's line and is no paragraph must begin where its other lines do.
+        first = mark.ljust(indent) if item.children and not isinstance(item.children[0], Paragraph) else f"{mark} "
+        return prefixed(text, first if text else mark, " " * indent)
 
     def task(self, checked: bool) -> str:
         return "[x] " if checked else "[ ] "
@@ -124,10 +127,7 @@ class Markdown:
 
     def paragraph(self, children: Sequence[Inline]) -> str:
         """Returns inline nodes; without their styles, if the marks of those could not be told from each other."""
-        text = self.inlines(children)
-        if _has_styles(children) and _squeezed(text_of(inlines_of(text))) != _squeezed(text_of(children)):
-            return self.inlines(_without_styles(children))
-        return text
+        return _canonical(tuple(children)) if _has_styles(children) else self.inlines(children)
 
     def inlines(self, children: Sequence[Inline]) -> str:
         texts = ["" if isinstance(node, Style) else self.inline(node) for node in children]
@@ -207,6 +207,15 @@ class Dialect(Markdown):
 
     def link(self, link: Link) -> str:
         return link.href if is_bare(link) else f"[{self.inlines(link.children)}]({link.href})"
+
+
+@lru_cache(maxsize=512)
+def _canonical(children: tuple[Inline, ...]) -> str:
+    """Writes inline nodes with styles. It is remembered, as `split` measures a paragraph several times."""
+    text = CANONICAL.inlines(children)
+    if _squeezed(text_of(inlines_of(text))) == _squeezed(text_of(children)):
+        return text
+    return CANONICAL.inlines(_without_styles(children))
 
 
 def _may_follow(block: Block) -> bool:
