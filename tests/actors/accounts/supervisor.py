@@ -28,4 +28,4 @@ async def main(home: Path, config: Path) -> None:
 
 
 if __name__ == "__main__":
-    anyio.run(main, *map(Path, sys.argv[1:]))
+    anyio.run(main, Path(sys.argv[1]), Path(sys.argv[2]))
