@@ -132,7 +132,7 @@ async def linked(config: Config, on_end: Callable[[], None]) -> Endpoint:
             loop.call_soon_threadsafe(on_end)
 
     threading.Thread(target=wait, name="server", daemon=True).start()
-    place = configured(config.nats, link.url)
+    place = replace(configured(config.nats, link.url), patience=config.nats.start_seconds)
     return replace(place, token=link.token) if link.token else place
 
 
