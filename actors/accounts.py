@@ -33,6 +33,7 @@ from core.chat.facts import ACCOUNT
 from core.chat.held import Held, Meter
 from core.chat.inbox import Inbox
 from core.chat.lease import Lease
+from core.chat.links import Links
 from core.chat.port import CredentialsDead, Platform
 from core.chat.state import Chats
 from core.chat.status import service
@@ -211,7 +212,8 @@ class Process:
         """Takes messages and delivers, until the credentials are dead."""
         chats = Chats(self._system.log)
         inbox = Inbox(self._name, chats, replies_are_topics=platform.traits.replies_are_topics)
-        hosted = delivery.actors(self._name, platform, self._system, self._home)
+        links = Links(self._home, self._source.current)
+        hosted = delivery.actors(self._name, platform, self._system, self._home, links.link)
         async with anyio.create_task_group() as tasks:
             await tasks.start(partial(self._system.serve, hosted, alone=False))
             failures = 0
