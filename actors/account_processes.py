@@ -13,6 +13,7 @@ import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import anyio
 import msgspec
@@ -36,6 +37,7 @@ LOOK_SECONDS = 1.0
 """Interval at which the configuration is looked at."""
 LINE_BYTES = 8192
 """Limit of a line of a child that is logged."""
+LEVELS = ("debug", "info", "warning", "error", "critical")
 
 
 class Supervisor:
@@ -137,7 +139,7 @@ class Supervisor:
                 child.stdin.write(msgspec.json.encode(self._link) + b"\n")
                 await child.stdin.drain()
             async for line in _lines(child.stdout):
-                log.info(line, account=name, pid=child.pid)
+                _pass_on(line, name)
             return await child.wait()
         finally:
             child.stdin.close()
@@ -148,6 +150,19 @@ class Supervisor:
                     log.warning("process of an account killed: it did not end in time", account=name, pid=child.pid)
                     child.kill()
                     await child.wait()
+
+
+def _pass_on(line: str, account: str) -> None:
+    """Logs what a child wrote: its own log as it is, other lines as text."""
+    try:
+        fields = msgspec.json.decode(line, type=dict[str, Any])
+        event, level = fields.pop("event"), fields.pop("level")
+    except (msgspec.DecodeError, KeyError):
+        log.info(line, account=account)
+        return
+    fields.pop("timestamp", None)
+    write = getattr(log, level) if level in LEVELS else log.info
+    write(str(event), **{**fields, "account": account})
 
 
 def _environment() -> Mapping[str, str]:

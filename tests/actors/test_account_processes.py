@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import sys
 import uuid
@@ -61,10 +62,10 @@ def configure(folder: Path, there: Tower, nats: dict[str, str], **channels: Any)
 async def python(*arguments: str, folder: Path) -> AsyncIterator[asyncio.subprocess.Process]:
     """A process of Python on a data directory and a configuration."""
     places = (str(folder / "home"), str(folder / "config.yaml"))
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    child = await asyncio.create_subprocess_exec(
-        sys.executable, *arguments[:2], *places, *arguments[2:], env=environment
-    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
+    command = (*arguments[:2], *places, *arguments[2:])
+    with (folder / "output").open("wb") as output:
+        child = await asyncio.create_subprocess_exec(sys.executable, *command, env=environment, stdout=output)
     try:
         yield child
     finally:
@@ -80,6 +81,8 @@ async def test_children_follow_the_configuration_and_come_back(tmp_path: Path, t
         await there.until(lambda: bool(there.open))
         await there.ring("m1")
         await there.until(lambda: there.acked == ["m1"])
+        output = (tmp_path / "output").read_text()
+        assert re.search(r"\] account is served by this process +account=bell\n", output), "as the child logged it"
         configure(tmp_path, there, place, processes="external")
         await there.until(lambda: not there.open)
         configure(tmp_path, there, place)
