@@ -28,9 +28,10 @@ from core.errors import Invalid, Unavailable
 
 log = structlog.get_logger("sika.accounts")
 
-PAUSES = (1.0, 2.0, 5.0, 15.0, 60.0)
-"""Seconds before a child that ended is started again, by its ends without a steady minute between them."""
-STEADY_SECONDS = 60.0
+PAUSES = (0.2, 1.0, 2.0, 5.0)
+"""Seconds before a child that ended is started again, by its ends without a steady time between them. What a person
+must mend (credentials, settings) does not end a child."""
+STEADY_SECONDS = 20.0
 STOP_SECONDS = 6.0
 """Time that a child has to end: it closes its connection within five seconds."""
 LOOK_SECONDS = 1.0
