@@ -16,6 +16,7 @@ from actors.chat.files import Files
 from actors.chat.router import ACTOR, Router, planned, replacing
 from actors.chat.turns import Message, Turn, turns_of
 from core.actor import Actor, Context
+from core.chat.account import platform_of
 from core.chat.facts import ChatFetched, ChatReceived, DeliveryPlanned, account_of
 from core.chat.objects import Objects
 from core.chat.state import Chats, Conversation
@@ -136,5 +137,5 @@ class Chat(Actor[ChatReceived | ChatFetched | RunEnded | ApprovalResolved]):
 def _at_once(turn: Turn, account: str) -> bool:
     """Tells whether a turn need not wait for those before it."""
     event = turn.first.event
-    command = parsed(event.text, account.partition("-")[0])
+    command = parsed(event.text, platform_of(account))
     return event.choice is not None or code_of(command) is not None or (command is not None and command.name in CONTROL)

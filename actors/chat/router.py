@@ -14,7 +14,7 @@ import msgspec
 import structlog
 
 from actors.chat import answers, commands, questions
-from actors.chat.access import addressed, admitted, traits_of
+from actors.chat.access import addressed, admitted
 from actors.chat.answers import plan_id
 from actors.chat.commands import Command
 from actors.chat.files import Files
@@ -22,6 +22,8 @@ from actors.chat.questions import Question
 from actors.chat.session import Setup, setup_of
 from actors.chat.turns import Message, Turn
 from core.channel import USER
+from core.chat import platforms
+from core.chat.account import platform_of
 from core.chat.connections import Connections
 from core.chat.facts import KIND, Button, ChatBegun, ChatRouted, DeliveryPlanned, Target
 from core.chat.state import Chats, Conversation, Plan
@@ -140,7 +142,7 @@ class Router:
             await self._end(call, "refused", call.says(f"That did not work: {error}"), reason=str(error))
 
     async def _route(self, call: Call) -> None:
-        event, platform = call.first.event, call.account.partition("-")[0]
+        event, platform = call.first.event, platform_of(call.account)
         command = commands.parsed(event.text, platform) if event.choice is None else None
         if (code := commands.code_of(command)) is not None:
             return await self._connect(call, code)
@@ -155,9 +157,8 @@ class Router:
         connections = call.config.channel_connections
         if connections.enabled and connection is not None:
             call = call._replace(user=connection.user, connected=True)
-        package = call.config.channels.platforms[platform].use if platform in call.config.channels.platforms else None
-        open_ = traits_of(platform, package).open_to_the_world
-        verdict = admitted(event, call.settings, open_to_the_world=open_, connected=call.connected)
+        traits = platforms.traits(platform, call.config)
+        verdict = admitted(event, call.settings, open_to_the_world=traits.open_to_the_world, connected=call.connected)
         if verdict.outcome == "refused":
             return await self._refuse(call, verdict.reason)
         if verdict.outcome:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+from core.chat.account import platform_of
 from core.config.channels import Channels, Session, SessionLayer
 from core.errors import Invalid
 
@@ -43,7 +44,7 @@ def agent_name(assistant: str) -> str:
 
 
 def _layers(channels: Channels, account: str, person: str) -> Iterator[SessionLayer]:
-    platform = account.partition("-")[0]
+    platform = platform_of(account)
     sessions: list[Session] = [channels.session]
     if platform in channels.platforms:
         sessions.append(channels.platforms[platform].session)
