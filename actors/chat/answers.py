@@ -11,7 +11,7 @@ import msgspec
 from actors.chat.questions import Question, of_messages, pending
 from core.channel import reply_of
 from core.chat.facts import Artifact, DeliveryPlanned, Target
-from core.events import Record
+from core.events import Origin, Record
 from core.paths import OUTPUTS
 from core.thread.previews import text_of
 from core.thread.runs import end_of
@@ -64,6 +64,13 @@ def plans(end: Record, run: Run, state: ThreadState, target: Target) -> list[Del
         question=question.id if question and question.buttons else "",
     )
     return [planned, *(_asking(more, run, planned) for more in questions[1:])]
+
+
+def pushed(end: Record, run: Run, state: ThreadState, target: Target) -> DeliveryPlanned:
+    """Returns what is said of a run in a chat where nobody asked for it. Its questions are answered elsewhere."""
+    request = msgspec.structs.replace(run.request, origin=Origin("", ""))
+    plan = plans(end, msgspec.structs.replace(run, request=request), state, target)[0]
+    return msgspec.structs.replace(plan, plan=plan_id(run.id, "push"), purpose="push", buttons=(), question="")
 
 
 def _asking(question: Question, run: Run, first: DeliveryPlanned) -> DeliveryPlanned:
