@@ -181,6 +181,8 @@ class DeliveryAttempted(Event, frozen=True):
 
     plan: str
     part: int
+    withdrawn: bool = False
+    """The platform refused it, or was not reached: certainly nothing was sent."""
 
 
 class DeliverySent(Event, frozen=True):

@@ -112,8 +112,8 @@ def _after(state: Conversation, record: Record) -> Conversation:
             if id_ in state.plans:
                 return change(state, plans=_changed(state.plans, id_, draft=message))
             return change(state, drafts=_with(state.drafts, id_, message))
-        case DeliveryAttempted(plan=id_, part=part):
-            return change(state, plans=_changed(state.plans, id_, attempted=part))
+        case DeliveryAttempted(plan=id_, part=part, withdrawn=withdrawn):
+            return change(state, plans=_changed(state.plans, id_, attempted=part - 1 if withdrawn else part))
         case DeliverySent(plan=id_, part=part, parts=parts, message=message):
             known = state.plans.get(id_)
             if known is None or part != len(known.messages):
