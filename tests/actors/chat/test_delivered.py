@@ -16,6 +16,7 @@ from core.chat.facts import Attachment, ChatReceived, Choice, DeliveryPlanned, T
 from core.chat.inbox import Inbox
 from core.chat.state import Chats
 from core.config.load import ConfigSource
+from core.events import RunStarted
 from core.runtime.system import System
 from tests.actors.chat.test_whole import mail
 from tests.support.chat_platform import ACCOUNT, Message, ScriptedPlatform, Store, store
@@ -131,3 +132,25 @@ async def test_a_file_is_read_by_the_agent(tmp_path: Path) -> None:
         await ada.sees("It says hello.")
         found = [path.read_bytes() for path in tmp_path.rglob("uploads/notes.txt")]
         assert found == [b"hello from the file"]
+
+
+async def test_stop_stops_the_answer_and_the_next_message_is_answered(tmp_path: Path) -> None:
+    turns = [Turn(text="One two three", gate="stop", gate_after=1), Turn(text="Here.")]
+    async with room(tmp_path, turns, "marker") as ada:
+        await ada.says("count")
+
+        async def at_work() -> bool:
+            return any(
+                [isinstance(record.event, RunStarted) async for record in ada.log.between(0, await ada.log.last())]
+            )
+
+        await eventually(at_work)
+        await ada.says("stop")
+        await ada.says("are you there? (step-0)")
+
+        async def answered() -> bool:
+            texts = ada.platform.texts()
+            return "Here." in texts and any(text.endswith("_Stopped._") for text in texts)
+
+        await eventually(answered)
+        assert "Stopping." in ada.platform.texts()
