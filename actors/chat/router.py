@@ -198,15 +198,17 @@ class Router:
         """A message: the answer to a question, or the next one of the conversation."""
         place = await self._current(call)
         question = next(iter(questions.pending(place.state)), None) if place else None
-        if place and question and not any(message.has_files for message in call.turn.messages):
-            plan = _plan_of(call.state, question)
-            asked = await self._planned(call, plan) if plan else None
+        asked = await self._planned(call, _plan_of(call.state, question)) if question else None
+        mine = asked is None or _may_decide(call, asked)
+        if question and question.approval and not mine:  # others would have the call given up by writing on
+            return await self._end(call, "refused", call.says(NOT_YOURS), reason="not the person who was asked")
+        answers_it = question and mine and not any(message.has_files for message in call.turn.messages)
+        if place and question and answers_it and (asked or not question.approval):
             option = question.option(call.turn.text)
-            if asked is None or _may_decide(call, asked):
-                if option is not None:
-                    return await self._decide(call, place, question, option, asked, "answer")
-                if not question.approval and place.state.paused is not None:
-                    return await self._resume(call, place, question, call.turn.text, [], "answer")
+            if option is not None:
+                return await self._decide(call, place, question, option, asked, "answer")
+            if not question.approval and place.state.paused is not None:
+                return await self._resume(call, place, question, call.turn.text, [], "answer")
         closed = await self._close(call, place) if place else []
         await self._run(call, call.turn.text, also=closed)
 
@@ -384,8 +386,8 @@ class Router:
             closed.append(replacing(asked, line))
         return closed
 
-    async def _planned(self, call: Call, plan: str) -> DeliveryPlanned | None:
-        return await planned(self._log, call.conversation, call.state.plans.get(plan))
+    async def _planned(self, call: Call, plan: str | None) -> DeliveryPlanned | None:
+        return await planned(self._log, call.conversation, call.state.plans.get(plan or ""))
 
     # ── commands ────────────────────────────────────────────────────────────────────────────────────────────────────
 
