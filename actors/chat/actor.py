@@ -6,10 +6,12 @@ Reading order: `turns.py` (messages that are answered together) → `router.py` 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import structlog
 
 from actors.chat import answers, questions
@@ -18,7 +20,7 @@ from actors.chat.files import Files
 from actors.chat.pushes import push_of, refusal
 from actors.chat.router import ACTOR, Router, planned, replacing
 from actors.chat.turns import Message, Turn, turns_of
-from core.actor import Actor, Context
+from core.actor import Actor, Context, Progress
 from core.chat.account import platform_of
 from core.chat.connections import Connections
 from core.chat.facts import ChatFetched, ChatReceived, DeliveryPlanned, account_of
@@ -36,6 +38,15 @@ from core.thread.threads import Threads
 log = structlog.get_logger("sika.chat")
 
 
+class Send(msgspec.Struct, frozen=True, tag_field="op", tag="send"):
+    """A message of the agent in the chat of a run. `call`: of the tool; repeated, it is sent once."""
+
+    thread: str
+    run: str
+    call: str
+    text: str
+
+
 class Chat(Actor[ChatReceived | ChatFetched | RunEnded | ApprovalResolved]):
     """Decides on the messages of a conversation in their order, and plans what is said.
 
@@ -50,6 +61,7 @@ class Chat(Actor[ChatReceived | ChatFetched | RunEnded | ApprovalResolved]):
     def __init__(self, config: ConfigSource, log: EventLog, threads: Threads, intake: Intake, home: Path) -> None:
         self._log = log
         self._config = config
+        self._threads = threads
         self._connections = Connections(log, actor=self.name)
         self._chats = Chats(log)
         files = Files(home, Objects(log.bus), threads)
@@ -141,6 +153,26 @@ class Chat(Actor[ChatReceived | ChatFetched | RunEnded | ApprovalResolved]):
             return [] if said.plan in known.plans else [said]
 
         await self._chats.decide(push.conversation, decide, actor=self.name, cause=ctx.record.id)
+
+    async def answer(self, request: Mapping[str, Any], progress: Progress) -> str:
+        """Says something in the conversation of a run (the tool `send_message`). Raises `Invalid`."""
+        command = self.parse(request, Send)
+        state = await self._threads.load(command.thread)
+        run = state.runs.get(command.run)
+        target = answers.target_of(run) if run is not None else None
+        if run is None or run.request.origin is None or target is None:
+            raise Invalid("This conversation is not in a chat: say it in your answer.")
+        if not command.text.strip():
+            raise Invalid("text: must not be blank")
+        said = DeliveryPlanned(
+            plan=answers.plan_id(command.run, command.call), purpose="push", target=target, text=command.text
+        )
+
+        def decide(known: Conversation) -> Sequence[Event]:
+            return [] if said.plan in known.plans else [said]
+
+        await self._chats.decide(run.request.origin.conversation, decide, actor=self.name)
+        return "Sent."
 
     async def _resolved(self, event: ApprovalResolved, ctx: Context) -> None:
         """Shows what was decided about an approval, unless that was decided in the conversation itself."""

@@ -10,7 +10,7 @@ import msgspec
 
 from actors.chat.questions import Question, of_messages, pending
 from core.channel import reply_of
-from core.chat.facts import Artifact, DeliveryPlanned, Target
+from core.chat.facts import TARGET, Artifact, DeliveryPlanned, Target
 from core.events import Origin, Record
 from core.paths import OUTPUTS
 from core.thread.previews import text_of
@@ -20,8 +20,6 @@ from core.thread.state import Run, ThreadState
 NO_RESPONSE = "(No response from the agent.)"
 FAILED = "Something went wrong, and there is no answer. Try again, or `/new` for a new conversation."
 STOPPED = "_Stopped._"
-PLACE = "chat_target"
-"""Key of a run's metadata: where its answer goes."""
 _PLANS = uuid.UUID("0193f4b2-6f0a-7c66-9d8e-2a1f54c3b7e2")
 """The namespace of the ids of plans that are no run's answer."""
 
@@ -33,10 +31,10 @@ def plan_id(*parts: str) -> str:
 
 def target_of(run: Run) -> Target | None:
     """Returns where the answer of a run goes; None if nobody in a chat asked for it."""
-    if run.request.origin is None or PLACE not in run.request.metadata:
+    if run.request.origin is None or TARGET not in run.request.metadata:
         return None
     try:
-        return msgspec.convert(run.request.metadata[PLACE], Target)
+        return msgspec.convert(run.request.metadata[TARGET], Target)
     except msgspec.ValidationError:
         return None
 

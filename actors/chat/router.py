@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import msgspec
 import structlog
 
-from actors.chat import answers, commands, questions
+from actors.chat import commands, questions
 from actors.chat.access import addressed, admitted
 from actors.chat.answers import plan_id
 from actors.chat.commands import Command
@@ -25,7 +25,7 @@ from core.channel import USER
 from core.chat import platforms
 from core.chat.account import platform_of
 from core.chat.connections import Connections
-from core.chat.facts import KIND, Button, ChatBegun, ChatRouted, DeliveryPlanned, Target
+from core.chat.facts import KIND, TARGET, Button, ChatBegun, ChatRouted, DeliveryPlanned, Target
 from core.chat.state import Chats, Conversation, Plan
 from core.config.channels import AccountSettings
 from core.config.load import Config, ConfigSource
@@ -264,7 +264,7 @@ class Router:
         return RunRequested(
             config=setup.config,
             context={**setup.context, **context, **about},
-            metadata={answers.PLACE: msgspec.to_builtins(call.target)},
+            metadata={TARGET: msgspec.to_builtins(call.target)},
             origin=Origin(call.account, call.conversation),
         )
 
