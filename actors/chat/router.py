@@ -87,10 +87,7 @@ class Call(NamedTuple):
     def target(self) -> Target:
         """Where answers to it go."""
         event = self.first.event
-        target = event.target
-        return msgspec.structs.replace(
-            target, reply_to=target.reply_to or event.message, sender=target.sender or event.sender
-        )
+        return msgspec.structs.replace(event.target, sender=event.target.sender or event.sender)
 
     @property
     def who(self) -> str:
