@@ -15,11 +15,11 @@ import structlog
 
 from actors.chat import commands, questions
 from actors.chat.access import addressed, admitted
-from actors.chat.answers import plan_id
+from actors.chat.answers import FAILED, plan_id
 from actors.chat.commands import Command
 from actors.chat.files import Files
 from actors.chat.questions import Question
-from actors.chat.session import Setup, setup_of
+from actors.chat.session import NoAgent, Setup, setup_of
 from actors.chat.turns import Message, Turn
 from core.channel import USER
 from core.chat import platforms
@@ -29,7 +29,7 @@ from core.chat.facts import KIND, TARGET, Button, ChatBegun, ChatRouted, Deliver
 from core.chat.state import Chats, Conversation, Plan
 from core.config.channels import AccountSettings
 from core.config.load import Config, ConfigSource
-from core.errors import Invalid, NotFound, Refused
+from core.errors import Conflict, Refused, Unavailable
 from core.events import Aggregate, Event, GoalSet, Json, Origin, RunRequested, StatePatched, thread
 from core.ids import now
 from core.log.store import EventLog
@@ -134,9 +134,14 @@ class Router:
         call = Call(conversation, account, turn, state, settings, config)
         try:
             await self._route(call)
-        except (Invalid, NotFound, Refused) as error:
-            log.warning("a message was refused", conversation=conversation, message=call.first.id, reason=str(error))
+        except NoAgent as error:
+            log.warning("no agent of this name", account=account, reason=str(error))
             await self._end(call, "refused", call.says(f"That did not work: {error}"), reason=str(error))
+        except (Unavailable, Conflict):
+            raise
+        except Exception as error:  # else the messages after it would wait for ever
+            log.exception("a message was not taken", conversation=conversation, message=call.first.id)
+            await self._end(call, "refused", call.says(FAILED), reason=type(error).__name__)
 
     async def _route(self, call: Call) -> None:
         event, platform = call.first.event, platform_of(call.account)

@@ -16,6 +16,10 @@ CONTEXT: Mapping[str, Any] = {"thinking_enabled": True, "is_plan_mode": False, "
 _AGENT = re.compile(r"[a-z0-9-]+")
 
 
+class NoAgent(Invalid):
+    """What is configured cannot be the name of an agent. The person is told."""
+
+
 class Setup(NamedTuple):
     """`config` and `context` of a run."""
 
@@ -24,7 +28,7 @@ class Setup(NamedTuple):
 
 
 def setup_of(channels: Channels, account: str, person: str) -> Setup:
-    """Returns the set-up of a person's runs. Raises `Invalid` for what cannot be the name of an agent."""
+    """Returns the set-up of a person's runs. Raises `NoAgent`."""
     config, context, agent = dict(CONFIG), dict(CONTEXT), DEFAULT_AGENT
     for layer in _layers(channels, account, person):
         config |= layer.config
@@ -36,10 +40,10 @@ def setup_of(channels: Channels, account: str, person: str) -> Setup:
 
 
 def agent_name(assistant: str) -> str:
-    """Returns the name of a custom agent. Raises `Invalid`."""
+    """Returns the name of a custom agent. Raises `NoAgent`."""
     name = assistant.strip().lower().replace("_", "-")
     if not _AGENT.fullmatch(name):
-        raise Invalid(f"assistant_id: {assistant[:80]!r} is not the name of an agent: letters, digits and dashes")
+        raise NoAgent(f"assistant_id: {assistant[:80]!r} is not the name of an agent: letters, digits and dashes")
     return name
 
 
