@@ -133,7 +133,7 @@ async def connect(call: Call, provider: str) -> Begun:
     )
 
 
-@ROUTES("DELETE", "/channels/connections/{connection_id}", "assistants:write")
+@ROUTES("DELETE", "/channels/connections/{connection_id}", "assistants:write", errors=(404,))
 async def delete(call: Call, connection_id: str) -> None:
     """End a connection. The bot does not know you any more; conversations stay."""
     await _connections(call).revoke(call.user, connection_id)
