@@ -87,11 +87,7 @@ def test_every_setting_is_read() -> None:
         for file in (ROOT / folder).rglob("*.py")
         if file.name not in ("settings.py", "deerflow.py")
     )
-    names = {path.rpartition(".")[2] for path in paths(Config)} - {
-        "config_version",
-        "use_responses_api",
-        "bot_username",
-    }
+    names = {path.rpartition(".")[2] for path in paths(Config)} - {"config_version", "use_responses_api"}
     assert {name for name in names if not re.search(rf"[.\"]{name}\b", code)} == set()
 
 

@@ -163,6 +163,9 @@ ONLY_REFUSING = {
     "GET /api/channels/files/{token}",
     "POST /api/channels/{name}/restart",
     "POST /api/channels/{provider}/runtime-config",
+    # Connections are off.
+    "DELETE /api/channels/connections/{connection_id}",
+    "POST /api/channels/{provider}/connect",
 }
 """Operations that never succeed here."""
 ALWAYS = (400, 401, 403, 404, 413, 422, 429)
