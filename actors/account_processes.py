@@ -13,6 +13,7 @@ import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import anyio
 import msgspec
@@ -27,15 +28,17 @@ from core.errors import Invalid, Unavailable
 
 log = structlog.get_logger("sika.accounts")
 
-PAUSES = (1.0, 2.0, 5.0, 15.0, 60.0)
-"""Seconds before a child that ended is started again, by its ends without a steady minute between them."""
-STEADY_SECONDS = 60.0
+PAUSES = (0.2, 1.0, 2.0, 5.0)
+"""Seconds before a child that ended is started again, by its ends without a steady time between them. What a person
+must mend (credentials, settings) does not end a child."""
+STEADY_SECONDS = 20.0
 STOP_SECONDS = 6.0
 """Time that a child has to end: it closes its connection within five seconds."""
 LOOK_SECONDS = 1.0
 """Interval at which the configuration is looked at."""
 LINE_BYTES = 8192
 """Limit of a line of a child that is logged."""
+LEVELS = ("debug", "info", "warning", "error", "critical")
 
 
 class Supervisor:
@@ -64,13 +67,17 @@ class Supervisor:
             tasks.start_soon(self._watch_log)
             while True:
                 self._entered, config = anyio.Event(), self._source.current()
-                with suppress(Unavailable):
+                try:
                     wanted = await self._wanted()
-                    for name in self._running.keys() - wanted:
-                        self._running.pop(name).cancel()
-                    for name in sorted(wanted - self._running.keys()):
-                        scope = self._running[name] = anyio.CancelScope()
-                        tasks.start_soon(self._keep, name, scope)
+                except Unavailable as error:
+                    log.warning("accounts are looked at later", error=str(error))
+                    await anyio.sleep(LOOK_SECONDS)
+                    continue
+                for name in self._running.keys() - wanted:
+                    self._running.pop(name).cancel()
+                for name in sorted(wanted - self._running.keys()):
+                    scope = self._running[name] = anyio.CancelScope()
+                    tasks.start_soon(self._keep, name, scope)
                 while self._source.current() is config and not self._entered.is_set():
                     with anyio.move_on_after(LOOK_SECONDS):
                         await self._entered.wait()
@@ -118,7 +125,7 @@ class Supervisor:
         platform, _, account = name.partition("-")
         command = ["channel", platform, *(["--account", account] if account else []), *self._options, "--supervised"]
         child = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "actors", *command),
+            *(sys.executable, "-P", "-m", "actors", *command),  # nothing of the working directory is imported for ours
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
@@ -133,7 +140,7 @@ class Supervisor:
                 child.stdin.write(msgspec.json.encode(self._link) + b"\n")
                 await child.stdin.drain()
             async for line in _lines(child.stdout):
-                log.info(line, account=name, pid=child.pid)
+                _pass_on(line, name)
             return await child.wait()
         finally:
             child.stdin.close()
@@ -146,9 +153,22 @@ class Supervisor:
                     await child.wait()
 
 
+def _pass_on(line: str, account: str) -> None:
+    """Logs what a child wrote: its own log as it is, other lines as text."""
+    try:
+        fields = msgspec.json.decode(line, type=dict[str, Any])
+        event, level = fields.pop("event"), fields.pop("level")
+    except (msgspec.DecodeError, KeyError):
+        log.info(line, account=account)
+        return
+    fields.pop("timestamp", None)
+    write = getattr(log, level) if level in LEVELS else log.info
+    write(str(event), **{**fields, "account": account})
+
+
 def _environment() -> Mapping[str, str]:
     """Returns the environment of children: where Python finds packages is as here."""
-    path = os.pathsep.join(entry for entry in sys.path if entry)
+    path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
     return {**os.environ, "PYTHONPATH": path}
 
 

@@ -11,11 +11,10 @@ import asyncio
 import os
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from importlib import import_module
-from importlib.util import find_spec
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ import msgspec
 import structlog
 from structlog.contextvars import bind_contextvars
 
-from core.actor import Actor
+from actors import delivery
 from core.bus import rpc
 from core.bus.connection import Endpoint, configured
 from core.chat import platforms
@@ -34,6 +33,7 @@ from core.chat.facts import ACCOUNT
 from core.chat.held import Held, Meter
 from core.chat.inbox import Inbox
 from core.chat.lease import Lease
+from core.chat.links import Links
 from core.chat.port import CredentialsDead, Platform
 from core.chat.state import Chats
 from core.chat.status import service
@@ -62,8 +62,6 @@ SLOTS = 64
 
 STOP_SECONDS = 5.0
 """Time after which a process that was asked to end is ended."""
-
-MakeActors = Callable[[str, Platform, System, Path], Sequence[Actor[Any]]]
 
 
 class Link(msgspec.Struct, frozen=True):
@@ -96,7 +94,7 @@ async def serve(name: str, home: Path, source: ConfigSource, endpoint: Endpoint)
             try:
                 async with anyio.create_task_group() as tasks:
                     tasks.start_soon(lease.keep)
-                    await Process(name, running, accounts, source, home, lease, delivering()).run()
+                    await Process(name, running, accounts, source, home, lease).run()
             finally:
                 await lease.give_back()
 
@@ -136,7 +134,7 @@ async def linked(config: Config, on_end: Callable[[], None]) -> Endpoint:
             loop.call_soon_threadsafe(on_end)
 
     threading.Thread(target=wait, name="server", daemon=True).start()
-    place = configured(config.nats, link.url)
+    place = replace(configured(config.nats, link.url), patience=config.nats.start_seconds)
     return replace(place, token=link.token) if link.token else place
 
 
@@ -156,14 +154,6 @@ async def enabled(accounts: Accounts, name: str) -> Account:
     return account
 
 
-def delivering() -> MakeActors:
-    """Returns what makes the actors that deliver for an account."""
-    if find_spec("actors.delivery") is None:
-        return lambda *_: ()
-    make: MakeActors = import_module("actors.delivery").actors
-    return make
-
-
 class Process:
     """An account in the process that holds it."""
 
@@ -175,7 +165,6 @@ class Process:
         source: ConfigSource,
         home: Path,
         lease: Lease,
-        make_actors: MakeActors,
     ) -> None:
         self._name = name
         self._system = running
@@ -183,7 +172,6 @@ class Process:
         self._source = source
         self._home = home
         self._lease = lease
-        self._make_actors = make_actors
         self._meter = Meter(name, f"{running.name} (pid {os.getpid()})")
         self._again = anyio.Event()
         """Set when the connection is to be made anew."""
@@ -216,10 +204,7 @@ class Process:
             try:
                 await self._serve(Held(platform, self._lease, self._meter))
             finally:
-                with anyio.move_on_after(CLOSE_SECONDS, shield=True) as closing:
-                    await platform.close()
-                if closing.cancelled_caught:
-                    log.warning("connection not closed in time", seconds=CLOSE_SECONDS)
+                await _close(platform)
         await anyio.sleep(AGAIN_SECONDS)
         self._again.set()
 
@@ -227,12 +212,10 @@ class Process:
         """Takes messages and delivers, until the credentials are dead."""
         chats = Chats(self._system.log)
         inbox = Inbox(self._name, chats, replies_are_topics=platform.traits.replies_are_topics)
-        hosted = self._make_actors(self._name, platform, self._system, self._home)
+        links = Links(self._home, self._source.current)
+        hosted = delivery.actors(self._name, platform, self._system, self._home, links.link)
         async with anyio.create_task_group() as tasks:
-            if hosted:
-                await tasks.start(
-                    lambda *, task_status: self._system.serve(hosted, alone=False, task_status=task_status)
-                )
+            await tasks.start(partial(self._system.serve, hosted, alone=False))
             failures = 0
             while True:
                 began = anyio.current_time()
@@ -297,8 +280,28 @@ class Process:
             await anyio.sleep(PAUSES[0])
 
     async def _compare(self, account: Account) -> None:
+        """Sets `_again` if the account is to be connected otherwise than it was."""
+        while True:
+            try:
+                if _connection(await self._accounts.get(self._name)) != _connection(account):
+                    self._again.set()
+                return
+            except Unavailable as error:
+                log.warning("settings are looked at later", error=str(error))
+            await anyio.sleep(PAUSES[0])
+
+
+def _connection(account: Account | None) -> Any:
+    """Returns what a connection depends on. Who may talk is not part of it."""
+    return account and (account.settings.enabled, account.values, account.problem)
+
+
+async def _close(platform: Platform) -> None:
+    """Closes a connection, in bounded time."""
+    with anyio.move_on_after(CLOSE_SECONDS, shield=True) as closing:
         try:
-            if await self._accounts.get(self._name) != account:
-                self._again.set()
-        except Unavailable as error:
-            log.warning("settings are looked at later", error=str(error))
+            await platform.close()
+        except Exception:
+            log.exception("connection not closed")
+    if closing.cancelled_caught:
+        log.warning("connection not closed in time", seconds=CLOSE_SECONDS)

@@ -100,6 +100,8 @@ TEMPORARY = "temporary"
 """The thread was created for the run, and is deleted after it."""
 CHANNEL = "channel"
 """The outcome of the run is to be delivered to the conversation of a channel."""
+DELIVER = "deliver"
+"""Key of a run's metadata that names a chat to which its outcome is delivered, too: `{"channel": …, "chat": …}`."""
 USED_TOOLS = "used_tools"
 """The run called tools, which may have had effects."""
 
@@ -122,7 +124,7 @@ def labels(request: RunRequested, used_tools: bool, *, goal: bool = False) -> fr
     facts = {
         WEBHOOK: bool(request.webhook),
         TEMPORARY: request.on_completion == "delete",
-        CHANNEL: request.origin is not None,
+        CHANNEL: request.origin is not None or DELIVER in request.metadata,
         USED_TOOLS: used_tools,
         GOAL: goal,
     }

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import NamedTuple
 
 from core.chat.facts import ChatReceived
-from core.chat.port import Traits
 from core.chat.state import Conversation
 from core.config.channels import AccountSettings
-from core.errors import Invalid
 
 
 class Verdict(NamedTuple):
@@ -20,18 +17,6 @@ class Verdict(NamedTuple):
 
 
 ADMITTED = Verdict()
-
-
-def traits_of(platform: str, package: str | None = None) -> Traits:
-    """Returns what is true of a platform. `package`: of one that does not come along. Raises `Invalid`."""
-    module = f"{package or f'channels.{platform}'}.traits"
-    try:
-        traits = importlib.import_module(module).TRAITS
-    except (ImportError, AttributeError) as error:
-        raise Invalid(f"channels.{platform}: {module} has no TRAITS: {error}") from None
-    if not isinstance(traits, Traits):
-        raise Invalid(f"channels.{platform}: {module}.TRAITS is not of the type Traits")
-    return traits
 
 
 def addressed(event: ChatReceived, state: Conversation, settings: AccountSettings) -> Verdict:
@@ -59,7 +44,8 @@ def admitted(event: ChatReceived, settings: AccountSettings, *, open_to_the_worl
     if settings.people:
         if event.sender in settings.people:
             return ADMITTED
-        return Verdict("ignored", "the person is not in allowed_users")
+        told = open_to_the_world and target.kind == "private"
+        return Verdict("refused" if told else "ignored", "the person is not in allowed_users")
     if open_to_the_world and not (settings.allow_everyone or listed_chat):
         return Verdict("refused", "nobody is in allowed_users")
     return ADMITTED

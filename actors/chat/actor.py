@@ -6,25 +6,45 @@ Reading order: `turns.py` (messages that are answered together) → `router.py` 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
+from typing import Any
+
+import msgspec
+import structlog
 
 from actors.chat import answers, questions
 from actors.chat.commands import CONTROL, code_of, parsed
 from actors.chat.files import Files
+from actors.chat.pushes import push_of, refusal
 from actors.chat.router import ACTOR, Router, planned, replacing
 from actors.chat.turns import Message, Turn, turns_of
-from core.actor import Actor, Context
+from core.actor import Actor, Context, Progress
+from core.chat.account import platform_of
+from core.chat.connections import Connections
 from core.chat.facts import ChatFetched, ChatReceived, DeliveryPlanned, account_of
 from core.chat.objects import Objects
 from core.chat.state import Chats, Conversation
 from core.config.load import ConfigSource
+from core.errors import Invalid
 from core.events import Aggregate, ApprovalResolved, Event
 from core.lifecycle import CHANNEL, RunEnded
 from core.log.store import EventLog
 from core.thread.intake import Intake
+from core.thread.state import Run, ThreadState
 from core.thread.threads import Threads
+
+log = structlog.get_logger("sika.chat")
+
+
+class Send(msgspec.Struct, frozen=True, tag_field="op", tag="send"):
+    """A message of the agent in the chat of a run. `call`: of the tool; repeated, it is sent once."""
+
+    thread: str
+    run: str
+    call: str
+    text: str
 
 
 class Chat(Actor[ChatReceived | ChatFetched | RunEnded | ApprovalResolved]):
@@ -40,6 +60,9 @@ class Chat(Actor[ChatReceived | ChatFetched | RunEnded | ApprovalResolved]):
 
     def __init__(self, config: ConfigSource, log: EventLog, threads: Threads, intake: Intake, home: Path) -> None:
         self._log = log
+        self._config = config
+        self._threads = threads
+        self._connections = Connections(log, actor=self.name)
         self._chats = Chats(log)
         files = Files(home, Objects(log.bus), threads)
         self._router = Router(self._chats, config, threads, intake, files, log)
@@ -93,8 +116,11 @@ class Chat(Actor[ChatReceived | ChatFetched | RunEnded | ApprovalResolved]):
         """Plans what is said at the end of a run."""
         state = await ctx.load()
         run = state.runs.get(ctx.record.run or "")
-        target = answers.target_of(run) if run is not None else None
-        if run is None or run.request.origin is None or target is None:
+        if run is None:
+            return
+        await self._push(run, state, ctx)
+        target = answers.target_of(run)
+        if run.request.origin is None or target is None:
             return
         conversation = run.request.origin.conversation
         said = answers.plans(ctx.record, run, state, target)
@@ -107,6 +133,46 @@ class Chat(Actor[ChatReceived | ChatFetched | RunEnded | ApprovalResolved]):
             return [*(plan for plan in again if plan.plan not in known.plans), *said]
 
         await self._chats.decide(conversation, decide, actor=self.name, cause=ctx.record.id)
+
+    async def _push(self, run: Run, state: ThreadState, ctx: Context) -> None:
+        """Plans what is said in the chat that a run's metadata name."""
+        try:
+            push = push_of(run)
+        except Invalid as error:
+            log.warning("an outcome is not delivered", run=run.id, reason=str(error))
+            return
+        if push is None:
+            return
+        known, connections = await self._chats.load(push.conversation), await self._connections.state()
+        if reason := refusal(push, state.user, self._config.current(), known, connections):
+            log.warning("an outcome is not delivered", run=run.id, channel=push.channel, reason=reason)
+            return
+        said = answers.pushed(ctx.record, run, state, push.target)
+
+        def decide(known: Conversation) -> Sequence[Event]:
+            return [] if said.plan in known.plans else [said]
+
+        await self._chats.decide(push.conversation, decide, actor=self.name, cause=ctx.record.id)
+
+    async def answer(self, request: Mapping[str, Any], progress: Progress) -> str:
+        """Says something in the conversation of a run (the tool `send_message`). Raises `Invalid`."""
+        command = self.parse(request, Send)
+        state = await self._threads.load(command.thread)
+        run = state.runs.get(command.run)
+        target = answers.target_of(run) if run is not None else None
+        if run is None or run.request.origin is None or target is None:
+            raise Invalid("This conversation is not in a chat: say it in your answer.")
+        if not command.text.strip():
+            raise Invalid("text: must not be blank")
+        said = DeliveryPlanned(
+            plan=answers.plan_id(command.run, command.call), purpose="push", target=target, text=command.text
+        )
+
+        def decide(known: Conversation) -> Sequence[Event]:
+            return [] if said.plan in known.plans else [said]
+
+        await self._chats.decide(run.request.origin.conversation, decide, actor=self.name)
+        return "Sent."
 
     async def _resolved(self, event: ApprovalResolved, ctx: Context) -> None:
         """Shows what was decided about an approval, unless that was decided in the conversation itself."""
@@ -136,5 +202,5 @@ class Chat(Actor[ChatReceived | ChatFetched | RunEnded | ApprovalResolved]):
 def _at_once(turn: Turn, account: str) -> bool:
     """Tells whether a turn need not wait for those before it."""
     event = turn.first.event
-    command = parsed(event.text, account.partition("-")[0])
+    command = parsed(event.text, platform_of(account))
     return event.choice is not None or code_of(command) is not None or (command is not None and command.name in CONTROL)

@@ -10,8 +10,8 @@ import msgspec
 
 from actors.chat.questions import Question, of_messages, pending
 from core.channel import reply_of
-from core.chat.facts import Artifact, DeliveryPlanned, Target
-from core.events import Record
+from core.chat.facts import TARGET, Artifact, DeliveryPlanned, Target
+from core.events import Origin, Record
 from core.paths import OUTPUTS
 from core.thread.previews import text_of
 from core.thread.runs import end_of
@@ -20,8 +20,6 @@ from core.thread.state import Run, ThreadState
 NO_RESPONSE = "(No response from the agent.)"
 FAILED = "Something went wrong, and there is no answer. Try again, or `/new` for a new conversation."
 STOPPED = "_Stopped._"
-PLACE = "chat_target"
-"""Key of a run's metadata: where its answer goes."""
 _PLANS = uuid.UUID("0193f4b2-6f0a-7c66-9d8e-2a1f54c3b7e2")
 """The namespace of the ids of plans that are no run's answer."""
 
@@ -33,10 +31,10 @@ def plan_id(*parts: str) -> str:
 
 def target_of(run: Run) -> Target | None:
     """Returns where the answer of a run goes; None if nobody in a chat asked for it."""
-    if run.request.origin is None or PLACE not in run.request.metadata:
+    if run.request.origin is None or TARGET not in run.request.metadata:
         return None
     try:
-        return msgspec.convert(run.request.metadata[PLACE], Target)
+        return msgspec.convert(run.request.metadata[TARGET], Target)
     except msgspec.ValidationError:
         return None
 
@@ -64,6 +62,13 @@ def plans(end: Record, run: Run, state: ThreadState, target: Target) -> list[Del
         question=question.id if question and question.buttons else "",
     )
     return [planned, *(_asking(more, run, planned) for more in questions[1:])]
+
+
+def pushed(end: Record, run: Run, state: ThreadState, target: Target) -> DeliveryPlanned:
+    """Returns what is said of a run in a chat where nobody asked for it. Its questions are answered elsewhere."""
+    request = msgspec.structs.replace(run.request, origin=Origin("", ""))
+    plan = plans(end, msgspec.structs.replace(run, request=request), state, target)[0]
+    return msgspec.structs.replace(plan, plan=plan_id(run.id, "push"), purpose="push", buttons=(), question="")
 
 
 def _asking(question: Question, run: Run, first: DeliveryPlanned) -> DeliveryPlanned:

@@ -13,21 +13,23 @@ from typing import Any, NamedTuple
 import msgspec
 import structlog
 
-from actors.chat import answers, commands, questions
-from actors.chat.access import addressed, admitted, traits_of
-from actors.chat.answers import plan_id
+from actors.chat import commands, questions
+from actors.chat.access import addressed, admitted
+from actors.chat.answers import FAILED, plan_id
 from actors.chat.commands import Command
 from actors.chat.files import Files
 from actors.chat.questions import Question
-from actors.chat.session import Setup, setup_of
+from actors.chat.session import NoAgent, Setup, setup_of
 from actors.chat.turns import Message, Turn
 from core.channel import USER
+from core.chat import platforms
+from core.chat.account import platform_of
 from core.chat.connections import Connections
-from core.chat.facts import KIND, Button, ChatBegun, ChatRouted, DeliveryPlanned, Target
+from core.chat.facts import KIND, TARGET, Button, ChatBegun, ChatRouted, DeliveryPlanned, Target
 from core.chat.state import Chats, Conversation, Plan
 from core.config.channels import AccountSettings
 from core.config.load import Config, ConfigSource
-from core.errors import Invalid, NotFound, Refused
+from core.errors import Conflict, Refused, Unavailable
 from core.events import Aggregate, Event, GoalSet, Json, Origin, RunRequested, StatePatched, thread
 from core.ids import now
 from core.log.store import EventLog
@@ -85,10 +87,7 @@ class Call(NamedTuple):
     def target(self) -> Target:
         """Where answers to it go."""
         event = self.first.event
-        target = event.target
-        return msgspec.structs.replace(
-            target, reply_to=target.reply_to or event.message, sender=target.sender or event.sender
-        )
+        return msgspec.structs.replace(event.target, sender=event.target.sender or event.sender)
 
     @property
     def who(self) -> str:
@@ -135,12 +134,17 @@ class Router:
         call = Call(conversation, account, turn, state, settings, config)
         try:
             await self._route(call)
-        except (Invalid, NotFound, Refused) as error:
-            log.warning("a message was refused", conversation=conversation, message=call.first.id, reason=str(error))
+        except NoAgent as error:
+            log.warning("no agent of this name", account=account, reason=str(error))
             await self._end(call, "refused", call.says(f"That did not work: {error}"), reason=str(error))
+        except (Unavailable, Conflict):
+            raise
+        except Exception as error:  # else the messages after it would wait for ever
+            log.exception("a message was not taken", conversation=conversation, message=call.first.id)
+            await self._end(call, "refused", call.says(FAILED), reason=type(error).__name__)
 
     async def _route(self, call: Call) -> None:
-        event, platform = call.first.event, call.account.partition("-")[0]
+        event, platform = call.first.event, platform_of(call.account)
         command = commands.parsed(event.text, platform) if event.choice is None else None
         if (code := commands.code_of(command)) is not None:
             return await self._connect(call, code)
@@ -155,9 +159,8 @@ class Router:
         connections = call.config.channel_connections
         if connections.enabled and connection is not None:
             call = call._replace(user=connection.user, connected=True)
-        package = call.config.channels.platforms[platform].use if platform in call.config.channels.platforms else None
-        open_ = traits_of(platform, package).open_to_the_world
-        verdict = admitted(event, call.settings, open_to_the_world=open_, connected=call.connected)
+        traits = platforms.traits(platform, call.config)
+        verdict = admitted(event, call.settings, open_to_the_world=traits.open_to_the_world, connected=call.connected)
         if verdict.outcome == "refused":
             return await self._refuse(call, verdict.reason)
         if verdict.outcome:
@@ -197,15 +200,17 @@ class Router:
         """A message: the answer to a question, or the next one of the conversation."""
         place = await self._current(call)
         question = next(iter(questions.pending(place.state)), None) if place else None
-        if place and question and not any(message.has_files for message in call.turn.messages):
-            plan = _plan_of(call.state, question)
-            asked = await self._planned(call, plan) if plan else None
+        asked = await self._planned(call, _plan_of(call.state, question)) if question else None
+        mine = asked is None or _may_decide(call, asked)
+        if question and question.approval and not mine:  # others would have the call given up by writing on
+            return await self._end(call, "refused", call.says(NOT_YOURS), reason="not the person who was asked")
+        answers_it = question and mine and not any(message.has_files for message in call.turn.messages)
+        if place and question and answers_it and (asked or not question.approval):
             option = question.option(call.turn.text)
-            if asked is None or _may_decide(call, asked):
-                if option is not None:
-                    return await self._decide(call, place, question, option, asked, "answer")
-                if not question.approval and place.state.paused is not None:
-                    return await self._resume(call, place, question, call.turn.text, [], "answer")
+            if option is not None:
+                return await self._decide(call, place, question, option, asked, "answer")
+            if not question.approval and place.state.paused is not None:
+                return await self._resume(call, place, question, call.turn.text, [], "answer")
         closed = await self._close(call, place) if place else []
         await self._run(call, call.turn.text, also=closed)
 
@@ -261,7 +266,7 @@ class Router:
         return RunRequested(
             config=setup.config,
             context={**setup.context, **context, **about},
-            metadata={answers.PLACE: msgspec.to_builtins(call.target)},
+            metadata={TARGET: msgspec.to_builtins(call.target)},
             origin=Origin(call.account, call.conversation),
         )
 
@@ -383,8 +388,8 @@ class Router:
             closed.append(replacing(asked, line))
         return closed
 
-    async def _planned(self, call: Call, plan: str) -> DeliveryPlanned | None:
-        return await planned(self._log, call.conversation, call.state.plans.get(plan))
+    async def _planned(self, call: Call, plan: str | None) -> DeliveryPlanned | None:
+        return await planned(self._log, call.conversation, call.state.plans.get(plan or ""))
 
     # ── commands ────────────────────────────────────────────────────────────────────────────────────────────────────
 

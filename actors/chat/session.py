@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+from core.chat.account import platform_of
 from core.config.channels import Channels, Session, SessionLayer
 from core.errors import Invalid
 
@@ -13,6 +14,10 @@ DEFAULT_AGENT = "lead_agent"
 CONFIG: Mapping[str, Any] = {"recursion_limit": 100}
 CONTEXT: Mapping[str, Any] = {"thinking_enabled": True, "is_plan_mode": False, "subagent_enabled": False}
 _AGENT = re.compile(r"[a-z0-9-]+")
+
+
+class NoAgent(Invalid):
+    """What is configured cannot be the name of an agent. The person is told."""
 
 
 class Setup(NamedTuple):
@@ -23,7 +28,7 @@ class Setup(NamedTuple):
 
 
 def setup_of(channels: Channels, account: str, person: str) -> Setup:
-    """Returns the set-up of a person's runs. Raises `Invalid` for what cannot be the name of an agent."""
+    """Returns the set-up of a person's runs. Raises `NoAgent`."""
     config, context, agent = dict(CONFIG), dict(CONTEXT), DEFAULT_AGENT
     for layer in _layers(channels, account, person):
         config |= layer.config
@@ -35,15 +40,15 @@ def setup_of(channels: Channels, account: str, person: str) -> Setup:
 
 
 def agent_name(assistant: str) -> str:
-    """Returns the name of a custom agent. Raises `Invalid`."""
+    """Returns the name of a custom agent. Raises `NoAgent`."""
     name = assistant.strip().lower().replace("_", "-")
     if not _AGENT.fullmatch(name):
-        raise Invalid(f"assistant_id: {assistant[:80]!r} is not the name of an agent: letters, digits and dashes")
+        raise NoAgent(f"assistant_id: {assistant[:80]!r} is not the name of an agent: letters, digits and dashes")
     return name
 
 
 def _layers(channels: Channels, account: str, person: str) -> Iterator[SessionLayer]:
-    platform = account.partition("-")[0]
+    platform = platform_of(account)
     sessions: list[Session] = [channels.session]
     if platform in channels.platforms:
         sessions.append(channels.platforms[platform].session)

@@ -10,6 +10,7 @@ import msgspec
 from channels.terminal.text import Style, about, clean, one_line
 from channels.terminal.undecoded import fields_of, problem_of
 from core.channel import ConversationBegun, ReplyDelivered
+from core.chat import account as bots
 from core.chat import connections
 from core.chat import facts as chats
 from core.events import (
@@ -382,6 +383,8 @@ _LINES: Mapping[type[Event], Callable[[Any], str]] = {
     chats.DeliverySent: lambda e: f"part {e.part + 1} of {e.parts}" + (f", message {e.message}" if e.message else ""),
     chats.DeliveryFailed: lambda e: f"part {e.part + 1}, {e.fate}: {e.reason}",
     chats.TopicNoted: lambda e: e.topic,
+    bots.AccountConfigured: lambda e: f"{e.account}: {_keys(e.values)}",
+    bots.AccountReset: lambda e: e.account,
     connections.ConnectionOffered: lambda e: f"{e.provider}, to {e.user}, until {e.expires}",
     connections.ConnectionBound: lambda e: f"{e.name or e.external} on {e.account} is {e.user}",
     connections.ConnectionRevoked: lambda e: e.connection,

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from core.chat.account import platform_of
 from core.errors import NotFound, Refused
 from core.events import Aggregate, Event, Record
 from core.ids import now, stamp, uuid7
@@ -76,7 +77,7 @@ class Connection(NamedTuple):
     @property
     def provider(self) -> str:
         """The platform."""
-        return self.account.partition("-")[0]
+        return platform_of(self.account)
 
 
 class State(msgspec.Struct, frozen=True):
@@ -160,7 +161,7 @@ class Connections:
             before, offer = state.of_person(account, external), state.offers.get(code)
             if (before is not None and before.code == code) or offer is None or offer.expires <= at:
                 return []
-            if offer.provider != account.partition("-")[0]:
+            if offer.provider != platform_of(account):
                 return []
             revoked = [ConnectionRevoked(connection=before.id)] if before else []
             bound = ConnectionBound(

@@ -19,6 +19,8 @@ KIND = "chat"
 ACCOUNT = re.compile(r"[a-z]+(-[a-z0-9_]{1,32})?")
 """A platform, and the account's own name if it is not the only one."""
 
+TARGET = "chat_target"
+"""Key of a run's metadata: the `Target` of its answer. Such a run has an `Origin`, too."""
 Purpose = Literal["answer", "notice", "question", "push"]
 """The answer of a run, a reply of the system itself (to commands, refusals), a question with options, and what a
 schedule or a tool sends unasked."""

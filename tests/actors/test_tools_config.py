@@ -30,7 +30,8 @@ pytestmark = pytest.mark.anyio
 HERE = __name__
 FILES = ["bash", "glob", "grep", "ls", "read_file", "str_replace", "write_file"]
 MEMORY = {"recall", "remember"}
-ALWAYS = {"ask_clarification", "present_files", "setup_agent", "task", "tasks", "update_agent", "view_image", *MEMORY}
+ALWAYS = {"ask_clarification", "present_files", "send_message", "setup_agent", "task", "tasks", "update_agent"}
+ALWAYS |= {"view_image", *MEMORY}
 ALWAYS |= {"invoke_acp_agent", "skill_manage", "skill_search"}
 """Tools without a group."""
 

@@ -17,6 +17,7 @@ from actors.lead.setup.delegates import Role, role_of, roles
 from actors.lead.setup.input import last_text
 from actors.lead.setup.options import Options, options
 from actors.lead.setup.prompt import Mounted, Shown, build, mounted, parts_of
+from core.chat.facts import TARGET
 from core.config.load import Config, ConfigSource
 from core.errors import Invalid
 from core.events import RunRequested
@@ -32,7 +33,7 @@ BOOTSTRAP = "bootstrap"
 """The only skill of the agent that makes agents."""
 DEMO = "demo"
 """The model without configuration. Plan mode is its default; others need `is_plan_mode` (contract runtime §1.1)."""
-VIEW_IMAGE = "view_image"
+VIEW_IMAGE, SEND_MESSAGE = "view_image", "send_message"
 POLICIES_TOOLS = ("tool_search", "write_todos")
 
 Toolset = Callable[[Config], Sequence[Tool]]
@@ -114,7 +115,10 @@ class Planner:
         vision = name in settings and settings[name].supports_vision
         there = offered(self._tools(config), config)
         permitted = allowed(there, requested, agent, memory=config.memory.tools and role is None)
-        tools = [tool for tool in permitted if vision or tool.name != VIEW_IMAGE]
+        chat = request.origin is not None and TARGET in request.metadata
+        refused = {VIEW_IMAGE} if not vision else set()
+        refused |= {SEND_MESSAGE} if not chat else set()
+        tools = [tool for tool in permitted if tool.name not in refused]
         mcp = (await self._of_servers(config, requested, user, at_least)).only(agent.mcp_servers if agent else None)
         tools += mcp.tools
         tools = tools if role is None else role.permitted(tools)

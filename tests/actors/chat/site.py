@@ -50,9 +50,10 @@ class Account:
     ) -> ChatReceived:
         """Receives a message, and waits until the actor has decided."""
         self._messages += 1
+        message = message or f"m{self._messages}"
         event = ChatReceived(
-            message=message or f"m{self._messages}",
-            target=Target(chat, topic=topic, kind=kind),
+            message=message,
+            target=Target(chat, topic=topic, kind=kind, reply_to=message),
             sender=sender,
             sender_name=f"Name of {sender}",
             text=text,

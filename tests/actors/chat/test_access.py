@@ -53,6 +53,15 @@ async def test_on_a_platform_open_to_the_world_strangers_are_told_their_id_once(
         assert "`42`" in said
 
 
+async def test_with_a_list_of_people_strangers_are_told_their_id_in_private_only(tmp_path: Path) -> None:
+    async with account(tmp_path, "world", {"allowed_users": [7]}) as world:
+        assert (await world.outcome(await world.hears("hi", sender="42"))).outcome == "refused"
+        assert len(await world.said()) == 1
+        group = await world.hears("hi", sender="42", kind="group", chat="G", mentioned=True)
+        assert (await world.outcome(group)).outcome == "ignored"
+        assert await world.said("G") == []
+
+
 @pytest.mark.parametrize(
     ("settings", "kind"),
     [({"allow_everyone": True}, "private"), ({"allowed_users": 42}, "private"), ({"allowed_chats": "C1"}, "group")],

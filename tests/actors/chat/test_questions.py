@@ -131,6 +131,28 @@ async def test_only_who_was_asked_may_decide(tmp_path: Path) -> None:
         assert len(await office.requests(first)) == 1
 
 
+async def test_what_others_write_neither_decides_nor_gives_up_a_call(tmp_path: Path) -> None:
+    async with account(tmp_path) as office:
+        about: Any = {"kind": "group", "topic": "t", "mentioned": True}
+        first = await asks_to_approve(office, await office.hears("tidy up", **about))
+        asked = await office.plan(topic="t")
+        for text in ("yes", "what is going on?"):
+            event = await office.hears(text, sender="U2", **about)
+            assert (await office.outcome(event)).outcome == "refused"
+        assert len(await office.requests(first)) == 1
+        assert (await office.chats.load(office.place(topic="t").id)).plans[asked.plan].question
+
+
+async def test_an_approval_that_was_not_asked_for_here_is_not_decided_by_a_word(tmp_path: Path) -> None:
+    """As after `/undo`: its question is closed."""
+    async with account(tmp_path) as office:
+        await office.answers(await office.hears("hello"))
+        await asks_to_approve(office, await office.hears("tidy up"))
+        await office.hears("/undo")
+        event = await office.hears("yes")
+        assert (await office.run(event)).request.resume is None
+
+
 @pytest.mark.parametrize(("decision", "line"), [("approve", "✅ Approved by ada"), ("expire", "⌛ Nobody decided")])
 async def test_a_decision_that_was_made_elsewhere_is_shown(tmp_path: Path, decision: Any, line: str) -> None:
     async with account(tmp_path) as office:

@@ -166,6 +166,20 @@ async def test_the_name_of_no_agent_is_an_error_text(tmp_path: Path) -> None:
         assert "no/agent" in (await office.plan()).text
 
 
+async def test_a_message_that_meets_a_defect_does_not_hold_up_those_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def defect(text: str, platform: str) -> None:
+        if text == "strange":
+            raise KeyError("secret detail")
+
+    monkeypatch.setattr("actors.chat.commands.parsed", defect)
+    async with account(tmp_path) as office:
+        assert (await office.outcome(await office.hears("strange"))).reason == "KeyError"
+        assert await office.said() == [answers.FAILED]
+        assert (await office.outcome(await office.hears("hello"))).outcome == "run"
+
+
 async def test_the_end_of_a_run_of_another_channel_is_not_said(tmp_path: Path) -> None:
     async with account(tmp_path) as office:
         await office.stage.given_run("hello")

@@ -18,7 +18,7 @@ from core.runtime.system import System
 from core.tools import ToolContext, tool
 from tests.support.model_server import Failure, Script, ToolCall, Turn
 from tests.support.nats import eventually
-from tests.support.workers import site
+from tests.support.workers import Client, site
 
 pytestmark = pytest.mark.anyio
 PLACE = conversation("office", "C1")
@@ -33,7 +33,9 @@ async def mail(ctx: ToolContext, to: str) -> str:
 class Person:
     """A person in a chat, without a platform in between."""
 
-    def __init__(self, running: System) -> None:
+    def __init__(self, client: Client) -> None:
+        running = client.system
+        self.client = client
         self._log = running.log
         self._inbox = Inbox("office", Chats(running.log), replies_are_topics=False)
         self._messages = 0
@@ -67,7 +69,7 @@ async def talking(home: Path, turns: Sequence[Turn], **sections: Any) -> AsyncIt
     channels = {"office": {"enabled": True, "use": "tests.actors.chat.office"}}
     scripts = {"one": Script(tuple(turns), count="total")}
     async with site(home, scripts, tools=[mail], others=[make], channels=channels, **sections) as (client, _):
-        yield Person(client.system)
+        yield Person(client)
 
 
 async def test_a_message_is_answered(tmp_path: Path) -> None:
@@ -127,3 +129,16 @@ async def test_a_run_that_fails_is_told(tmp_path: Path) -> None:
         [plan] = await ada.hears(1)
         assert plan.text
         assert "http" not in plan.text
+
+
+async def test_the_agent_says_something_while_it_works(tmp_path: Path) -> None:
+    """The tool is there only in a chat."""
+    turns = [Turn(tool_calls=(ToolCall("send_message", {"text": "Half is done."}),)), Turn(text="All is done.")]
+    async with talking(tmp_path, turns) as ada:
+        await ada.says("work")
+        sent, answer = await ada.hears(2)
+        assert (sent.purpose, sent.text, sent.target.chat) == ("push", "Half is done.", "C1")
+        assert answer.text == "All is done."
+        said = await ada.client.said(await ada.client.thread("t1"), "work")
+        assert "send_message is not a valid tool" in str(said)
+        await ada.hears(2)

@@ -46,8 +46,6 @@ async def test_features(api: Api) -> None:
 
 READ: dict[str, Any] = {
     "/threads/t/mcp-tasks": [],
-    "/channels/providers": {"enabled": False, "providers": []},
-    "/channels/connections": {"connections": []},
 }
 """What DeerFlow's page reads: it fails, or waits for seconds, without."""
 NOT_FOUND = ("/threads/t/mcp-tasks/x",)
@@ -55,7 +53,6 @@ UNAVAILABLE = (
     ("mcp_tasks", "POST", "/threads/t/mcp-tasks/x/cancel"),
     ("browser", "POST", "/threads/t/browser/navigate"),
     ("browser", "GET", "/threads/t/browser/stream"),
-    ("channels", "DELETE", "/channels/connections/x"),
     ("integrations", "POST", "/integrations/lark/auth/start"),
 )
 

@@ -160,8 +160,12 @@ ONLY_REFUSING = {
     "POST /api/mcp/servers/{name}/test",
     # No account of a chat platform is configured, and the name of a platform is not guessed.
     "DELETE /api/channels/{provider}/runtime-config",
+    "GET /api/channels/files/{token}",
     "POST /api/channels/{name}/restart",
     "POST /api/channels/{provider}/runtime-config",
+    # Connections are off.
+    "DELETE /api/channels/connections/{connection_id}",
+    "POST /api/channels/{provider}/connect",
 }
 """Operations that never succeed here."""
 ALWAYS = (400, 401, 403, 404, 413, 422, 429)
