@@ -108,8 +108,11 @@ class _Progress:
         return PAUSES[min(self.failures, len(PAUSES)) - 1]
 
     def close(self) -> None:
+        """Removes the copies; they are made again."""
         if self.folder is not None:
             self.folder.cleanup()
+            self.folder = None
+            self.files = {part: file for part, file in self.files.items() if isinstance(file, str)}
 
 
 class _Job(NamedTuple):
@@ -210,11 +213,17 @@ class Delivery(Actor[DeliveryPlanned]):
     async def _execute(self, conversation: str, plan_id: str, until: float) -> float | None:
         """Executes a plan. Returns as `_execute_all` does."""
         own = self._own.setdefault((conversation, plan_id), _Progress())
+        try:
+            return await self._execute_on(conversation, plan_id, own, until)
+        finally:
+            own.close()
+
+    async def _execute_on(self, conversation: str, plan_id: str, own: _Progress, until: float) -> float | None:
         while True:
             state = await self._outlet.chats.load(conversation)
             plan = state.plans.get(plan_id)
             if plan is None or not plan.open:
-                self._own.pop((conversation, plan_id)).close()
+                del self._own[conversation, plan_id]
                 return None
             if anyio.current_time() > until:
                 return 0.0
