@@ -203,6 +203,7 @@ class Drafts(Actor[ChatRouted]):
                     if not working and progress.run.status == "running":
                         working = True
                         tasks.start_soon(self._work, live)
+                        follower.recall(live.run)  # what was said before it was heard
                     live.say(progress.text, progress.status)
                     progress.take(await anext(batches))
             tasks.cancel_scope.cancel()

@@ -40,7 +40,7 @@ async def until(condition: Callable[[], object]) -> None:
     async def probe() -> bool:
         return bool(condition())
 
-    await eventually(probe)
+    await eventually(probe, 15.0)
 
 
 async def typing(side: Side, run: str, after: int, message: str = "ai-1") -> Previewer:
