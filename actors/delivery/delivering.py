@@ -421,18 +421,14 @@ class Delivery(Actor[DeliveryPlanned]):
         own, key = job.own, f"{job.id}/draft"
         if not own.draft_known and job.event.purpose == "answer" and not job.event.replaces:
             draft = await self._lives.take(job.id)
-            message = job.plan.draft
-            if draft is None and not message and self._was_begun_elsewhere(job):
-                message = await self._look(job, key) or ""
+            message, findable = job.plan.draft, self._platform.traits.answers_can_be_found
+            if draft is None and not message and findable and not self._lives.are_known(job.id):
+                message = await self._look(job, key) or ""  # a process that died may not have recorded it
             if draft is None and message:
                 draft = self._platform.draft(job.event.target, key, message)
             own.draft = draft
         own.draft_known = True
         return own.draft
-
-    def _was_begun_elsewhere(self, job: _Job) -> bool:
-        """Tells whether a process that died may have begun a draft without recording it."""
-        return self._platform.traits.answers_can_be_found and self._outlet.is_older(job.plan.seq)
 
     async def _drop(self, job: _Job, draft: Draft) -> None:
         """Takes back a draft that no text replaces."""
