@@ -63,6 +63,8 @@ TURN_SECONDS = 600.0
 """Time after which a handler leaves the rest to the next."""
 TIMER = "delivery"
 NOT_SENT = "📎 `{name}` was not sent: {reason}."
+UNKNOWN = "⚠️ No answer came from the platform, so a part of the message above may be missing."
+REFUSED = "⚠️ The platform did not take a message, or a part of it."
 LINKED = "📎 [{name}]({link}) ({reason})"
 
 Link = Callable[[DeliveryPlanned, Artifact], str | None]
@@ -70,12 +72,13 @@ Link = Callable[[DeliveryPlanned, Artifact], str | None]
 
 
 class Ended(Exception):
-    """A plan ends here."""
+    """A plan ends here. `silent`: the person misses nothing."""
 
-    def __init__(self, fate: Literal["refused", "gone", "unknown"], reason: str) -> None:
+    def __init__(self, fate: Literal["refused", "gone", "unknown"], reason: str, *, silent: bool = False) -> None:
         super().__init__(reason)
         self.fate = fate
         self.reason = reason
+        self.silent = silent
 
 
 @dataclass(slots=True)
@@ -156,8 +159,9 @@ class Delivery(Actor[DeliveryPlanned]):
     """Executes the plans of an account's conversations, in order.
 
     Guarantees: each part is sent once, or its plan ends as of unknown fate. The texts come before the files, and if a
-    text fails, no file is sent. A file that cannot be sent is named instead. A plan that fails does not hold up the
-    next, but while a platform is out of reach (or credentials are dead) plans wait, up to `LONGEST_SECONDS`.
+    text fails, no file is sent. A file that cannot be sent is named instead. The person is told of an answer that
+    failed. A plan that fails does not hold up the next, but while a platform is out of reach (or credentials are dead)
+    plans wait, up to `LONGEST_SECONDS`.
     """
 
     kind = KIND
@@ -280,7 +284,7 @@ class Delivery(Actor[DeliveryPlanned]):
         if not texts and not plan.messages and (draft := await self._draft_of(job)) is not None:
             await self._drop(job, draft)
         if not job.parts:
-            raise Ended("refused", "there is nothing to say")
+            raise Ended("refused", "there is nothing to say", silent=True)
         return job
 
     async def _fail(self, conversation: str, plan_id: str, part: int, end: Ended) -> None:
@@ -288,7 +292,22 @@ class Delivery(Actor[DeliveryPlanned]):
             "delivery failed", account=self._outlet.account, plan=plan_id, part=part, fate=end.fate, reason=end.reason
         )
         fact = DeliveryFailed(plan=plan_id, part=part, fate=end.fate, reason=end.reason)
-        await self._outlet.record(conversation, plan_id, fact)
+        await self._outlet.record(conversation, plan_id, fact, *await self._notices(conversation, plan_id, end))
+
+    async def _notices(self, conversation: str, plan_id: str, end: Ended) -> Sequence[DeliveryPlanned]:
+        """Returns what the person is told of a plan that failed; nothing of one that is such a notice itself."""
+        plan = (await self._outlet.chats.load(conversation)).plans.get(plan_id)
+        record = await self._outlet.planned(conversation, plan) if plan else None
+        if record is None or not isinstance(record.event, DeliveryPlanned) or end.fate == "gone" or end.silent:
+            return ()
+        if (event := record.event).purpose == "notice":
+            return ()
+        text = UNKNOWN if end.fate == "unknown" else REFUSED
+        target, thread, user = event.target, event.thread, event.user
+        notice = DeliveryPlanned(
+            plan=f"{plan_id}/failed", purpose="notice", target=target, text=text, thread=thread, user=user
+        )
+        return [notice]
 
     # ── one part ────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -227,15 +227,16 @@ class Drafts(Actor[ChatRouted]):
 
         async def sign(on: bool) -> None:
             with suppress(Exception), anyio.move_on_after(WORKING_TIMEOUT):  # it is only decoration
-                await self._outlet.turns.call()
                 await platform.working(live.target, on)
 
         try:
             while True:
-                await sign(True)
+                if not self._outlet.turns.pause(live.target.chat) and self._outlet.turns.spare():
+                    await sign(True)
                 await anyio.sleep(WORKING_SECONDS)
         finally:
-            with anyio.CancelScope(shield=True):
+            with anyio.CancelScope(shield=True), anyio.move_on_after(WORKING_TIMEOUT):
+                await self._outlet.turns.call()
                 await sign(False)
 
     # ── showing ─────────────────────────────────────────────────────────────────────────────────────────────────────

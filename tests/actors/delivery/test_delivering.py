@@ -180,6 +180,25 @@ def test_plain(text: str, expected: str) -> None:
     assert plain(text) == expected
 
 
+@pytest.mark.parametrize(
+    ("fault", "text"), [("lost", delivering.UNKNOWN), ("reject", delivering.REFUSED), ("gone", None)]
+)
+async def test_an_answer_that_failed_is_told_of(side: Side, fault: str, text: str | None) -> None:
+    """Once, and not where nobody could read it."""
+    platform = store(findable=False)
+    platform.fail("post", *[Fault(fault)] * 4)  # type: ignore[arg-type]
+    async with serving(side.endpoint, side.home, platform):
+        await side.plan("p", "one", purpose="answer")
+        await side.done()
+        platform.faults.clear()
+        await side.plan("q", "one", purpose="answer")
+        platform.fail("post", *[Fault(fault)] * (2 if fault == "reject" else 1))  # type: ignore[arg-type]
+        await side.done()
+    plans = (await side.state()).plans
+    assert list(plans) == ["p", *(["p/failed"] if text else []), "q", *(["q/failed"] if text else [])]
+    assert platform.texts()[-1:] == ([text] if text else [])
+
+
 @pytest.mark.parametrize("text", ["", "\n\n"])
 async def test_nothing_to_say(side: Side, text: str) -> None:
     platform = store()

@@ -59,7 +59,6 @@ def test_a_pause_is_kept_exactly() -> None:
     assert schedule.until_send("a", False, 100.0) == schedule.until_edit("a", False, "d", 100.0) == 30.0
     assert schedule.until_send("b", False, 100.0) == 0.0
     assert schedule.until_send("a", False, 130.0) == 0.0
-    assert schedule.refused_until() == 130.0
 
 
 def test_the_account_has_its_second() -> None:
@@ -88,6 +87,10 @@ class Clock:
         self.now = 0.0
         self._sleepers: list[tuple[float, int, anyio.Event]] = []
         monkeypatch.setattr(anyio, "sleep", self.sleep)
+
+    @property
+    def sleeps(self) -> bool:
+        return bool(self._sleepers)
 
     def __call__(self) -> float:
         return self.now
@@ -130,6 +133,38 @@ async def test_messages_go_before_edits(monkeypatch: pytest.MonkeyPatch) -> None
         tasks.start_soon(edit)
         await clock.run(lambda: len(order) == 2)
     assert order == ["message", "edit"]
+
+
+async def test_signs_take_what_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch)
+    turns = Turns(PACE, clock)
+    assert [turns.spare() for _ in range(3)] == [True, True, False]
+    await turns.call()
+    clock.now = SECOND
+    assert turns.spare()
+
+
+async def test_an_edit_waits_for_messages_of_other_chats(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, order = Clock(monkeypatch), list[str]()
+    turns = Turns(PACE, clock)
+    for _ in range(PACE.per_second):
+        turns.schedule.called(0.0)
+
+    async def edit() -> None:
+        await turns.edit("a", False, "d")
+        order.append("edit")
+
+    async def send(chat: str) -> None:
+        await turns.send(chat, False)
+        order.append("message")
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(edit)
+        await clock.run(lambda: clock.sleeps)
+        for number in range(3):
+            tasks.start_soon(send, f"c{number}")
+        await clock.run(lambda: len(order) == 4)
+    assert order == ["message"] * 3 + ["edit"]
 
 
 async def test_calls_of_many_chats_share_the_account(monkeypatch: pytest.MonkeyPatch) -> None:
