@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from channels.terminal.digest import Digest
     from channels.terminal.doctor import Check, Finding
     from channels.terminal.story import Story
+    from core.chat.account import Accounts
     from core.config.settings import Config
     from core.identity.directory import Directory
     from core.mcp.servers import Directory as Servers
@@ -70,8 +71,8 @@ def _hear_interrupts() -> None:
 
 
 async def _quietly(options: argparse.Namespace) -> int:
-    """Runs a command with the log on stderr: of servers from `info`, of other commands only errors."""
-    _log_to_stderr("info" if options.command is _serve else "error")
+    """Runs a command with the log on stderr: of servers and accounts from `info`, of other commands only errors."""
+    _log_to_stderr("info" if options.command in (_serve, _channel) else "error")
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
     command: Command = options.command
@@ -220,6 +221,19 @@ def parser() -> argparse.ArgumentParser:
     calling.add_argument("tool", help="its name as `sika mcp tools` shows it")
     calling.add_argument("arguments", nargs="?", default="{}", help="a JSON object")
 
+    channel = add("channel", _channel, "serve an account of a chat platform; `sika serve` starts these itself")
+    channel.add_argument("platform", help="slack, telegram, feishu or dingtalk")
+    channel.add_argument("--account", metavar="NAME", help="one of channels.<platform>.accounts")
+    channel.add_argument("--supervised", action="store_true", help=argparse.SUPPRESS)
+
+    channels = add("channels", _channels, "the accounts of chat platforms: their state, and what they do")
+    channels.add_argument("--json", action="store_true")
+    trial = channels.add_subparsers(metavar="WHAT")
+    subparser = add("test", _channels_test, "ask a platform about an account's credentials and permissions", trial)
+    subparser.add_argument("platform", help="slack, telegram, feishu or dingtalk")
+    subparser.add_argument("--account", metavar="NAME", help="one of channels.<platform>.accounts")
+    subparser.add_argument("--json", action="store_true")
+
     users = add("user", None, "accounts of people").add_subparsers(required=True, metavar="WHAT")
     subparser = add("create", _user_create, "make an account; prints a password to be changed if none is given", users)
     subparser.add_argument("email")
@@ -358,8 +372,9 @@ def _end_within(seconds: float, code: int, reason: str) -> None:
     threading.Thread(target=end, name="end", daemon=True).start()
 
 
-def _on_signals(starting: anyio.CancelScope) -> anyio.Event:
-    """Handles signals: the first SIGINT or SIGTERM cancels the start or sets the event, the second ends the process."""
+def _on_signals(starting: anyio.CancelScope, seconds: float = GRACE_SECONDS) -> anyio.Event:
+    """Handles signals: the first SIGINT or SIGTERM cancels the start or sets the event, the second ends the process, as
+    does the end of `seconds`."""
     import asyncio
     import signal
 
@@ -371,7 +386,7 @@ def _on_signals(starting: anyio.CancelScope) -> anyio.Event:
         if stop.is_set():
             os._exit(128 + number)
         stop.set()
-        _end_within(GRACE_SECONDS, FAILED, "not drained in time")
+        _end_within(seconds, FAILED, "not drained in time")
         if not starting.shield:
             starting.cancel()
 
@@ -956,6 +971,80 @@ async def _mcp_call(arguments: argparse.Namespace) -> int:
     async with _mcp(arguments) as (system, servers):
         text, good = await mcp.call(servers, system.call, arguments.tool, arguments.arguments, mcp.USER)
     print(text)
+    return OK if good else FAILED
+
+
+# ── chat platforms ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def _channel(arguments: argparse.Namespace) -> int:
+    import anyio
+
+    from actors import accounts
+    from core.config.load import ConfigSource, home
+
+    folder, source = home(arguments.home), ConfigSource(arguments.config)
+    _log_to_stderr(source.current().log_level)
+    name = accounts.named(arguments.platform, arguments.account)
+    with anyio.CancelScope() as serving:
+        if arguments.supervised:
+            endpoint = await accounts.linked(source.current(), lambda: _end(serving))
+        else:
+            endpoint = accounts.endpoint(folder, source.current(), arguments.nats)
+        _on_signals(serving, accounts.STOP_SECONDS)
+        await accounts.serve(name, folder, source, endpoint)
+    _end_within(LEAVE_SECONDS, OK, "threads do not end")
+    return OK
+
+
+def _end(serving: anyio.CancelScope) -> None:
+    """Ends the process of an account, whose server is gone."""
+    from actors import accounts
+
+    _end_within(accounts.STOP_SECONDS, FAILED, "not ended in time")
+    serving.cancel()
+
+
+@asynccontextmanager
+async def _accounts(arguments: argparse.Namespace) -> AsyncIterator[tuple[System, Accounts, Config]]:
+    """The running system, and its accounts of chat platforms."""
+    from actors import compose
+    from core.chat.account import Accounts
+    from core.config.load import ConfigSource
+    from core.seal import Seal
+
+    options = _options(arguments)
+    source = ConfigSource(options.config)
+    async with compose.attach(options) as system:
+        yield system, Accounts(system.log, source.current, Seal(options.home)), source.current()
+
+
+async def _channels(arguments: argparse.Namespace) -> int:
+    import msgspec
+
+    from channels.terminal import channels
+    from core.chat.status import statuses
+
+    async with _accounts(arguments) as (system, accounts, _):
+        enabled = {name: account.settings.enabled for name, account in (await accounts.all()).items()}
+        found = await statuses(system.bus, enabled)
+    if arguments.json:
+        print(msgspec.json.format(msgspec.json.encode(found)).decode())
+    else:
+        print("\n".join(channels.lines(found)))
+    return OK
+
+
+async def _channels_test(arguments: argparse.Namespace) -> int:
+    from actors import accounts as process
+    from channels.terminal import channels
+    from core.chat import platforms
+
+    name = process.named(arguments.platform, arguments.account)
+    async with _accounts(arguments) as (_, accounts, config):
+        account = await process.existing(accounts, name)
+    lines, good = await channels.test(name, platforms.connect(account, config), raw=arguments.json)
+    print("\n".join(lines))
     return OK if good else FAILED
 
 

@@ -19,13 +19,16 @@ import msgspec
 import structlog
 
 from actors import discovery
+from actors.account_processes import Supervisor
 from actors.discovery import actor_classes, construct, load_tools, provider_of
 from actors.sandbox import Limits
 from adapters import toolbox
 from core import plugins
 from core.actor import Actor
 from core.bus import embedded
-from core.bus.connection import Endpoint
+from core.bus.connection import Endpoint, configured
+from core.chat import platforms
+from core.chat.account import Accounts
 from core.config.load import ConfigSource, reveal
 from core.config.settings import Config
 from core.errors import Invalid, Unavailable, ungrouped
@@ -175,6 +178,8 @@ async def _server(options: Options, source: ConfigSource) -> AsyncIterator[str]:
             await tasks.start(partial(running.serve, loaded.actors, alone=alone))
             log.info("actors", names=[actor.name for actor in loaded.actors])
             ready.working = True
+            accounts = Accounts(running.log, source.current, Seal(options.home))
+            tasks.start_soon(Supervisor(accounts, source, options.home, options.config, place, alone).run)
             url = f"http://{_shown(host)}:{bound}"
             _announce(options.home, Address(url, os.getpid(), place.url), number)
             try:
@@ -268,21 +273,7 @@ async def endpoint(options: Options, config: Config) -> AsyncIterator[Endpoint]:
             finally:
                 tasks.cancel_scope.cancel()
         return
-    if "@" in url:
-        raise Invalid("--nats: no credentials in the address; use nats.user and nats.password, or nats.token")
-    tls = nats.tls
-    yield Endpoint(
-        url,
-        user=nats.user,
-        password=nats.password.reveal() if nats.password else None,
-        token=nats.token.reveal() if nats.token else None,
-        credentials=nats.credentials,
-        tls_ca=tls.ca if tls else None,
-        tls_cert=tls.cert if tls else None,
-        tls_key=tls.key if tls else None,
-        prefix=nats.prefix,
-        replicas=nats.replicas,
-    )
+    yield configured(nats, url)
 
 
 @asynccontextmanager
@@ -325,7 +316,7 @@ def problems(config: Config) -> list[str]:
     from actors.lead.setup.check import check
     from adapters import guardrails
 
-    errors = []
+    errors = list(platforms.problems(config))
     for load in _loads(config):
         try:
             load()

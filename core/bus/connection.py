@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import nats
@@ -25,6 +25,9 @@ from nats.aio.subscription import Subscription
 
 from core.errors import Invalid, Unavailable
 from core.events import Aggregate
+
+if TYPE_CHECKING:
+    from core.config.server import Nats
 
 log = structlog.get_logger("sika.bus")
 
@@ -157,6 +160,25 @@ class Endpoint:
     """Timeout of the first connection in seconds; None: `CONNECT_SECONDS`."""
     trouble: Callable[[], str | None] = field(default=lambda: None, repr=False, compare=False)
     """Returns the known reason why this NATS does not work at the moment."""
+
+
+def configured(nats: Nats, url: str) -> Endpoint:
+    """Returns the endpoint of a NATS that runs elsewhere. Raises `Invalid` for credentials in its address."""
+    if "@" in url:
+        raise Invalid("--nats: no credentials in the address; use nats.user and nats.password, or nats.token")
+    tls = nats.tls
+    return Endpoint(
+        url,
+        user=nats.user,
+        password=nats.password.reveal() if nats.password else None,
+        token=nats.token.reveal() if nats.token else None,
+        credentials=nats.credentials,
+        tls_ca=tls.ca if tls else None,
+        tls_cert=tls.cert if tls else None,
+        tls_key=tls.key if tls else None,
+        prefix=nats.prefix,
+        replicas=nats.replicas,
+    )
 
 
 class _Client(Client):

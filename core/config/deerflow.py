@@ -6,15 +6,18 @@ import ipaddress
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from core.config import channels
 from core.errors import Invalid
 
 ABSENT = "not in this version"
 _STORES = "has no effect: the log keeps everything"
 _CONTAINERS = "has no effect: there are no container providers in this version"
+_BUS = "has no effect: accounts talk to the bus, not to an address"
 _LLM = "has no effect; see models[].max_concurrency and runs.max_model_attempts"
 WITHOUT_EFFECT: Mapping[str, str] = {
-    **dict.fromkeys(("channel_connections", "channels", "extensions"), ABSENT),
-    **dict.fromkeys(("logging", "mcp_tasks", "plugins"), ABSENT),
+    **dict.fromkeys(("extensions", "logging", "mcp_tasks", "plugins"), ABSENT),
+    **dict.fromkeys([f"channels.{platform}" for platform in ("discord", "wecom", "wechat", "github", "buzz")], ABSENT),
+    **dict.fromkeys(("channels.langgraph_url", "channels.gateway_url"), _BUS),
     **dict.fromkeys(("tool_progress", "safety_finish_reason.detectors"), ABSENT),
     **dict.fromkeys(("skills.use", "tool_search.auto_promote_top_k"), ABSENT),
     "skills.deferred_discovery": "has no effect; see skills.list_limit",
@@ -90,6 +93,7 @@ def translate(raw: dict[str, Any], environ: Mapping[str, str]) -> dict[str, str]
             model["pricing"].setdefault("cache_read_per_million", price)
     _middlewares(raw)
     _sandbox(raw.get("sandbox"))
+    renamed |= dict(_channels(raw))
     _oidc(raw.get("auth"))
     for section in _OFF_ONLY:
         if isinstance(value := raw.get(section), Mapping) and value.get("enabled"):
@@ -104,6 +108,20 @@ def _middlewares(raw: dict[str, Any]) -> None:
         raw["middlewares"] = [*(raw.get("middlewares") or []), *theirs]
     if isinstance(entries := raw.get("middlewares"), list):
         raw["middlewares"] = [{"use": entry} if isinstance(entry, str) else entry for entry in entries]
+
+
+def _channels(raw: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Brings the sections of platforms together; what is absent stays where it is."""
+    absent = [path.partition(".")[2] for path in WITHOUT_EFFECT if path.startswith("channels.")]
+    for section, own, into in (
+        ("channels", ("processes", "session", *absent), "platforms"),
+        ("channel_connections", ("enabled", "require_bound_identity"), "providers"),
+    ):
+        try:
+            for new, old in channels.gather(raw.get(section), own, into):
+                yield f"{section}.{new}", f"{section}.{old}"
+        except Invalid as error:
+            raise Invalid(f"{section}.{error}") from None
 
 
 def _sandbox(sandbox: Any) -> None:

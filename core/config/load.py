@@ -26,6 +26,7 @@ import structlog
 import yaml
 
 from core.config import deerflow, extensions
+from core.config.channels import AccountSettings, ChannelSettings
 from core.config.redaction import is_secret, redactor
 from core.config.settings import Config, Model, Secret, Section, ToolEntry
 from core.errors import Invalid
@@ -38,7 +39,8 @@ LOOK_SECONDS = 0.5
 """Interval at which a server looks for changed files."""
 DERIVED = {"extra", "hash", "warnings"}
 """Fields that are filled here; as keys in a file they are unknown."""
-_ARGUMENTS_FOR_OTHERS = (Model, ToolEntry)  # no spelling advice: their unknown keys belong to the class they name
+_ARGUMENTS_FOR_OTHERS = (Model, ToolEntry, ChannelSettings, AccountSettings)
+"""No spelling advice: their unknown keys belong to the class or platform that they name."""
 _EMPTY_IF_MISSING = re.compile(r"^(sandbox\.environment|acp_agents\.[^.]+\.env)\.")
 NEEDS_RESTART = (
     "log_level", "http.host", "http.port", "auth.enabled", "nats", "runs.max_concurrent", "actors", "installed",
@@ -92,13 +94,12 @@ def parse(text: str, name: str = "config.yaml", environ: Mapping[str, str] | Non
         notes = [f"{path}: {remark}" for path, remark in deerflow.without_effect(resolved)]
         unknown: list[str] = []
         shaped = _shape(Config, resolved, "", unknown)
-        notes += [lines.placed(note) for note in unknown]
+        notes += [lines.placed(_as_written(note, renamed)) for note in unknown]
         shaped |= {"hash": _digest(json.dumps(raw, sort_keys=True, default=str) + extended), "warnings": notes}
-        return msgspec.convert(shaped, Config, strict=False, dec_hook=_to_secret)
+        config = msgspec.convert(shaped, Config, strict=False, dec_hook=_to_secret)
+        return msgspec.structs.replace(config, warnings=(*config.warnings, *_disabled(config)))
     except msgspec.ValidationError as error:
-        problem = lines.misspelt(_place_first(str(error)))
-        for new, old in renamed.items():
-            problem = re.sub(rf"^{re.escape(new)}\b", old, problem)
+        problem = _as_written(lines.misspelt(_problem(error, Config, shaped)), renamed)
         raise Invalid(f"{name}: {lines.placed(problem)}") from None
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
@@ -108,6 +109,13 @@ def parse(text: str, name: str = "config.yaml", environ: Mapping[str, str] | Non
         raise Invalid(f"{name}: {error}") from None
     except Invalid as error:
         raise Invalid(f"{name}: {lines.placed(str(error))}") from None
+
+
+def _as_written(problem: str, renamed: Mapping[str, str]) -> str:
+    """Returns a problem whose key is called as in the file."""
+    for new, old in renamed.items():
+        problem = re.sub(rf"^{re.escape(new)}\b", old, problem)
+    return problem
 
 
 class _Lines:
@@ -381,6 +389,32 @@ def _place_first(message: str) -> str:
     """`Expected `int`, got `str` - at `$.runs.x`` becomes `runs.x: expected int, got str`."""
     text, _, place = message.replace("`", "").replace("Object missing", "missing").partition(" - at $")
     return f"{place.lstrip('.')}: {text[:1].lower()}{text[1:]}" if place else text
+
+
+def _disabled(config: Config) -> Iterator[str]:
+    """Yields a warning for each account of a chat platform that has credentials and is not enabled."""
+    for name, settings in config.channels.accounts():
+        if not settings.enabled and any(value and is_secret(key) for key, value in settings.extra.items()):
+            yield f"channels: the account {name} has credentials, but not `enabled: true`"
+
+
+def _problem(error: msgspec.ValidationError, kind: Any, shaped: Any) -> str:
+    """Returns the place of a mistake and its text. Entries of mappings, which the library leaves out, are named."""
+    problem = _place_first(str(error))
+    above, unnamed, _ = problem.partition("[...]")
+    if not unnamed or "[" in above or ": " in above:
+        return problem
+    for key in above.split("."):
+        kind, shaped = _fields(kind)[key], shaped[key]
+    inner = typing.get_args(kind)[-1]
+    for key, item in shaped.items():
+        try:
+            msgspec.convert(item, inner, strict=False, dec_hook=_to_secret)
+        except msgspec.ValidationError as inside:
+            text = _problem(inside, inner, item)
+            dot = "." if " - at " in str(inside) else ": "
+            return f"{above}.{key}{dot}{text[:1].lower()}{text[1:]}"
+    return problem
 
 
 def _digest(text: str) -> str:

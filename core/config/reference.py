@@ -16,11 +16,14 @@ from itertools import pairwise
 import msgspec
 from msgspec import inspect as types
 
+from core.config.channels import ChannelConnections, Channels
 from core.config.load import DERIVED, NEEDS_RESTART
 from core.config.settings import Config, Section
 
 NOT_SET = "not set"
 REQUIRED = "required"
+_IN_PLACE = ((Channels, "platforms"), (ChannelConnections, "providers"))
+"""Fields whose entries stand beside the other keys of their section (`core.config.channels.gather`)."""
 
 
 class Key(msgspec.Struct, frozen=True):
@@ -60,12 +63,12 @@ def _keys(kind: type[msgspec.Struct], prefix: str) -> Iterator[Key]:
     for field in info.fields:
         if field.name in DERIVED:
             continue
-        path = prefix + field.encode_name
+        path = prefix + ("*" if (kind, field.name) in _IN_PLACE else field.encode_name)
         inner, brackets = _section(field.type)
         text = texts.get(field.name) or (_paragraph(inner.__doc__) if inner else "")
         yield Key(path, _type(field.type), _default(field), text, _needs_restart(path), inner is not None)
         if inner is not None:
-            yield from _keys(inner, f"{path}{brackets}.")
+            yield from _keys(inner, f"{path}." if path.endswith("*") else f"{path}{brackets}.")
 
 
 def _needs_restart(path: str) -> bool:
@@ -74,9 +77,10 @@ def _needs_restart(path: str) -> bool:
 
 def _texts(kind: type[msgspec.Struct]) -> Mapping[str, str]:
     """The strings below the fields of a class, by field."""
+    [base] = kind.__bases__
+    texts = dict(_texts(base)) if issubclass(base, Section) else {}
     [definition] = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
     assert isinstance(definition, ast.ClassDef)
-    texts = {}
     for field, below in pairwise(definition.body):
         match field, below:
             case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):

@@ -37,6 +37,7 @@ from core.config.agent import (
     ToolGroup,
     ToolOutput,
 )
+from core.config.channels import ChannelConnections, Channels
 from core.config.mcp import Mcp, McpServer
 from core.config.sandbox import Mount, Sandbox
 from core.config.sections import Off, On, Open, Secret, Section
@@ -66,6 +67,8 @@ __all__ = [
     "Auth",
     "Budget",
     "Budgets",
+    "ChannelConnections",
+    "Channels",
     "CircuitBreaker",
     "Config",
     "ContextSize",
@@ -146,6 +149,8 @@ class Config(Section, frozen=True, kw_only=True):
     tool_search: Off = Off()
     """Tools with `deferred: true` are shown to the model only after it searched for them."""
     mcp: Mcp = Mcp()
+    channels: Channels = Channels()
+    channel_connections: ChannelConnections = ChannelConnections()
     sandbox: Sandbox = Sandbox()
     uploads: Uploads = Uploads()
     webhooks: Webhooks = Webhooks()

@@ -307,11 +307,14 @@ class System:
 
     # ── loops ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def loops(self) -> None:
-        """Runs what every process does besides its actors."""
+    async def loops(self, *, views: bool = True) -> None:
+        """Runs what every process does besides its actors. Without `views`, it keeps no read models and executes no
+        runs."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._supervise, "log", self.log.watch)
             tasks.start_soon(self._supervise, "leases", self.queue.hold)
+            if not views:
+                return
             tasks.start_soon(self._supervise, "previews", self.pump.run)
             tasks.start_soon(self._supervise, "views", self.views.run)
             if self.threads.snapshots is not None:
@@ -373,16 +376,25 @@ def _about(wakeup: Wakeup) -> dict[str, str]:
 
 @asynccontextmanager
 async def start(
-    endpoint: Endpoint, views: Path, *, lease_seconds: float, slots: int, loops: bool = True, name: str = "sika"
+    endpoint: Endpoint,
+    views: Path,
+    *,
+    lease_seconds: float,
+    slots: int,
+    loops: bool = True,
+    name: str = "sika",
+    keep_views: bool = True,
 ) -> AsyncIterator[System]:
-    """Connect and run the loops of a process (without `loops`: only read). Leaving the block ends them."""
+    """Connect and run the loops of a process (without `loops`: only read; without `keep_views`: see `System.loops`).
+    Leaving the block ends them.
+    """
     if lease_seconds < 2:
         raise Refused(f"runs.lease_seconds: at least 2, got {lease_seconds}")
     async with connect(endpoint, name) as bus:
         system = System(bus, views, lease_seconds, slots)
         await system.log.start()
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(system.loops if loops else system.log.watch)
+            tasks.start_soon(partial(system.loops, views=keep_views) if loops else system.log.watch)
             try:
                 yield system
             finally:

@@ -51,7 +51,9 @@ def test_no_text_is_all_defaults() -> None:
 
 
 def test_every_key_is_in_the_reference() -> None:
-    assert set(keys_of(Config)) == {key.path.rpartition(".")[2].removesuffix("[]") for key in all_keys()}
+    in_place = {"platforms", "providers"}
+    names = {key.path.rpartition(".")[2].removesuffix("[]") for key in all_keys()}
+    assert set(keys_of(Config)) - in_place == names - {"*"}
 
 
 # --- references and secrets
@@ -86,7 +88,7 @@ def test_secrets_do_not_print_and_can_be_revealed() -> None:
         nats: {token: hush1, password: hush2}
         models: [{name: a, model: b, api_key: hush3, max_tokens: 5, default_headers: {X-Auth-Token: hush4}}]
         tools: [{name: t, use: "m:f", api_key: hush5}]
-        channels: {slack: {bot_token: hush6, app: {signing_secret: hush7}}}
+        plugins: {slack: {bot_token: hush6, app: {signing_secret: hush7}}}
         database: {postgres_url: hush8}
         sandbox: {environment: {ANY: hush9}}
         unknown: {client_secrets: [hush10]}
@@ -100,7 +102,7 @@ def test_secrets_do_not_print_and_can_be_revealed() -> None:
         "default_headers": {"X-Auth-Token": "hush4"},
     }
     assert reveal(found.extra) == {
-        "channels": {"slack": {"bot_token": "hush6", "app": {"signing_secret": "hush7"}}},
+        "plugins": {"slack": {"bot_token": "hush6", "app": {"signing_secret": "hush7"}}},
         "database": {"postgres_url": "hush8"},
         "unknown": {"client_secrets": ["hush10"]},
     }
@@ -123,9 +125,9 @@ def test_dotenv_is_read_and_overrides_nothing(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setenv("SIKA_TEST_TWO", "")
     monkeypatch.delenv("SIKA_TEST_TWO")
     (tmp_path / ".env").write_text("SIKA_TEST_ONE=file\nexport SIKA_TEST_TWO='a $b'\n")
-    (tmp_path / "config.yaml").write_text("channels: {one: $SIKA_TEST_ONE, two: $SIKA_TEST_TWO}")
+    (tmp_path / "config.yaml").write_text("plugins: {one: $SIKA_TEST_ONE, two: $SIKA_TEST_TWO}")
     try:
-        assert config.load().extra["channels"] == {"one": "environment", "two": "a $b"}
+        assert config.load().extra["plugins"] == {"one": "environment", "two": "a $b"}
     finally:
         os.environ.pop("SIKA_TEST_TWO", None)
 
@@ -137,18 +139,18 @@ def test_dotenv_is_read_again_when_it_changes(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setenv("SIKA_TEST_REAL", "environment")
     (tmp_path / "config.yaml").write_text("http: {port: 1}")
     source = ConfigSource()
-    (tmp_path / "config.yaml").write_text("channels: {a: $SIKA_TEST_KEY, b: $SIKA_TEST_REAL}")
-    missing = "config.yaml: channels.a: the environment variable SIKA_TEST_KEY is not set (line 1)"
+    (tmp_path / "config.yaml").write_text("plugins: {a: $SIKA_TEST_KEY, b: $SIKA_TEST_REAL}")
+    missing = "config.yaml: plugins.a: the environment variable SIKA_TEST_KEY is not set (line 1)"
     assert str(source.problem) == missing
     (tmp_path / ".env").write_text("SIKA_TEST_KEY=one\nSIKA_TEST_REAL=file\nSIKA_TEST_OTHER=1\n")
     assert source.problem is None
-    assert source.current().extra["channels"] == {"a": "one", "b": "environment"}
+    assert source.current().extra["plugins"] == {"a": "one", "b": "environment"}
     (tmp_path / ".env").write_text("SIKA_TEST_KEY=second\n")
-    assert source.current().extra["channels"] == {"a": "second", "b": "environment"}
+    assert source.current().extra["plugins"] == {"a": "second", "b": "environment"}
     assert "SIKA_TEST_OTHER" not in os.environ
     (tmp_path / ".env").unlink()
     assert str(source.problem) == missing
-    assert source.current().extra["channels"] == {"a": "second", "b": "environment"}
+    assert source.current().extra["plugins"] == {"a": "second", "b": "environment"}
 
 
 # --- unknown keys
@@ -265,13 +267,13 @@ def test_sandbox_provider(text: str, provider: str) -> None:
 
 def test_order_of_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("config.yaml", "alias.yaml", "variable.yaml", "argument.yaml"):
-        (tmp_path / name).write_text(f"channels: {{from: {name}}}")
-    assert config.load().extra["channels"] == {"from": "config.yaml"}
+        (tmp_path / name).write_text(f"plugins: {{from: {name}}}")
+    assert config.load().extra["plugins"] == {"from": "config.yaml"}
     monkeypatch.setenv("DEER_FLOW_CONFIG_PATH", "alias.yaml")
-    assert config.load().extra["channels"] == {"from": "alias.yaml"}
+    assert config.load().extra["plugins"] == {"from": "alias.yaml"}
     monkeypatch.setenv("SIKA_CONFIG", str(tmp_path / "variable.yaml"))
-    assert config.load().extra["channels"] == {"from": "variable.yaml"}
-    assert config.load("argument.yaml").extra["channels"] == {"from": "argument.yaml"}
+    assert config.load().extra["plugins"] == {"from": "variable.yaml"}
+    assert config.load("argument.yaml").extra["plugins"] == {"from": "argument.yaml"}
 
 
 def test_no_file_is_all_defaults_but_a_named_one_must_exist() -> None:

@@ -22,7 +22,7 @@ acp_agents: {codex: {command: npx}}
 agent_storage: {backend: file}
 auth: {oidc: {enabled: false, providers: {}}, local: {allow_registration: false}}
 authorization: {enabled: false}
-channels: {slack: {enabled: false}}
+channels: {slack: {enabled: false}, langgraph_url: "http://localhost:8001/api", discord: {enabled: true}}
 database: {backend: sqlite, checkpoint_cache: {max_entries: 1}}
 extensions: {middlewares: ["a:B"]}
 llm_call: {max_concurrent_calls: 4, retry_max_attempts: 5}
@@ -45,11 +45,13 @@ tool_progress: {enabled: true}
 tool_search: {enabled: false, auto_promote_top_k: 3}
 """
 NAMED = (
-    "agent_storage", "channels", "database", "llm_call.max_concurrent_calls", "logging",
-    "loop_detection.max_tracked_threads", "memory.backend_config", "plugins", "run_ownership", "sandbox.image",
-    "scheduler", "skills.deferred_discovery", "token_budget.max_output_tokens", "tool_progress",
+    "agent_storage", "channels.discord", "channels.langgraph_url", "database", "llm_call.max_concurrent_calls",
+    "logging", "loop_detection.max_tracked_threads", "memory.backend_config", "plugins", "run_ownership",
+    "sandbox.image", "scheduler", "skills.deferred_discovery", "token_budget.max_output_tokens", "tool_progress",
     "tool_search.auto_promote_top_k",
 )  # fmt: skip
+CHAT = {"allow_everyone", "bot_username", "channel_connections", "on_busy", "require_bound_identity", "require_mention"}
+"""Read by the actor `chat`."""
 
 
 def test_each_key_without_effect_is_named_once() -> None:
@@ -87,7 +89,7 @@ def test_every_setting_is_read() -> None:
         for file in (ROOT / folder).rglob("*.py")
         if file.name not in ("settings.py", "deerflow.py")
     )
-    names = {path.rpartition(".")[2] for path in paths(Config)} - {"config_version", "use_responses_api"}
+    names = {path.rpartition(".")[2] for path in paths(Config)} - {"config_version", "use_responses_api"} - CHAT
     assert {name for name in names if not re.search(rf"[.\"]{name}\b", code)} == set()
 
 

@@ -1,0 +1,164 @@
+"""The processes of chat accounts, as children of a server: started, restarted, ended with it.
+
+Each enabled account has one child (`sika channel … --supervised`). The address of NATS and its token go through the
+child's standard input, which stays open: its end tells the child that the server is gone, also after `kill -9`. What
+the child writes is logged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import anyio
+import msgspec
+import structlog
+
+from actors.accounts import Link
+from core.bus.connection import Endpoint
+from core.chat import platforms
+from core.chat.account import AGGREGATE, Accounts
+from core.config.load import ConfigSource
+from core.errors import Invalid, Unavailable
+
+log = structlog.get_logger("sika.accounts")
+
+PAUSES = (1.0, 2.0, 5.0, 15.0, 60.0)
+"""Seconds before a child that ended is started again, by its ends without a steady minute between them."""
+STEADY_SECONDS = 60.0
+STOP_SECONDS = 6.0
+"""Time that a child has to end: it closes its connection within five seconds."""
+LOOK_SECONDS = 1.0
+"""Interval at which the configuration is looked at."""
+LINE_BYTES = 8192
+"""Limit of a line of a child that is logged."""
+
+
+class Supervisor:
+    """The children of one server."""
+
+    def __init__(
+        self,
+        accounts: Accounts,
+        source: ConfigSource,
+        home: Path,
+        config: Path | None,
+        endpoint: Endpoint,
+        embedded: bool,
+    ) -> None:
+        self._accounts = accounts
+        self._source = source
+        self._options = ["--home", str(home), *(["--config", str(config)] if config else [])]
+        self._link = Link(endpoint.url, (endpoint.token or "") if embedded else "")
+        self._running: dict[str, anyio.CancelScope] = {}
+        self._entered = anyio.Event()
+        """Set when entered credentials have changed."""
+
+    async def run(self) -> None:
+        """Runs until cancelled: there is a child for each enabled account, and no other."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._watch_log)
+            while True:
+                self._entered, config = anyio.Event(), self._source.current()
+                with suppress(Unavailable):
+                    wanted = await self._wanted()
+                    for name in self._running.keys() - wanted:
+                        self._running.pop(name).cancel()
+                    for name in sorted(wanted - self._running.keys()):
+                        scope = self._running[name] = anyio.CancelScope()
+                        tasks.start_soon(self._keep, name, scope)
+                while self._source.current() is config and not self._entered.is_set():
+                    with anyio.move_on_after(LOOK_SECONDS):
+                        await self._entered.wait()
+
+    async def _wanted(self) -> set[str]:
+        """Returns the accounts that have a child. Raises `Unavailable`."""
+        config = self._source.current()
+        if config.channels.processes == "external":
+            return set()
+        wanted = set()
+        for name, account in (await self._accounts.all()).items():
+            if account.settings.enabled:
+                try:
+                    platforms.traits(account.platform, config)
+                    wanted.add(name)
+                except Invalid as error:
+                    log.error("account has no process", account=name, problem=str(error))
+        return wanted
+
+    async def _watch_log(self) -> None:
+        """Notices that credentials were entered, or are void."""
+        while True:
+            with suppress(Unavailable):
+                async for _ in self._accounts.log.follow(AGGREGATE):
+                    self._entered.set()
+            await anyio.sleep(LOOK_SECONDS)
+
+    async def _keep(self, name: str, scope: anyio.CancelScope) -> None:
+        """Keeps the child of an account, until cancelled."""
+        failures = 0
+        with scope:
+            while True:
+                began = anyio.current_time()
+                try:
+                    reason = f"ended with code {await self._child(name)}"
+                except OSError as error:
+                    reason = f"cannot be started: {error.strerror}"
+                failures = 1 if anyio.current_time() - began > STEADY_SECONDS else failures + 1
+                pause = PAUSES[min(failures, len(PAUSES)) - 1]
+                log.warning("process of an account ended", account=name, reason=reason, again_in=pause)
+                await anyio.sleep(pause)
+
+    async def _child(self, name: str) -> int:
+        """Runs one child to its end. Returns its exit code."""
+        platform, _, account = name.partition("-")
+        command = ["channel", platform, *(["--account", account] if account else []), *self._options, "--supervised"]
+        child = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "actors", *command),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            env=_environment(),
+            start_new_session=True,  # Ctrl-C in a terminal is for the server, which ends its children
+        )
+        assert child.stdin is not None
+        assert child.stdout is not None
+        try:
+            log.info("process of an account started", account=name, pid=child.pid)
+            with suppress(ConnectionError):
+                child.stdin.write(msgspec.json.encode(self._link) + b"\n")
+                await child.stdin.drain()
+            async for line in _lines(child.stdout):
+                log.info(line, account=name, pid=child.pid)
+            return await child.wait()
+        finally:
+            child.stdin.close()
+            with anyio.CancelScope(shield=True):
+                with anyio.move_on_after(STOP_SECONDS):
+                    await child.wait()
+                if child.returncode is None:
+                    log.warning("process of an account killed: it did not end in time", account=name, pid=child.pid)
+                    child.kill()
+                    await child.wait()
+
+
+def _environment() -> Mapping[str, str]:
+    """Returns the environment of children: where Python finds packages is as here."""
+    path = os.pathsep.join(entry for entry in sys.path if entry)
+    return {**os.environ, "PYTHONPATH": path}
+
+
+async def _lines(stream: asyncio.StreamReader) -> AsyncIterator[str]:
+    """Yields the lines of a stream; long ones are cut."""
+    held = b""
+    while chunk := await stream.read(1 << 16):
+        *lines, held = (held + chunk).split(b"\n")
+        for line in lines:
+            yield line[:LINE_BYTES].decode(errors="replace").rstrip()
+        held = held[:LINE_BYTES]
+    if held:
+        yield held.decode(errors="replace")

@@ -1,0 +1,199 @@
+"""The tree of `parse` laid out as running text, for platforms without lists, headings and tables of their own.
+
+Items get a bullet or a number and stand under each other, headings are bold, wide tables become a list of rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, TypeAlias
+
+from wcwidth import wcswidth
+
+from channels.markup.parse import (
+    Block,
+    Break,
+    Code,
+    Fence,
+    Heading,
+    Inline,
+    Item,
+    Items,
+    Link,
+    Mark,
+    Paragraph,
+    Quote,
+    Rule,
+    Style,
+    Table,
+    Text,
+    text_of,
+    trimmed,
+)
+from channels.markup.write import prefixed
+
+LINE = "─" * 12
+_BULLETS = "•◦▪"
+_WIDEST = 48
+"""Columns of a table of fixed width, at most: what a phone shows without wrapping lines, or nearly so."""
+
+
+class Run(NamedTuple):
+    """A piece of text, with the styles and the address that it has. `quoted`: it belongs to a quote."""
+
+    text: str
+    marks: frozenset[Mark] = frozenset()
+    href: str = ""
+    code: bool = False
+    quoted: bool = False
+
+
+class Pre(NamedTuple):
+    """Lines in a font of one width."""
+
+    language: str
+    text: str
+
+
+Piece: TypeAlias = "Run | Pre"
+
+
+class Place(NamedTuple):
+    """Where blocks stand: below how many lists, and in a quote or not."""
+
+    depth: int = 0
+    quoted: bool = False
+
+    @property
+    def indent(self) -> str:
+        return "   " * self.depth
+
+
+def is_quoted(piece: Piece) -> bool:
+    """Tells whether a piece is shown as part of a quote: no platform shows blocks of code in one."""
+    return isinstance(piece, Run) and piece.quoted
+
+
+def with_quote_marks(text: str) -> str:
+    """Returns a quoted text with `> ` before its lines."""
+    core = text.strip("\n ")
+    before, _, after = text.partition(core)
+    return f"{before}{prefixed(core, '> ', '> ')}{after}"
+
+
+def flow(blocks: Sequence[Block], place: Place = Place(), tight: bool = False) -> list[Piece]:  # noqa: B008
+    """Returns blocks as pieces of one text, with empty lines between them."""
+    pieces: list[Piece] = []
+    for block in blocks:
+        if pieces:
+            pieces.append(Run(("\n" if tight else "\n\n") + place.indent, quoted=place.quoted))
+        pieces.extend(_block(block, place))
+    return pieces
+
+
+def _block(block: Block, place: Place) -> list[Piece]:
+    match block:
+        case Paragraph(children):
+            return _runs(children, place)
+        case Heading(_, children):
+            return _runs((Style("strong", children),), place)
+        case Fence(language, text):
+            return [Pre(language, text)]
+        case Quote(children):
+            return flow(children, Place(place.depth, True))
+        case Items():
+            return _items(block, place)
+        case Table():
+            return _table(block, place)
+        case Rule():
+            return [Run(LINE, quoted=place.quoted)]
+
+
+def _items(items: Items, place: Place) -> list[Piece]:
+    pieces: list[Piece] = []
+    for index, item in enumerate(items.items):
+        if pieces:
+            pieces.append(Run(("\n" if items.tight else "\n\n") + place.indent, quoted=place.quoted))
+        pieces.append(Run(_mark(items, index, item, place.depth) + " ", quoted=place.quoted))
+        pieces.extend(flow(item.children, Place(place.depth + 1, place.quoted), items.tight))
+    return pieces
+
+
+def _mark(items: Items, index: int, item: Item, depth: int) -> str:
+    if item.checked is not None:
+        return "☑" if item.checked else "☐"
+    return _BULLETS[depth % len(_BULLETS)] if items.start is None else f"{items.start + index}."
+
+
+def _table(table: Table, place: Place) -> list[Piece]:
+    """Returns a table as aligned columns; if it is wide or has links, as a list of its rows."""
+    text = aligned(table)
+    if max(width(line) for line in text.split("\n")) <= _WIDEST and not _has_links(table):
+        return [Pre("", text)]
+    if not table.rows:
+        return _runs(_cells(table.header), place)
+    rows = [Item(None, (Paragraph(_named(table.header, row)),)) for row in table.rows]
+    return _items(Items(None, len(table.header) < 3, tuple(rows)), place)
+
+
+def _named(header: Sequence[tuple[Inline, ...]], row: Sequence[tuple[Inline, ...]]) -> tuple[Inline, ...]:
+    """Returns a row as lines, each with the name of its column."""
+    nodes: list[Inline] = []
+    for name, cell in zip(header, row, strict=True):
+        nodes += [*([Break()] if nodes else []), Style("strong", (*name, Text(":"))), Text(" "), *cell]
+    return tuple(nodes)
+
+
+def _cells(row: Sequence[tuple[Inline, ...]]) -> tuple[Inline, ...]:
+    nodes: list[Inline] = []
+    for cell in row:
+        nodes += [Text(" | "), *cell] if nodes else cell
+    return trimmed(nodes)
+
+
+def _has_links(table: Table) -> bool:
+    def has(nodes: Sequence[Inline]) -> bool:
+        return any(isinstance(node, Link) or (isinstance(node, Style) and has(node.children)) for node in nodes)
+
+    return any(has(cell) for row in (table.header, *table.rows) for cell in row)
+
+
+def _runs(children: Sequence[Inline], place: Place, style: Run = Run("")) -> list[Piece]:  # noqa: B008
+    """Returns inline nodes as runs of one style each."""
+    runs: list[Piece] = []
+    for node in children:
+        match node:
+            case Text(text):
+                runs.append(style._replace(text=text, quoted=place.quoted))
+            case Code(text):
+                runs.append(style._replace(text=text, code=True, quoted=place.quoted))
+            case Break():
+                runs.append(style._replace(text="\n" + place.indent, quoted=place.quoted))
+            case Style(mark, inner):
+                runs.extend(_runs(inner, place, style._replace(marks=style.marks | {mark})))
+            case Link(href, inner):
+                runs.extend(_runs(inner, place, style._replace(href=href)))
+    return runs
+
+
+def aligned(table: Table) -> str:
+    """Returns a table as lines of equally wide columns, for fonts of one width. Wide characters count twice."""
+    rows = [[text_of(cell) for cell in row] for row in (table.header, *table.rows)]
+    widths = [max(width(row[column]) for row in rows) for column in range(len(table.header))]
+    lines = [_padded(row, widths, table.aligns) for row in rows]
+    return "\n".join([lines[0], "  ".join("─" * max(1, width) for width in widths), *lines[1:]])
+
+
+def _padded(row: Sequence[str], widths: Sequence[int], aligns: Sequence[str]) -> str:
+    cells = []
+    for text, column, align in zip(row, widths, aligns, strict=True):
+        room = column - width(text)
+        left = room if align == "right" else room // 2 if align == "center" else 0
+        cells.append(" " * left + text + " " * (room - left))
+    return "  ".join(cells).rstrip(" ")
+
+
+def width(text: str) -> int:
+    """Returns how many columns a text takes in a font of one width."""
+    columns = int(wcswidth(text))
+    return columns if columns >= 0 else len(text)

@@ -1,0 +1,236 @@
+"""Telegram's Bot API with long polling."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import anyio
+import structlog
+from telegram import User
+
+from channels.markup import telegram as markup
+from channels.telegram import texts
+from channels.telegram.api import Api, Conflict
+from channels.telegram.drafts import Drafts, TelegramDraft
+from channels.telegram.traits import COMMANDS, DOWNLOAD_LIMIT, TRAITS
+from channels.telegram.updates import received
+from core.chat.facts import Attachment, ChatReceived, Target
+from core.chat.port import (
+    ChatGone,
+    Content,
+    CredentialsDead,
+    FateUnknown,
+    Finding,
+    Platform,
+    RateLimited,
+    Receive,
+    Rejected,
+    Report,
+)
+from core.errors import Invalid, Unavailable
+
+BASE_URL = "https://api.telegram.org"
+_TOKEN = re.compile(r"\d+:[\w-]+")
+_log = structlog.get_logger(__name__)
+
+
+class Timing(NamedTuple):
+    """Times of polling, in seconds."""
+
+    poll: int = 30
+    """How long Telegram holds a poll that has nothing to answer."""
+    grace: float = 10.0
+    """How much later the answer may come before the connection counts as dead."""
+    first_pause: float = 1.0
+    """The pause after the first failure; it doubles with each one that follows."""
+    longest_pause: float = 60.0
+    conflicts: int = 5
+    """Conflicts in a row that are normal: Telegram holds the last poll of a process that ended (research §2.2)."""
+    acknowledgement: float = 5.0
+
+
+def connect(settings: Mapping[str, Any], timing: Timing = Timing()) -> Platform:  # noqa: B008 - it is a constant
+    """Returns the account of a bot. Settings: `bot_token`, and `base_url` of a Bot API server of one's own."""
+    token = settings.get("bot_token")
+    if not token:
+        raise Invalid("telegram: bot_token is missing")
+    if not _TOKEN.fullmatch(str(token)):
+        raise CredentialsDead("telegram: bot_token does not look like one: 123456789:AA…, from @BotFather")
+    return Telegram(Api(str(token), str(settings.get("base_url") or BASE_URL).rstrip("/")), timing)
+
+
+class Telegram:
+    """The account of a bot. See `core.chat.port.Platform`."""
+
+    traits = TRAITS
+
+    def __init__(self, api: Api, timing: Timing) -> None:
+        self._api = api
+        self._timing = timing
+        self._drafts = Drafts(api)
+
+    async def check(self) -> Sequence[Finding]:
+        try:
+            bot = await self._api.me()
+            webhook = await self._api.webhook()
+        except CredentialsDead as error:
+            return [Finding(False, "the bot token", str(error))]
+        except Unavailable as error:
+            return [Finding(False, "the connection to Telegram", str(error))]
+        findings = [Finding(True, f"the bot token is that of @{bot.username}")]
+        if webhook.url:
+            advice = "another program has set it: end that program, and call deleteWebhook"
+            findings.append(Finding(False, "a webhook is set, so that nothing can be polled", advice))
+        else:
+            findings.append(Finding(True, "no webhook is set"))
+        if not bot.can_join_groups:
+            findings.append(Finding(True, "the bot cannot join groups", "allow it with /setjoingroups at @BotFather"))
+        elif not bot.can_read_all_group_messages:
+            what = "in groups, the bot gets commands, mentions and replies to it"
+            findings.append(Finding(True, what, "for all messages, use /setprivacy at @BotFather"))
+        return findings
+
+    async def listen(self, receive: Receive, report: Report) -> None:
+        try:
+            await self._listen(receive, report)
+        finally:
+            with anyio.CancelScope(shield=True), anyio.move_on_after(self._timing.acknowledgement):
+                await self._api.close_poll()
+
+    async def _listen(self, receive: Receive, report: Report) -> None:
+        bot: User | None = None
+        offset = failures = conflicts = 0
+        connected = False
+        while True:
+            pause = 0.0
+            try:
+                if bot is None:
+                    bot = await self._introduced()
+                held = self._timing.poll if connected else 0  # the first answer says at once that there is a connection
+                updates = await self._api.updates(offset, held, self._timing.grace)
+                report.heard()
+                if not connected:
+                    report.connected()
+                connected, failures, conflicts = True, 0, 0
+                offset, failed = await self._take(updates, bot, receive, offset)
+                if failed:
+                    _log.warning("messages are asked for again", reason=str(failed))
+                    failures, pause = 1, self._pause(1)
+            except CredentialsDead as error:
+                report.disconnected(str(error))
+                raise
+            except Conflict as error:
+                conflicts += 1
+                pause = self._pause(max(1, conflicts - self._timing.conflicts))
+                if conflicts > self._timing.conflicts:
+                    connected = False
+                    report.disconnected(f"another poller or a webhook uses the bot token: {error}")
+            except RateLimited as error:
+                pause = error.seconds
+            except (Unavailable, ChatGone, Rejected) as error:
+                failures += 1
+                connected = False
+                pause = self._pause(failures)
+                report.disconnected(str(error))
+            if pause:
+                await anyio.sleep(pause)
+
+    async def _introduced(self) -> User:
+        bot = await self._api.me()
+        try:
+            await self._api.register(COMMANDS)
+        except (Unavailable, Rejected, ChatGone) as error:
+            _log.warning("the menu of commands was not registered", reason=str(error))
+        return bot
+
+    def _pause(self, failures: int) -> float:
+        longest: float = min(self._timing.longest_pause, self._timing.first_pause * 2 ** min(failures - 1, 10))
+        return longest * random.uniform(0.5, 1.0)
+
+    async def _take(
+        self, updates: Sequence[Mapping[str, Any]], bot: User, receive: Receive, offset: int
+    ) -> tuple[int, Exception | None]:
+        """Hands over the messages, those of a chat in order. Returns the next offset, which confirms all before the
+        first one that was not taken, and why that was not."""
+        chats: dict[str, list[tuple[int, ChatReceived]]] = {}
+        for update in updates:
+            number = int(update["update_id"])
+            offset = max(offset, number + 1)
+            event = self._translated(update, bot)
+            if event is not None:
+                chats.setdefault(event.target.chat, []).append((number, event))
+        errors: dict[int, Exception] = {}
+
+        async def take(events: Sequence[tuple[int, ChatReceived]]) -> None:
+            for number, event in events:
+                try:
+                    await receive(event)
+                except Exception as error:
+                    errors[number] = error
+                    return
+                if event.choice:
+                    await self._acknowledge(event.message)
+
+        async with anyio.create_task_group() as group:
+            for events in chats.values():
+                group.start_soon(take, events)
+        for error in errors.values():
+            if not isinstance(error, Unavailable):
+                raise error
+        if not errors:
+            return offset, None
+        first = min(errors)
+        return first, errors[first]
+
+    def _translated(self, update: Mapping[str, Any], bot: User) -> ChatReceived | None:
+        stopped = update.get("stopped_message_generation") or {}
+        if self._drafts.is_finished(stopped.get("draft_id")):
+            return None  # the press came too late: it must not stop the next answer
+        try:
+            return received(self._api.parsed(update), bot)
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            _log.warning("an update of unknown shape was skipped", update=update.get("update_id"), reason=repr(error))
+            return None
+
+    async def _acknowledge(self, press: str) -> None:
+        with anyio.move_on_after(self._timing.acknowledgement):
+            try:
+                await self._api.acknowledge(press)
+            except (Unavailable, Invalid) as error:
+                _log.info("a pressed button was not acknowledged", reason=str(error))
+
+    def parts(self, text: str) -> Sequence[str]:
+        return markup.parts(text)
+
+    def draft(self, target: Target, key: str, message: str = "") -> TelegramDraft:
+        return self._drafts.begin(target, key, message)
+
+    async def post(self, target: Target, content: Content, key: str) -> str:
+        text, buttons = texts.rendered(content.text, content.status), texts.keyboard(content)
+        return await self._api.send(target, text, buttons)
+
+    async def edit(self, target: Target, message: str, content: Content) -> None:
+        text, buttons = texts.rendered(content.text, content.status), texts.keyboard(content)
+        await self._api.edit(target, message, text, buttons)
+
+    async def find(self, target: Target, key: str, since: datetime) -> str | None:
+        raise FateUnknown("Telegram has no way to look for a message of a bot")
+
+    async def upload(self, target: Target, file: Path, name: str, key: str) -> str:
+        return await self._api.upload(target, file, name)
+
+    async def fetch(self, attachment: Attachment, message: str, into: Path, limit: int) -> None:
+        await self._api.download(attachment, into, min(limit, DOWNLOAD_LIMIT))
+
+    async def working(self, target: Target, on: bool) -> None:
+        if on:
+            await self._drafts.keep(target)
+            await self._api.typing(target)
+
+    async def close(self) -> None:
+        await self._api.close()

@@ -1,0 +1,46 @@
+"""Telegram, for who must not import its SDK. Limits: Bot API, research im-platforms §2.2."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from core.chat.port import Credential, Pace, Traits
+
+UPLOAD_LIMIT = 50_000_000
+"""Bytes of a document that a bot may send."""
+PHOTO_LIMIT = 10_000_000
+DOWNLOAD_LIMIT = 20_000_000
+"""Bytes of a file that a bot may fetch."""
+
+TRAITS = Traits(
+    name="telegram",
+    title="Telegram",
+    credentials=(Credential("bot_token", "Bot token, from @BotFather"),),
+    # One message per second in a chat, 20 per minute in a group, 30 per second over all; edits count. The pauses
+    # between edits are those of contract channels §7.5.
+    pace=Pace(edit_seconds=1.0, group_edit_seconds=3.0, send_seconds=1.0, group_per_minute=20, per_second=30),
+    answers_can_be_found=False,
+    open_to_the_world=True,
+    replies_are_topics=True,
+    deep_link="https://t.me/{bot_username}?start={code}",
+    largest_file=UPLOAD_LIMIT,
+)
+
+OPTIONS = ("base_url",)
+"""Settings besides the credentials."""
+
+COMMANDS: Mapping[str, str] = {
+    "new": "Begin a new conversation",
+    "status": "Show the current conversation",
+    "stop": "Stop the answer at work",
+    "retry": "Answer the last message again",
+    "undo": "Take back the last turn",
+    "queue": "Show the messages that wait",
+    "goal": "Set or clear the goal",
+    "models": "List the models",
+    "memory": "Show what is remembered",
+    "bootstrap": "Set up the agent in a conversation",
+    "connect": "Connect your account with a code",
+    "help": "List the commands",
+}
+"""The menu of the bot (contract channels §4, §7.1)."""

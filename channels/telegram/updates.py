@@ -1,0 +1,197 @@
+"""The translation of updates to messages. Topics: contract channels §3, and the topics of forums."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from telegram import CallbackQuery, Chat, Message, MessageEntity, Update, User
+
+from channels.telegram.texts import choice_of
+from channels.telegram.traits import COMMANDS
+from core.chat.facts import Attachment, ChatReceived, Target
+
+ALLOWED = ("message", "edited_message", "callback_query", "stopped_message_generation")
+"""The updates that the bot asks for. Telegram remembers them, and sends the last one only to who asks for it."""
+FORUM = "forum:"
+"""The mark of a forum's topic in `Target.topic`; without it, a topic is the message that begins a chain of replies."""
+_SPACE = " ".encode("utf-16-le")
+_COMMAND = re.compile(r"/(\w+)(?:@(\w+))?(?=\s|$)")
+
+
+def received(update: Update, bot: User) -> ChatReceived | None:
+    """Returns the message of an update. None: it says nothing, or comes from a bot."""
+    if update.callback_query:
+        return _pressed(update.callback_query)
+    if update.edited_message:
+        return _written(update.edited_message, bot)
+    if update.message:
+        return _written(update.message, bot)
+    stopped = update.api_kwargs.get("stopped_message_generation")
+    return _stopped(stopped) if stopped else None
+
+
+def thread_of(topic: str) -> int | None:
+    """Returns the `message_thread_id` of a topic, None outside of forums."""
+    return int(topic.removeprefix(FORUM)) if topic.startswith(FORUM) else None
+
+
+def _written(message: Message, bot: User) -> ChatReceived | None:
+    sender = message.from_user
+    if sender is None or sender.is_bot or message.is_automatic_forward:
+        return None
+    text, mentioned = _words(message, bot)
+    attachment = _attachment(message)
+    if not text and attachment is None and not mentioned:
+        return None
+    answers = _replied_to(message)
+    mentioned = mentioned or (answers is not None and answers.from_user is not None and answers.from_user.id == bot.id)
+    private = message.chat.type == Chat.PRIVATE
+    return ChatReceived(
+        message=str(message.message_id),
+        target=Target(
+            chat=str(message.chat.id),
+            topic=_topic(message, answers),
+            kind="private" if private else "group",
+            reply_to=str(message.message_id),
+            sender=str(sender.id),
+        ),
+        sender=str(sender.id),
+        sender_name=sender.full_name,
+        text=text,
+        attachments=(attachment,) if attachment else (),
+        album=message.media_group_id or "",
+        mentioned=private or mentioned,
+        edited=message.edit_date.isoformat() if message.edit_date else "",
+        sent_at=message.date.isoformat(),
+    )
+
+
+def _pressed(query: CallbackQuery) -> ChatReceived | None:
+    """Each press has an id of its own, so that one by somebody who may not decide hides nobody else's."""
+    choice = choice_of(query.data or "")
+    if choice is None or query.message is None or query.from_user.is_bot:
+        return None
+    message = query.message
+    private = message.chat.type == Chat.PRIVATE
+    topic = _topic(message, message) if isinstance(message, Message) else str(message.message_id)
+    return ChatReceived(
+        message=query.id,
+        target=Target(
+            chat=str(message.chat.id),
+            topic="" if private and not topic.startswith(FORUM) else topic,
+            kind="private" if private else "group",
+            reply_to=str(message.message_id),
+            sender=str(query.from_user.id),
+        ),
+        sender=str(query.from_user.id),
+        sender_name=query.from_user.full_name,
+        mentioned=True,
+        choice=choice,
+    )
+
+
+def _stopped(stopped: Mapping[str, Any]) -> ChatReceived:
+    """Returns the command that the stop button of a draft stands for. Drafts are shown in private chats only, whose id
+    is the person's."""
+    chat = str(stopped["chat"]["id"])
+    thread = stopped.get("message_thread_id")
+    return ChatReceived(
+        message=f"stop-{stopped['draft_id']}",
+        target=Target(chat=chat, topic=f"{FORUM}{thread}" if thread else "", sender=chat),
+        sender=chat,
+        text="/stop",
+        mentioned=True,
+    )
+
+
+def _replied_to(message: Message) -> Message | None:
+    """Returns the message that this one answers. In a forum, messages answer the one that began the topic, unless a
+    person chose another."""
+    answered = message.reply_to_message
+    return None if answered is None or answered.forum_topic_created else answered
+
+
+def _topic(message: Message, answers: Message | None) -> str:
+    if message.is_topic_message and message.message_thread_id:
+        return f"{FORUM}{message.message_thread_id}"
+    if message.chat.type == Chat.PRIVATE:
+        return ""
+    return str((answers or message).message_id)
+
+
+def _words(message: Message, bot: User) -> tuple[str, bool]:
+    """Returns the text without mentions of the bot, and whether it has any or is a command to the bot."""
+    text = message.text or message.caption or ""
+    mentioned = addressed = False
+    units = text.encode("utf-16-le")
+    for entity in sorted(message.entities or message.caption_entities, key=lambda entity: -entity.offset):
+        begin, end = 2 * entity.offset, 2 * (entity.offset + entity.length)
+        words = units[begin:end].decode("utf-16-le", "replace")
+        replacement = _without_bot(entity, words, bot)
+        if replacement is None:
+            if entity.type == MessageEntity.TEXT_LINK and entity.url and entity.url != words:
+                units = units[:end] + f" ({entity.url})".encode("utf-16-le") + units[end:]
+            continue
+        mentioned = True
+        rest = units[end:] if replacement else units[end:].removeprefix(_SPACE)
+        units = units[:begin] + replacement.encode("utf-16-le") + rest
+        addressed = addressed or (begin == 0 and not replacement)
+    text = units.decode("utf-16-le", "replace").strip()
+    return (text.lstrip(",: ") if addressed else text) or _description(message), mentioned
+
+
+def _without_bot(entity: MessageEntity, words: str, bot: User) -> str | None:
+    """Returns what is left of an entity that addresses the bot, None if it does not."""
+    name = (bot.username or "").lower()
+    if entity.type == MessageEntity.MENTION and words.lower() == f"@{name}":
+        return ""
+    if entity.type == MessageEntity.TEXT_MENTION and entity.user and entity.user.id == bot.id:
+        return ""
+    if entity.type == MessageEntity.BOT_COMMAND and (match := _COMMAND.fullmatch(words)):
+        command, addressee = match.groups()
+        if addressee is None:
+            return words if entity.offset == 0 and command.lower() in COMMANDS else None
+        return f"/{command}" if addressee.lower() == name else None
+    return None
+
+
+def _attachment(message: Message) -> Attachment | None:
+    stem = str(message.message_id)
+    if message.photo:
+        largest = message.photo[-1]
+        return Attachment(largest.file_id, f"photo-{stem}.jpg", "image", "image/jpeg", largest.file_size or 0)
+    if document := message.animation or message.document:
+        mime = document.mime_type or ""
+        name = document.file_name or f"file-{stem}"
+        kind: Literal["image", "document"] = "image" if mime.startswith("image/") else "document"
+        return Attachment(document.file_id, name, kind, mime, document.file_size or 0)
+    if voice := message.voice:
+        return Attachment(voice.file_id, f"voice-{stem}.ogg", "voice", voice.mime_type or "", voice.file_size or 0)
+    if audio := message.audio:
+        name = audio.file_name or f"audio-{stem}"
+        return Attachment(audio.file_id, name, "document", audio.mime_type or "", audio.file_size or 0)
+    if video := message.video:
+        name = video.file_name or f"video-{stem}.mp4"
+        return Attachment(video.file_id, name, "video", video.mime_type or "", video.file_size or 0)
+    if note := message.video_note:
+        return Attachment(note.file_id, f"video-{stem}.mp4", "video", "video/mp4", note.file_size or 0)
+    return None
+
+
+def _description(message: Message) -> str:
+    """Returns words for what has none: stickers, places, contacts, polls, dice."""
+    if message.sticker:
+        return message.sticker.emoji or "Sticker"
+    if venue := message.venue:
+        return f"{venue.title}, {venue.address} ({venue.location.latitude}, {venue.location.longitude})"
+    if message.location:
+        return f"Location: {message.location.latitude}, {message.location.longitude}"
+    if contact := message.contact:
+        return " ".join(filter(None, ("Contact:", contact.first_name, contact.last_name, contact.phone_number)))
+    if poll := message.poll:
+        return "\n".join((f"Poll: {poll.question}", *(f"- {option.text}" for option in poll.options)))
+    if message.dice:
+        return f"{message.dice.emoji} {message.dice.value}"
+    return ""

@@ -1,0 +1,64 @@
+"""`sika channels`: the accounts of chat platforms."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import anyio
+import msgspec
+
+from channels.terminal.text import clean, one_line
+from core.chat.port import Finding, Platform
+from core.chat.status import Status
+from core.errors import SikaError
+
+COLUMNS = ("ACCOUNT", "STATE", "SINCE", "LAST IN", "LAST OUT", "OPEN", "FAILED", "LIMITED UNTIL")
+ROW = "{:<22}{:<18}{:<21}{:<21}{:<21}{:>5}{:>8}  {}"
+CHECK_SECONDS = 60.0
+"""Timeout of all checks of an account."""
+
+
+def lines(statuses: Sequence[Status]) -> Iterator[str]:
+    """Yields a row for each account, and below it what is wrong. Times are UTC."""
+    if not statuses:
+        yield "no accounts of chat platforms; /docs/channels on your server says how to add one"
+        return
+    yield ROW.format(*COLUMNS).rstrip()
+    for status in statuses:
+        times = (_time(at) for at in (status.connected_since, status.last_in, status.last_out))
+        pending = "?" if status.open_deliveries is None else status.open_deliveries
+        counts = (pending, status.failures, _time(status.rate_limited_until))
+        yield ROW.format(one_line(status.account, 21), status.state, *times, *counts).rstrip()
+        if status.reason:
+            yield f"    {one_line(clean(status.reason), 200)}"
+        if status.last_failure:
+            yield f"    last failure: {one_line(clean(status.last_failure), 200)}"
+
+
+async def test(account: str, platform: Platform, *, raw: bool) -> tuple[list[str], bool]:
+    """Checks an account. Returns the findings as lines, or as JSON, and whether all are well."""
+    try:
+        with anyio.fail_after(CHECK_SECONDS):
+            findings = list(await platform.check())
+    except TimeoutError:
+        findings = [Finding(False, f"no answer within {CHECK_SECONDS:g} s")]
+    except SikaError as error:
+        findings = [Finding(False, str(error))]
+    finally:
+        await platform.close()
+    good = all(finding.ok for finding in findings)
+    if raw:
+        result = {"account": account, "ok": good, "findings": [finding._asdict() for finding in findings]}
+        return [msgspec.json.format(msgspec.json.encode(result)).decode()], good
+    return list(_findings(findings)), good
+
+
+def _findings(findings: Sequence[Finding]) -> Iterator[str]:
+    for finding in findings:
+        yield f"{'ok  ' if finding.ok else 'FAIL'}  {clean(finding.what)}"
+        if finding.advice:
+            yield f"      {clean(finding.advice)}"
+
+
+def _time(at: str) -> str:
+    return at[:19].replace("T", " ")

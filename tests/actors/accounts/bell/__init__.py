@@ -1,0 +1,1 @@
+"""A chat platform for tests: one JSON line per message over a TCP connection to `Tower`."""
