@@ -2,11 +2,11 @@
 
 Theory of operation
 -------------------
-A plan is executed from the first part on that the log does not know as sent. A part is sent, and then recorded. If the
-process dies between the two, the next one does not know whether the platform has the part: its fate is in doubt. Where
-the platform can be asked (`Traits.answers_can_be_found`), the part is looked for by its key, and sent if it is not
-there. Elsewhere `delivery.attempted` goes before each part; if the log ends with it, the plan ends as of unknown fate.
-What changes a message that is known (an edit, a draft that becomes the answer) may simply be done again.
+A plan is executed from the first part on that the log does not know as sent. `delivery.attempted` goes before each
+part, `delivery.sent` comes after it. If the process dies between the two, the next one does not know whether the
+platform has the part: its fate is in doubt. Where the platform can be asked (`Traits.answers_can_be_found`), the part
+is looked for by its key, and sent if it is not there; elsewhere the plan ends as of unknown fate. What changes a
+message that is known (an edit, a draft that becomes the answer) may simply be done again.
 
 In one process, the fate of a call is known unless it says otherwise (`FateUnknown`): that is kept in `_Progress`, so a
 part that was sent is recorded later if the log is out of reach, and one that was refused is not looked for.
@@ -90,7 +90,7 @@ class _Progress:
     unsent: set[int] = field(default_factory=set)
     """Parts that the platform certainly does not have."""
     doubts: dict[int, int] = field(default_factory=dict)
-    """Calls of unknown fate, by part."""
+    """Calls of unknown fate in this process, by part."""
     failures: int = 0
     """Calls in a row that the platform did not take."""
     defects: int = 0
@@ -148,10 +148,11 @@ class _Job(NamedTuple):
 
 
 class _Way(NamedTuple):
-    """The way to say a part. `repeatable`: doing it again changes the same message."""
+    """The way to say a part. `repeatable`: doing it again changes the same message. `posts`: it may make a new one."""
 
     call: Callable[[], Awaitable[str]]
     repeatable: bool = False
+    posts: bool = True
     seconds: float = CALL_SECONDS
 
 
@@ -263,7 +264,6 @@ class Delivery(Actor[DeliveryPlanned]):
             await self._fail(conversation, plan_id, part, Ended("unknown", f"a defect: {type(error).__name__}"))
             return 0.0
         own.sent.pop(part)
-        own.unsent.add(part + 1)  # nobody sends a part before the one before it is recorded
         own.failures, own.plain = 0, False
         return 0.0
 
@@ -321,18 +321,17 @@ class Delivery(Actor[DeliveryPlanned]):
                 return message
             job.own.unsent.add(job.part)
         await self._outlet.turns.send(job.event.target.chat, job.group)
-        marked = not way.repeatable and not findable
-        if marked:
+        if way.posts:
             job.own.unsent.add(job.part)  # if what follows is stored and we do not hear of it
             await self._outlet.record(job.conversation, job.id, DeliveryAttempted(plan=job.id, part=job.part))
         job.own.unsent.discard(job.part)
         try:
             message = await self._outlet.call(job.event.target, way.call, way.seconds)
         except FateUnknown as error:
-            raise self._doubted(job, way, error) from error
+            raise self._doubted(job, error, again=way.repeatable or findable) from error
         except ERRORS as error:
             job.own.unsent.add(job.part)
-            if marked:
+            if way.posts:
                 fact = DeliveryAttempted(plan=job.id, part=job.part, withdrawn=True)
                 await self._outlet.record(job.conversation, job.id, fact)
             raise self._refused(job, error) from error
@@ -341,11 +340,7 @@ class Delivery(Actor[DeliveryPlanned]):
 
     def _is_in_doubt(self, job: _Job) -> bool:
         """Tells whether the platform may have the part already."""
-        if job.part in job.own.unsent:
-            return False
-        if not self._platform.traits.answers_can_be_found:
-            return job.plan.attempted >= job.part
-        return job.part in job.own.doubts or self._outlet.is_older(job.plan.seq)
+        return job.part not in job.own.unsent and job.plan.attempted >= job.part
 
     async def _look(self, job: _Job, key: str) -> str | None:
         """Looks for a message by its key. Raises `Ended` where that is impossible."""
@@ -359,7 +354,9 @@ class Delivery(Actor[DeliveryPlanned]):
             return await self._outlet.call(target, lambda: self._platform.find(target, key, since))
         except RateLimited as error:
             raise Later(error.seconds) from error
-        except Unavailable as error:  # also of unknown fate: it changes nothing
+        except FateUnknown as error:  # nor can the platform tell
+            raise self._doubted(job, error) from error
+        except Unavailable as error:
             if self._is_too_old(job):
                 raise Ended("unknown", str(error)) from error
             raise Later(job.own.pause()) from error
@@ -370,13 +367,10 @@ class Delivery(Actor[DeliveryPlanned]):
         except Rejected as error:
             raise Ended("unknown", f"it cannot be looked for: {error}") from error
 
-    def _doubted(self, job: _Job, way: _Way, error: FateUnknown) -> Exception:
-        """Returns what follows from a call of unknown fate."""
+    def _doubted(self, job: _Job, error: FateUnknown, *, again: bool = True) -> Exception:
+        """Returns what follows from a call of unknown fate. `again`: the fate can be found out, or does not matter."""
         job.own.doubts[job.part] = doubts = job.own.doubts.get(job.part, 0) + 1
-        again = way.repeatable or self._platform.traits.answers_can_be_found
-        if not again or doubts >= DOUBTS:
-            return Ended("unknown", str(error))
-        return Later(job.own.pause())
+        return Later(job.own.pause()) if again and doubts < DOUBTS else Ended("unknown", str(error))
 
     def _refused(self, job: _Job, error: Exception) -> Exception:
         """Returns what follows from a call that certainly had no effect."""
@@ -414,7 +408,7 @@ class Delivery(Actor[DeliveryPlanned]):
         content = self._content(job)
         if job.part == 0 and not job.own.anew:
             if message := self._replaced(job, state):
-                return _Way(lambda: self._edit(job, message, content), repeatable=True)
+                return _Way(lambda: self._edit(job, message, content), repeatable=True, posts=False)
             if (draft := await self._draft_of(job)) is not None:
                 return _Way(lambda: draft.finish(content, key), repeatable=bool(draft.message))
         return _Way(lambda: self._platform.post(target, content, key))
@@ -442,12 +436,22 @@ class Delivery(Actor[DeliveryPlanned]):
             draft = await self._lives.take(job.id)
             message, findable = job.plan.draft, self._platform.traits.answers_can_be_found
             if draft is None and not message and findable and not self._lives.are_known(job.id):
-                message = await self._look(job, key) or ""  # a process that died may not have recorded it
+                message = await self._begun_elsewhere(job, key)
             if draft is None and message:
                 draft = self._platform.draft(job.event.target, key, message)
             own.draft = draft
         own.draft_known = True
         return own.draft
+
+    async def _begun_elsewhere(self, job: _Job, key: str) -> str:
+        """Returns the message of a draft that a process began and did not record; "" if there is none, or nobody knows:
+        the answer does not depend on it."""
+        try:
+            return await self._look(job, key) or ""
+        except Ended as end:
+            if end.fate == "gone":
+                raise
+            return ""
 
     async def _drop(self, job: _Job, draft: Draft) -> None:
         """Takes back a draft that no text replaces."""
